@@ -1,0 +1,213 @@
+//! The state of each message that has been handed out and is not settled.
+//!
+//! Messages that were never handed out have no state and cost nothing. The others are kept as runs:
+//! consecutive messages in the same state, on consecutive grants. Deliveries go out in runs and are
+//! mostly settled in runs, so a thousand leases are usually a handful of records.
+
+use std::collections::BTreeMap;
+
+use crate::types::{Attempt, ConsumerId, Epoch, Grant, Seq, SeqRange, Timestamp};
+
+/// Where a message stands. A message is in exactly one of these states, or untouched, or settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// May go out now. `attempts` is how often it has been handed out so far.
+    Ready {
+        attempts: u32,
+    },
+    /// Failed, and may go out from `until` on.
+    Waiting {
+        attempts: u32,
+        until: Timestamp,
+    },
+    Leased(Leased),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leased {
+    pub(crate) attempt: Attempt,
+    pub(crate) epoch: Epoch,
+    /// Of the run's first message; the others follow.
+    pub(crate) grant: Grant,
+    pub(crate) bound: Bound,
+    pub(crate) granted: Timestamp,
+    pub(crate) deadline: Timestamp,
+    /// The first grant of the delivery that this run is what is left of. Names its deadline.
+    pub(crate) delivery: Grant,
+    /// `None` after a restart: the lease is still good, but nobody knows yet who will answer.
+    pub(crate) holder: Option<ConsumerId>,
+}
+
+/// What a lease hangs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// Released at once when the connection goes.
+    Connection,
+    /// Released at the deadline, and good across a restart until then.
+    Clock,
+}
+
+impl State {
+    /// How often the message has been handed out.
+    pub(crate) fn attempts(&self) -> u32 {
+        match self {
+            State::Ready { attempts } | State::Waiting { attempts, .. } => *attempts,
+            State::Leased(lease) => lease.attempt.0,
+        }
+    }
+
+    /// The state of the message `by` places after the first of the run.
+    fn shifted(self, by: u64) -> State {
+        match self {
+            State::Leased(lease) => State::Leased(Leased { grant: lease.grant.plus(by), ..lease }),
+            other => other,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// By first position; runs never overlap.
+    runs: BTreeMap<Seq, (Seq, State)>,
+}
+
+impl Standing {
+    /// The run that `seq` is in, from `seq` to its end.
+    pub(crate) fn run_at(&self, seq: Seq) -> Option<(SeqRange, State)> {
+        let (&first, &(last, state)) = self.runs.range(..=seq).next_back()?;
+        (seq <= last).then(|| (SeqRange::new(seq, last), state.shifted(seq.0 - first.0)))
+    }
+
+    /// The first run at or after `seq`, from `seq` on.
+    pub(crate) fn run_from(&self, seq: Seq) -> Option<(SeqRange, State)> {
+        self.run_at(seq).or_else(|| {
+            let (&first, &(last, state)) = self.runs.range(seq..).next()?;
+            Some((SeqRange::new(first, last), state))
+        })
+    }
+
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (SeqRange, State)> + '_ {
+        self.runs.iter().map(|(&first, &(last, state))| (SeqRange::new(first, last), state))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Takes the messages of the range out; runs that reach beyond it keep the rest.
+    pub(crate) fn remove(&mut self, range: SeqRange) {
+        // The whole run, which is what nearly every call is about.
+        if self.runs.get(&range.first).is_some_and(|&(last, _)| last == range.last) {
+            self.runs.remove(&range.first);
+            return;
+        }
+        while let Some((&first, &(last, state))) = self.runs.range(..=range.last).next_back() {
+            if last < range.first {
+                break;
+            }
+            self.runs.remove(&first);
+            if last > range.last {
+                let rest = range.last.next();
+                self.runs.insert(rest, (last, state.shifted(rest.0 - first.0)));
+            }
+            if first < range.first {
+                self.runs.insert(first, (Seq(range.first.0 - 1), state));
+                break;
+            }
+        }
+    }
+
+    /// Puts the messages of the range in this state, whatever they were in before.
+    pub(crate) fn put(&mut self, range: SeqRange, state: State) {
+        match self.runs.get_mut(&range.first) {
+            Some(run) if run.0 == range.last => run.1 = state,
+            _ => {
+                self.remove(range);
+                self.runs.insert(range.first, (range.last, state));
+            }
+        }
+    }
+
+    /// The runs and gaps that make up a range, in order: what each message in it is now.
+    pub(crate) fn pieces(&self, range: SeqRange) -> Pieces<'_> {
+        Pieces { standing: self, next: Some(range.first), last: range.last }
+    }
+}
+
+/// See [`Standing::pieces`].
+pub(crate) struct Pieces<'a> {
+    standing: &'a Standing,
+    next: Option<Seq>,
+    last: Seq,
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = (SeqRange, Option<State>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let from = self.next.filter(|&from| from <= self.last)?;
+        let (piece, state) = match self.standing.run_from(from) {
+            Some((run, state)) if run.first == from => {
+                (SeqRange::new(from, run.last.min(self.last)), Some(state))
+            }
+            Some((run, _)) if run.first <= self.last => (SeqRange::new(from, Seq(run.first.0 - 1)), None),
+            _ => (SeqRange::new(from, self.last), None),
+        };
+        self.next = Some(piece.last.next());
+        Some((piece, state))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn leased(grant: u64) -> State {
+        State::Leased(Leased {
+            attempt: Attempt(1),
+            epoch: Epoch(1),
+            grant: Grant(grant),
+            bound: Bound::Connection,
+            granted: Timestamp(0),
+            deadline: Timestamp(1),
+            delivery: Grant(grant),
+            holder: None,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map_of_single_messages(ops in prop::collection::vec((1u64..60, 0u64..12, 0u64..3), 1..60)) {
+            let mut standing = Standing::default();
+            let mut plain: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+            for (n, (first, more, what)) in ops.into_iter().enumerate() {
+                let range = SeqRange::new(Seq(first), Seq(first + more));
+                let grant = n as u64 * 100;
+                if what == 0 {
+                    standing.remove(range);
+                    plain.retain(|seq, _| !range.contains(Seq(*seq)));
+                } else {
+                    standing.put(range, leased(grant));
+                    for seq in range.seqs() {
+                        plain.insert(seq.0, (grant, grant + seq.0 - first));
+                    }
+                }
+                let whole = SeqRange::new(Seq(1), Seq(80));
+                let mut seen = BTreeMap::new();
+                let mut next = 1;
+                for (piece, state) in standing.pieces(whole) {
+                    prop_assert_eq!(piece.first.0, next, "pieces follow each other");
+                    next = piece.last.0 + 1;
+                    if let Some(State::Leased(lease)) = state {
+                        for (at, seq) in piece.seqs().enumerate() {
+                            seen.insert(seq.0, (lease.delivery.0, lease.grant.0 + at as u64));
+                        }
+                    }
+                }
+                prop_assert_eq!(next, 81);
+                prop_assert_eq!(&seen, &plain);
+            }
+        }
+    }
+}

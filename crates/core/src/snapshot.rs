@@ -1,0 +1,183 @@
+//! The shard's state as a set of parts, so that only what has changed is written again.
+//!
+//! | part | key | holds |
+//! | --- | --- | --- |
+//! | registry | kind 1 | epoch, next numbers, every stream and group with name and settings |
+//! | stream | kind 2, stream | the last position |
+//! | dedupe generation | kind 3, stream, generation | ids |
+//! | group | kind 4, group | progress, standing, parked |
+//!
+//! Parts may be taken at different times. Each is loaded with the position it covers, and entries up to
+//! there are not applied to it again. The registry is taken first: what is created later is not in the
+//! image and comes from the log.
+
+use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
+use crate::group::{Group, ledger::Ledger};
+use crate::settings::{GroupSettings, StreamSettings};
+use crate::shard::Shard;
+use crate::stream::Stream;
+use crate::types::{
+    Epoch, GroupId, GroupName, Ordinal, PartKey, Position, Seq, StreamId, StreamName, Timestamp,
+};
+
+const REGISTRY: u8 = 1;
+const STREAM: u8 = 2;
+const DEDUPE: u8 = 3;
+const GROUP: u8 = 4;
+
+/// The first byte of every part, so that a later form can be told from this one.
+const VERSION: u8 = 1;
+
+/// What came of taking a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taking {
+    Taken,
+    /// It is as it was when it was last taken; nothing was written.
+    Unchanged,
+    /// It has gone since it was listed.
+    Gone,
+}
+
+impl Shard {
+    /// Every part of the state, in the order in which they are to be taken.
+    pub fn parts(&self) -> Vec<PartKey> {
+        let mut parts = vec![PartKey { kind: REGISTRY, id: 0, sub: 0 }];
+        for (id, stream) in &self.streams {
+            parts.push(PartKey { kind: STREAM, id: id.0, sub: 0 });
+            parts.extend(stream.dedupe.generations().map(|(sub, _)| PartKey { kind: DEDUPE, id: id.0, sub }));
+        }
+        parts.extend(self.groups.keys().map(|id| PartKey { kind: GROUP, id: id.0, sub: 0 }));
+        parts
+    }
+
+    /// Writes one part as it is now, if it has changed since it was last taken.
+    pub fn take_part(&mut self, key: PartKey, out: &mut Vec<u8>) -> Taking {
+        match self.part_changed(key) {
+            None => return Taking::Gone,
+            Some(false) => return Taking::Unchanged,
+            Some(true) => {}
+        }
+        out.push(VERSION);
+        match key.kind {
+            REGISTRY => self.take_registry(out),
+            STREAM | DEDUPE => {
+                let stream = self.streams.get_mut(&StreamId(key.id)).expect("a part that changed is there");
+                if key.kind == STREAM {
+                    stream.encode(out);
+                    stream.changed = false;
+                } else {
+                    stream.dedupe.encode(key.sub, out);
+                }
+            }
+            _ => {
+                let group = self.groups.get_mut(&GroupId(key.id)).expect("a part that changed is there");
+                group.ledger.encode(out);
+                group.ledger.changed = false;
+            }
+        }
+        Taking::Taken
+    }
+
+    /// Whether a part has changed since it was last taken; `None` if there is no such part.
+    fn part_changed(&self, key: PartKey) -> Option<bool> {
+        match key.kind {
+            REGISTRY => Some(self.changed),
+            STREAM => self.streams.get(&StreamId(key.id)).map(|stream| stream.changed),
+            DEDUPE => {
+                let mut generations = self.streams.get(&StreamId(key.id))?.dedupe.generations();
+                generations.find(|(number, _)| *number == key.sub).map(|(_, changed)| changed)
+            }
+            GROUP => self.groups.get(&GroupId(key.id)).map(|group| group.ledger.changed),
+            _ => None,
+        }
+    }
+
+    /// `epoch | next stream | next group | next ordinal | streams | groups`.
+    fn take_registry(&mut self, out: &mut Vec<u8>) {
+        put_varint(out, self.epoch.0.into());
+        put_varint(out, self.next_stream.0.into());
+        put_varint(out, self.next_group.0.into());
+        put_varint(out, self.next_ordinal.0);
+        put_varint(out, self.streams.len() as u64);
+        let mut settings = Vec::new();
+        for stream in self.streams.values() {
+            put_varint(out, stream.id.0.into());
+            put_bytes(out, stream.name.as_str().as_bytes());
+            put_varint(out, stream.created.0);
+            settings.clear();
+            stream.settings.encode(&mut settings);
+            put_bytes(out, &settings);
+        }
+        put_varint(out, self.groups.len() as u64);
+        for group in self.groups.values() {
+            put_varint(out, group.id.0.into());
+            put_varint(out, group.stream.0.into());
+            put_bytes(out, group.name.as_str().as_bytes());
+            put_varint(out, group.created.0);
+            settings.clear();
+            group.settings.encode(&mut settings);
+            put_bytes(out, &settings);
+        }
+        self.changed = false;
+    }
+
+    /// Loads the parts of an image, in any order. To be called on a new shard, before any entry.
+    pub fn load<'a>(
+        &mut self,
+        parts: impl IntoIterator<Item = (PartKey, Position, &'a [u8])>,
+    ) -> Result<(), DecodeError> {
+        let mut parts: Vec<_> = parts.into_iter().collect();
+        // The registry has the lowest kind, and what it lists must be there for the others.
+        parts.sort_by_key(|(key, ..)| *key);
+        for (key, through, bytes) in parts {
+            self.load_part(key, through, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn load_part(&mut self, key: PartKey, through: Position, bytes: &[u8]) -> Result<(), DecodeError> {
+        let (&version, bytes) = bytes.split_first().ok_or(DecodeError::Short)?;
+        if version != VERSION {
+            return Err(DecodeError::OutOfRange("version of a part"));
+        }
+        let unlisted = DecodeError::Contradiction("a part belongs to something in the registry");
+        match key.kind {
+            REGISTRY => self.load_registry(through, bytes),
+            STREAM => self.streams.get_mut(&StreamId(key.id)).ok_or(unlisted)?.decode(bytes, through),
+            DEDUPE => self.streams.get_mut(&StreamId(key.id)).ok_or(unlisted)?.dedupe.decode(key.sub, bytes),
+            GROUP => {
+                let group = self.groups.get_mut(&GroupId(key.id)).ok_or(unlisted)?;
+                group.ledger = Ledger::decode(&mut Cursor::new(bytes))?;
+                group.through = through;
+                Ok(())
+            }
+            kind => Err(DecodeError::UnknownKind { kind }),
+        }
+    }
+
+    fn load_registry(&mut self, through: Position, bytes: &[u8]) -> Result<(), DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        self.epoch = Epoch(cursor.varint_u32()?);
+        self.next_stream = StreamId(cursor.varint_u32()?);
+        self.next_group = GroupId(cursor.varint_u32()?);
+        self.next_ordinal = Ordinal(cursor.varint()?);
+        for _ in 0..cursor.count()? {
+            let id = StreamId(cursor.varint_u32()?);
+            let name = StreamName::stored(cursor.text()?);
+            let created = Timestamp(cursor.varint()?);
+            let settings = StreamSettings::decode(cursor.bytes()?)?;
+            self.add_stream(Stream::new(id, name, settings, created));
+        }
+        for _ in 0..cursor.count()? {
+            let id = GroupId(cursor.varint_u32()?);
+            let stream = StreamId(cursor.varint_u32()?);
+            let name = GroupName::stored(cursor.text()?);
+            let created = Timestamp(cursor.varint()?);
+            let settings = GroupSettings::decode(cursor.bytes()?)?;
+            self.add_group(Group::new(id, stream, name, settings, Seq::START, created))?;
+        }
+        self.through = through;
+        self.changed = false;
+        Ok(())
+    }
+}
