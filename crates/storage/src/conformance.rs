@@ -1,0 +1,314 @@
+//! The contract as tests, run against every engine.
+//!
+//! A [`Subject`] knows how to make an engine on data that outlives it. Each clause of the contract is one
+//! function; the macro at the end runs all of them against each subject.
+
+use bytes::Bytes;
+use forebay_core::types::{Epoch, PartKey, Position, Seq, ShardId, StreamId};
+
+use crate::engine::{
+    Engine, Frame, Image, ImagePart, Location, ReadBudget, Receipt, Run, Saved, StorageError, StoredFrame,
+};
+
+const SHARD: ShardId = ShardId(0);
+const ALL: ReadBudget = ReadBudget { bytes_max: usize::MAX, frames_max: usize::MAX, payloads: true };
+
+/// An engine under test, and the data it works on.
+trait Subject {
+    type Engine: Engine;
+
+    fn new() -> Self;
+
+    /// An engine on the same data. Any earlier one has been dropped.
+    fn engine(&self) -> Self::Engine;
+}
+
+fn frame(seq: u64, payload: &[u8]) -> Frame {
+    Frame {
+        shard: SHARD,
+        entries: Bytes::from(format!("entry {seq}")),
+        payload: Bytes::copy_from_slice(payload),
+        runs: vec![Run { stream: StreamId(3), first: Seq(seq), count: 1 }],
+    }
+}
+
+fn payload(seq: u64) -> Vec<u8> {
+    vec![seq as u8; 3000]
+}
+
+async fn put(engine: &impl Engine, seq: u64) -> Position {
+    engine.append(frame(seq, &payload(seq))).await.expect("it becomes durable").get()
+}
+
+async fn put_many(engine: &impl Engine, count: u64) -> Vec<Position> {
+    let receipts: Vec<Receipt> = (1..=count).map(|seq| engine.append(frame(seq, &payload(seq)))).collect();
+    let mut positions = Vec::new();
+    for receipt in receipts {
+        positions.push(receipt.await.expect("it becomes durable").get());
+    }
+    positions
+}
+
+async fn read(engine: &impl Engine, from: Position, budget: ReadBudget) -> Vec<StoredFrame> {
+    engine.read(SHARD, from, budget).await.expect("it can be read")
+}
+
+fn positions(frames: &[StoredFrame]) -> Vec<Position> {
+    frames.iter().map(|frame| frame.position).collect()
+}
+
+fn part(id: u32, through: Position, bytes: Option<&'static str>) -> ImagePart {
+    let key = PartKey { kind: 2, id, sub: 0 };
+    ImagePart { key, through, bytes: bytes.map(|bytes| Bytes::from_static(bytes.as_bytes())) }
+}
+
+async fn save(engine: &impl Engine, parts: Vec<ImagePart>) -> Saved {
+    engine.save(SHARD, Image { parts }).await.expect("it is saved")
+}
+
+async fn frames_keep_their_order_and_their_bytes<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    engine.claim(SHARD).await.expect("it can be claimed");
+    let written = put_many(&engine, 60).await;
+    assert!(written.is_sorted_by(|one, other| one < other), "positions grow");
+    let frames = read(&engine, Position::START, ALL).await;
+    assert_eq!(positions(&frames), written);
+    for (frame, seq) in frames.iter().zip(1..) {
+        assert_eq!(frame.entries, format!("entry {seq}"));
+        assert_eq!(frame.payload, payload(seq));
+        assert_eq!(frame.runs, [Run { stream: StreamId(3), first: Seq(seq), count: 1 }]);
+        assert_eq!(frame.epoch, Epoch(1));
+    }
+}
+
+async fn a_receipt_comes_no_earlier_than_those_before_it<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    engine.claim(SHARD).await.expect("it can be claimed");
+    let mut receipts: Vec<Receipt> = (1..=40).map(|seq| engine.append(frame(seq, &payload(seq)))).collect();
+    let last = receipts.pop().expect("there are forty").await.expect("it becomes durable").get();
+    for mut receipt in receipts {
+        let position = receipt.try_take().expect("it was answered before the last").expect("it is durable");
+        assert!(position.get() < last);
+    }
+}
+
+async fn what_has_a_receipt_can_be_read<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    engine.claim(SHARD).await.expect("it can be claimed");
+    for seq in 1..=20 {
+        let position = put(&engine, seq).await;
+        let frames = read(&engine, position, ALL).await;
+        assert_eq!(positions(&frames), [position]);
+    }
+}
+
+async fn a_read_keeps_to_its_budget_and_brings_at_least_one<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    engine.claim(SHARD).await.expect("it can be claimed");
+    let written = put_many(&engine, 20).await;
+    let one = ReadBudget { bytes_max: 1, ..ALL };
+    assert_eq!(positions(&read(&engine, written[4], one).await), [written[4]]);
+    let three = ReadBudget { frames_max: 3, ..ALL };
+    assert_eq!(positions(&read(&engine, Position(written[4].0 + 1), three).await), written[5..8]);
+    let bare = ReadBudget { payloads: false, ..ALL };
+    assert!(read(&engine, Position::START, bare).await.iter().all(|frame| frame.payload.is_empty()));
+    let after = Position(written[19].0 + 1);
+    assert!(read(&engine, after, ALL).await.is_empty());
+}
+
+async fn single_messages_are_fetched_in_the_order_they_are_wanted<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    engine.claim(SHARD).await.expect("it can be claimed");
+    let first = engine.append(frame(1, b"onetwothree")).await.expect("it is durable").get();
+    let second = engine.append(frame(4, b"four")).await.expect("it is durable").get();
+    let wanted = [(second, 0, 4), (first, 6, 5), (first, 0, 3), (first, 11, 0)]
+        .map(|(frame, offset, len)| Location { frame, offset, len });
+    let found = engine.fetch(SHARD, &wanted).await.expect("they are there");
+    assert_eq!(found, ["four", "three", "one", ""]);
+    let beyond = Location { frame: Position(second.0 + 1_000_000), offset: 0, len: 1 };
+    let error = engine.fetch(SHARD, &[beyond]).await;
+    assert!(matches!(error, Err(StorageError::NoSuchFrame { .. })), "{error:?}");
+    let outside = Location { frame: second, offset: 2, len: 3 };
+    let error = engine.fetch(SHARD, &[outside]).await;
+    assert!(matches!(error, Err(StorageError::Damaged { .. })), "{error:?}");
+}
+
+async fn a_new_owner_finds_everything_and_counts_one_further<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    let claim = engine.claim(SHARD).await.expect("it can be claimed");
+    assert_eq!((claim.epoch, claim.parts.len(), claim.runs.len()), (Epoch(1), 0, 0));
+    let written = put_many(&engine, 30).await;
+    drop(engine);
+    let engine = subject.engine();
+    let claim = engine.claim(SHARD).await.expect("it can be claimed");
+    assert_eq!(claim.epoch, Epoch(2));
+    assert!(claim.start <= written[0] && written[29] < claim.end);
+    assert_eq!(claim.indexed, claim.end);
+    let indexed: u64 = claim.runs.iter().map(|run| run.count).sum();
+    assert_eq!((indexed, claim.runs[0].first, claim.runs[0].position), (30, Seq(1), written[0]));
+    let later = put(&engine, 31).await;
+    assert!(later >= claim.end);
+    let frames = read(&engine, Position::START, ALL).await;
+    assert_eq!(frames.len(), 31);
+    assert_eq!((frames[29].epoch, frames[30].epoch), (Epoch(1), Epoch(2)));
+}
+
+async fn a_new_owner_finds_the_newest_image<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    engine.claim(SHARD).await.expect("it can be claimed");
+    let at = put_many(&engine, 10).await;
+    let saved = save(&engine, vec![part(1, at[3], Some("a")), part(2, at[3], Some("b"))]).await;
+    assert_eq!(saved.covered, Position::START, "there is no older one");
+    let saved = save(&engine, vec![part(1, at[8], None), part(2, at[7], Some("c"))]).await;
+    assert_eq!(saved.covered, at[3]);
+    drop(engine);
+    let engine = subject.engine();
+    let claim = engine.claim(SHARD).await.expect("it can be claimed");
+    let parts: Vec<_> = claim.parts.iter().map(|part| (part.key.id, part.through, &part.bytes[..])).collect();
+    assert_eq!(parts, [(1, at[8], &b"a"[..]), (2, at[7], &b"c"[..])]);
+    assert_eq!(claim.covered, at[3]);
+    let saved = save(&engine, vec![part(1, at[9], None)]).await;
+    assert_eq!(saved.covered, at[7], "what the claim found is now the older one");
+    let missing = engine.save(SHARD, Image { parts: vec![part(2, at[9], None)] }).await;
+    assert!(matches!(missing, Err(StorageError::NoSuchPart { .. })), "a part that was left out is gone");
+}
+
+async fn what_is_trimmed_goes_and_what_is_not_stays<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    engine.claim(SHARD).await.expect("it can be claimed");
+    let at = put_many(&engine, 60).await;
+    for _ in 0..2 {
+        save(&engine, vec![part(1, at[40], Some("state"))]).await;
+    }
+    engine.trim(SHARD, at[40]).await.expect("it is trimmed");
+    let kept = positions(&read(&engine, Position::START, ALL).await);
+    assert!(kept.len() >= 19 && kept.len() < 60, "space returns in whole segments: {}", kept.len());
+    assert_eq!(kept[..], at[60 - kept.len()..], "nothing after the position is missing");
+    let gone = Location { frame: at[0], offset: 0, len: 1 };
+    let error = engine.fetch(SHARD, &[gone]).await;
+    assert!(matches!(error, Err(StorageError::Trimmed { .. })), "{error:?}");
+    drop(engine);
+    let engine = subject.engine();
+    let claim = engine.claim(SHARD).await.expect("it can be claimed");
+    assert!(at[0] < claim.start && claim.start <= kept[0]);
+    assert_eq!(positions(&read(&engine, claim.start, ALL).await), kept);
+}
+
+async fn a_frame_that_is_too_large_is_refused_and_the_log_goes_on<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    let claim = engine.claim(SHARD).await.expect("it can be claimed");
+    let first = put(&engine, 1).await;
+    let entries = frame(2, b"").entries.len();
+    let fits = engine.append(frame(2, &vec![1; claim.frame_bytes_max - entries])).await;
+    fits.expect("the largest frame is taken");
+    let error = engine.append(frame(3, &vec![1; claim.frame_bytes_max])).await;
+    assert!(matches!(error, Err(StorageError::FrameTooLarge { .. })), "{error:?}");
+    put(&engine, 3).await;
+    assert_eq!(read(&engine, first, ALL).await.len(), 3);
+}
+
+async fn another_shard_is_not_here<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    engine.claim(SHARD).await.expect("it can be claimed");
+    let other = ShardId(9);
+    let refused = |error: Option<StorageError>| {
+        assert!(matches!(error, Some(StorageError::NoSuchShard { shard }) if shard == other), "{error:?}");
+    };
+    refused(engine.claim(other).await.err());
+    refused(engine.append(Frame { shard: other, ..frame(1, b"x") }).await.err());
+    refused(engine.read(other, Position::START, ALL).await.err());
+    refused(engine.fetch(other, &[]).await.err());
+    refused(engine.save(other, Image::default()).await.err());
+    refused(engine.trim(other, Position::START).await.err());
+}
+
+/// Runs every clause against a subject.
+macro_rules! conforms {
+    ($module:ident, $subject:ty, $($clause:ident),* $(,)?) => {
+        mod $module {
+            use super::*;
+            $(
+                #[test]
+                fn $clause() {
+                    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+                    runtime.block_on(super::$clause(<$subject as Subject>::new()));
+                }
+            )*
+        }
+    };
+    ($module:ident, $subject:ty) => {
+        conforms!(
+            $module,
+            $subject,
+            frames_keep_their_order_and_their_bytes,
+            a_receipt_comes_no_earlier_than_those_before_it,
+            what_has_a_receipt_can_be_read,
+            a_read_keeps_to_its_budget_and_brings_at_least_one,
+            single_messages_are_fetched_in_the_order_they_are_wanted,
+            a_new_owner_finds_everything_and_counts_one_further,
+            a_new_owner_finds_the_newest_image,
+            what_is_trimmed_goes_and_what_is_not_stays,
+            a_frame_that_is_too_large_is_refused_and_the_log_goes_on,
+            another_shard_is_not_here,
+        );
+    };
+}
+
+mod subjects {
+    use super::{SHARD, Subject};
+    use crate::journal::disk::FolderDisk;
+    use crate::journal::tests::{ID, TempFolder};
+    use crate::journal::{JournalConfig, JournalEngine};
+    use crate::memory::{MemoryEngine, MemoryLog};
+
+    pub(super) struct Memory(MemoryEngine);
+
+    impl Subject for Memory {
+        type Engine = MemoryEngine;
+
+        fn new() -> Memory {
+            Memory(MemoryEngine::new(MemoryLog::new(SHARD, 12 << 10)))
+        }
+
+        fn engine(&self) -> MemoryEngine {
+            self.0.another()
+        }
+    }
+
+    pub(super) struct OnDisk(TempFolder);
+
+    impl Subject for OnDisk {
+        type Engine = JournalEngine;
+
+        fn new() -> OnDisk {
+            OnDisk(TempFolder::new())
+        }
+
+        fn engine(&self) -> JournalEngine {
+            let disk = FolderDisk::new(self.0.path()).expect("the folder is there");
+            JournalEngine::open(disk, &JournalConfig::small(ID)).expect("the journal opens")
+        }
+    }
+}
+
+conforms!(memory, subjects::Memory);
+conforms!(journal, subjects::OnDisk);
+
+/// Only where two owners can reach the same data at once. The journal's folder is locked instead.
+#[test]
+fn in_memory_a_second_claim_fences_the_first_owner() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let first = crate::memory::MemoryEngine::default();
+        let second = first.another();
+        first.claim(SHARD).await.expect("it can be claimed");
+        put(&first, 1).await;
+        second.claim(SHARD).await.expect("it can be claimed");
+        let error = first.append(frame(2, b"x")).await;
+        assert!(matches!(error, Err(StorageError::Fenced { epoch: Epoch(2) })), "{error:?}");
+        let error = first.save(SHARD, Image::default()).await;
+        assert!(matches!(error, Err(StorageError::Fenced { .. })), "{error:?}");
+        put(&second, 2).await;
+        assert_eq!(read(&second, Position::START, ALL).await.len(), 2);
+    });
+}

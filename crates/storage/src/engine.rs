@@ -1,0 +1,266 @@
+//! The contract between the broker and whatever keeps its log.
+//!
+//! An engine promises order, durability and one owner, per shard. A frame is atomic, so whatever must
+//! happen together is put in one frame. An engine does not understand entries: to it a frame is two
+//! runs of bytes and a note of which messages it publishes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use forebay_core::types::{Epoch, PartKey, Position, Seq, ShardId, StreamId};
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A place that keeps logs. Everything Forebay remembers is an entry in a frame in a log.
+pub trait Engine: Send + Sync + 'static {
+    /// Takes ownership of a shard. Once this returns, no earlier owner can append to it.
+    fn claim(&self, shard: ShardId) -> BoxFuture<'_, Result<Claim, StorageError>>;
+
+    /// Queues a frame right after the previous one. Never waits: the broker bounds what may be
+    /// outstanding. The receipt resolves when this frame and all before it are durable.
+    fn append(&self, frame: Frame) -> Receipt;
+
+    /// Reads durable frames in order, beginning with the first one at or after `from`; at least one if
+    /// there is one.
+    fn read(
+        &self,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>>;
+
+    /// Reads single messages by location, without the frames around them.
+    fn fetch<'a>(
+        &'a self,
+        shard: ShardId,
+        wanted: &'a [Location],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>>;
+
+    /// Keeps an image of the shard's state and lets go of all but the one before it.
+    fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>>;
+
+    /// Lets go of all frames up to and including `through`. Space returns in its own time.
+    fn trim(&self, shard: ShardId, through: Position) -> BoxFuture<'_, Result<(), StorageError>>;
+}
+
+/// Proof that a value has reached stable storage. Only this crate can make one, so a producer cannot be
+/// answered early by mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Durable<T>(T);
+
+impl<T> Durable<T> {
+    pub(crate) fn after_sync(value: T) -> Durable<T> {
+        Durable(value)
+    }
+
+    pub fn get(self) -> T {
+        self.0
+    }
+
+    /// What is true of the whole is true of what follows from it.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Durable<U> {
+        Durable(f(self.0))
+    }
+}
+
+/// Entries that become durable together, all or none.
+#[derive(Debug, Clone, Default)]
+pub struct Frame {
+    pub shard: ShardId,
+    /// Every entry of the frame, encoded.
+    pub entries: Bytes,
+    /// The contents of the messages that the entries publish, one after the other.
+    pub payload: Bytes,
+    /// Which messages the frame publishes, for the index.
+    pub runs: Vec<Run>,
+}
+
+/// Consecutive messages of one stream in one frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub stream: StreamId,
+    pub first: Seq,
+    pub count: u32,
+}
+
+/// Where to begin looking for messages of a stream: those from `first` on are in the frame at
+/// `position` or in frames after it, up to the position of the stream's next run. Engines may join runs
+/// that lie close together, so that an index of ten million messages is small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexRun {
+    pub stream: StreamId,
+    pub first: Seq,
+    pub count: u64,
+    pub position: Position,
+}
+
+/// A frame as it was read back.
+#[derive(Debug, Clone)]
+pub struct StoredFrame {
+    pub position: Position,
+    /// The epoch of the owner that wrote it.
+    pub epoch: Epoch,
+    pub entries: Bytes,
+    /// Empty unless the budget asked for payloads.
+    pub payload: Bytes,
+    pub runs: Vec<Run>,
+}
+
+/// How much one read may bring.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadBudget {
+    /// Stop after the frame that passes this many bytes of what is returned.
+    pub bytes_max: usize,
+    pub frames_max: usize,
+    /// Whether payloads are wanted too.
+    pub payloads: bool,
+}
+
+/// The content of one message: a stretch of the payload section of the frame at `frame`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    pub frame: Position,
+    pub offset: u32,
+    pub len: u32,
+}
+
+/// The state of a shard, in parts. Names every part that exists.
+#[derive(Debug, Clone, Default)]
+pub struct Image {
+    pub parts: Vec<ImagePart>,
+}
+
+#[derive(Debug, Clone)]
+pub struct ImagePart {
+    pub key: PartKey,
+    /// Every entry of this part in frames up to and including this position is in the bytes.
+    pub through: Position,
+    /// `None` where the part is still as it was in the image before.
+    pub bytes: Option<Bytes>,
+}
+
+/// What `save` answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Saved {
+    /// The older of the two kept images covers the log up to here; what lies before is not needed to
+    /// recover state, whichever of the two has to be used.
+    pub covered: Position,
+}
+
+/// One part of the image a claim found.
+#[derive(Debug, Clone)]
+pub struct SavedPart {
+    pub key: PartKey,
+    pub through: Position,
+    pub bytes: Bytes,
+}
+
+/// What the new owner of a shard needs to know.
+#[derive(Debug)]
+pub struct Claim {
+    pub epoch: Epoch,
+    /// The first frame that is kept is at this position or after it.
+    pub start: Position,
+    /// Every durable frame lies before this position.
+    pub end: Position,
+    /// The newest good image, empty if there is none.
+    pub parts: Vec<SavedPart>,
+    /// What the older of the two kept images covers, as in [`Saved`]; `START` if there are not two.
+    pub covered: Position,
+    /// Index runs of every frame before `indexed`, in log order.
+    pub runs: Vec<IndexRun>,
+    /// Frames from here on have to be read to be indexed.
+    pub indexed: Position,
+    /// How far apart, as this engine counts positions, two places of a sparse index should be: far
+    /// enough to be few, near enough to read from one to the next in passing.
+    pub index_stride: u64,
+    /// How many frames may wait for their receipt at once.
+    pub frames_max: usize,
+    /// How large one frame may be, entries and payload together.
+    pub frame_bytes_max: usize,
+    pub space: SpaceGauge,
+    /// What was out of the ordinary, in words for the operator: a torn tail that was cut, an image that
+    /// could not be read.
+    pub remarks: Vec<String>,
+}
+
+/// Whether there is space for more messages. Settling goes on regardless, from a reserve.
+#[derive(Debug, Clone, Default)]
+pub struct SpaceGauge(Arc<AtomicBool>);
+
+impl SpaceGauge {
+    pub fn is_full(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_full(&self, full: bool) {
+        self.0.store(full, Ordering::Relaxed);
+    }
+}
+
+/// Resolves to the frame's position once the frame is durable.
+#[derive(Debug)]
+pub struct Receipt(pub(crate) tokio::sync::oneshot::Receiver<Result<Durable<Position>, StorageError>>);
+
+impl Future for Receipt {
+    type Output = Result<Durable<Position>, StorageError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or(Err(StorageError::Stopped)))
+    }
+}
+
+impl Receipt {
+    /// The answer if it is there already; `None` while the frame is on its way.
+    pub fn try_take(&mut self) -> Option<<Self as Future>::Output> {
+        use tokio::sync::oneshot::error::TryRecvError;
+        match self.0.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Closed) => Some(Err(StorageError::Stopped)),
+        }
+    }
+
+    /// Waits on a thread of its own kind, for code that is not asynchronous.
+    pub fn wait(self) -> <Self as Future>::Output {
+        self.0.blocking_recv().unwrap_or(Err(StorageError::Stopped))
+    }
+}
+
+/// Why an engine did not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// The engine has stopped taking frames after an earlier failure. What was on its way may or may
+    /// not be there.
+    #[error("the log stopped after a failure, and what was on its way may or may not be there")]
+    Poisoned(#[source] Arc<std::io::Error>),
+    #[error("the engine is closed")]
+    Stopped,
+    #[error("another owner has claimed the shard. epoch=`{0}`", epoch.0)]
+    Fenced { epoch: Epoch },
+    #[error("no such shard here. shard=`{0}`", shard.0)]
+    NoSuchShard { shard: ShardId },
+    #[error("frame is larger than the engine takes. bytes=`{bytes}` limit=`{limit}`")]
+    FrameTooLarge { bytes: usize, limit: usize },
+    #[error("the log does not reach back that far. position=`{}` start=`{}`", position.0, start.0)]
+    Trimmed { position: Position, start: Position },
+    #[error("no frame begins there. position=`{}`", position.0)]
+    NoSuchFrame { position: Position },
+    #[error("the image before has no such part. kind=`{}` id=`{}` sub=`{}`", key.kind, key.id, key.sub)]
+    NoSuchPart { key: PartKey },
+    #[error("more frames are waiting than the engine takes. limit=`{limit}`")]
+    TooManyFrames { limit: usize },
+    /// What was read is not what was written. Never delivered, never skipped in silence.
+    #[error("stored data is damaged: {what}. file=`{file}` offset=`{offset}`")]
+    Damaged { what: String, file: String, offset: u64 },
+    #[error("cannot {doing}")]
+    Io {
+        doing: String,
+        #[source]
+        source: Arc<std::io::Error>,
+    },
+}

@@ -1,0 +1,324 @@
+//! The work that must not hold up a commit: making the next segment ready, sealing finished ones, saving
+//! images, trimming, keeping space in reserve, and stopping cleanly.
+//!
+//! Each is a method that does one piece of it. In production a second thread calls them; the simulator
+//! calls them between commits. None of them is needed for a commit to succeed.
+
+use std::io;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use forebay_core::types::Position;
+
+use crate::engine::{Image, Saved, StorageError};
+use crate::journal::block::PAGE;
+use crate::journal::disk::{Disk, DiskFile, Stage};
+use crate::journal::image::Catalog;
+use crate::journal::reader::Reader;
+use crate::journal::segment::{self, Footer, Head, RunJoiner, Stop, Walk, Window};
+use crate::journal::shared::{Shared, is_passing};
+
+/// How much is read at once where a whole segment is.
+const READ_AHEAD: u64 = 1 << 20;
+
+/// Does the journal's chores.
+pub struct Chores<D: Disk> {
+    shared: Arc<Shared<D>>,
+    reader: Reader<D>,
+    catalog: Catalog,
+    /// MARK as it was last synced, by its counter.
+    synced: u64,
+    /// The segment that was scrubbed last.
+    scrubbed: u64,
+    /// Segments that turned out damaged when they were to be sealed.
+    damaged: Vec<u64>,
+}
+
+/// What one step of the scrub found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scrubbed {
+    /// This segment is as it was when it was sealed.
+    Good { segment: u64 },
+    /// There is no sealed segment after the one before; the next step begins again at the front.
+    Done,
+}
+
+impl<D: Disk> Chores<D> {
+    pub(crate) fn new(shared: Arc<Shared<D>>, reader: Reader<D>, catalog: Catalog) -> Chores<D> {
+        Chores { shared, reader, catalog, synced: 0, scrubbed: 0, damaged: Vec::new() }
+    }
+
+    /// Does whatever there is to do after a segment was begun, or what could not be done then.
+    pub fn tidy(&mut self) -> Result<(), StorageError> {
+        self.prepare_next()?;
+        self.check_space()?;
+        while self.seal_next()? {}
+        Ok(())
+    }
+
+    /// Makes the next segment ready, if it is not. Says whether it did.
+    pub fn prepare_next(&mut self) -> Result<bool, StorageError> {
+        self.shared.check_open()?;
+        let mut spare = self.shared.spare();
+        if spare.ready.is_some() {
+            return Ok(false);
+        }
+        let made = self.shared.make_segment(spare.active + 1, true);
+        self.shared.disk.at(Stage::Idle);
+        match made {
+            Ok(file) => {
+                spare.ready = Some(file);
+                Ok(true)
+            }
+            // It is tried again, at the latest by the commit that needs the segment.
+            Err(error) if is_passing(&error) => Ok(false),
+            Err(error) => Err(self.shared.poison(error)),
+        }
+    }
+
+    /// Writes the footer of the oldest finished segment that has none. Says whether there was one.
+    ///
+    /// The segment is read and verified from front to back once more, so that the sum in its footer is
+    /// never that of damaged data. Damage is reported once, and the segment stays without a footer.
+    pub fn seal_next(&mut self) -> Result<bool, StorageError> {
+        self.shared.check_open()?;
+        let found = {
+            let segments = self.shared.segments();
+            let active = segments.last_key_value().map(|(&number, _)| number);
+            let unsealed = segments.iter().find(|(number, segment)| {
+                !segment.sealed && Some(**number) != active && !self.damaged.contains(number)
+            });
+            unsealed.map(|(&number, &segment)| (number, segment))
+        };
+        let Some((number, segment)) = found else { return Ok(false) };
+        self.shared.disk.at(Stage::Sealing);
+        let sealed = self.seal(number, segment.end);
+        self.shared.disk.at(Stage::Idle);
+        match sealed {
+            Ok(Ok(())) => {}
+            Ok(Err((flaw, offset))) => {
+                self.damaged.push(number);
+                return Err(StorageError::Damaged { what: flaw, file: segment::name(number), offset });
+            }
+            Err(error) if is_passing(&error) => return Ok(false),
+            Err(error) => return Err(self.shared.poison(error)),
+        }
+        if let Some(segment) = self.shared.segments().get_mut(&number) {
+            segment.sealed = true;
+        }
+        Ok(true)
+    }
+
+    fn seal(&self, number: u64, end: u64) -> io::Result<Result<(), (String, u64)>> {
+        let shared = &self.shared;
+        let file = shared.disk.open(&segment::name(number))?;
+        let mut window = Window::new(&file, end, READ_AHEAD);
+        let page = window.get(0, PAGE)?.unwrap_or(&[]);
+        let head = match Head::decode(page, shared.id, shared.layout.base(number)) {
+            Ok(head) => head,
+            Err(flaw) => return Ok(Err((flaw.to_owned(), 0))),
+        };
+        let mut runs = RunJoiner::default();
+        let walk =
+            Walk { id: shared.id, layout: &shared.layout, segment: number, until: Some(end), payloads: true };
+        let walked = walk.run(&mut window, &head, &mut runs)?;
+        match walked.stop {
+            Stop::Clean => {}
+            Stop::Broken(flaw) | Stop::Unchained(flaw) => {
+                return Ok(Err((flaw.to_owned(), walked.last.end - shared.layout.base(number))));
+            }
+        }
+        let footer = Footer {
+            last_frame: walked.last_frame,
+            hash: hash(&file, end)?,
+            runs: runs.within(Footer::runs_max(&shared.layout), &shared.layout),
+        };
+        let bytes = footer.encode(shared.id, &shared.layout, walked.last);
+        file.write_at(&[IoSlice::new(&bytes)], end)?;
+        file.truncate(end + bytes.len() as u64)?;
+        file.sync_all()?;
+        Ok(Ok(()))
+    }
+
+    /// Rereads one sealed segment and compares it with the sum in its footer.
+    pub fn scrub_next(&mut self) -> Result<Scrubbed, StorageError> {
+        let next = {
+            let segments = self.shared.segments();
+            let mut later = segments.range(self.scrubbed + 1..).filter(|(_, segment)| segment.sealed);
+            later.next().map(|(&number, &segment)| (number, segment.end))
+        };
+        let Some((number, end)) = next else {
+            self.scrubbed = 0;
+            return Ok(Scrubbed::Done);
+        };
+        self.scrubbed = number;
+        let name = segment::name(number);
+        let doing = || format!("read {name}");
+        let same = self.matches_footer(number, end);
+        match same.map_err(|error| StorageError::Io { doing: doing(), source: Arc::new(error) })? {
+            true => Ok(Scrubbed::Good { segment: number }),
+            false => {
+                let what = "the segment is not what it was when it was sealed".to_owned();
+                Err(StorageError::Damaged { what, file: name, offset: 0 })
+            }
+        }
+    }
+
+    fn matches_footer(&self, number: u64, end: u64) -> io::Result<bool> {
+        let shared = &self.shared;
+        let file = shared.disk.open(&segment::name(number))?;
+        let mut window = Window::new(&file, file.size()?, READ_AHEAD);
+        let Some(page) = window.get(0, PAGE)? else { return Ok(false) };
+        let Ok(head) = Head::decode(page, shared.id, shared.layout.base(number)) else { return Ok(false) };
+        let walk = Walk {
+            id: shared.id,
+            layout: &shared.layout,
+            segment: number,
+            until: Some(end),
+            payloads: false,
+        };
+        let walked = walk.run(&mut window, &head, &mut RunJoiner::default())?;
+        if walked.stop != Stop::Clean {
+            return Ok(false);
+        }
+        let footer = Footer::read(&mut window, shared.id, &shared.layout, number, walked.last)?;
+        Ok(footer.is_some_and(|footer| hash(&file, end).is_ok_and(|hash| hash == footer.hash)))
+    }
+
+    /// Keeps an image of the shard's state and lets go of all but the one before it.
+    pub fn save(&mut self, image: Image) -> Result<Saved, StorageError> {
+        self.shared.check_open()?;
+        let end = self.shared.durable_end();
+        if let Some(part) = image.parts.iter().find(|part| part.through.0 >= end) {
+            return Err(StorageError::NoSuchFrame { position: part.through });
+        }
+        let shared = &self.shared;
+        let saved = self.catalog.save(&shared.disk, &shared.space, shared.id, image);
+        saved.map_err(|error| {
+            error.into_storage_error(|error| {
+                if is_passing(&error) {
+                    StorageError::Io { doing: "save an image".to_owned(), source: Arc::new(error) }
+                } else {
+                    shared.poison(error)
+                }
+            })
+        })?;
+        Ok(Saved { covered: self.catalog.covered() })
+    }
+
+    /// What the older of the two kept images covers.
+    pub fn covered(&self) -> Position {
+        self.catalog.covered()
+    }
+
+    /// Lets go of whole segments all of whose frames lie at or before `through`. As long as there is no
+    /// image, the log is all there is, and nothing goes.
+    pub fn trim(&mut self, through: Position) -> Result<(), StorageError> {
+        self.shared.check_open()?;
+        if self.catalog.is_empty() {
+            return Ok(());
+        }
+        let Some((first, trimmed)) = self.trimmable(through) else { return Ok(()) };
+        self.shared.disk.at(Stage::Trimming);
+        let done = self.trim_to(first, trimmed);
+        self.shared.disk.at(Stage::Idle);
+        done.map_err(|error| self.shared.poison(error))
+    }
+
+    /// The segment that would be the first, and the last frame that would go.
+    fn trimmable(&self, through: Position) -> Option<(u64, u64)> {
+        let layout = &self.shared.layout;
+        let segments = self.shared.segments();
+        let (&active, _) = segments.last_key_value()?;
+        let mut last = self.shared.mark().now().trimmed;
+        let mut first = None;
+        for (&number, segment) in segments.range(..active) {
+            if segment.last_frame > 0 {
+                let frame = layout.base(number) + segment.last_frame;
+                if frame > through.0 {
+                    break;
+                }
+                last = frame;
+            }
+            first = Some(number + 1);
+        }
+        first.map(|first| (first, last))
+    }
+
+    fn trim_to(&mut self, first: u64, trimmed: u64) -> io::Result<()> {
+        // Both slots, so that losing one of them later does not bring back the old front.
+        for _ in 0..2 {
+            self.shared.mark().write(|mark| {
+                mark.first = first;
+                mark.trimmed = trimmed;
+            })?;
+        }
+        self.shared.sync_mark()?;
+        let gone: Vec<u64> = {
+            let mut segments = self.shared.segments();
+            let kept = segments.split_off(&first);
+            std::mem::replace(&mut *segments, kept).into_keys().collect()
+        };
+        self.reader.close_trimmed(first);
+        for number in gone {
+            self.shared.disk.delete(&segment::name(number))?;
+        }
+        self.shared.disk.sync_folder()
+    }
+
+    /// Looks at what space is free, makes the reserve whole if it can, and sets the gauge.
+    pub fn check_space(&mut self) -> Result<(), StorageError> {
+        self.shared.space.check().map_err(|error| self.shared.poison(error))
+    }
+
+    /// Makes MARK durable as it is. Called when nothing has been committed for a moment.
+    pub fn sync_mark(&mut self) -> Result<(), StorageError> {
+        self.shared.check_open()?;
+        let counter = self.shared.mark().now().counter;
+        if counter != self.synced {
+            self.shared.sync_mark().map_err(|error| self.shared.poison(error))?;
+            self.synced = counter;
+        }
+        Ok(())
+    }
+
+    /// How often MARK has been written: as long as this does not change, nothing is committed.
+    pub fn mark_counter(&self) -> u64 {
+        self.shared.mark().now().counter
+    }
+
+    /// Takes no more commits, and writes down that this was a clean stop.
+    pub fn stop(&mut self) -> Result<(), StorageError> {
+        self.shared.check_open()?;
+        self.shared.stop();
+        let written = self.shared.mark().write(|mark| mark.clean = true);
+        written.and_then(|()| self.shared.sync_mark()).map_err(|error| self.shared.poison(error))
+    }
+
+    /// Deletes what an interrupted trim or save left behind.
+    pub(crate) fn clear(&self, leftovers: &[String]) -> io::Result<()> {
+        for name in leftovers {
+            match self.shared.disk.delete(name) {
+                // A temporary file may have been made anew and renamed in the meantime.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => other?,
+            }
+        }
+        self.catalog.clean(&self.shared.disk)?;
+        self.shared.disk.sync_folder()
+    }
+}
+
+/// BLAKE3 of the first `end` bytes of a file.
+fn hash<F: DiskFile>(file: &F, end: u64) -> io::Result<[u8; 32]> {
+    let mut window = Window::new(file, end, READ_AHEAD);
+    let mut hasher = blake3::Hasher::new();
+    let mut at = 0;
+    while at < end {
+        let len = READ_AHEAD.min(end - at);
+        let bytes = window.get(at, len)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        hasher.update(bytes);
+        at += len;
+    }
+    Ok(*hasher.finalize().as_bytes())
+}

@@ -1,0 +1,282 @@
+//! The only place that opens files. The journal sees a flat folder of files through [`Disk`]; the
+//! simulator supplies another one that tears writes and loses what was not synced.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::io::IoSlice;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+
+/// A folder of files. Names are plain file names, no folders inside.
+pub trait Disk: Clone + Send + Sync + 'static {
+    type File: DiskFile;
+    type Lock: Send + Sync;
+
+    /// Takes the folder for this process, for as long as the lock lives. `WouldBlock` if another has it.
+    fn lock(&self, name: &str) -> io::Result<Self::Lock>;
+
+    /// Makes a new, empty file. It is an error if there is one already.
+    fn create(&self, name: &str) -> io::Result<Self::File>;
+
+    /// Opens a file for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Self::File>;
+
+    /// The names of all files, sorted.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Renames a file, replacing one of that name.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    fn delete(&self, name: &str) -> io::Result<()>;
+
+    /// Makes creations, renames and deletions durable.
+    fn sync_folder(&self) -> io::Result<()>;
+
+    /// Bytes that may still be allocated.
+    fn free_space(&self) -> io::Result<u64>;
+
+    /// Whether preallocating makes sense here (not on copy-on-write file systems).
+    fn preallocates(&self) -> bool;
+
+    /// What the operator should know about where the folder lies, if anything.
+    fn remark(&self) -> Option<String> {
+        None
+    }
+
+    /// Says what the journal is about to do. The simulator counts where its crashes fall.
+    fn at(&self, _stage: Stage) {}
+}
+
+pub trait DiskFile: Send + Sync + 'static {
+    /// Writes all of the buffers, one after the other, beginning at `offset`.
+    fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<()>;
+
+    /// Fills as much of the buffer as the file has from `offset` on, and says how much that was.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    fn size(&self) -> io::Result<u64>;
+
+    /// Makes sure that writing in this stretch will not run out of space; the file grows to hold it and
+    /// reads as zeros there.
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    fn truncate(&self, len: u64) -> io::Result<()>;
+
+    /// Makes contents (and a size that is needed to read them) durable.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Makes contents and all metadata durable.
+    fn sync_all(&self) -> io::Result<()>;
+
+    /// Makes the next read come from the disk itself. After a failed sync the system may show bytes that
+    /// never reached the disk.
+    fn forget_cached(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the journal is in the middle of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Opening: reading, deciding, cutting a torn tail, starting the epoch's first segment.
+    Recovering,
+    /// Writing and syncing a commit block.
+    Committing,
+    /// The block is synced; MARK is not written yet.
+    Marking,
+    /// Moving on to the next segment.
+    Rotating,
+    /// Writing the footer of a finished segment.
+    Sealing,
+    /// Making the next segment ready.
+    Preparing,
+    /// Writing an image of the state.
+    Saving,
+    /// Letting go of old segments or images.
+    Trimming,
+    /// Nothing in particular: between calls.
+    Idle,
+}
+
+/// How many buffers the system takes in one call.
+const BUFFERS_MAX: usize = 1024;
+
+/// A folder of the real file system.
+#[derive(Debug, Clone)]
+pub struct FolderDisk {
+    path: Arc<Path>,
+    /// Kept open, so that the folder can be synced even when there are no descriptors left.
+    folder: Arc<File>,
+    preallocates: bool,
+    network: bool,
+}
+
+impl FolderDisk {
+    /// Takes the folder at `path`, and makes it if there is none.
+    pub fn new(path: impl Into<PathBuf>) -> io::Result<FolderDisk> {
+        let path: PathBuf = path.into();
+        if !path.is_dir() {
+            std::fs::create_dir_all(&path)?;
+            // The folder's own name has to be durable too, or everything in it is not.
+            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                File::open(parent)?.sync_all()?;
+            }
+        }
+        let kind = rustix::fs::statfs(&path)?.f_type as u64 & 0xffff_ffff;
+        Ok(FolderDisk {
+            folder: Arc::new(File::open(&path)?),
+            path: path.into(),
+            preallocates: !COPY_ON_WRITE.contains(&kind),
+            network: NETWORK.contains(&kind),
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// btrfs, zfs, bcachefs: a block that was preallocated is written elsewhere all the same.
+const COPY_ON_WRITE: [u64; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
+/// nfs, smb, smb2, cifs, ceph, 9p, fuse, afs: a sync may promise less than it does on a local disk.
+const NETWORK: [u64; 8] =
+    [0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42, 0x00c3_6400, 0x0102_1997, 0x6573_5546, 0x5346_414f];
+
+impl Disk for FolderDisk {
+    type File = File;
+    type Lock = File;
+
+    fn lock(&self, name: &str) -> io::Result<File> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(name))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().create_new(true).read(true).write(true).open(self.path.join(name))
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(self.path.join(name))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            // A name that is not text is none of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        self.folder.sync_all()
+    }
+
+    fn free_space(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&*self.path)?;
+        Ok(stat.f_bavail * stat.f_frsize)
+    }
+
+    fn preallocates(&self) -> bool {
+        self.preallocates
+    }
+
+    fn remark(&self) -> Option<String> {
+        self.network.then(|| {
+            format!(
+                "the data folder is on a network file system, where a sync may promise less than on a local \
+                 disk. folder=`{}`",
+                self.path.display()
+            )
+        })
+    }
+}
+
+impl DiskFile for File {
+    fn write_at(&self, buffers: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        for some in buffers.chunks(BUFFERS_MAX) {
+            let whole: usize = some.iter().map(|buffer| buffer.len()).sum();
+            let written = loop {
+                match rustix::io::pwritev(self, some, offset) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    other => break other?,
+                }
+            };
+            if written < whole {
+                write_rest(self, some, written, offset)?;
+            }
+            offset += whole as u64;
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match FileExt::read_at(self, &mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(len) => filled += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(self, FallocateFlags::empty(), offset, len) {
+            // The file system cannot do it; writing zeros, which follows where it matters, has to do.
+            Err(rustix::io::Errno::OPNOTSUPP) => self.set_len(DiskFile::size(self)?.max(offset + len)),
+            other => Ok(other?),
+        }
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        File::sync_data(self)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        File::sync_all(self)
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::DontNeed)?)
+    }
+}
+
+/// Goes on buffer by buffer where the system took only a part.
+fn write_rest(file: &File, buffers: &[IoSlice<'_>], mut written: usize, mut offset: u64) -> io::Result<()> {
+    for buffer in buffers {
+        let skip = written.min(buffer.len());
+        file.write_all_at(&buffer[skip..], offset + skip as u64)?;
+        written -= skip;
+        offset += buffer.len() as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! The journal as an [`Engine`]: three named threads around the plain structs.
+//!
+//! The writer's thread takes everything that waits and commits it; while it syncs, the next frames
+//! gather. The chores' thread does what must not hold up a commit. The reader's thread reads, so that no
+//! asynchronous task ever waits for a disk.
+
+use std::collections::VecDeque;
+use std::sync::mpsc as blocking;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::types::{Epoch, Position, ShardId};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::engine::{
+    BoxFuture, Claim, Durable, Engine, Frame, Image, Location, ReadBudget, Receipt, Saved, StorageError,
+    StoredFrame,
+};
+use crate::journal::disk::{Disk, FolderDisk};
+use crate::journal::shared::Shared;
+use crate::journal::writer::check_frame;
+use crate::journal::{Chores, Journal, JournalConfig, OpenError, Opened, Reader, Writer};
+
+/// MARK is made durable once nothing was committed for this long.
+const IDLE: Duration = Duration::from_millis(100);
+/// Free space is looked at this often, in moments of [`IDLE`], and what could not be done is tried again.
+const TIDY_EVERY: u64 = 10;
+/// One sealed segment is scrubbed this often, in moments of [`IDLE`].
+const SCRUB_EVERY: u64 = 600;
+/// How many reads may wait.
+const READS_MAX: usize = 64;
+
+type Answer = oneshot::Sender<Result<Durable<Position>, StorageError>>;
+type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
+
+struct Append {
+    frame: Frame,
+    answer: Answer,
+}
+
+enum Read {
+    Frames { from: Position, budget: ReadBudget, reply: Reply<Vec<StoredFrame>> },
+    Messages { wanted: Vec<Location>, reply: Reply<Vec<Bytes>> },
+}
+
+enum Chore {
+    Tidy,
+    Save(Image, Reply<Saved>),
+    Trim(Position, Reply<()>),
+    Stop,
+}
+
+/// An embedded journal with its threads. Dropping it commits what waits and stops cleanly.
+pub struct JournalEngine<D: Disk = FolderDisk> {
+    /// `None` only while the engine is being dropped.
+    queues: Option<Queues>,
+    reader: Reader<D>,
+    shared: Arc<Shared<D>>,
+    epoch: Epoch,
+    frames_max: usize,
+    /// Until someone claims the shard.
+    claim: Mutex<Option<Claim>>,
+    trouble: Arc<Mutex<Option<StorageError>>>,
+    writer: Option<JoinHandle<()>>,
+    chores: Option<JoinHandle<Result<(), StorageError>>>,
+    reads: Option<JoinHandle<()>>,
+}
+
+struct Queues {
+    appends: mpsc::Sender<Append>,
+    reads: mpsc::Sender<Read>,
+    chores: blocking::Sender<Chore>,
+}
+
+impl<D: Disk> JournalEngine<D> {
+    /// Opens the journal and starts its threads.
+    pub fn open(disk: D, config: &JournalConfig) -> Result<JournalEngine<D>, OpenError> {
+        let Opened { writer, chores, reader, claim } = Journal::open(disk, config)?;
+        let shared = reader.shared().clone();
+        let trouble = Arc::new(Mutex::new(None));
+        let (appends, append_queue) = mpsc::channel(config.frames_max.max(1));
+        let (reads, read_queue) = mpsc::channel(READS_MAX);
+        // Not bounded by itself: everyone who puts something in waits for an answer, except the writer,
+        // which does so once a segment.
+        let (chore_sender, chore_queue) = blocking::channel();
+        let spawn = |source| OpenError::Io { doing: "start a thread", source };
+        let chores = {
+            let trouble = trouble.clone();
+            start("journal-chores", move || run_chores(chores, &chore_queue, &trouble)).map_err(spawn)?
+        };
+        let writer = {
+            let chores = chore_sender.clone();
+            start("journal-writer", move || run_writer(writer, append_queue, &chores)).map_err(spawn)?
+        };
+        let reads_thread = {
+            let reader = reader.clone();
+            start("journal-reader", move || run_reader(&reader, read_queue)).map_err(spawn)?
+        };
+        Ok(JournalEngine {
+            queues: Some(Queues { appends, reads, chores: chore_sender }),
+            reader,
+            shared,
+            epoch: claim.epoch,
+            frames_max: config.frames_max,
+            claim: Mutex::new(Some(claim)),
+            trouble,
+            writer: Some(writer),
+            chores: Some(chores),
+            reads: Some(reads_thread),
+        })
+    }
+
+    /// For code that is not asynchronous and may wait for the disk.
+    pub fn reader(&self) -> Reader<D> {
+        self.reader.clone()
+    }
+
+    /// What went wrong in the background since this was last asked: damage found while sealing or
+    /// scrubbing, or the failure that ended the journal.
+    pub fn take_trouble(&self) -> Option<StorageError> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Commits what waits, and stops cleanly.
+    pub fn close(mut self) -> Result<(), StorageError> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<(), StorageError> {
+        // The threads end when nobody can give them anything any more: the writer first, which then
+        // tells the chores to stop.
+        self.queues = None;
+        for thread in [self.writer.take(), self.reads.take()].into_iter().flatten() {
+            thread.join().map_err(|_| StorageError::Stopped)?;
+        }
+        match self.chores.take() {
+            Some(thread) => thread.join().unwrap_or(Err(StorageError::Stopped)),
+            None => Ok(()),
+        }
+    }
+
+    fn queues(&self) -> &Queues {
+        self.queues.as_ref().expect("an engine in use is not being dropped")
+    }
+
+    fn check_shard(&self, shard: ShardId) -> Result<(), StorageError> {
+        if shard == self.shared.shard { Ok(()) } else { Err(StorageError::NoSuchShard { shard }) }
+    }
+
+    async fn read_with<T>(
+        &self,
+        shard: ShardId,
+        read: impl FnOnce(Reply<T>) -> Read,
+    ) -> Result<T, StorageError> {
+        self.check_shard(shard)?;
+        let (reply, answer) = oneshot::channel();
+        self.queues().reads.send(read(reply)).await.map_err(|_| StorageError::Stopped)?;
+        answer.await.unwrap_or(Err(StorageError::Stopped))
+    }
+
+    async fn do_chore<T>(
+        &self,
+        shard: ShardId,
+        chore: impl FnOnce(Reply<T>) -> Chore,
+    ) -> Result<T, StorageError> {
+        self.check_shard(shard)?;
+        let (reply, answer) = oneshot::channel();
+        self.queues().chores.send(chore(reply)).map_err(|_| StorageError::Stopped)?;
+        answer.await.unwrap_or(Err(StorageError::Stopped))
+    }
+}
+
+impl<D: Disk> Drop for JournalEngine<D> {
+    fn drop(&mut self) {
+        // Whoever wants to know how it went calls `close`.
+        let _ = self.shut();
+    }
+}
+
+impl<D: Disk> Engine for JournalEngine<D> {
+    /// The folder was taken when it was opened, so there is one claim to be had.
+    fn claim(&self, shard: ShardId) -> BoxFuture<'_, Result<Claim, StorageError>> {
+        Box::pin(async move {
+            self.check_shard(shard)?;
+            let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner).take();
+            claim.ok_or(StorageError::Fenced { epoch: self.epoch })
+        })
+    }
+
+    fn append(&self, frame: Frame) -> Receipt {
+        let (answer, receipt) = oneshot::channel();
+        if let Err(error) = check_frame(&self.shared, &frame) {
+            let _ = answer.send(Err(error));
+            return Receipt(receipt);
+        }
+        if let Err(refused) = self.queues().appends.try_send(Append { frame, answer }) {
+            let (append, error) = match refused {
+                mpsc::error::TrySendError::Full(append) => {
+                    (append, StorageError::TooManyFrames { limit: self.frames_max })
+                }
+                mpsc::error::TrySendError::Closed(append) => (append, StorageError::Stopped),
+            };
+            let _ = append.answer.send(Err(error));
+        }
+        Receipt(receipt)
+    }
+
+    fn read(
+        &self,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>> {
+        Box::pin(self.read_with(shard, move |reply| Read::Frames { from, budget, reply }))
+    }
+
+    fn fetch<'a>(
+        &'a self,
+        shard: ShardId,
+        wanted: &'a [Location],
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>> {
+        Box::pin(self.read_with(shard, move |reply| Read::Messages { wanted: wanted.to_vec(), reply }))
+    }
+
+    fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>> {
+        Box::pin(self.do_chore(shard, move |reply| Chore::Save(image, reply)))
+    }
+
+    fn trim(&self, shard: ShardId, through: Position) -> BoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(self.do_chore(shard, move |reply| Chore::Trim(through, reply)))
+    }
+}
+
+fn start<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// Whatever is waiting when the disk becomes free is written together: the busier the server, the larger
+/// the block.
+fn run_writer<D: Disk>(
+    mut writer: Writer<D>,
+    mut queue: mpsc::Receiver<Append>,
+    chores: &blocking::Sender<Chore>,
+) {
+    let mut taken = Vec::new();
+    let mut frames = Vec::new();
+    let mut answers = VecDeque::new();
+    let mut positions = Vec::new();
+    let room = queue.max_capacity();
+    loop {
+        if writer.take_rotated() {
+            let _ = chores.send(Chore::Tidy);
+        }
+        if frames.is_empty() && queue.blocking_recv_many(&mut taken, room) == 0 {
+            break;
+        }
+        while frames.len() + taken.len() < room {
+            let Ok(append) = queue.try_recv() else { break };
+            taken.push(append);
+        }
+        for Append { frame, answer } in taken.drain(..) {
+            frames.push(frame);
+            answers.push_back(answer);
+        }
+        match writer.commit(&mut frames, &mut positions) {
+            Ok(count) => {
+                for (position, answer) in positions.drain(..).zip(answers.drain(..count)) {
+                    // Whoever asked may have gone.
+                    let _ = answer.send(Ok(position));
+                }
+            }
+            Err(error) => {
+                frames.clear();
+                for answer in answers.drain(..) {
+                    let _ = answer.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+    let _ = chores.send(Chore::Stop);
+}
+
+fn run_reader<D: Disk>(reader: &Reader<D>, mut queue: mpsc::Receiver<Read>) {
+    while let Some(read) = queue.blocking_recv() {
+        match read {
+            Read::Frames { from, budget, reply } => {
+                let _ = reply.send(reader.read(from, budget));
+            }
+            Read::Messages { wanted, reply } => {
+                let mut out = Vec::with_capacity(wanted.len());
+                let _ = reply.send(reader.fetch(&wanted, &mut out).map(|()| out));
+            }
+        }
+    }
+}
+
+fn run_chores<D: Disk>(
+    mut chores: Chores<D>,
+    queue: &blocking::Receiver<Chore>,
+    trouble: &Mutex<Option<StorageError>>,
+) -> Result<(), StorageError> {
+    let report = |done: Result<(), StorageError>| {
+        if let Err(error) = done {
+            *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    };
+    let mut moments: u64 = 0;
+    let mut counter = 0;
+    loop {
+        match queue.recv_timeout(IDLE) {
+            Ok(Chore::Tidy) => report(chores.tidy()),
+            Ok(Chore::Save(image, reply)) => {
+                let _ = reply.send(chores.save(image));
+            }
+            Ok(Chore::Trim(through, reply)) => {
+                let _ = reply.send(chores.trim(through));
+                report(chores.check_space());
+            }
+            Ok(Chore::Stop) | Err(blocking::RecvTimeoutError::Disconnected) => return chores.stop(),
+            Err(blocking::RecvTimeoutError::Timeout) => {
+                moments += 1;
+                // Busy if MARK has moved since the last look; then the next rotation will sync it.
+                let before = std::mem::replace(&mut counter, chores.mark_counter());
+                if before == counter {
+                    report(chores.sync_mark());
+                }
+                if moments.is_multiple_of(TIDY_EVERY) {
+                    report(chores.tidy());
+                }
+                if moments.is_multiple_of(SCRUB_EVERY) {
+                    report(chores.scrub_next().map(|_| ()));
+                }
+            }
+        }
+    }
+}

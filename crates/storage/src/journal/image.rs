@@ -1,0 +1,394 @@
+//! Images of the shard's state on disk.
+//!
+//! One save is one file: a manifest of every part, then the bytes of the parts that changed. A part that
+//! did not change stays in the file where it is, and the manifest says which. Two images are kept, with
+//! the older files that they still refer to; a file of which little is still wanted is emptied by
+//! writing its last parts again.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use bytes::Bytes;
+use forebay_core::types::{PartKey, Position};
+
+use crate::engine::{Image, ImagePart, SavedPart, StorageError};
+use crate::journal::OpenError;
+use crate::journal::block::{Flaw, JournalId, u32_at, u64_at, u128_at};
+use crate::journal::disk::{Disk, DiskFile, Stage};
+use crate::journal::format::Format;
+use crate::journal::mark::Slot;
+use crate::journal::shared::{is_temporary, replace_file};
+use crate::journal::space::Space;
+
+const PREFIX: &str = "image-";
+const MAGIC: u64 = u64::from_le_bytes(*b"FBYIMAGE");
+const VERSION: u32 = 1;
+const HEADER: usize = 64;
+const ENTRY: usize = 48;
+/// An image refers to no more older files than this.
+const FILES_MAX: usize = 16;
+
+pub(crate) fn name(number: u64) -> String {
+    format!("{PREFIX}{number:010}")
+}
+
+pub(crate) fn number(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(PREFIX)?;
+    (digits.len() == 10).then(|| digits.parse().ok())?
+}
+
+/// Where a part is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    key: PartKey,
+    through: u64,
+    file: u64,
+    offset: u64,
+    len: u64,
+    crc: u32,
+}
+
+/// An image, by its manifest.
+///
+/// The file, little endian: magic "FBYIMAGE" (8), version (4), part count (4), journal id (16), number
+/// (8), number of the image before, 0 if none (8), zero (12), crc32c of this and the manifest (4). Then for each part: kind (1), zero (3), id (4),
+/// sub (4), crc32c of the bytes (4), through (8), file (8), offset (8), length (8). Then the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Picture {
+    number: u64,
+    /// The image that was kept beside this one when it was saved; 0 if there was none. Other files with
+    /// smaller numbers are only there for the parts that they hold.
+    previous: u64,
+    parts: Vec<Held>,
+}
+
+impl Picture {
+    /// The log up to here is not needed if this image is.
+    fn covered(&self) -> u64 {
+        self.parts.iter().map(|part| part.through).min().unwrap_or(0)
+    }
+
+    fn reached(&self) -> u64 {
+        self.parts.iter().map(|part| part.through).max().unwrap_or(0)
+    }
+
+    fn encode(&self, id: JournalId) -> Vec<u8> {
+        let mut out = vec![0; HEADER];
+        out[0..8].copy_from_slice(&MAGIC.to_le_bytes());
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&(self.parts.len() as u32).to_le_bytes());
+        out[16..32].copy_from_slice(&id.number.to_le_bytes());
+        out[32..40].copy_from_slice(&self.number.to_le_bytes());
+        out[40..48].copy_from_slice(&self.previous.to_le_bytes());
+        for part in &self.parts {
+            out.extend_from_slice(&[part.key.kind, 0, 0, 0]);
+            out.extend_from_slice(&part.key.id.to_le_bytes());
+            out.extend_from_slice(&part.key.sub.to_le_bytes());
+            out.extend_from_slice(&part.crc.to_le_bytes());
+            out.extend_from_slice(&part.through.to_le_bytes());
+            out.extend_from_slice(&part.file.to_le_bytes());
+            out.extend_from_slice(&part.offset.to_le_bytes());
+            out.extend_from_slice(&part.len.to_le_bytes());
+        }
+        let crc = manifest_crc(id, self.number, &out);
+        out[60..64].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8], id: JournalId, number: u64) -> Result<Picture, Flaw> {
+        if bytes.len() < HEADER || u64_at(bytes, 0) != MAGIC || u32_at(bytes, 8) != VERSION {
+            return Err("it is no image of a version that this release knows");
+        }
+        if manifest_crc(id, number, bytes) != u32_at(bytes, 60) {
+            return Err("the manifest does not match its checksum");
+        }
+        if u128_at(bytes, 16) != id.number || u64_at(bytes, 32) != number {
+            return Err("the manifest belongs to another image");
+        }
+        let parts = bytes[HEADER..].chunks_exact(ENTRY).map(|entry| Held {
+            key: PartKey { kind: entry[0], id: u32_at(entry, 4), sub: u32_at(entry, 8) },
+            crc: u32_at(entry, 12),
+            through: u64_at(entry, 16),
+            file: u64_at(entry, 24),
+            offset: u64_at(entry, 32),
+            len: u64_at(entry, 40),
+        });
+        Ok(Picture { number, previous: u64_at(bytes, 40), parts: parts.collect() })
+    }
+
+    fn read<D: Disk>(disk: &D, id: JournalId, number: u64) -> io::Result<Result<Picture, Flaw>> {
+        let file = disk.open(&name(number))?;
+        let mut header = [0; HEADER];
+        let len = file.read_at(&mut header, 0)?;
+        let count = if len < HEADER { 0 } else { u64::from(u32_at(&header, 12)) };
+        let len = HEADER as u64 + ENTRY as u64 * count;
+        if file.size()? < len {
+            return Ok(Err("the file ends within the manifest"));
+        }
+        let mut bytes = vec![0; len as usize];
+        let read = file.read_at(&mut bytes, 0)?;
+        Ok(Picture::decode(&bytes[..read], id, number))
+    }
+}
+
+fn manifest_crc(id: JournalId, number: u64, bytes: &[u8]) -> u32 {
+    let crc = crc32c::crc32c_append(id.seed_at(number), &bytes[..60]);
+    crc32c::crc32c_append(crc, &bytes[HEADER..])
+}
+
+fn part_crc(id: JournalId, file: u64, offset: u64, bytes: &[u8]) -> u32 {
+    let crc = crc32c::crc32c_append(id.seed_at(file), &offset.to_le_bytes());
+    crc32c::crc32c_append(crc, bytes)
+}
+
+fn read_part<D: Disk>(disk: &D, id: JournalId, part: &Held) -> io::Result<Result<Bytes, Flaw>> {
+    let file = match disk.open(&name(part.file)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Err("a file that holds one of its parts is missing"));
+        }
+        other => other?,
+    };
+    let size = file.size()?;
+    if part.offset.checked_add(part.len).is_none_or(|end| end > size) {
+        return Ok(Err("a file that holds one of its parts is too short"));
+    }
+    let mut bytes = vec![0; part.len as usize];
+    let read = file.read_at(&mut bytes, part.offset)?;
+    if read < bytes.len() || part_crc(id, part.file, part.offset, &bytes) != part.crc {
+        return Ok(Err("one of its parts does not match its checksum"));
+    }
+    Ok(Ok(bytes.into()))
+}
+
+/// The images that are kept.
+#[derive(Default)]
+pub(crate) struct Catalog {
+    newest: Option<Picture>,
+    older: Option<Picture>,
+    next: u64,
+}
+
+/// What was found when the journal was opened.
+pub(crate) struct Loaded {
+    pub(crate) catalog: Catalog,
+    pub(crate) parts: Vec<SavedPart>,
+    pub(crate) remarks: Vec<String>,
+    /// Files that are set aside because they could not be used.
+    pub(crate) unusable: Vec<String>,
+}
+
+impl Catalog {
+    /// Takes the newest image that is good. The log before an image may be gone, so one that covers less
+    /// than what was trimmed is as good as none.
+    pub(crate) fn load<D: Disk>(
+        disk: &D,
+        format: &Format,
+        names: &[String],
+        mark: Slot,
+        end: u64,
+    ) -> Result<Loaded, OpenError> {
+        let mut loaded = Loaded {
+            catalog: Catalog { next: 1, ..Catalog::default() },
+            parts: Vec::new(),
+            remarks: Vec::new(),
+            unusable: Vec::new(),
+        };
+        let mut numbers: Vec<u64> =
+            names.iter().filter(|name| !is_temporary(name)).filter_map(|name| number(name)).collect();
+        numbers.sort_unstable();
+        // A number is not used again, not even that of an image that was set aside.
+        let aside = names.iter().filter_map(|name| number(name.strip_prefix("quarantine-")?));
+        loaded.catalog.next = numbers.iter().copied().chain(aside).max().unwrap_or(0) + 1;
+        let mut candidate = numbers.last().copied();
+        for _ in 0..2 {
+            let Some(number) = candidate else { break };
+            let unreadable = |error: io::Error| OpenError::unreadable(&name(number), 0, &error);
+            let picture = Picture::read(disk, format.id, number).map_err(unreadable)?;
+            candidate = match &picture {
+                Ok(picture) => Some(picture.previous).filter(|previous| numbers.contains(previous)),
+                // Which one was kept beside it is not known; it had the next smaller number.
+                Err(_) => numbers.iter().copied().rfind(|&other| other < number),
+            };
+            if loaded.catalog.newest.is_some() {
+                // The older one is only remembered. Where it is no longer whole, there is none.
+                loaded.catalog.older = picture.ok().filter(|older| {
+                    older.covered() >= mark.trimmed
+                        && older.parts.iter().all(|part| numbers.contains(&part.file))
+                });
+                break;
+            }
+            let whole = match picture {
+                Ok(picture) => load_parts(disk, format.id, picture, mark.trimmed).map_err(unreadable)?,
+                Err(flaw) => Err(flaw),
+            };
+            match whole {
+                Ok((picture, _)) if picture.reached() >= end => {
+                    let text = "the image goes further than the log, of which the end is missing";
+                    return Err(OpenError::refused("R9", &name(number), 0, text));
+                }
+                Ok((picture, parts)) => {
+                    loaded.catalog.newest = Some(picture);
+                    loaded.parts = parts;
+                }
+                Err(flaw) => {
+                    loaded.remarks.push(format!(
+                        "an image of the state cannot be used and is set aside: {flaw}. file=`{}`",
+                        name(number)
+                    ));
+                    loaded.unusable.push(name(number));
+                }
+            }
+        }
+        if loaded.catalog.newest.is_none() {
+            if mark.first > 1 {
+                let text = "no image of the state is good, and the beginning of the log was trimmed";
+                return Err(OpenError::refused("image", &name(loaded.catalog.next - 1), 0, text));
+            }
+            // The log is replayed from its beginning. What the images were made of is kept for whoever
+            // wants to know.
+            loaded.unusable = numbers.iter().map(|&number| name(number)).collect();
+        }
+        Ok(loaded)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.newest.is_none()
+    }
+
+    /// What the older of the two images covers.
+    pub(crate) fn covered(&self) -> Position {
+        self.older.as_ref().map_or(Position::START, |older| Position(older.covered()))
+    }
+
+    /// Numbers of the files that are needed.
+    fn needed(&self) -> impl Iterator<Item = u64> + '_ {
+        let pictures = self.newest.iter().chain(&self.older);
+        pictures.flat_map(|picture| picture.parts.iter().map(|part| part.file).chain([picture.number]))
+    }
+
+    /// Writes an image and makes it durable.
+    pub(crate) fn save<D: Disk>(
+        &mut self,
+        disk: &D,
+        space: &Space<D>,
+        id: JournalId,
+        image: Image,
+    ) -> Result<(), SaveError> {
+        disk.at(Stage::Saving);
+        let number = self.next;
+        let worn = self.worn(disk, &image)?;
+        let previous = self.newest.as_ref().map_or(0, |newest| newest.number);
+        let mut picture = Picture { number, previous, parts: Vec::with_capacity(image.parts.len()) };
+        let mut contents: Vec<Bytes> = Vec::new();
+        let mut offset = (HEADER + ENTRY * image.parts.len()) as u64;
+        for part in image.parts {
+            let ImagePart { key, through, bytes } = part;
+            let bytes = match (bytes, self.held(key)) {
+                (Some(bytes), _) => bytes,
+                (None, None) => return Err(SaveError::NoSuchPart(key)),
+                (None, Some(held)) if !worn.contains(&held.file) => {
+                    picture.parts.push(Held { through: through.0, ..held });
+                    continue;
+                }
+                (None, Some(held)) => {
+                    read_part(disk, id, &held)?.map_err(|flaw| SaveError::Damaged(flaw, held.file))?
+                }
+            };
+            let (crc, len) = (part_crc(id, number, offset, &bytes), bytes.len() as u64);
+            picture.parts.push(Held { key, through: through.0, file: number, offset, len, crc });
+            offset += len;
+            contents.push(bytes);
+        }
+        let manifest = picture.encode(id);
+        let mut pieces: Vec<&[u8]> = vec![&manifest];
+        pieces.extend(contents.iter().map(|bytes| &**bytes));
+        space.with_reserve(offset, || replace_file(disk, &name(number), &pieces))?;
+        self.older = self.newest.replace(picture);
+        self.next = number + 1;
+        self.clean(disk)?;
+        disk.at(Stage::Idle);
+        Ok(())
+    }
+
+    fn held(&self, key: PartKey) -> Option<Held> {
+        self.newest.as_ref()?.parts.iter().find(|part| part.key == key).copied()
+    }
+
+    /// Files whose remaining parts are better written again: less than half is still wanted, or there
+    /// are too many of them.
+    fn worn<D: Disk>(&self, disk: &D, image: &Image) -> io::Result<Vec<u64>> {
+        let mut wanted: BTreeMap<u64, u64> = BTreeMap::new();
+        for part in image.parts.iter().filter(|part| part.bytes.is_none()) {
+            if let Some(held) = self.held(part.key) {
+                *wanted.entry(held.file).or_default() += held.len;
+            }
+        }
+        let surplus = wanted.len().saturating_sub(FILES_MAX);
+        let mut worn: Vec<u64> = wanted.keys().copied().take(surplus).collect();
+        for (&file, &live) in wanted.iter().skip(surplus) {
+            if live * 2 < disk.open(&name(file))?.size()? {
+                worn.push(file);
+            }
+        }
+        Ok(worn)
+    }
+
+    /// Deletes the files of images that are no longer kept.
+    pub(crate) fn clean<D: Disk>(&self, disk: &D) -> io::Result<()> {
+        let needed: Vec<u64> = self.needed().collect();
+        let mut deleted = false;
+        for file in disk.list()? {
+            if number(&file).is_some_and(|number| number < self.next && !needed.contains(&number)) {
+                disk.delete(&file)?;
+                deleted = true;
+            }
+        }
+        if deleted { disk.sync_folder() } else { Ok(()) }
+    }
+}
+
+/// Reads all parts of an image.
+fn load_parts<D: Disk>(
+    disk: &D,
+    id: JournalId,
+    picture: Picture,
+    trimmed: u64,
+) -> io::Result<Result<(Picture, Vec<SavedPart>), Flaw>> {
+    if picture.covered() < trimmed {
+        return Ok(Err("the log after it was trimmed"));
+    }
+    let mut parts = Vec::with_capacity(picture.parts.len());
+    for part in &picture.parts {
+        match read_part(disk, id, part)? {
+            Ok(bytes) => parts.push(SavedPart { key: part.key, through: Position(part.through), bytes }),
+            Err(flaw) => return Ok(Err(flaw)),
+        }
+    }
+    Ok(Ok((picture, parts)))
+}
+
+/// Why an image was not saved.
+pub(crate) enum SaveError {
+    NoSuchPart(PartKey),
+    Damaged(Flaw, u64),
+    Io(io::Error),
+}
+
+impl From<io::Error> for SaveError {
+    fn from(error: io::Error) -> SaveError {
+        SaveError::Io(error)
+    }
+}
+
+impl SaveError {
+    /// The same in the words of the contract, where it is not the journal's end.
+    pub(crate) fn into_storage_error(self, end: impl FnOnce(io::Error) -> StorageError) -> StorageError {
+        match self {
+            SaveError::NoSuchPart(key) => StorageError::NoSuchPart { key },
+            SaveError::Damaged(flaw, file) => {
+                StorageError::Damaged { what: flaw.to_owned(), file: name(file), offset: 0 }
+            }
+            SaveError::Io(error) => end(error),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The embedded engine: one file being written at any moment, so that one sync serves everyone.
+//!
+//! The journal is a folder. FORMAT says what it is, MARK remembers how far it is durable, segment files
+//! hold the log, image files hold the state of the shard as it was, RESERVE is space set aside. Opening
+//! it decides what the last stop left behind (`recovery`) and starts a new epoch in a new segment.
+//!
+//! Everything is a plain struct that does its work when it is called: the [`Writer`] commits, the
+//! [`Chores`] do what must not hold up a commit, the [`Reader`] reads. Threads only loop around them
+//! ([`JournalEngine`]), and the simulator calls them from one thread.
+
+pub mod disk;
+
+mod block;
+mod chores;
+mod engine;
+mod format;
+mod image;
+mod mark;
+mod reader;
+mod recovery;
+mod segment;
+mod shared;
+mod space;
+mod writer;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::io;
+
+use forebay_core::types::{Epoch, Position, ShardId, Timestamp};
+
+pub use self::chores::{Chores, Scrubbed};
+pub use self::engine::JournalEngine;
+pub use self::reader::Reader;
+pub use self::writer::Writer;
+
+use self::block::{BLOCK_HEADER, FRAME_HEADER, JournalId, PAGE};
+use self::disk::{Disk, DiskFile, Stage};
+use self::format::{Format, Layout};
+use self::image::Catalog;
+use self::mark::Mark;
+use self::shared::Shared;
+use crate::engine::Claim;
+
+/// How a journal is kept.
+#[derive(Debug, Clone)]
+pub struct JournalConfig {
+    /// The shard whose log this is. Written down when the folder is new, and decisive from then on.
+    pub shard: ShardId,
+    /// Size of a segment file. Written down when the folder is new, and decisive from then on.
+    pub segment_bytes: u64,
+    /// Largest size of a block. Written down when the folder is new, and decisive from then on.
+    pub block_bytes_max: u32,
+    /// How many frames one block takes.
+    pub block_frames_max: usize,
+    /// Entries and payload of one frame together; less if blocks are too small for that.
+    pub frame_bytes_max: usize,
+    /// How many frames may wait for their receipt at once.
+    pub frames_max: usize,
+    /// Space set aside, so that freeing space never needs space.
+    pub reserve_bytes: u64,
+    /// The journal says that it is full when less than this is free, and that it is no longer full once
+    /// twice as much is.
+    pub free_bytes_min: u64,
+    /// Segment files that readers keep open.
+    pub files_open_max: usize,
+    /// A random number, which becomes the journal's id when the folder is new.
+    pub new_id: u128,
+    /// The time, for the headers of segments.
+    pub opened_at: Timestamp,
+}
+
+const SEGMENT_BYTES: u64 = 64 << 20;
+const BLOCK_BYTES_MAX: u32 = 16 << 20;
+const RESERVE_BYTES: u64 = 256 << 20;
+const _: () = assert!(RESERVE_BYTES >= 2 * SEGMENT_BYTES);
+
+impl JournalConfig {
+    /// The ordinary settings, with a random number for a journal that is yet to be made.
+    pub fn new(new_id: u128) -> JournalConfig {
+        JournalConfig {
+            shard: ShardId(0),
+            segment_bytes: SEGMENT_BYTES,
+            block_bytes_max: BLOCK_BYTES_MAX,
+            block_frames_max: 1024,
+            frame_bytes_max: 8 << 20,
+            frames_max: 1024,
+            reserve_bytes: RESERVE_BYTES,
+            free_bytes_min: 2 * SEGMENT_BYTES,
+            files_open_max: 32,
+            new_id,
+            opened_at: Timestamp::ZERO,
+        }
+    }
+
+    /// Small segments of 64 KiB and blocks of 16 KiB, for tests and simulations.
+    pub fn small(new_id: u128) -> JournalConfig {
+        JournalConfig {
+            segment_bytes: 64 << 10,
+            block_bytes_max: 16 << 10,
+            block_frames_max: 64,
+            frame_bytes_max: 12 << 10,
+            frames_max: 64,
+            reserve_bytes: 128 << 10,
+            free_bytes_min: 128 << 10,
+            files_open_max: 4,
+            ..JournalConfig::new(new_id)
+        }
+    }
+}
+
+/// An embedded journal; see [`Journal::open`].
+#[derive(Debug)]
+pub struct Journal;
+
+/// What an opened journal consists of. They may live on different threads.
+pub struct Opened<D: Disk> {
+    pub writer: Writer<D>,
+    pub chores: Chores<D>,
+    pub reader: Reader<D>,
+    pub claim: Claim,
+}
+
+impl Journal {
+    /// Opens the journal in this folder, or makes one, and starts a new epoch.
+    ///
+    /// Nothing is changed before everything has been judged. Whatever is found damaged refuses to open
+    /// rather than be repaired in place. Opening may be interrupted anywhere and tried again.
+    pub fn open<D: Disk>(disk: D, config: &JournalConfig) -> Result<Opened<D>, OpenError> {
+        disk.at(Stage::Recovering);
+        let lock = disk.lock("LOCK").map_err(|source| match source.kind() {
+            io::ErrorKind::WouldBlock => OpenError::InUse,
+            _ => OpenError::io("take the lock of the data folder", source),
+        })?;
+        let names = disk.list().map_err(|source| OpenError::io("list the data folder", source))?;
+        let (format, mark) = match load_format(&disk, &names)? {
+            Some(format) => (format, load_mark(&disk, &names, format.id)?),
+            None => make(&disk, config, &names)?,
+        };
+        let slot = mark.now();
+        let examined = recovery::examine(&disk, &format, slot, &names)?;
+        let pictures = Catalog::load(&disk, &format, &names, slot, examined.end())?;
+
+        let mut remarks: Vec<String> = disk.remark().into_iter().collect();
+        remarks.extend(examined.remarks.iter().cloned());
+        remarks.extend(pictures.remarks.iter().cloned());
+        recovery::settle(&disk, &examined, &pictures.unusable)
+            .map_err(|source| OpenError::io("cut the torn tail", source))?;
+
+        let epoch = Epoch(examined.last.epoch.0 + 1);
+        let runs = examined.runs;
+        let shared = Shared::new(disk, lock, config, &format, mark, examined.segments, &names)
+            .map_err(|source| OpenError::io("open the space reserve", source))?;
+        let writer = Writer::start(shared.clone(), examined.last, examined.spare, epoch, config)
+            .map_err(|source| OpenError::io("start the first segment of the epoch", source))?;
+        let reader = Reader::new(shared.clone(), config.files_open_max);
+        let chores = Chores::new(shared.clone(), reader.clone(), pictures.catalog);
+        chores.clear(&examined.leftovers).map_err(|source| OpenError::io("delete leftover files", source))?;
+        shared.space.check().map_err(|source| OpenError::io("keep space in reserve", source))?;
+
+        let end = Position(shared.durable_end());
+        let claim = Claim {
+            epoch,
+            start: Position(format.layout.base(slot.first)),
+            end,
+            parts: pictures.parts,
+            covered: chores.covered(),
+            runs,
+            indexed: end,
+            index_stride: segment::RUN_SPAN,
+            frames_max: config.frames_max,
+            frame_bytes_max: shared.frame_bytes_max,
+            space: shared.space.gauge.clone(),
+            remarks,
+        };
+        shared.disk.at(Stage::Idle);
+        Ok(Opened { writer, chores, reader, claim })
+    }
+}
+
+/// The largest frame that fits in a block by itself. An eighth is left for runs and checksums.
+fn frame_bytes_max(config: &JournalConfig, layout: &Layout) -> usize {
+    let body = layout.block_bytes_max as usize - BLOCK_HEADER - FRAME_HEADER;
+    config.frame_bytes_max.min(body - body / 8)
+}
+
+fn load_format<D: Disk>(disk: &D, names: &[String]) -> Result<Option<Format>, OpenError> {
+    if !names.iter().any(|name| name == format::NAME) {
+        return Ok(None);
+    }
+    let unreadable = |error: io::Error| OpenError::unreadable(format::NAME, 0, &error);
+    let file = disk.open(format::NAME).map_err(unreadable)?;
+    let mut bytes = [0; PAGE as usize];
+    let len = file.read_at(&mut bytes, 0).map_err(unreadable)?;
+    Format::decode(&bytes[..len]).map(Some)
+}
+
+fn load_mark<D: Disk>(disk: &D, names: &[String], id: JournalId) -> Result<Mark<D::File>, OpenError> {
+    if !names.iter().any(|name| name == mark::NAME) {
+        return Err(OpenError::refused("R6", mark::NAME, 0, "the file is missing"));
+    }
+    let unreadable = |error: io::Error| OpenError::unreadable(mark::NAME, 0, &error);
+    let file = disk.open(mark::NAME).map_err(unreadable)?;
+    Mark::load(file, id)
+        .map_err(unreadable)?
+        .ok_or_else(|| OpenError::refused("R6", mark::NAME, 0, "neither slot is valid"))
+}
+
+/// Makes a journal in an empty folder. FORMAT comes last, so that a folder has one only once the rest is
+/// there; what an interrupted attempt left behind is made anew.
+fn make<D: Disk>(
+    disk: &D,
+    config: &JournalConfig,
+    names: &[String],
+) -> Result<(Format, Mark<D::File>), OpenError> {
+    if let Some(data) =
+        names.iter().find(|name| segment::number(name).is_some() || image::number(name).is_some())
+    {
+        return Err(OpenError::refused(
+            "FORMAT",
+            data,
+            0,
+            "there is data here, but the FORMAT file is missing",
+        ));
+    }
+    let layout =
+        Layout { segment_bytes: config.segment_bytes, block_bytes_max: u64::from(config.block_bytes_max) };
+    layout.check().map_err(|text| OpenError::Config { text })?;
+    let format = Format { id: JournalId::new(config.new_id), shard: config.shard, layout };
+    let made = || {
+        let file = shared::create_anew(disk, mark::NAME)?;
+        let mark = Mark::create(file, format.id)?;
+        disk.sync_folder()?;
+        shared::replace_file(disk, format::NAME, &[&format.encode()])?;
+        Ok(mark)
+    };
+    made().map(|mark| (format, mark)).map_err(|source| OpenError::io("make a new journal", source))
+}
+
+/// Why a journal was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    #[error("the data folder is in use by another process")]
+    InUse,
+    #[error("the data folder was written by a newer release. version=`{version}` known=`{known}`")]
+    TooNew { version: u32, known: u32 },
+    #[error("the data folder needs features that this release does not have. features=`{features:#x}`")]
+    UnknownFeatures { features: u32 },
+    #[error("the journal's settings do not fit together: {text}")]
+    Config { text: &'static str },
+    /// The journal is damaged. Nothing was changed.
+    #[error(
+        "the journal is damaged and was left as it is: {text}. Restore a backup, or salvage what can be \
+         read into a new folder. rule=`{rule}` file=`{file}` offset=`{offset}` sequence=`{}-{}`",
+        sequences.0, sequences.1
+    )]
+    Refused {
+        /// The row of the decision table, or the file that the decision is about.
+        rule: &'static str,
+        file: String,
+        offset: u64,
+        /// The sequence that was expected there, and the last one that is known to have been durable;
+        /// zero where nothing is known.
+        sequences: (u64, u64),
+        text: String,
+    },
+    #[error("cannot {doing}")]
+    Io {
+        doing: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    fn refused(rule: &'static str, file: &str, offset: u64, text: &str) -> OpenError {
+        OpenError::Refused { rule, file: file.to_owned(), offset, sequences: (0, 0), text: text.to_owned() }
+    }
+
+    /// Unreadable is never the same as absent.
+    fn unreadable(file: &str, offset: u64, error: &io::Error) -> OpenError {
+        OpenError::refused("R1", file, offset, &format!("it cannot be read ({error})"))
+    }
+
+    fn io(doing: &'static str, source: io::Error) -> OpenError {
+        OpenError::Io { doing, source }
+    }
+}

@@ -1,0 +1,227 @@
+//! What the writer, the chores and the readers of one journal have in common.
+//!
+//! Each lock protects one small thing and is held for one short step, with one exception: whoever makes
+//! or takes the next segment holds [`Spare`] until that is done, because nobody else could go on anyway.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use forebay_core::types::ShardId;
+
+use crate::engine::StorageError;
+use crate::journal::block::JournalId;
+use crate::journal::disk::{Disk, DiskFile, Stage};
+use crate::journal::format::{Format, Layout};
+use crate::journal::mark::Mark;
+use crate::journal::segment;
+use crate::journal::space::Space;
+use crate::journal::{JournalConfig, frame_bytes_max};
+
+const TEMPORARY: &str = ".tmp";
+/// How much is zero-filled with one write.
+const FILL_BYTES: usize = 1 << 20;
+
+/// A segment file that holds part of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Offset at which its blocks end; of the active segment, when it was begun.
+    pub(crate) end: u64,
+    /// Offset of its last frame, 0 if there is none.
+    pub(crate) last_frame: u64,
+    pub(crate) sealed: bool,
+}
+
+/// The segments that belong to the journal, by number. The last one is active.
+pub(crate) type Segments = BTreeMap<u64, Segment>;
+
+/// The segment after the active one.
+pub(crate) struct Spare<F> {
+    pub(crate) active: u64,
+    pub(crate) ready: Option<F>,
+}
+
+pub(crate) struct Shared<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) id: JournalId,
+    pub(crate) shard: ShardId,
+    pub(crate) layout: Layout,
+    pub(crate) frame_bytes_max: usize,
+    pub(crate) space: Space<D>,
+    durable_end: AtomicU64,
+    mark: Mutex<Mark<D::File>>,
+    segments: Mutex<Segments>,
+    spare: Mutex<Spare<D::File>>,
+    poison: OnceLock<Arc<io::Error>>,
+    stopped: AtomicBool,
+    /// Held for as long as any part of the journal lives.
+    _lock: D::Lock,
+}
+
+impl<D: Disk> Shared<D> {
+    pub(crate) fn new(
+        disk: D,
+        lock: D::Lock,
+        config: &JournalConfig,
+        format: &Format,
+        mark: Mark<D::File>,
+        segments: Segments,
+        names: &[String],
+    ) -> io::Result<Arc<Shared<D>>> {
+        let space = Space::open(&disk, config, names)?;
+        Ok(Arc::new(Shared {
+            id: format.id,
+            shard: format.shard,
+            layout: format.layout,
+            frame_bytes_max: frame_bytes_max(config, &format.layout),
+            space,
+            durable_end: AtomicU64::new(0),
+            mark: Mutex::new(mark),
+            spare: Mutex::new(Spare { active: 0, ready: None }),
+            segments: Mutex::new(segments),
+            poison: OnceLock::new(),
+            stopped: AtomicBool::new(false),
+            _lock: lock,
+            disk,
+        }))
+    }
+
+    /// Everything before this position may be read.
+    pub(crate) fn durable_end(&self) -> u64 {
+        self.durable_end.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_durable_end(&self, end: u64) {
+        self.durable_end.store(end, Ordering::Release);
+    }
+
+    pub(crate) fn mark(&self) -> MutexGuard<'_, Mark<D::File>> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes MARK durable, at least as it was when this was called. A commit need not wait for it.
+    pub(crate) fn sync_mark(&self) -> io::Result<()> {
+        let file = self.mark().file();
+        file.sync_data()
+    }
+
+    pub(crate) fn segments(&self) -> MutexGuard<'_, Segments> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn spare(&self) -> MutexGuard<'_, Spare<D::File>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether commits are still taken.
+    pub(crate) fn check_open(&self) -> Result<(), StorageError> {
+        if let Some(error) = self.poison.get() {
+            return Err(StorageError::Poisoned(error.clone()));
+        }
+        if self.stopped.load(Ordering::Acquire) { Err(StorageError::Stopped) } else { Ok(()) }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// Ends the journal's life after a failed write or sync: what the system dropped cannot be synced
+    /// again, and a second try would report a success that is none.
+    pub(crate) fn poison(&self, error: io::Error) -> StorageError {
+        StorageError::Poisoned(self.poison.get_or_init(|| Arc::new(error)).clone())
+    }
+
+    /// Makes the file of segment `number`, with all its space. Takes from the reserve what is missing.
+    ///
+    /// A file that was merely allocated takes twice as long to commit to as one that was filled with
+    /// zeros; `fill` is for those who have the time.
+    pub(crate) fn make_segment(&self, number: u64, fill: bool) -> io::Result<D::File> {
+        self.disk.at(Stage::Preparing);
+        let name = segment::name(number);
+        let temporary = format!("{name}{TEMPORARY}");
+        let file = self.space.with_reserve(self.layout.segment_bytes, || {
+            let file = create_anew(&self.disk, &temporary)?;
+            let made = self.take_space(&file, fill).and_then(|()| file.sync_all());
+            if made.is_err() {
+                self.disk.delete(&temporary)?;
+            }
+            made.map(|()| file)
+        })?;
+        self.disk.rename(&temporary, &name)?;
+        self.disk.sync_folder()?;
+        Ok(file)
+    }
+
+    /// Takes a segment that was made ready before the journal was opened, and holds nothing.
+    pub(crate) fn reuse_segment(&self, number: u64) -> io::Result<D::File> {
+        let file = self.disk.open(&segment::name(number))?;
+        if file.size()? < self.layout.segment_bytes {
+            self.space.with_reserve(self.layout.segment_bytes, || self.take_space(&file, false))?;
+            file.sync_all()?;
+        }
+        Ok(file)
+    }
+
+    fn take_space(&self, file: &D::File, fill: bool) -> io::Result<()> {
+        if !self.disk.preallocates() {
+            return Ok(());
+        }
+        file.allocate(0, self.layout.segment_bytes)?;
+        if fill {
+            let zeros = vec![0; FILL_BYTES.min(self.layout.segment_bytes as usize)];
+            let mut offset = 0;
+            while offset < self.layout.segment_bytes {
+                let len = zeros.len().min((self.layout.segment_bytes - offset) as usize);
+                file.write_at(&[IoSlice::new(&zeros[..len])], offset)?;
+                offset += len as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an error says that the disk is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether an error will pass by itself and says nothing about what is on the disk: no space, or no file
+/// descriptor to be had.
+pub(crate) fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let descriptors = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    is_full(error) || error.raw_os_error().is_some_and(|code| descriptors.contains(&code))
+}
+
+pub(crate) fn is_temporary(name: &str) -> bool {
+    name.ends_with(TEMPORARY)
+}
+
+/// A new, empty file, in place of what an interrupted attempt may have left there.
+pub(crate) fn create_anew<D: Disk>(disk: &D, name: &str) -> io::Result<D::File> {
+    match disk.create(name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            disk.delete(name)?;
+            disk.create(name)
+        }
+        other => other,
+    }
+}
+
+/// Writes a file so that it is there whole or not at all, and durable on return.
+pub(crate) fn replace_file<D: Disk>(disk: &D, name: &str, content: &[&[u8]]) -> io::Result<()> {
+    let temporary = format!("{name}{TEMPORARY}");
+    let file = create_anew(disk, &temporary)?;
+    let slices: Vec<_> = content.iter().map(|bytes| IoSlice::new(bytes)).collect();
+    let written = file.write_at(&slices, 0).and_then(|()| file.sync_all());
+    if let Err(error) = written {
+        // The file is of no use, and its space may be what is missing. That it cannot be deleted
+        // either changes nothing: the next attempt, or the next start, removes it.
+        let _ = disk.delete(&temporary);
+        return Err(error);
+    }
+    disk.rename(&temporary, name)?;
+    disk.sync_folder()
+}

@@ -1,0 +1,106 @@
+//! Space that is set aside, and the gauge that says when there is none for more messages.
+//!
+//! RESERVE is a file whose only content is the space it takes. When a new segment or an image finds the
+//! disk full, the reserve gives up as much as that needs, and the gauge says *full*: publishing stops,
+//! settling and trimming go on. Once enough space is free again the reserve is made whole first, and
+//! only then does publishing resume.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use crate::engine::SpaceGauge;
+use crate::journal::JournalConfig;
+use crate::journal::disk::{Disk, DiskFile};
+use crate::journal::shared::is_full;
+
+pub(crate) const NAME: &str = "RESERVE";
+
+pub(crate) struct Space<D: Disk> {
+    disk: D,
+    pub(crate) gauge: SpaceGauge,
+    reserve: Mutex<Reserve<D::File>>,
+    /// Less free space than this is full; twice as much is not.
+    free_min: u64,
+}
+
+struct Reserve<F> {
+    file: F,
+    size: u64,
+    wanted: u64,
+}
+
+impl<D: Disk> Space<D> {
+    pub(crate) fn open(disk: &D, config: &JournalConfig, names: &[String]) -> io::Result<Space<D>> {
+        let present = names.iter().any(|name| name == NAME);
+        let file = if present { disk.open(NAME)? } else { disk.create(NAME)? };
+        // Where space cannot be taken ahead of use, watching what is free has to do.
+        let (wanted, free_min) = if disk.preallocates() {
+            (config.reserve_bytes, config.free_bytes_min)
+        } else {
+            (0, config.free_bytes_min.max(config.reserve_bytes))
+        };
+        let size = file.size()?;
+        Ok(Space {
+            disk: disk.clone(),
+            gauge: SpaceGauge::default(),
+            reserve: Mutex::new(Reserve { file, size, wanted }),
+            free_min,
+        })
+    }
+
+    /// Does what needs up to `bytes` of space. As long as the disk is full, the reserve gives up some of
+    /// its own and it is tried again.
+    pub(crate) fn with_reserve<T>(
+        &self,
+        bytes: u64,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match attempt() {
+                Err(error) if is_full(&error) => {
+                    self.gauge.set_full(true);
+                    if !self.release(bytes)? {
+                        return Err(error);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Makes the reserve smaller. False if there is nothing left to give.
+    fn release(&self, bytes: u64) -> io::Result<bool> {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserve.size == 0 {
+            return Ok(false);
+        }
+        let size = reserve.size.saturating_sub(bytes);
+        reserve.file.truncate(size)?;
+        reserve.file.sync_all()?;
+        reserve.size = size;
+        Ok(true)
+    }
+
+    /// Looks at what is free, makes the reserve whole if it can, and sets the gauge.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.disk.free_space()?;
+        let missing = reserve.wanted.saturating_sub(reserve.size);
+        if missing > 0 && free >= missing {
+            match reserve.file.allocate(reserve.size, missing) {
+                Ok(()) => {
+                    reserve.file.sync_all()?;
+                    reserve.size += missing;
+                    free = self.disk.free_space()?;
+                }
+                // Someone else was quicker. The next look will tell.
+                Err(error) if is_full(&error) => reserve.size = reserve.file.size()?,
+                Err(error) => return Err(error),
+            }
+        }
+        let whole = reserve.size >= reserve.wanted;
+        let enough = if self.gauge.is_full() { 2 * self.free_min } else { self.free_min };
+        self.gauge.set_full(!whole || free < enough);
+        Ok(())
+    }
+}

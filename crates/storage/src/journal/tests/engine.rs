@@ -1,0 +1,74 @@
+//! The threads around the journal: what an owner sees when things go wrong or come to an end.
+
+use super::faults::FaultyDisk;
+use super::*;
+use crate::engine::{Engine, Receipt};
+use crate::journal::{JournalEngine, Scrubbed};
+
+#[test]
+fn everything_that_was_appended_before_the_end_is_answered_and_there() {
+    let folder = TempFolder::new();
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let engine = JournalEngine::open(disk, &JournalConfig::small(ID)).expect("it opens");
+    let receipts: Vec<_> = (1..=50).map(|seq| engine.append(frame(seq, 2000))).collect();
+    engine.close().expect("it stops cleanly");
+    for receipt in receipts {
+        receipt.wait().expect("it became durable");
+    }
+    let bench = open(&folder);
+    assert_eq!(bench.next, 51);
+    bench.check_all();
+}
+
+#[test]
+fn after_a_failure_every_answer_is_unknown() {
+    let folder = TempFolder::new();
+    let disk = FaultyDisk::new(&folder);
+    let engine = JournalEngine::open(disk.clone(), &JournalConfig::small(ID)).expect("it opens");
+    engine.append(frame(1, 100)).wait().expect("it becomes durable");
+    disk.state.changes.store(0, Ordering::Relaxed);
+    let receipts: Vec<_> = (2..=20).map(|seq| engine.append(frame(seq, 100))).collect();
+    for receipt in receipts {
+        let answer = receipt.wait();
+        assert!(matches!(answer, Err(StorageError::Poisoned(_))), "{answer:?}");
+    }
+    assert_eq!(engine.reader().read(Position::START, ALL).expect("it can be read").len(), 1);
+    disk.state.changes.store(-1, Ordering::Relaxed);
+    assert!(matches!(engine.close(), Err(StorageError::Poisoned(_))));
+    open(&folder).check_all();
+}
+
+#[test]
+fn more_frames_than_agreed_are_refused_at_once() {
+    let folder = TempFolder::new();
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let config = JournalConfig { frames_max: 2, ..JournalConfig::small(ID) };
+    let engine = JournalEngine::open(disk, &config).expect("it opens");
+    let receipts: Vec<_> = (1..=200).map(|seq| engine.append(frame(seq, 10))).collect();
+    let answers: Vec<_> = receipts.into_iter().map(Receipt::wait).collect();
+    let refused =
+        answers.iter().filter(|answer| matches!(answer, Err(StorageError::TooManyFrames { limit: 2 })));
+    let (refused, kept) = (refused.count(), answers.iter().filter(|answer| answer.is_ok()).count());
+    assert!(refused > 0 && kept >= 2, "refused {refused}, kept {kept}");
+    assert_eq!(refused + kept, 200);
+    let found = engine.reader().read(Position::START, ALL).expect("it can be read");
+    assert_eq!(found.len(), kept, "what was refused is not there");
+}
+
+#[test]
+fn the_chores_are_done_in_the_background() {
+    let folder = TempFolder::new();
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let engine = JournalEngine::open(disk, &JournalConfig::small(ID)).expect("it opens");
+    for seq in 1..=30 {
+        engine.append(frame(seq, 5000)).wait().expect("it becomes durable");
+    }
+    engine.close().expect("it stops cleanly");
+    let mut bench = open(&folder);
+    let mut sealed = 0;
+    while let Scrubbed::Good { .. } = bench.journal.chores.scrub_next().expect("segments are good") {
+        sealed += 1;
+    }
+    assert_eq!(sealed, 4, "seven of these frames fill a segment, and all but the last one have a footer");
+    bench.check_all();
+}

@@ -1,0 +1,273 @@
+//! A disk that fails at a chosen call, and one that is small.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use forebay_core::types::PartKey;
+
+use super::*;
+use crate::engine::{Image, ImagePart};
+use crate::journal::disk::DiskFile;
+
+/// What the disk still does before it begins to fail, and how much room it has.
+pub(super) struct State {
+    /// How many more changes succeed; negative while there is no limit.
+    pub(super) changes: AtomicI64,
+    capacity: AtomicU64,
+    path: PathBuf,
+}
+
+impl State {
+    fn change(&self) -> io::Result<()> {
+        match self.changes.load(Ordering::Relaxed) {
+            left if left < 0 => Ok(()),
+            0 => Err(io::Error::other("the disk is broken")),
+            _ => {
+                self.changes.fetch_sub(1, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    fn used(&self) -> u64 {
+        let entries = std::fs::read_dir(&self.path).expect("the folder can be listed");
+        entries.map(|entry| entry.and_then(|entry| entry.metadata()).map_or(0, |data| data.len())).sum()
+    }
+
+    fn room(&self, size: u64, wanted: u64) -> io::Result<()> {
+        let more = wanted.saturating_sub(size);
+        if self.used() + more > self.capacity.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct FaultyDisk {
+    folder: FolderDisk,
+    pub(super) state: Arc<State>,
+}
+
+pub(super) struct FaultyFile {
+    file: File,
+    state: Arc<State>,
+}
+
+impl FaultyDisk {
+    pub(super) fn new(folder: &TempFolder) -> FaultyDisk {
+        let state = State {
+            changes: AtomicI64::new(-1),
+            capacity: AtomicU64::new(u64::MAX),
+            path: folder.path().to_owned(),
+        };
+        let folder = FolderDisk::new(folder.path()).expect("the folder is there");
+        FaultyDisk { folder, state: Arc::new(state) }
+    }
+
+    fn file(&self, file: File) -> FaultyFile {
+        FaultyFile { file, state: self.state.clone() }
+    }
+}
+
+impl Disk for FaultyDisk {
+    type File = FaultyFile;
+    type Lock = File;
+
+    fn lock(&self, name: &str) -> io::Result<File> {
+        self.folder.lock(name)
+    }
+
+    fn create(&self, name: &str) -> io::Result<FaultyFile> {
+        self.state.change()?;
+        self.folder.create(name).map(|file| self.file(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<FaultyFile> {
+        self.folder.open(name).map(|file| self.file(file))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.folder.list()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.state.change()?;
+        self.folder.rename(from, to)
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        self.state.change()?;
+        self.folder.delete(name)
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        self.state.change()
+    }
+
+    fn free_space(&self) -> io::Result<u64> {
+        Ok(self.state.capacity.load(Ordering::Relaxed).saturating_sub(self.state.used()))
+    }
+
+    fn preallocates(&self) -> bool {
+        true
+    }
+}
+
+impl DiskFile for FaultyFile {
+    fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.state.change()?;
+        let len: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.state.room(self.file.size()?, offset + len as u64)?;
+        self.file.write_at(buffers, offset)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        DiskFile::read_at(&self.file, buffer, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.state.change()?;
+        self.state.room(self.file.size()?, offset + len)?;
+        self.file.allocate(offset, len)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.state.change()?;
+        self.file.truncate(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.state.change()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.state.change()
+    }
+}
+
+fn open_on(disk: &FaultyDisk) -> Result<Bench<FaultyDisk>, OpenError> {
+    Bench::open(disk.clone(), &JournalConfig::small(ID))
+}
+
+#[test]
+fn a_failed_write_sync_or_mark_ends_the_journal_and_what_was_acknowledged_stays() {
+    // A commit is one write, one sync and one write of MARK.
+    for working in 0..3 {
+        let folder = TempFolder::new();
+        let disk = FaultyDisk::new(&folder);
+        let mut bench = open_on(&disk).expect("it opens");
+        bench.puts(5, 1000);
+        disk.state.changes.store(working, Ordering::Relaxed);
+        let error = bench.try_put(1000);
+        assert!(matches!(error, Err(StorageError::Poisoned(_))), "{error:?}");
+        disk.state.changes.store(-1, Ordering::Relaxed);
+        let error = bench.try_put(1000);
+        assert!(matches!(error, Err(StorageError::Poisoned(_))), "never tried again: {error:?}");
+        assert_eq!(bench.read_all().len(), 5, "what was not acknowledged is not served");
+        assert!(matches!(bench.journal.chores.stop(), Err(StorageError::Poisoned(_))));
+        drop(bench);
+        let bench = open(&folder);
+        assert!(bench.next == 6 || bench.next == 7);
+        bench.check_all();
+    }
+}
+
+#[test]
+fn opening_may_fail_at_any_call_and_be_tried_again() {
+    let torn = TempFolder::new();
+    let mut bench = open(&torn);
+    bench.puts(20, 3000);
+    bench.journal.chores.tidy().expect("the chores are done");
+    let last = (bench.journal.reader.end().0 % SEGMENT) as usize;
+    let tail = format!("segment-{:010}", bench.journal.reader.end().0 / SEGMENT);
+    drop(bench);
+    torn.change(&tail, |bytes| bytes[last + 700] = 9);
+    let fresh = TempFolder::new();
+    for folder in [&fresh, &torn] {
+        let mut opened = false;
+        for working in 0.. {
+            let copy = folder.copy();
+            let disk = FaultyDisk::new(&copy);
+            disk.state.changes.store(working, Ordering::Relaxed);
+            opened = match open_on(&disk) {
+                Ok(_) => true,
+                Err(OpenError::Io { .. }) => false,
+                Err(OpenError::Refused { rule: "R1", .. }) => false,
+                Err(error) => panic!("call {working}: {error}"),
+            };
+            let bench = open(&copy);
+            bench.check_all();
+            if opened {
+                break;
+            }
+            assert!(working < 100, "opening takes a bounded number of calls");
+        }
+        assert!(opened);
+    }
+}
+
+#[test]
+fn a_failed_rotation_loses_nothing_that_was_acknowledged() {
+    for working in 0..12 {
+        let folder = TempFolder::new();
+        let disk = FaultyDisk::new(&folder);
+        let mut bench = open_on(&disk).expect("it opens");
+        bench.puts(7, 5000);
+        assert_eq!(folder.names("segment-").len(), 1);
+        disk.state.changes.store(working, Ordering::Relaxed);
+        let failed = bench.try_put(5000).is_err();
+        drop(bench);
+        let bench = open(&folder);
+        assert!(bench.next >= if failed { 8 } else { 9 });
+        bench.check_all();
+    }
+}
+
+#[test]
+fn a_full_disk_stops_publishing_but_not_committing_and_recovers_by_itself() {
+    let folder = TempFolder::new();
+    let disk = FaultyDisk::new(&folder);
+    let mut bench = open_on(&disk).expect("it opens");
+    let gauge = bench.journal.claim.space.clone();
+    assert!(!gauge.is_full());
+    disk.state.capacity.store(disk.state.used() + SEGMENT + 1000, Ordering::Relaxed);
+    let mut at = Vec::new();
+    while !gauge.is_full() {
+        at.push(bench.put(5000));
+        bench.journal.chores.prepare_next().expect("running out of space is no failure");
+    }
+    // The reserve is two segments, so at least seven more blocks can be written.
+    at.extend(bench.puts(7, 5000));
+    bench.check_all();
+    bench.journal.chores.check_space().expect("it can be looked at");
+    assert!(gauge.is_full());
+
+    // Without the reserve, nothing is written and nothing breaks.
+    while let Ok(position) = bench.try_put(5000) {
+        at.push(position);
+    }
+    let error = bench.try_put(5000);
+    assert!(matches!(error, Err(StorageError::Io { .. })), "{error:?}");
+
+    let through = at[at.len() - 2];
+    let key = PartKey { kind: 1, id: 1, sub: 1 };
+    disk.state.capacity.fetch_add(4096, Ordering::Relaxed);
+    let image = Image { parts: vec![ImagePart { key, through, bytes: Some(Bytes::from_static(b"state")) }] };
+    bench.journal.chores.save(image).expect("a small image finds room");
+    bench.journal.chores.trim(through).expect("it is trimmed");
+    bench.put(5000);
+    bench.journal.chores.check_space().expect("it can be looked at");
+    assert!(gauge.is_full(), "the reserve comes first");
+    disk.state.capacity.fetch_add(6 * SEGMENT, Ordering::Relaxed);
+    bench.journal.chores.tidy().expect("the chores are done");
+    assert!(!gauge.is_full());
+    drop(bench);
+    open(&folder).check_all();
+}

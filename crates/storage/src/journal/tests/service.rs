@@ -1,0 +1,277 @@
+//! A journal at work: commits, rotation, reading, images, trimming, stopping.
+
+use forebay_core::types::{Epoch, PartKey, Position, Seq};
+
+use super::*;
+use crate::engine::{Image, ImagePart, Location};
+use crate::journal::Scrubbed;
+
+#[test]
+fn what_was_committed_is_read_back_before_and_after_a_restart() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    assert_eq!(bench.journal.claim.epoch, Epoch(1));
+    bench.puts(50, 3000);
+    bench.check_all();
+    drop(bench);
+
+    let bench = open(&folder);
+    assert_eq!(bench.journal.claim.epoch, Epoch(2));
+    assert_eq!(bench.next, 51);
+    bench.check_all();
+    assert!(bench.read_all().iter().all(|frame| frame.epoch == Epoch(1)));
+}
+
+#[test]
+fn a_clean_stop_takes_no_more_frames_and_leaves_nothing_to_remark() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    bench.puts(3, 100);
+    bench.journal.chores.stop().expect("it stops");
+    assert!(matches!(bench.try_put(1), Err(StorageError::Stopped)));
+    drop(bench);
+    let bench = open(&folder);
+    assert_eq!(bench.journal.claim.remarks, Vec::<String>::new());
+    bench.check_all();
+}
+
+#[test]
+fn a_second_process_is_told_that_the_folder_is_in_use() {
+    let folder = TempFolder::new();
+    let bench = open(&folder);
+    assert!(matches!(try_open(&folder), Err(OpenError::InUse)));
+    drop(bench);
+    open(&folder);
+}
+
+#[test]
+fn many_frames_go_into_one_block_and_the_rest_into_the_next() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let mut frames: Vec<_> = (1..=10).map(|seq| frame(seq, 4000)).collect();
+    let mut out = Vec::new();
+    let mut counts = Vec::new();
+    while !frames.is_empty() {
+        counts.push(bench.journal.writer.commit(&mut frames, &mut out).expect("it commits"));
+    }
+    assert_eq!(counts, [3, 3, 3, 1], "a block has room for three frames of 4000 bytes and their headers");
+    assert!(out.is_sorted_by_key(|position| position.get()));
+    bench.next = 11;
+    bench.check_all();
+}
+
+#[test]
+fn a_frame_that_is_too_large_is_refused_and_those_before_it_are_not() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let mut frames = vec![frame(1, 10), frame(2, 15 << 10), frame(3, 10)];
+    let mut out = Vec::new();
+    assert_eq!(bench.journal.writer.commit(&mut frames, &mut out).expect("the first one fits"), 1);
+    let error = bench.journal.writer.commit(&mut frames, &mut out);
+    assert!(matches!(error, Err(StorageError::FrameTooLarge { limit: 12288, .. })), "{error:?}");
+    assert_eq!((frames.len(), out.len()), (2, 1), "nothing was taken");
+    frames.remove(0);
+    assert_eq!(bench.journal.writer.commit(&mut frames, &mut out).expect("the log goes on"), 1);
+}
+
+#[test]
+fn a_read_begins_at_the_first_frame_at_or_after_the_position_and_keeps_to_its_budget() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let positions = bench.puts(60, 2000);
+    let reader = &bench.journal.reader;
+    for (index, &position) in positions.iter().enumerate() {
+        let one = ReadBudget { frames_max: 1, ..ALL };
+        let frames = reader.read(position, one).expect("it reads");
+        assert_eq!((frames.len(), frames[0].position), (1, position));
+        let frames = reader.read(Position(position.0 + 1), one).expect("it reads");
+        assert_eq!(frames.first().map(|frame| frame.position), positions.get(index + 1).copied());
+    }
+    let tight = ReadBudget { bytes_max: 1, ..ALL };
+    assert_eq!(reader.read(Position::START, tight).expect("it reads").len(), 1, "at least one");
+    let some = ReadBudget { bytes_max: 5000, ..ALL };
+    assert_eq!(reader.read(Position::START, some).expect("it reads").len(), 3, "the third one passes 5000");
+    let bare = ReadBudget { payloads: false, ..ALL };
+    let frames = reader.read(Position::START, bare).expect("it reads");
+    assert_eq!(frames.len(), 60);
+    assert!(frames.iter().all(|frame| frame.payload.is_empty() && !frame.entries.is_empty()));
+}
+
+#[test]
+fn single_messages_are_fetched_across_chunks_and_segments() {
+    let folder = TempFolder::new();
+    let mut config = JournalConfig::small(ID);
+    config.segment_bytes = 1 << 20;
+    config.block_bytes_max = 512 << 10;
+    config.frame_bytes_max = 400 << 10;
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let mut bench = Bench::open(disk, &config).expect("it opens");
+    let positions = bench.puts(6, 300_000);
+    let wanted: Vec<Location> =
+        [(0, 0, 10), (5, 65_530, 12), (5, 65_540, 1), (3, 100_000, 150_000), (0, 299_999, 1), (2, 7, 0)]
+            .map(|(index, offset, len)| Location { frame: positions[index], offset, len })
+            .to_vec();
+    let mut out = Vec::new();
+    bench.journal.reader.fetch(&wanted, &mut out).expect("they are there");
+    for (location, found) in wanted.iter().zip(&out) {
+        let seq =
+            positions.iter().position(|&position| position == location.frame).expect("known") as u64 + 1;
+        let whole = payload(seq, 300_000);
+        assert_eq!(found, &whole[location.offset as usize..(location.offset + location.len) as usize]);
+    }
+    let beyond = Location { frame: bench.journal.reader.end(), offset: 0, len: 1 };
+    let error = bench.journal.reader.fetch(&[beyond], &mut out);
+    assert!(matches!(error, Err(StorageError::NoSuchFrame { .. })), "{error:?}");
+}
+
+#[test]
+fn finished_segments_are_sealed_and_opened_by_their_footers() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    for _ in 0..40 {
+        bench.put(5000);
+        if bench.journal.writer.take_rotated() {
+            bench.journal.chores.tidy().expect("the chores are done");
+        }
+    }
+    let mut good = 0;
+    while let Scrubbed::Good { .. } = bench.journal.chores.scrub_next().expect("segments are good") {
+        good += 1;
+    }
+    let sealed = folder.names("segment-").len() - 2;
+    assert_eq!(good, sealed, "all but the active one and the one made ready");
+    bench.check_all();
+    drop(bench);
+    let bench = open(&folder);
+    bench.check_all();
+    let runs = &bench.journal.claim.runs;
+    let total: u64 = runs.iter().map(|run| run.count).sum();
+    assert_eq!(total, 40, "every message is indexed");
+    assert!(runs.len() < 10, "runs that lie close together are joined: {}", runs.len());
+    assert_eq!(bench.journal.claim.indexed, bench.journal.claim.end);
+    assert_eq!(runs[0].first, Seq(1));
+}
+
+#[test]
+fn scrubbing_finds_a_sealed_segment_that_has_changed() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    bench.puts(40, 5000);
+    bench.journal.chores.tidy().expect("the chores are done");
+    folder.change("segment-0000000002", |bytes| bytes[9000] ^= 1);
+    assert_eq!(bench.journal.chores.scrub_next().expect("it is good"), Scrubbed::Good { segment: 1 });
+    let error = bench.journal.chores.scrub_next();
+    assert!(matches!(error, Err(StorageError::Damaged { .. })), "{error:?}");
+}
+
+fn part(kind: u8, through: Position, bytes: Option<&str>) -> ImagePart {
+    let bytes = bytes.map(|bytes| Bytes::copy_from_slice(bytes.as_bytes()));
+    ImagePart { key: PartKey { kind, id: 7, sub: 9 }, through, bytes }
+}
+
+fn parts_of(bench: &Bench) -> Vec<(u8, Position, String)> {
+    let parts = bench.journal.claim.parts.iter();
+    parts.map(|part| (part.key.kind, part.through, String::from_utf8_lossy(&part.bytes).into())).collect()
+}
+
+#[test]
+fn an_image_keeps_what_did_not_change_and_the_one_before_it_says_what_may_go() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let at = bench.puts(30, 5000);
+    let one = "one".repeat(1000);
+    let chores = &mut bench.journal.chores;
+    let mut save = |parts| chores.save(Image { parts }).expect("it is saved").covered;
+    assert_eq!(save(vec![part(1, at[4], Some(&one)), part(2, at[4], Some("two"))]), Position::START);
+    assert_eq!(save(vec![part(1, at[9], None), part(2, at[8], Some("two again"))]), at[4]);
+    assert_eq!(save(vec![part(1, at[20], None), part(2, at[20], None)]), at[8]);
+    drop(bench);
+
+    let bench = open(&folder);
+    assert_eq!(parts_of(&bench), [(1, at[20], one.clone()), (2, at[20], "two again".into())]);
+    assert_eq!(bench.journal.claim.covered, at[8]);
+    assert_eq!(folder.names("image-").len(), 3, "the two newest and the one that holds their first part");
+}
+
+#[test]
+fn a_part_that_was_never_saved_cannot_be_unchanged() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let at = bench.put(10);
+    let error = bench.journal.chores.save(Image { parts: vec![part(1, at, None)] });
+    assert!(matches!(error, Err(StorageError::NoSuchPart { .. })), "{error:?}");
+    let beyond = bench.journal.reader.end();
+    let error = bench.journal.chores.save(Image { parts: vec![part(1, beyond, Some("one"))] });
+    assert!(matches!(error, Err(StorageError::NoSuchFrame { .. })), "{error:?}");
+}
+
+#[test]
+fn old_image_files_do_not_pile_up() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let at = bench.put(10);
+    for round in 0..200u32 {
+        let mut parts: Vec<ImagePart> = (0..50).map(|kind| part(kind, at, None)).collect();
+        for part in &mut parts {
+            if round == 0 || round % 50 == u32::from(part.key.kind) {
+                part.bytes = Some(Bytes::from(vec![part.key.kind; 100]));
+            }
+        }
+        bench.journal.chores.save(Image { parts }).expect("it is saved");
+    }
+    assert!(folder.names("image-").len() <= 20, "{:?}", folder.names("image-"));
+    drop(bench);
+    assert_eq!(open(&folder).journal.claim.parts.len(), 50);
+}
+
+#[test]
+fn trimming_deletes_whole_segments_and_a_restart_knows() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let at = bench.puts(40, 5000);
+    bench.journal.chores.trim(at[30]).expect("nothing goes without an image");
+    assert_eq!(folder.names("segment-").len(), 6);
+    for _ in 0..2 {
+        bench.journal.chores.save(Image { parts: vec![part(1, at[30], Some("one"))] }).expect("it is saved");
+    }
+    let before = bench.read_all();
+    bench.journal.chores.trim(at[30]).expect("it is trimmed");
+    assert_eq!(folder.names("segment-"), ["segment-0000000005", "segment-0000000006"]);
+    let kept = bench.read_all();
+    assert!(kept[0].position <= at[31] && kept[0].position.0 >= 5 * SEGMENT);
+    assert_eq!(before.last().map(|frame| frame.position), kept.last().map(|frame| frame.position));
+    let gone = Location { frame: at[0], offset: 0, len: 1 };
+    let error = bench.journal.reader.fetch(&[gone], &mut Vec::new());
+    assert!(matches!(error, Err(StorageError::Trimmed { .. })), "{error:?}");
+    drop(bench);
+    let bench = open(&folder);
+    assert_eq!(bench.journal.claim.start, Position(5 * SEGMENT));
+    bench.check_all();
+}
+
+#[test]
+fn the_sizes_in_the_folder_win_over_the_configuration() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    bench.puts(30, 5000);
+    drop(bench);
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let config = JournalConfig { segment_bytes: 1 << 20, new_id: 5, ..JournalConfig::small(ID) };
+    let mut bench = Bench::open(disk, &config).expect("it opens");
+    bench.puts(30, 5000);
+    bench.check_all();
+    assert!(folder.names("segment-").len() >= 6);
+}
+
+#[test]
+fn opening_again_and_again_uses_the_segment_that_was_made_ready() {
+    let folder = TempFolder::new();
+    for round in 1..=5 {
+        let mut bench = open(&folder);
+        bench.put(100);
+        bench.journal.chores.tidy().expect("the chores are done");
+        assert_eq!(bench.journal.claim.epoch, Epoch(round));
+        assert_eq!(folder.names("segment-").len(), round as usize + 1);
+        bench.check_all();
+    }
+}

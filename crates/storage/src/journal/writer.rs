@@ -1,0 +1,231 @@
+//! Group commit: whatever waits goes into one block, one write and one sync.
+//!
+//! The order is fixed: encode, write, sync, MARK, receipts. Never more than one block is unsynced, which
+//! is what recovery relies on. Nothing is copied but headers, and a commit allocates the same whatever
+//! the number of messages.
+
+use std::io;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use forebay_core::fault::{self, Fault};
+use forebay_core::types::{Epoch, Position};
+
+use crate::engine::{Durable, Frame, StorageError};
+use crate::journal::JournalConfig;
+use crate::journal::block::{BLOCK_HEADER, BlockHeader, Encoder, Kind, frame_len, padded};
+use crate::journal::disk::{Disk, DiskFile, Stage};
+use crate::journal::segment::{Head, Link};
+use crate::journal::shared::{Segment, Shared, is_passing};
+
+/// The only one that writes to the active segment.
+pub struct Writer<D: Disk> {
+    shared: Arc<Shared<D>>,
+    file: D::File,
+    segment: u64,
+    epoch: Epoch,
+    /// The last block that was written.
+    last: Link,
+    /// Offset of the last frame in the active segment, 0 if there is none.
+    last_frame: u64,
+    encoder: Encoder,
+    positions: Vec<Position>,
+    block_frames_max: usize,
+    created: u64,
+    rotated: bool,
+}
+
+impl<D: Disk> Writer<D> {
+    /// Begins a new epoch in a new segment after `last`.
+    pub(crate) fn start(
+        shared: Arc<Shared<D>>,
+        last: Link,
+        spare: Option<u64>,
+        epoch: Epoch,
+        config: &JournalConfig,
+    ) -> io::Result<Writer<D>> {
+        let active = shared.segments().last_key_value().map(|(&number, _)| number);
+        let segment = active.map_or(1, |active| active + 1);
+        assert!(spare.is_none_or(|spare| spare == segment), "a spare segment is the next one");
+        let file = if spare.is_some() {
+            shared.reuse_segment(segment)?
+        } else {
+            shared.make_segment(segment, false)?
+        };
+        shared.disk.at(Stage::Recovering);
+        let created = config.opened_at.0;
+        let last = begin(&shared, &file, segment, last, epoch, created)?;
+        shared.spare().active = segment;
+        Ok(Writer {
+            shared,
+            file,
+            segment,
+            epoch,
+            last,
+            last_frame: 0,
+            encoder: Encoder::default(),
+            positions: Vec::new(),
+            block_frames_max: config.block_frames_max.max(1),
+            created,
+            rotated: true,
+        })
+    }
+
+    /// Makes frames from the front of `frames` durable, as many as one block takes, and removes them.
+    /// Their positions are appended to `out`; returns how many there were.
+    ///
+    /// After an error that is `Poisoned`, what was in the block may or may not be there. After any other,
+    /// nothing was written and the frames are where they were.
+    pub fn commit(
+        &mut self,
+        frames: &mut Vec<Frame>,
+        out: &mut Vec<Durable<Position>>,
+    ) -> Result<usize, StorageError> {
+        self.shared.check_open()?;
+        let (count, body) = self.fitting(frames)?;
+        if count == 0 {
+            return Ok(0);
+        }
+        let len = padded(BLOCK_HEADER as u64 + body);
+        let base = self.shared.layout.base(self.segment);
+        if self.last.end - base + len > self.shared.layout.data_max() {
+            self.rotate()?;
+        }
+        self.write(&frames[..count]).map_err(|error| self.shared.poison(error))?;
+        frames.drain(..count);
+        out.extend(self.positions.drain(..).map(Durable::after_sync));
+        self.shared.disk.at(Stage::Idle);
+        Ok(count)
+    }
+
+    /// Whether the frame may be committed at all.
+    pub fn check(&self, frame: &Frame) -> Result<(), StorageError> {
+        check_frame(&self.shared, frame)
+    }
+
+    /// Whether a segment was begun since this was last asked. The chores then have work.
+    pub fn take_rotated(&mut self) -> bool {
+        std::mem::take(&mut self.rotated)
+    }
+
+    /// How many frames from the front fit in one block, and how long its body then is.
+    fn fitting(&self, frames: &[Frame]) -> Result<(usize, u64), StorageError> {
+        let body_max = self.shared.layout.block_bytes_max - BLOCK_HEADER as u64;
+        let mut body = 0;
+        for (count, frame) in frames.iter().take(self.block_frames_max).enumerate() {
+            let longer = body + frame_len(frame);
+            let fits = longer <= body_max;
+            match check_frame(&self.shared, frame) {
+                Ok(()) if fits => body = longer,
+                // What cannot be committed is reported when it has come to the front.
+                Err(error) if count == 0 => return Err(error),
+                _ => return Ok((count, body)),
+            }
+        }
+        Ok((frames.len().min(self.block_frames_max), body))
+    }
+
+    fn write(&mut self, frames: &[Frame]) -> io::Result<()> {
+        let shared = &*self.shared;
+        let base = shared.layout.base(self.segment);
+        let header = BlockHeader {
+            kind: Kind::Commit,
+            position: self.last.end,
+            sequence: self.last.sequence + 1,
+            durable_end: self.last.end,
+            previous: self.last.tag,
+            epoch: self.epoch,
+            frames: 0,
+            body_len: 0,
+            body_crc: 0,
+        };
+        self.positions.clear();
+        let (tag, len) = self.encoder.encode(shared.id, header, frames, &mut self.positions);
+        shared.disk.at(Stage::Committing);
+        self.file.write_at(&self.encoder.slices(frames), self.last.end - base)?;
+        if !fault::planted(Fault::NoSync) {
+            self.file.sync_data()?;
+        }
+        self.last = Link { sequence: header.sequence, tag, epoch: self.epoch, end: self.last.end + len };
+        self.last_frame = self.positions.last().map_or(self.last_frame, |last| last.0 - base);
+        shared.disk.at(Stage::Marking);
+        shared.mark().write(|mark| {
+            mark.durable_end = self.last.end;
+            mark.sequence = self.last.sequence;
+        })?;
+        shared.set_durable_end(self.last.end);
+        Ok(())
+    }
+
+    /// Goes on in the next segment.
+    fn rotate(&mut self) -> Result<(), StorageError> {
+        let shared = self.shared.clone();
+        shared.disk.at(Stage::Rotating);
+        // Held to the end: no further segment is made ready before this one has begun for good, so that
+        // recovery never meets two that are empty.
+        let mut spare = shared.spare();
+        let segment = self.segment + 1;
+        let file = match spare.ready.take() {
+            Some(file) => file,
+            None => shared.make_segment(segment, false).map_err(|error| {
+                if is_passing(&error) {
+                    let doing = "make the next segment".to_owned();
+                    StorageError::Io { doing, source: Arc::new(error) }
+                } else {
+                    shared.poison(error)
+                }
+            })?,
+        };
+        shared.disk.at(Stage::Rotating);
+        if let Some(closed) = shared.segments().get_mut(&self.segment) {
+            closed.end = self.last.end - shared.layout.base(self.segment);
+            closed.last_frame = self.last_frame;
+        }
+        let begun = begin(&shared, &file, segment, self.last, self.epoch, self.created);
+        self.last = begun.map_err(|error| shared.poison(error))?;
+        self.file = file;
+        self.segment = segment;
+        self.last_frame = 0;
+        self.rotated = true;
+        spare.active = segment;
+        Ok(())
+    }
+}
+
+/// Writes the header of a segment and makes it, and MARK, durable.
+fn begin<D: Disk>(
+    shared: &Shared<D>,
+    file: &D::File,
+    segment: u64,
+    last: Link,
+    epoch: Epoch,
+    created: u64,
+) -> io::Result<Link> {
+    let base = shared.layout.base(segment);
+    let (bytes, link) = Head::encode(shared.id, base, last, epoch, created);
+    file.write_at(&[IoSlice::new(&bytes)], 0)?;
+    file.sync_data()?;
+    shared.mark().write(|mark| {
+        mark.durable_end = link.end;
+        mark.sequence = link.sequence;
+        mark.clean = false;
+    })?;
+    shared.sync_mark()?;
+    shared.segments().insert(segment, Segment { end: link.end - base, last_frame: 0, sealed: false });
+    shared.set_durable_end(link.end);
+    Ok(link)
+}
+
+/// Whether a frame is one of this shard and fits in a block.
+pub(crate) fn check_frame<D: Disk>(shared: &Shared<D>, frame: &Frame) -> Result<(), StorageError> {
+    if frame.shard != shared.shard {
+        return Err(StorageError::NoSuchShard { shard: frame.shard });
+    }
+    let bytes = frame.entries.len() + frame.payload.len();
+    let limit = shared.frame_bytes_max;
+    let in_block = frame_len(frame) + BLOCK_HEADER as u64;
+    if bytes > limit || in_block > shared.layout.block_bytes_max {
+        return Err(StorageError::FrameTooLarge { bytes, limit });
+    }
+    Ok(())
+}
