@@ -1,0 +1,211 @@
+//! Messages on their way in: what the core needs to know of each, and the bytes that storage keeps.
+//!
+//! A door builds the batch on its own task, so that hashing and copying do not cost the shard's.
+//!
+//! Content of a message, as it lies in a payload section:
+//!
+//! ```text
+//! flags     1 byte: 1 id, 2 key, 4 type, 8 headers, 16 schema
+//! id, key, type            if flagged, each: length (varint) | bytes
+//! headers                  if flagged: count (varint), then name and value, each length | bytes
+//! schema                   if flagged: varint
+//! body                     the rest
+//! ```
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::codec::{Cursor, DecodeError, put_bytes, put_varint};
+use forebay_core::entry::MessageMeta;
+use forebay_core::types::{IdHash, KeyHash, Timestamp};
+
+/// A message as its producer gives it. Nothing here has been stored yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message<'a> {
+    pub id: Option<&'a str>,
+    pub key: Option<&'a str>,
+    pub kind: Option<&'a str>,
+    /// Version of the type.
+    pub schema: Option<u64>,
+    pub headers: Vec<(&'a str, &'a str)>,
+    pub body: &'a [u8],
+    pub priority: u8,
+    pub not_before: Option<Timestamp>,
+    pub expires: Option<Timestamp>,
+}
+
+mod flag {
+    pub(super) const ID: u8 = 1;
+    pub(super) const KEY: u8 = 2;
+    pub(super) const KIND: u8 = 4;
+    pub(super) const HEADERS: u8 = 8;
+    pub(super) const SCHEMA: u8 = 16;
+    pub(super) const ALL: u8 = 31;
+}
+
+/// Messages that are stored whole or not at all.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    pub(crate) metas: Vec<MessageMeta>,
+    /// Their contents, one after the other.
+    pub(crate) contents: Bytes,
+}
+
+impl Batch {
+    pub fn len(&self) -> usize {
+        self.metas.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.metas.is_empty()
+    }
+
+    /// Their contents, one after the other.
+    pub fn contents(&self) -> &Bytes {
+        &self.contents
+    }
+
+    /// Bytes of all contents together.
+    pub fn bytes(&self) -> usize {
+        self.contents.len()
+    }
+}
+
+/// Collects messages into a batch.
+#[derive(Debug, Default)]
+pub struct BatchBuilder {
+    metas: Vec<MessageMeta>,
+    contents: Vec<u8>,
+}
+
+impl BatchBuilder {
+    pub fn with_capacity(messages: usize, bytes: usize) -> BatchBuilder {
+        BatchBuilder { metas: Vec::with_capacity(messages), contents: Vec::with_capacity(bytes) }
+    }
+
+    pub fn push(&mut self, message: &Message<'_>) {
+        let start = self.contents.len();
+        put_content(&mut self.contents, message);
+        self.metas.push(MessageMeta {
+            size: u32::try_from(self.contents.len() - start).unwrap_or(u32::MAX),
+            id: message.id.map(id_hash),
+            key: message.key.map(key_hash),
+            priority: message.priority,
+            not_before: message.not_before,
+            expires: message.expires,
+        });
+    }
+
+    pub fn build(self) -> Batch {
+        Batch { metas: self.metas, contents: self.contents.into() }
+    }
+}
+
+fn put_content(out: &mut Vec<u8>, message: &Message<'_>) {
+    let mut flags = 0;
+    for (present, flag) in [
+        (message.id.is_some(), flag::ID),
+        (message.key.is_some(), flag::KEY),
+        (message.kind.is_some(), flag::KIND),
+        (!message.headers.is_empty(), flag::HEADERS),
+        (message.schema.is_some(), flag::SCHEMA),
+    ] {
+        if present {
+            flags |= flag;
+        }
+    }
+    out.push(flags);
+    for text in [message.id, message.key, message.kind].into_iter().flatten() {
+        put_bytes(out, text.as_bytes());
+    }
+    if !message.headers.is_empty() {
+        put_varint(out, message.headers.len() as u64);
+        for (name, value) in &message.headers {
+            put_bytes(out, name.as_bytes());
+            put_bytes(out, value.as_bytes());
+        }
+    }
+    if let Some(schema) = message.schema {
+        put_varint(out, schema);
+    }
+    out.extend_from_slice(message.body);
+}
+
+/// What a content says, without copying any of it. Priority and times are not part of the content.
+pub fn parse_content(content: &[u8]) -> Result<Message<'_>, DecodeError> {
+    let mut cursor = Cursor::new(content);
+    let flags = cursor.byte()?;
+    if flags & !flag::ALL != 0 {
+        return Err(DecodeError::UnknownField { field: flags.into() });
+    }
+    let has = |flag| flags & flag != 0;
+    let mut message = Message::default();
+    if has(flag::ID) {
+        message.id = Some(cursor.text()?);
+    }
+    if has(flag::KEY) {
+        message.key = Some(cursor.text()?);
+    }
+    if has(flag::KIND) {
+        message.kind = Some(cursor.text()?);
+    }
+    if has(flag::HEADERS) {
+        for _ in 0..cursor.count()? {
+            message.headers.push((cursor.text()?, cursor.text()?));
+        }
+    }
+    if has(flag::SCHEMA) {
+        message.schema = Some(cursor.varint()?);
+    }
+    message.body = cursor.take(cursor.remaining())?;
+    Ok(message)
+}
+
+/// Ids are compared by this hash alone, so it has to be one for which nobody can make two alike.
+fn id_hash(id: &str) -> IdHash {
+    let hash = blake3::hash(id.as_bytes());
+    IdHash(u128::from_le_bytes(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes")))
+}
+
+fn key_hash(key: &str) -> KeyHash {
+    let hash = blake3::hash(key.as_bytes());
+    KeyHash(u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("a hash has 32 bytes")))
+}
+
+/// A delay as a time, for doors that are told "in five seconds".
+pub fn after(now: Timestamp, delay: Option<Duration>) -> Option<Timestamp> {
+    delay.filter(|delay| !delay.is_zero()).map(|delay| now + delay)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_content_survives_the_round_trip(
+            id: Option<String>, key: Option<String>, kind: Option<String>, schema: Option<u64>,
+            headers: Vec<(String, String)>, body: Vec<u8>
+        ) {
+            let message = Message {
+                id: id.as_deref(),
+                key: key.as_deref(),
+                kind: kind.as_deref(),
+                schema,
+                headers: headers.iter().map(|(name, value)| (&name[..], &value[..])).collect(),
+                body: &body,
+                ..Message::default()
+            };
+            let mut builder = BatchBuilder::default();
+            builder.push(&message);
+            let batch = builder.build();
+            prop_assert_eq!(parse_content(&batch.contents), Ok(message));
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_refused_or_read_but_never_worse(bytes: Vec<u8>) {
+            let _ = parse_content(&bytes);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Carries out what the core decides: fills frames, attaches contents, answers when it is time to.
+//!
+//! Synchronous, and free of I/O: commands, receipts and what was read go in, and the [`Outbox`] says what
+//! has to be done. A thread, a task or the simulator does it. The order of things is:
+//!
+//! 1. any number of commands and receipts,
+//! 2. one [`Driver::finish_turn`], which hands out and closes the frame if somebody waits for it,
+//! 3. the shell takes what is in the outbox: appends frames, sends answers and deliveries, reads.
+//!
+//! State is applied when decided and visible when durable: an answer about something durable is kept with
+//! the frame that makes it so, and leaves with that frame's receipt.
+
+mod frames;
+mod images;
+mod payloads;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::Admission;
+use forebay_core::fault::{Fault, planted};
+use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, Outcome, Settled};
+use forebay_core::settings::{GroupSettings, StreamSettings};
+use forebay_core::shard::{CreateRefusal, MemberRefusal, PublishRefusal, Shard, Start};
+use forebay_core::types::{
+    Attempt, ConsumerId, GroupId, GroupName, Position, SeqRange, ShardId, StreamId, StreamName, Timestamp,
+};
+use forebay_storage::engine::{Durable, Frame, Image, ReadBudget, Saved, StoredFrame};
+
+use crate::batch::Batch;
+use crate::index::Index;
+use crate::window::Window;
+use frames::Frames;
+use images::Images;
+use payloads::Payloads;
+
+/// Names a request, so that the shell knows whom an answer is for. The driver only hands it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// What the driver may use, and when it does things by itself.
+#[derive(Debug, Clone)]
+pub struct DriverConfig {
+    pub shard: ShardId,
+    /// Contents that are kept in memory.
+    pub window_bytes_max: usize,
+    /// A frame that nobody waits for is written after this long, or once it has `lazy_bytes_max`.
+    pub lazy_delay: Duration,
+    pub lazy_bytes_max: usize,
+    /// An image is made after this much log, or this many frames.
+    pub image_log_bytes: u64,
+    pub image_frames: u64,
+    /// How much of an image one turn may take.
+    pub image_slice_bytes: usize,
+    /// What one read from the engine may bring.
+    pub read_bytes_max: usize,
+}
+
+impl Default for DriverConfig {
+    fn default() -> DriverConfig {
+        DriverConfig {
+            shard: ShardId(0),
+            window_bytes_max: 32 << 20,
+            lazy_delay: Duration::from_millis(5),
+            lazy_bytes_max: 64 << 10,
+            image_log_bytes: 64 << 20,
+            image_frames: 250_000,
+            image_slice_bytes: 256 << 10,
+            read_bytes_max: 1 << 20,
+        }
+    }
+}
+
+/// Why a batch was not stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    #[error(transparent)]
+    Refused(#[from] PublishRefusal),
+    /// The disk has no room for more messages. Those that are stored can still be worked through, which
+    /// is what makes room.
+    #[error("storage is full, and only settling goes on")]
+    StorageFull,
+}
+
+/// Where the messages of a batch are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Published {
+    /// All of them are new.
+    Stored(SeqRange),
+    /// Some were stored before under the same id; one admission for each message.
+    Mixed(Vec<Admission>),
+}
+
+/// What has become true for the one who asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Published(Published),
+    StreamCreated(StreamId),
+    GroupCreated(GroupId),
+}
+
+/// Messages for one consumer, with what they are leased on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    pub group: GroupId,
+    pub consumer: ConsumerId,
+    pub messages: Vec<Delivered>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivered {
+    pub lease: Lease,
+    pub attempt: Attempt,
+    pub deadline: Timestamp,
+    pub published: Timestamp,
+    pub content: Bytes,
+}
+
+/// Frames that are wanted from the engine. What comes is handed to [`Driver::on_read`].
+#[derive(Debug, Clone, Copy)]
+pub struct Read {
+    pub id: u64,
+    pub from: Position,
+    pub budget: ReadBudget,
+}
+
+/// What has to be done, in any order, except that frames are appended in theirs.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pub frames: Vec<Frame>,
+    pub answers: Vec<(Ticket, Durable<Answer>)>,
+    pub deliveries: Vec<Delivery>,
+    pub reads: Vec<Read>,
+    /// To be saved; [`Driver::on_saved`] follows.
+    pub image: Option<Image>,
+    /// Everything up to here may be trimmed.
+    pub trim: Option<Position>,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+            && self.answers.is_empty()
+            && self.deliveries.is_empty()
+            && self.reads.is_empty()
+            && self.image.is_none()
+            && self.trim.is_none()
+    }
+}
+
+#[derive(Debug)]
+pub struct Driver {
+    config: DriverConfig,
+    shard: Shard,
+    index: Index,
+    frames: Frames,
+    payloads: Payloads,
+    images: Images,
+    storage_full: bool,
+    effects: Effects,
+    admissions: Vec<Admission>,
+    outbox: Outbox,
+}
+
+impl Driver {
+    /// A driver around a recovered shard. Its first frame says that the shard has a new owner.
+    pub(crate) fn new(
+        config: DriverConfig,
+        shard: Shard,
+        index: Index,
+        covered: Position,
+        frames_max: usize,
+        frame_bytes_max: usize,
+    ) -> Driver {
+        let mut driver = Driver {
+            frames: Frames::new(config.shard, frames_max, frame_bytes_max),
+            payloads: Payloads::new(Window::new(config.window_bytes_max)),
+            images: Images::new(covered),
+            config,
+            shard,
+            index,
+            storage_full: false,
+            effects: Effects::default(),
+            admissions: Vec::new(),
+            outbox: Outbox::default(),
+        };
+        driver.frames.take_entries(driver.shard.entries());
+        driver.frames.want();
+        driver
+    }
+
+    /// What has to be done. Taking from it is doing it.
+    pub fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// The shell has seen the engine's gauge.
+    pub fn set_storage_full(&mut self, full: bool) {
+        self.storage_full = full;
+    }
+
+    pub fn create_stream(
+        &mut self,
+        now: Timestamp,
+        name: &StreamName,
+        settings: &StreamSettings,
+        ticket: Ticket,
+    ) -> Result<(), CreateRefusal> {
+        let stream = self.shard.create_stream(now, name, settings)?;
+        self.frames.take_entries(self.shard.entries());
+        self.frames.answer(ticket, Answer::StreamCreated(stream), &mut self.outbox);
+        Ok(())
+    }
+
+    pub fn create_group(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        name: &GroupName,
+        settings: &GroupSettings,
+        start: Start,
+        ticket: Ticket,
+    ) -> Result<(), CreateRefusal> {
+        let group = self.shard.create_group(now, stream, name, settings, start)?;
+        self.frames.take_entries(self.shard.entries());
+        self.frames.answer(ticket, Answer::GroupCreated(group), &mut self.outbox);
+        Ok(())
+    }
+
+    /// Answers what is true already, once everything that was decided until now is durable.
+    pub fn confirm(&mut self, answer: Answer, ticket: Ticket) {
+        self.frames.answer(ticket, answer, &mut self.outbox);
+    }
+
+    /// Stores a batch, whole or not at all. The answer comes when it is durable.
+    pub fn publish(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        batch: &Batch,
+        ticket: Ticket,
+    ) -> Result<(), PublishError> {
+        if self.storage_full {
+            return Err(PublishError::StorageFull);
+        }
+        self.frames.make_room(batch.contents.len(), &mut self.outbox);
+        self.admissions.clear();
+        let stored = self.shard.publish(now, stream, &batch.metas, &mut self.admissions)?;
+        self.frames.take_entries(self.shard.entries());
+        let all_new = stored.is_some_and(|range| range.count() == batch.metas.len() as u64);
+        if let Some(range) = stored {
+            let contents = if all_new {
+                batch.contents.clone()
+            } else {
+                payloads::fresh_contents(batch, &self.admissions)
+            };
+            self.frames.publish(stream, range, &contents);
+            let admissions = &self.admissions;
+            if all_new {
+                let metas = batch.metas.iter().copied();
+                self.payloads.window.insert(stream, range.first, now, metas, contents);
+            } else {
+                let fresh = batch.metas.iter().zip(admissions).filter(|(_, admission)| !admission.duplicate);
+                let fresh: Vec<_> = fresh.map(|(meta, _)| *meta).collect();
+                self.payloads.window.insert(stream, range.first, now, fresh.into_iter(), contents);
+            }
+        }
+        let answer = match stored {
+            Some(range) if all_new => Published::Stored(range),
+            _ => Published::Mixed(self.admissions.clone()),
+        };
+        self.frames.answer(ticket, Answer::Published(answer), &mut self.outbox);
+        Ok(())
+    }
+
+    pub fn join(&mut self, group: GroupId, consumer: ConsumerId, bound: Bound) -> Result<(), MemberRefusal> {
+        self.shard.join(group, consumer, bound)
+    }
+
+    pub fn credit(
+        &mut self,
+        group: GroupId,
+        consumer: ConsumerId,
+        credit: Credit,
+    ) -> Result<(), MemberRefusal> {
+        self.shard.credit(group, consumer, credit)
+    }
+
+    pub fn leave(&mut self, group: GroupId, consumer: ConsumerId, departure: Departure) {
+        self.payloads.drop_consumer(group, consumer);
+        self.shard.leave(group, consumer, departure);
+    }
+
+    /// Ends leases and says of each what became of it. The entry goes with the next frame.
+    pub fn settle(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        leases: &[Lease],
+        outcome: Outcome,
+        results: &mut Vec<Settled>,
+    ) {
+        self.shard.settle(now, group, leases, outcome, results);
+        self.payloads.settled(group);
+    }
+
+    /// The oldest frame that was appended and not yet acknowledged is durable.
+    pub fn on_durable(&mut self, position: Durable<Position>) {
+        let frame = self.frames.durable(position, &mut self.outbox);
+        self.index.frame(position.get(), &frame.runs);
+        for &(stream, range) in &frame.published {
+            self.shard.arrived(stream, range);
+        }
+        self.payloads.durable(frame.number, &self.shard, &mut self.outbox);
+        self.images.durable(frame.number, position.get());
+        self.images.log_grew(position.get(), frame.bytes);
+        self.frames.recycle(frame);
+    }
+
+    /// Frames that were asked for with [`Read`]. An empty list means that there are none that far.
+    pub fn on_read(&mut self, id: u64, frames: &[StoredFrame]) -> Result<(), crate::recovery::RecoveryError> {
+        self.payloads.read(id, frames, &mut self.shard, &self.config, &self.frames, &mut self.outbox)
+    }
+
+    /// The image is kept.
+    pub fn on_saved(&mut self, saved: Saved) {
+        if let Some(through) = self.images.saved(saved) {
+            self.index.trim(through);
+            self.outbox.trim = Some(through);
+        }
+    }
+
+    /// The lowest position from which the content of a message is still wanted.
+    fn oldest_live(&self) -> Option<Position> {
+        let streams = self.shard.oldest_wanted();
+        streams
+            .filter(|&(stream, seq)| self.shard.last_seq(stream).is_some_and(|last| seq <= last))
+            .filter_map(|(stream, seq)| self.index.find(stream, seq))
+            .min()
+    }
+
+    /// Expires, hands out, and closes the frame if it is time to.
+    pub fn finish_turn(&mut self, now: Timestamp) {
+        loop {
+            self.shard.finish_turn(now, &mut self.effects);
+            self.frames.take_entries(self.shard.entries());
+            let frame = self.frames.last();
+            for deliver in self.effects.deliveries.drain(..) {
+                if deliver.bound == Bound::Clock {
+                    self.frames.want();
+                }
+                let frame =
+                    (deliver.bound == Bound::Clock && !planted(Fault::AnswerBeforeReceipt)).then_some(frame);
+                let epoch = self.shard.epoch();
+                self.payloads.deliver(
+                    epoch,
+                    deliver,
+                    frame,
+                    &self.index,
+                    &self.config,
+                    &self.frames,
+                    &mut self.outbox,
+                );
+            }
+            if self.effects.reads.is_empty() {
+                break;
+            }
+            for read in self.effects.reads.drain(..) {
+                self.payloads.read_ahead(read, &self.index, &self.config, &mut self.shard, &mut self.outbox);
+            }
+            if !self.shard.is_touched() {
+                break;
+            }
+        }
+        self.payloads.forget_settled(&self.shard);
+        if self.images.is_due(&self.config) {
+            let pinned = self.oldest_live();
+            self.images.begin(&self.shard, pinned);
+        }
+        self.images.step(&self.config, &mut self.shard, &mut self.frames, &mut self.outbox);
+        self.frames.close_if_due(now, &self.config, &mut self.outbox);
+    }
+
+    /// When the driver next wants to be called, if nothing happens before.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        let lazy = self.frames.lazy_deadline(&self.config);
+        [self.shard.wake_at(), lazy].into_iter().flatten().min()
+    }
+
+    /// Bytes of contents and frames that are held in memory.
+    pub fn memory(&self) -> usize {
+        self.payloads.window.bytes()
+    }
+
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Number of the newest frame that has something in it, and of the newest that is durable. What was
+    /// decided until now survives a crash once the former is durable.
+    pub fn frame_numbers(&self) -> (u64, u64) {
+        (self.frames.last(), self.frames.durable_number())
+    }
+
+    /// Messages that are leased to a consumer and have not left yet.
+    pub fn undelivered(&self, group: GroupId) -> impl Iterator<Item = (ConsumerId, Lease)> + '_ {
+        self.payloads.undelivered(group)
+    }
+
+    /// Whether every frame that was handed out has its receipt and none is being filled.
+    pub fn is_settled(&self) -> bool {
+        self.frames.is_idle()
+    }
+
+    /// Closes the frame being filled even if nobody waits for it, as a clean stop does.
+    pub fn flush(&mut self, now: Timestamp) {
+        self.frames.want();
+        self.frames.close_if_due(now, &self.config, &mut self.outbox);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Images of the state: when to make one, a slice a turn, and what may be trimmed once it is kept.
+
+use bytes::Bytes;
+use forebay_core::fault::{Fault, planted};
+use forebay_core::shard::Shard;
+use forebay_core::snapshot::Taking;
+use forebay_core::types::{PartKey, Position};
+use forebay_storage::engine::{Image, ImagePart, Saved};
+
+use crate::driver::frames::Frames;
+use crate::driver::{DriverConfig, Outbox};
+
+#[derive(Debug)]
+pub(super) struct Images {
+    making: Option<Making>,
+    saving: bool,
+    /// Where the newest image covers to, and where the older one does.
+    newest: Position,
+    covered: Position,
+    trimmed: Position,
+    pinned: Option<Position>,
+    /// How much log there has been since the last image was begun: by frames, and by position, which in a
+    /// journal counts padding too.
+    log_bytes: u64,
+    log_begin: Option<Position>,
+    log_end: Position,
+    frames: u64,
+}
+
+/// An image that is being made.
+#[derive(Debug)]
+struct Making {
+    /// Still to be taken, the next one last.
+    left: Vec<PartKey>,
+    taken: Vec<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    key: PartKey,
+    bytes: Option<Bytes>,
+    /// The newest frame whose entries are in it.
+    frame: u64,
+    /// Where that frame is, once it is durable.
+    through: Option<Position>,
+}
+
+impl Images {
+    pub(super) fn new(covered: Position) -> Images {
+        Images {
+            making: None,
+            saving: false,
+            newest: covered,
+            covered,
+            trimmed: Position::START,
+            pinned: None,
+            log_bytes: 0,
+            log_begin: None,
+            log_end: Position::START,
+            frames: 0,
+        }
+    }
+
+    pub(super) fn log_grew(&mut self, to: Position, bytes: u64) {
+        self.log_begin.get_or_insert(to);
+        self.log_end = to;
+        self.log_bytes += bytes;
+        self.frames += 1;
+    }
+
+    pub(super) fn is_due(&self, config: &DriverConfig) -> bool {
+        let passed = self.log_begin.map_or(0, |begin| self.log_end.0 - begin.0);
+        let due = self.log_bytes.max(passed) >= config.image_log_bytes || self.frames >= config.image_frames;
+        due && self.making.is_none() && !self.saving
+    }
+
+    /// Begins an image. `pinned` is the lowest position from which the content of a message is wanted.
+    ///
+    /// It is asked for now and not when the image is kept, because what has been settled since may be
+    /// forgotten in a crash, and then contents are wanted again. What the image has, it has for good.
+    pub(super) fn begin(&mut self, shard: &Shard, pinned: Option<Position>) {
+        self.log_bytes = 0;
+        self.log_begin = None;
+        self.frames = 0;
+        self.pinned = pinned;
+        let mut left = shard.parts();
+        left.reverse();
+        self.making = Some(Making { left, taken: Vec::new() });
+    }
+
+    /// Goes on with an image, or finishes it.
+    pub(super) fn step(
+        &mut self,
+        config: &DriverConfig,
+        shard: &mut Shard,
+        frames: &mut Frames,
+        outbox: &mut Outbox,
+    ) {
+        let Some(making) = &mut self.making else { return };
+        if !making.left.is_empty() {
+            making.take_slice(config.image_slice_bytes, shard, frames, outbox);
+        }
+        if making.left.is_empty() && making.taken.iter().all(|part| part.through.is_some()) {
+            let parts = making.taken.drain(..).map(|part| ImagePart {
+                key: part.key,
+                through: part.through.expect("every part's frame is durable"),
+                bytes: part.bytes,
+            });
+            let image = Image { parts: parts.collect() };
+            let through = image.parts.iter().map(|part| part.through).min();
+            self.newest = through.unwrap_or(self.newest);
+            outbox.image = Some(image);
+            self.making = None;
+            self.saving = true;
+        }
+    }
+
+    /// A frame is durable, so parts that were waiting for it know what they cover.
+    pub(super) fn durable(&mut self, number: u64, position: Position) {
+        let Some(making) = &mut self.making else { return };
+        for part in &mut making.taken {
+            if part.frame == number {
+                part.through = Some(position);
+            }
+        }
+    }
+
+    /// The image is kept. Returns where the log may now be trimmed to, if that is further than before.
+    pub(super) fn saved(&mut self, saved: Saved) -> Option<Position> {
+        self.saving = false;
+        self.covered = saved.covered;
+        let covered = if planted(Fault::TrimPastOlderImage) { self.newest } else { self.covered };
+        // A frame that holds something wanted must stay, and so must all after it.
+        let through = self.pinned.map_or(covered, |pinned| covered.min(Position(pinned.0.saturating_sub(1))));
+        let further = through > self.trimmed;
+        self.trimmed = self.trimmed.max(through);
+        further.then_some(through)
+    }
+}
+
+impl Making {
+    /// Takes parts until a turn's worth of bytes is taken.
+    fn take_slice(&mut self, bytes_max: usize, shard: &mut Shard, frames: &mut Frames, outbox: &mut Outbox) {
+        // A part has all entries of a frame or none, so it is taken between two frames.
+        frames.close(outbox);
+        let mut bytes = 0;
+        let frame = frames.last();
+        let through = (frame <= frames.durable_number()).then(|| frames.durable_position());
+        while let Some(key) = self.left.pop() {
+            let mut out = Vec::new();
+            let taken = match shard.take_part(key, &mut out) {
+                Taking::Gone => continue,
+                Taking::Unchanged => None,
+                Taking::Taken => Some(Bytes::from(out)),
+            };
+            bytes += taken.as_ref().map_or(0, Bytes::len);
+            self.taken.push(Taken { key, bytes: taken, frame, through });
+            if bytes >= bytes_max {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The driver on a log that becomes durable when the test says so.
+
+use forebay_core::types::{Limits, Seq};
+use forebay_storage::engine::SavedPart;
+use forebay_storage::memory::MemoryLog;
+
+use super::*;
+use crate::batch::{BatchBuilder, Message};
+use crate::recovery::Recovery;
+
+const NOW: Timestamp = Timestamp(1_000_000);
+const WORKER: ConsumerId = ConsumerId(1);
+
+/// A driver, its log, and the frames that the log has not been given yet.
+struct Rig {
+    driver: Driver,
+    log: MemoryLog,
+    waiting: Vec<Frame>,
+    deliveries: Vec<Delivery>,
+    answers: Vec<Ticket>,
+    images: Vec<Image>,
+    trims: Vec<Position>,
+    stream: StreamId,
+    group: GroupId,
+}
+
+impl Rig {
+    fn new(config: DriverConfig) -> Rig {
+        let mut log = MemoryLog::new(ShardId(0), 16 << 20);
+        let claim = log.claim();
+        let recovery = Recovery::begin(&claim, Limits::DEFAULT).expect("nothing to recover");
+        let mut rig = Rig {
+            driver: recovery.finish(NOW, config),
+            log,
+            waiting: Vec::new(),
+            deliveries: Vec::new(),
+            answers: Vec::new(),
+            images: Vec::new(),
+            trims: Vec::new(),
+            stream: StreamId(1),
+            group: GroupId(1),
+        };
+        let stream = StreamName::parse("jobs").expect("a good name");
+        let group = GroupName::parse("workers").expect("a good name");
+        rig.driver.create_stream(NOW, &stream, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+        let settings = GroupSettings { buffer: 10_000, ..GroupSettings::default() };
+        rig.driver
+            .create_group(NOW, rig.stream, &group, &settings, Start::Beginning, Ticket(0))
+            .expect("a new group");
+        rig.turn();
+        rig.sync();
+        rig
+    }
+
+    fn publish(&mut self, count: usize, ticket: u64) {
+        let mut batch = BatchBuilder::default();
+        for n in 0..count {
+            let body = format!("{ticket}-{n}-{}", "x".repeat(90));
+            batch.push(&Message { body: body.as_bytes(), ..Message::default() });
+        }
+        self.driver.publish(NOW, self.stream, &batch.build(), Ticket(ticket)).expect("a good batch");
+    }
+
+    fn join(&mut self, slots: u32) {
+        self.driver.join(self.group, WORKER, Bound::Connection).expect("a new member");
+        self.driver.credit(self.group, WORKER, Credit::Slots(slots)).expect("a member");
+    }
+
+    fn ack(&mut self, delivery: &Delivery) {
+        let leases: Vec<Lease> = delivery.messages.iter().map(|message| message.lease).collect();
+        let mut results = Vec::new();
+        self.driver.settle(NOW, self.group, &leases, Outcome::Ack, &mut results);
+        assert!(results.iter().all(|result| *result == Settled::Acked));
+    }
+
+    fn turn(&mut self) {
+        self.driver.finish_turn(NOW);
+        self.gather();
+    }
+
+    fn gather(&mut self) {
+        let outbox = self.driver.outbox();
+        self.waiting.append(&mut outbox.frames);
+        self.deliveries.append(&mut outbox.deliveries);
+        self.answers.extend(outbox.answers.drain(..).map(|(ticket, _)| ticket));
+        self.images.extend(outbox.image.take());
+        self.trims.extend(outbox.trim.take());
+    }
+
+    /// Makes what waits durable, without ending a turn.
+    fn sync(&mut self) {
+        let mut durable = Vec::new();
+        while !self.waiting.is_empty() {
+            self.log.commit(&mut self.waiting, &mut durable).expect("the log takes it");
+            for position in durable.drain(..) {
+                self.driver.on_durable(position);
+            }
+            self.gather();
+        }
+    }
+
+    fn read(&mut self) {
+        let reads: Vec<Read> = self.driver.outbox().reads.drain(..).collect();
+        for read in reads {
+            let frames = self.log.read(read.from, read.budget);
+            self.driver.on_read(read.id, &frames).expect("what was written can be read");
+        }
+        self.gather();
+    }
+
+    /// The state that an image and the log after it give.
+    fn recovered(&mut self, image: &Image) -> Shard {
+        let mut claim = self.log.claim();
+        let part = |part: &forebay_storage::engine::ImagePart| SavedPart {
+            key: part.key,
+            through: part.through,
+            bytes: part.bytes.clone().expect("the first image has every part"),
+        };
+        claim.parts = image.parts.iter().map(part).collect();
+        let mut recovery = Recovery::begin(&claim, Limits::DEFAULT).expect("a good image");
+        while let Some((from, budget)) = recovery.next_read() {
+            let frames = self.log.read(from, budget);
+            recovery.feed(&frames).expect("the image and the log fit together");
+        }
+        recovery.finish(NOW, DriverConfig::default()).shard
+    }
+}
+
+#[test]
+fn a_producer_is_answered_when_its_frame_is_durable_and_not_before() {
+    let mut rig = Rig::new(DriverConfig::default());
+    rig.join(10);
+    rig.answers.clear();
+    rig.publish(3, 7);
+    rig.turn();
+    assert_eq!((rig.answers.len(), rig.deliveries.len()), (0, 0));
+    rig.sync();
+    assert_eq!(rig.answers, [Ticket(7)]);
+    rig.turn();
+    let seqs: Vec<u64> = rig.deliveries[0].messages.iter().map(|message| message.lease.seq.0).collect();
+    assert_eq!(seqs, [1, 2, 3]);
+}
+
+#[test]
+fn a_duplicate_is_answered_no_earlier_than_the_first() {
+    let mut rig = Rig::new(DriverConfig::default());
+    rig.answers.clear();
+    for ticket in [1, 2] {
+        let mut batch = BatchBuilder::default();
+        batch.push(&Message { id: Some("once"), body: b"x", ..Message::default() });
+        rig.driver.publish(NOW, rig.stream, &batch.build(), Ticket(ticket)).expect("a good batch");
+        rig.turn();
+    }
+    assert_eq!(rig.waiting.len(), 1, "the second stores nothing");
+    assert_eq!(rig.answers, []);
+    rig.sync();
+    assert_eq!(rig.answers, [Ticket(1), Ticket(2)]);
+    assert_eq!(rig.driver.shard().last_seq(rig.stream), Some(Seq(1)));
+}
+
+#[test]
+fn acks_that_nobody_waits_for_share_a_frame() {
+    let mut rig = Rig::new(DriverConfig::default());
+    rig.join(100);
+    rig.publish(4, 1);
+    rig.turn();
+    rig.sync();
+    rig.turn();
+    let delivery = rig.deliveries.pop().expect("four messages");
+    rig.ack(&delivery);
+    rig.turn();
+    assert!(rig.waiting.is_empty(), "the leases and the acks wait for company");
+    let wake_at = rig.driver.wake_at().expect("but not for long");
+    assert_eq!(wake_at, NOW + Duration::from_millis(5));
+    rig.driver.finish_turn(wake_at);
+    rig.gather();
+    assert_eq!(rig.waiting.len(), 1);
+}
+
+#[test]
+fn a_full_disk_refuses_messages_and_nothing_else() {
+    let mut rig = Rig::new(DriverConfig::default());
+    rig.join(10);
+    rig.publish(1, 1);
+    rig.turn();
+    rig.sync();
+    rig.turn();
+    rig.driver.set_storage_full(true);
+    let mut batch = BatchBuilder::default();
+    batch.push(&Message { body: b"x", ..Message::default() });
+    let batch = batch.build();
+    let refused = rig.driver.publish(NOW, rig.stream, &batch, Ticket(2));
+    assert_eq!(refused, Err(PublishError::StorageFull));
+    let delivery = rig.deliveries.pop().expect("the message was delivered");
+    rig.ack(&delivery);
+    rig.driver.set_storage_full(false);
+    rig.driver.publish(NOW, rig.stream, &batch, Ticket(3)).expect("there is room again");
+}
+
+#[test]
+fn a_part_has_all_of_a_frame_or_nothing() {
+    // An image is begun in the middle of a frame that goes on filling in later turns.
+    let config = DriverConfig { image_frames: 1, image_slice_bytes: 1, ..DriverConfig::default() };
+    let mut rig = Rig::new(config);
+    rig.join(100);
+    for ticket in 1..40 {
+        rig.publish(2, ticket);
+        rig.turn();
+        if let Some(delivery) = rig.deliveries.pop() {
+            rig.ack(&delivery);
+            rig.turn();
+        }
+        if ticket % 3 == 0 {
+            rig.sync();
+        }
+        if let Some(image) = rig.images.pop() {
+            let last = rig.driver.shard().last_seq(rig.stream);
+            assert_eq!(rig.recovered(&image).last_seq(rig.stream), last);
+            return;
+        }
+    }
+    panic!("an image is made before long");
+}
+
+#[test]
+fn contents_are_kept_as_long_as_a_crash_could_ask_for_them() {
+    // Every message is acked, but the acks are not durable when the image is kept.
+    let config = DriverConfig { image_frames: 4, ..DriverConfig::default() };
+    let mut rig = Rig::new(config);
+    rig.join(1_000);
+    for ticket in 1..6 {
+        rig.publish(10, ticket);
+        rig.turn();
+        rig.sync();
+        rig.turn();
+    }
+    rig.sync();
+    let image = rig.images.pop().expect("an image was begun");
+    for delivery in std::mem::take(&mut rig.deliveries) {
+        rig.ack(&delivery);
+    }
+    let newest = image.parts.iter().map(|part| part.through).max().expect("an image has parts");
+    rig.driver.on_saved(Saved { covered: newest });
+    rig.gather();
+    let first = rig.driver.index().find(rig.stream, Seq(1)).expect("the first message is indexed");
+    assert!(
+        rig.trims.iter().all(|through| *through < first),
+        "trimmed to {:?}, wanted from {first:?}",
+        rig.trims
+    );
+}
+
+#[test]
+fn a_delivery_larger_than_the_window_is_read_back_in_pieces() {
+    let config = DriverConfig { window_bytes_max: 1_000, read_bytes_max: 4_000, ..DriverConfig::default() };
+    let mut rig = Rig::new(config);
+    for ticket in 1..30 {
+        rig.publish(5, ticket);
+        rig.turn();
+        rig.sync();
+    }
+    rig.join(100);
+    for _ in 0..200 {
+        rig.turn();
+        rig.read();
+    }
+    let mut seqs: Vec<u64> = rig
+        .deliveries
+        .iter()
+        .flat_map(|delivery| &delivery.messages)
+        .map(|message| message.lease.seq.0)
+        .collect();
+    seqs.sort_unstable();
+    assert_eq!(seqs, (1..=100).collect::<Vec<_>>());
+    for message in rig.deliveries.iter().flat_map(|delivery| &delivery.messages) {
+        let (ticket, n) = ((message.lease.seq.0 - 1) / 5 + 1, (message.lease.seq.0 - 1) % 5);
+        let body = crate::batch::parse_content(&message.content).expect("a good content").body;
+        assert!(body.starts_with(format!("{ticket}-{n}-").as_bytes()));
+    }
+}

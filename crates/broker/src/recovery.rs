@@ -1,0 +1,124 @@
+//! From a claim to a running shard: the image, then the entries after it.
+//!
+//! The same `apply` runs here as in service. Reading is the shell's part: ask [`Recovery::next_read`]
+//! what is wanted, hand what came to [`Recovery::feed`], and when nothing more is wanted, finish.
+
+use forebay_core::codec::DecodeError;
+use forebay_core::entry::entries;
+use forebay_core::shard::Shard;
+use forebay_core::types::{Epoch, Limits, PartKey, Position, Seq, StreamId, Timestamp};
+use forebay_storage::engine::{Claim, ReadBudget, StorageError, StoredFrame};
+
+use crate::driver::{Driver, DriverConfig};
+use crate::index::Index;
+
+/// Why a shard could not be brought back, or why something in its log could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoveryError {
+    #[error("a part of the image cannot be understood. part=`{key:?}`")]
+    Part {
+        key: Option<PartKey>,
+        #[source]
+        error: DecodeError,
+    },
+    #[error("an entry of the log cannot be understood. position=`{}`", position.0)]
+    Entry {
+        position: Position,
+        #[source]
+        error: DecodeError,
+    },
+    #[error("a frame has fewer contents than its entries say. position=`{}`", position.0)]
+    PayloadShort { position: Position },
+    #[error("the log has no message where one should be. stream=`{}` seq=`{seq}`", stream.0)]
+    MessageMissing { stream: StreamId, seq: Seq },
+    #[error("the log begins after what the image covers. start=`{}` needed=`{}`", start.0, needed.0)]
+    LogTooShort { start: Position, needed: Position },
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+#[derive(Debug)]
+pub struct Recovery {
+    shard: Shard,
+    index: Index,
+    epoch: Epoch,
+    next: Position,
+    end: Position,
+    indexed: Position,
+    covered: Position,
+    frames_max: usize,
+    frame_bytes_max: usize,
+}
+
+impl Recovery {
+    pub fn begin(claim: &Claim, limits: Limits) -> Result<Recovery, RecoveryError> {
+        let mut shard = Shard::new(fitted(limits, claim.frame_bytes_max));
+        shard
+            .load(claim.parts.iter().map(|part| (part.key, part.through, &part.bytes[..])))
+            .map_err(|error| RecoveryError::Part { key: None, error })?;
+        let mut index = Index::new(claim.index_stride);
+        index.load(&claim.runs);
+        let covered = claim.parts.iter().map(|part| part.through).min();
+        let next = covered.map_or(claim.start, |through| Position(through.0 + 1).max(claim.start));
+        Ok(Recovery {
+            shard,
+            index,
+            epoch: claim.epoch,
+            next,
+            end: claim.end,
+            indexed: claim.indexed,
+            covered: claim.covered,
+            frames_max: claim.frames_max,
+            frame_bytes_max: claim.frame_bytes_max,
+        })
+    }
+
+    /// Where to read on, or `None` when everything has been read.
+    pub fn next_read(&self) -> Option<(Position, ReadBudget)> {
+        let budget = ReadBudget { bytes_max: 4 << 20, frames_max: usize::MAX, payloads: false };
+        (self.next < self.end).then_some((self.next, budget))
+    }
+
+    /// Applies what was read. Nothing read means that there is nothing more.
+    pub fn feed(&mut self, frames: &[StoredFrame]) -> Result<(), RecoveryError> {
+        let Some(last) = frames.last() else {
+            self.next = self.end;
+            return Ok(());
+        };
+        self.next = Position(last.position.0 + 1);
+        for frame in frames {
+            let position = frame.position;
+            for entry in entries(&frame.entries) {
+                let entry = entry.map_err(|error| RecoveryError::Entry { position, error })?;
+                self.shard
+                    .apply(position, &entry)
+                    .map_err(|error| RecoveryError::Entry { position, error })?;
+            }
+            if position >= self.indexed {
+                self.index.frame(position, &frame.runs);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to serve.
+    pub fn finish(mut self, now: Timestamp, config: DriverConfig) -> Driver {
+        assert!(self.next >= self.end, "the whole log has been applied");
+        self.shard.open(now, self.epoch);
+        Driver::new(config, self.shard, self.index, self.covered, self.frames_max, self.frame_bytes_max)
+    }
+}
+
+/// A batch is stored whole or not at all, so it must fit in a frame together with its entries, which take
+/// fewer than 64 bytes a message.
+fn fitted(limits: Limits, frame_bytes_max: usize) -> Limits {
+    let max = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let room = frame_bytes_max / 8;
+    Limits {
+        batch_bytes_max: limits.batch_bytes_max.min(max(frame_bytes_max - 2 * room)),
+        message_bytes_max: limits.message_bytes_max.min(max(frame_bytes_max - 2 * room)),
+        batch_messages_max: limits.batch_messages_max.min(max(room / 64)),
+        ..limits
+    }
+}
