@@ -1,0 +1,119 @@
+//! Running histories: one, many, and with a promise broken on purpose.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+use forebay_core::fault::{Fault, plant};
+
+use crate::situation::Situations;
+use crate::world::World;
+
+/// Steps of a history before everything is healed and drained.
+pub const STEPS: u32 = 600;
+
+/// What a history that kept every promise came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The same for the same seed, always.
+    pub trace: u64,
+    pub crashes: u32,
+    pub situations: Situations,
+}
+
+/// A broken promise.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub seed: u64,
+    pub step: u32,
+    pub text: String,
+}
+
+thread_local! {
+    static STEP: RefCell<u32> = const { RefCell::new(0) };
+    static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs one history. A panic anywhere in it is a failure of its seed.
+pub fn run(seed: u64, steps: u32) -> Result<Outcome, Failure> {
+    keep_panics_quiet();
+    let history = AssertUnwindSafe(|| {
+        let mut world = World::new(seed);
+        for step in 0..steps {
+            STEP.with(|at| *at.borrow_mut() = step);
+            world.step();
+        }
+        world.heal_and_drain();
+        Outcome { trace: world.trace(), crashes: world.crashes, situations: world.situations }
+    });
+    panic::catch_unwind(history).map_err(|payload| Failure {
+        seed,
+        step: STEP.with(|at| *at.borrow()),
+        text: format!("{} ({})", message(payload.as_ref()), PLACE.with(|place| place.borrow().clone())),
+    })
+}
+
+/// Runs histories with one promise broken until one of them notices, and says which.
+pub fn find_fault(fault: Fault, seeds_max: u64, steps: u32) -> Option<Failure> {
+    plant(Some(fault));
+    let found = (0..seeds_max).find_map(|seed| run(seed, steps).err());
+    plant(None);
+    found
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}
+
+/// A failing history is reported once, by its seed; the place of the panic goes with it.
+fn keep_panics_quiet() {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let in_history = std::thread::current().name().is_some_and(|name| name.starts_with("history"));
+            if in_history || cfg!(not(test)) {
+                let place = info.location().map(ToString::to_string).unwrap_or_default();
+                PLACE.with(|at| *at.borrow_mut() = place);
+            } else {
+                before(info);
+            }
+        }));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_history() {
+        for seed in 0..8 {
+            let first = run(seed, STEPS).expect("the seed passes");
+            let second = run(seed, STEPS).expect("the seed passes");
+            assert_eq!(first.trace, second.trace);
+            assert_eq!(first.situations, second.situations);
+        }
+    }
+
+    #[test]
+    fn promises_are_kept() {
+        for seed in 1_000..1_200 {
+            if let Err(failure) = run(seed, STEPS) {
+                panic!("seed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text);
+            }
+        }
+    }
+
+    #[test]
+    fn every_broken_promise_is_noticed() {
+        for fault in Fault::ALL {
+            assert!(find_fault(fault, 500, STEPS).is_some(), "nobody notices {fault:?}");
+        }
+    }
+}

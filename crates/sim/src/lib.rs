@@ -1,0 +1,14 @@
+//! The simulator: the real core, driver and journal on a disk that tears writes and loses what was not
+//! synced, with simulated clients and a simulated clock, in one thread.
+//!
+//! Everything here is decided by a seed, so a failure is a number that anyone can run again.
+
+pub mod dice;
+pub mod disk;
+pub mod history;
+mod model;
+mod server;
+pub mod situation;
+pub mod sweep;
+pub mod tale;
+mod world;

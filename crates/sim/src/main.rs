@@ -1,0 +1,195 @@
+//! `forebay-sim`: runs histories, sweeps and planted faults from the command line. `cargo xtask sim`,
+//! `cargo xtask sweep` and `cargo xtask faults` come here.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks to the one who called it")]
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use forebay_core::fault::Fault;
+use forebay_sim::history::{self, Failure, STEPS};
+use forebay_sim::situation::{Situation, Situations};
+use forebay_sim::{sweep, tale};
+
+const HELP: &str = "\
+Runs simulated histories of Forebay.
+
+Usage:
+  forebay-sim sim [--seeds N] [--from S] [--steps N]   histories from seed S on (default 200 from 0)
+  forebay-sim tell SEED [--steps N]                    replays one history and tells what happened in it
+  forebay-sim faults [--seeds N]                       each planted fault must be noticed within N seeds (500)
+  forebay-sim sweep [crash|corruption] [--full]        crash and corruption sweeps of the journal
+
+Examples:
+  forebay-sim sim --seeds 20000
+  forebay-sim sim --from 4711 --seeds 1                replays one history
+";
+
+/// Runs of at least this many seeds must have reached every rare situation.
+const LONG_RUN: u64 = 2_000;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let passed = match words[..] {
+        ["sim", ref options @ ..] => parse(options, &["--seeds", "--from", "--steps"]).map(|given| {
+            simulate(
+                given[1].unwrap_or(0),
+                given[0].unwrap_or(200),
+                given[2].map_or(STEPS, |steps| steps as u32),
+            )
+        }),
+        ["faults", ref options @ ..] => {
+            parse(options, &["--seeds"]).map(|given| faults(given[0].unwrap_or(500)))
+        }
+        ["tell", seed, ref options @ ..] => parse(options, &["--steps"]).and_then(|given| {
+            let seed = seed.parse().map_err(|_| format!("not a seed: {seed}"))?;
+            Ok(tell(seed, given[0].map_or(STEPS, |steps| steps as u32)))
+        }),
+        ["sweep", ref options @ ..] => sweeps(options),
+        ["help" | "--help" | "-h"] | [] => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        [other, ..] => Err(format!("no such command: {other}")),
+    };
+    match passed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(text) => {
+            eprintln!("forebay-sim: {text}\n\n{HELP}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Reads `--name number` pairs into the order of `names`.
+fn parse(options: &[&str], names: &[&str]) -> Result<Vec<Option<u64>>, String> {
+    let mut given = vec![None; names.len()];
+    for pair in options.chunks(2) {
+        let at =
+            names.iter().position(|name| *name == pair[0]).ok_or(format!("no such option: {}", pair[0]))?;
+        let value = pair.get(1).ok_or(format!("{} needs a number", pair[0]))?;
+        given[at] = Some(value.parse().map_err(|_| format!("{} needs a number, not {value}", pair[0]))?);
+    }
+    Ok(given)
+}
+
+#[derive(Default)]
+struct Tally {
+    situations: Situations,
+    crashes: u64,
+    failures: Vec<Failure>,
+}
+
+fn simulate(from: u64, seeds: u64, steps: u32) -> bool {
+    let started = Instant::now();
+    let next = AtomicU64::new(from);
+    let tally = Mutex::new(Tally::default());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for n in 0..threads {
+            let work = || run_until(&next, from + seeds, steps, &tally);
+            std::thread::Builder::new()
+                .name(format!("history-{n}"))
+                .spawn_scoped(scope, work)
+                .expect("a thread");
+        }
+    });
+    let mut tally = tally.into_inner().expect("a history does not break the tally");
+    tally.failures.sort_by_key(|failure| failure.seed);
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{seeds} histories of {steps} steps from seed {from}, {:.0} a second, {:.2} crashes each",
+        seeds as f64 / seconds,
+        tally.crashes as f64 / seeds as f64
+    );
+    let mut missed = 0;
+    for situation in Situation::ALL {
+        let count = tally.situations.count(situation);
+        missed += u64::from(count == 0);
+        println!("{count:>10}  {situation}");
+    }
+    for failure in tally.failures.iter().take(10) {
+        println!("\nseed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text);
+        println!("    replay: cargo xtask sim --from {} --seeds 1 --steps {steps}", failure.seed);
+    }
+    if seeds >= LONG_RUN && missed > 0 {
+        println!("\n{missed} situations were never reached, and in a long run each must be");
+    }
+    let failed = tally.failures.len() as u64;
+    println!("\nsim: {} passed, {failed} failed", seeds - failed);
+    failed == 0 && (seeds < LONG_RUN || missed == 0)
+}
+
+fn run_until(next: &AtomicU64, end: u64, steps: u32, tally: &Mutex<Tally>) {
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= end {
+            break;
+        }
+        let outcome = history::run(seed, steps);
+        let mut tally = tally.lock().expect("a history does not break the tally");
+        match outcome {
+            Ok(outcome) => {
+                tally.crashes += u64::from(outcome.crashes);
+                tally.situations.add(&outcome.situations);
+            }
+            Err(failure) => tally.failures.push(failure),
+        }
+    }
+}
+
+fn tell(seed: u64, steps: u32) -> bool {
+    tale::begin();
+    let outcome = history::run(seed, steps);
+    for line in tale::end() {
+        println!("{line}");
+    }
+    match &outcome {
+        Ok(outcome) => println!("\nseed {seed} keeps every promise, with {} crashes", outcome.crashes),
+        Err(failure) => println!("\nseed {seed} breaks a promise at step {}: {}", failure.step, failure.text),
+    }
+    outcome.is_ok()
+}
+
+fn faults(seeds: u64) -> bool {
+    let mut all = true;
+    for fault in Fault::ALL {
+        match history::find_fault(fault, seeds, STEPS) {
+            Some(failure) => println!("{fault:?}: noticed by seed {}: {}", failure.seed, failure.text),
+            None => {
+                all = false;
+                println!("{fault:?}: NOT noticed in {seeds} seeds");
+            }
+        }
+    }
+    all
+}
+
+fn sweeps(options: &[&str]) -> Result<bool, String> {
+    let full = options.contains(&"--full");
+    let which: Vec<&str> = options.iter().copied().filter(|option| *option != "--full").collect();
+    let (crash, corruption) = match which[..] {
+        [] => (true, true),
+        ["crash"] => (true, false),
+        ["corruption"] => (false, true),
+        _ => return Err(format!("no such sweep: {}", which.join(" "))),
+    };
+    let mut passed = true;
+    if crash {
+        let report =
+            sweep::crash::run(if full { sweep::crash::Scale::FULL } else { sweep::crash::Scale::REDUCED });
+        println!("{report}");
+        passed &= report.failures == 0;
+    }
+    if corruption {
+        use sweep::corruption::Scale;
+        let report = sweep::corruption::run(if full { Scale::FULL } else { Scale::REDUCED });
+        println!("{report}");
+        passed &= report.total().silent == 0;
+    }
+    Ok(passed)
+}

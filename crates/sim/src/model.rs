@@ -1,0 +1,450 @@
+//! What the clients of a history know, and what must therefore be true.
+//!
+//! The model sees what a client sees: what it published, what it was answered, what it was handed and
+//! what it said. Beside that it is told which frames are durable, because some promises are about exactly
+//! that. A broken promise is a panic with the invariant's name in it; the runner turns it into a seed.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use forebay_broker::driver::Delivered;
+use forebay_core::Admission;
+use forebay_core::group::{Bound, Lease, Settled};
+use forebay_core::types::{ConsumerId, Epoch, Grant, Seq, Timestamp};
+
+/// A change that is not in a frame yet.
+const NOT_YET: u64 = u64::MAX;
+
+/// A message, by the number the history gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Uid(pub(crate) u64);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Sent {
+    pub(crate) id: Option<u64>,
+    pub(crate) body: Vec<u8>,
+    /// The epoch in which it was published.
+    epoch: Epoch,
+    fate: Fate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// On its way; nothing has been answered.
+    Open,
+    /// Answered: it is stored at this position.
+    Stored(Seq),
+    /// Answered: it was a duplicate and was not stored.
+    Dropped,
+    /// The server stopped before it answered.
+    Unknown,
+}
+
+/// What the producers of one stream know.
+#[derive(Debug, Default)]
+pub(crate) struct StreamModel {
+    sent: BTreeMap<Uid, Sent>,
+    /// Which message is at a position, as far as anybody has been told.
+    at: BTreeMap<Seq, Uid>,
+    /// Where the message with an id is, as far as anybody has been told.
+    ids: BTreeMap<u64, Seq>,
+}
+
+impl StreamModel {
+    pub(crate) fn sends(&mut self, uid: Uid, id: Option<u64>, body: Vec<u8>, epoch: Epoch) {
+        self.sent.insert(uid, Sent { id, body, epoch, fate: Fate::Open });
+    }
+
+    /// Nothing was stored, and the producer was told so.
+    pub(crate) fn refused(&mut self, uid: Uid) {
+        self.sent.remove(&uid);
+    }
+
+    /// Whether a message with this id is on its way and not answered.
+    pub(crate) fn is_open(&self, id: u64) -> bool {
+        self.sent.values().any(|sent| sent.id == Some(id) && sent.fate == Fate::Open)
+    }
+
+    pub(crate) fn known_ids(&self) -> Vec<u64> {
+        self.sent.values().filter_map(|sent| sent.id).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The server answered for one message. Returns whether it was a duplicate of one from before a crash.
+    pub(crate) fn answered(&mut self, uid: Uid, admission: Admission, epoch: Epoch) -> bool {
+        let Admission { seq, duplicate } = admission;
+        let id = self.sent[&uid].id;
+        let mut across_crash = false;
+        if duplicate {
+            let id = id.expect("I11: only a message with an id can be a duplicate");
+            if let Some(&known) = self.ids.get(&id) {
+                assert_eq!(seq, known, "I11: a duplicate is answered with the first one's position");
+            }
+            if let Some(first) = self.at.get(&seq) {
+                assert_eq!(
+                    self.sent[first].id,
+                    Some(id),
+                    "I11: a duplicate is of a message with the same id"
+                );
+                across_crash = self.sent[first].epoch < epoch;
+            }
+            self.ids.insert(id, seq);
+            self.sent.get_mut(&uid).expect("the message was sent").fate = Fate::Dropped;
+        } else {
+            if let Some(id) = id {
+                let known = self.ids.insert(id, seq);
+                assert!(known.is_none_or(|known| known == seq), "I11: one id stores one message");
+            }
+            self.place(seq, uid);
+            self.sent.get_mut(&uid).expect("the message was sent").fate = Fate::Stored(seq);
+        }
+        across_crash
+    }
+
+    /// Somebody was told that this message is at this position.
+    fn place(&mut self, seq: Seq, uid: Uid) {
+        let before = self.at.insert(seq, uid);
+        assert!(before.is_none_or(|before| before == uid), "I2: one position holds one message");
+    }
+
+    /// A message was delivered. Returns whether its publish had never been answered.
+    pub(crate) fn delivered(&mut self, seq: Seq, uid: Uid, body: &[u8], epoch: Epoch) -> bool {
+        let sent = self.sent.get(&uid).expect("I2: only what was published is delivered");
+        assert_eq!(body, sent.body, "I2: a message is delivered as it was published");
+        let id = sent.id;
+        let kept = match sent.fate {
+            Fate::Stored(known) => {
+                assert_eq!(known, seq, "I2: a message is where its producer was told");
+                false
+            }
+            Fate::Open => panic!("a message of this epoch is visible before it is durable: {seq}"),
+            Fate::Dropped => panic!("I11: a duplicate was stored: {seq}"),
+            Fate::Unknown => {
+                assert!(sent.epoch < epoch, "only an earlier epoch leaves outcomes unknown");
+                true
+            }
+        };
+        if let Some(id) = id {
+            let known = self.ids.insert(id, seq);
+            assert!(known.is_none_or(|known| known == seq), "I11: one id stores one message");
+        }
+        self.place(seq, uid);
+        self.sent.get_mut(&uid).expect("the message was sent").fate = Fate::Stored(seq);
+        kept
+    }
+
+    pub(crate) fn crashed(&mut self) {
+        for sent in self.sent.values_mut() {
+            if sent.fate == Fate::Open {
+                sent.fate = Fate::Unknown;
+            }
+        }
+    }
+
+    /// Positions that producers were told of.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = Seq> + '_ {
+        self.sent.values().filter_map(|sent| match sent.fate {
+            Fate::Stored(seq) => Some(seq),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn unknown(&self) -> usize {
+        self.sent.values().filter(|sent| sent.fate == Fate::Unknown).count()
+    }
+}
+
+/// What the consumers of one group know.
+#[derive(Debug)]
+pub(crate) struct GroupModel {
+    pub(crate) retries_max: u32,
+    pub(crate) in_flight_max: u32,
+    messages: BTreeMap<Seq, MessageModel>,
+    held: BTreeMap<Seq, Hold>,
+    floor: Seq,
+    /// Messages with changes that are not in a frame yet.
+    unstamped: Vec<Seq>,
+    /// Leases that have been counted as attempts.
+    counted: HashSet<Lease>,
+    /// Leases on the clock that were answered in this epoch, with the frame that makes that durable. A
+    /// crash may forget the answer, and then the lease goes on.
+    answered: Vec<(u64, Hold)>,
+    /// Those for which that may have happened.
+    maybe_held: BTreeMap<Seq, Hold>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct MessageModel {
+    /// Between what and what the count of attempts is.
+    attempts: Bounds,
+    /// What changed in this epoch and may be forgotten by a crash, with the frame that makes it durable.
+    recent: Vec<(u64, Change)>,
+    acked: bool,
+    /// It was acked before a crash, and the ack was not durable then: it may come again or not.
+    maybe_acked: bool,
+    /// The ack is durable: the message must never come again.
+    acked_for_good: bool,
+    /// What `attempts` was when the epoch began.
+    at_start: Bounds,
+    /// How many server stops may have found it in somebody's hands: a stop does not use up retries, and
+    /// neither does a failure that was forgotten with it.
+    stops: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Bounds {
+    min: u32,
+    max: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Attempts(Bounds),
+    Acked,
+}
+
+/// A message in a consumer's hands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hold {
+    pub(crate) lease: Lease,
+    pub(crate) consumer: ConsumerId,
+    pub(crate) attempt: u32,
+    pub(crate) deadline: Timestamp,
+    pub(crate) bound: Bound,
+}
+
+impl GroupModel {
+    pub(crate) fn new(retries_max: u32, in_flight_max: u32) -> GroupModel {
+        GroupModel {
+            retries_max,
+            in_flight_max,
+            messages: BTreeMap::new(),
+            held: BTreeMap::new(),
+            floor: Seq::START,
+            unstamped: Vec::new(),
+            counted: HashSet::new(),
+            answered: Vec::new(),
+            maybe_held: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn held(&self) -> impl Iterator<Item = &Hold> {
+        self.held.values()
+    }
+
+    pub(crate) fn held_by(&self, consumer: ConsumerId) -> impl Iterator<Item = &Hold> {
+        self.held.values().filter(move |hold| hold.consumer == consumer)
+    }
+
+    /// Whether the message was handed to somebody after this lease.
+    pub(crate) fn moved_on(&self, lease: Lease) -> bool {
+        self.held.get(&lease.seq).is_some_and(|hold| hold.lease != lease)
+    }
+
+    /// A message was leased to somebody, who may or may not get to see it. Told of the same lease again,
+    /// does nothing.
+    pub(crate) fn leased(&mut self, lease: Lease) {
+        if self.counted.insert(lease) {
+            let message = self.messages.entry(lease.seq).or_default();
+            message.attempts.min += 1;
+            message.attempts.max += 1;
+            self.attempts_changed(lease.seq);
+        }
+    }
+
+    pub(crate) fn delivered(
+        &mut self,
+        now: Timestamp,
+        consumer: ConsumerId,
+        bound: Bound,
+        delivered: &Delivered,
+    ) {
+        let seq = delivered.lease.seq;
+        self.leased(delivered.lease);
+        if let Some(hold) = self.held.get(&seq) {
+            assert!(
+                hold.deadline <= now,
+                "I3: {seq} is held by {:?} until {:?}",
+                hold.consumer,
+                hold.deadline
+            );
+        }
+        let message = self.messages.entry(seq).or_default();
+        assert!(!message.acked_for_good, "a message whose ack is durable came again: {seq}");
+        assert!(!message.acked, "I5: a message that was acked came again: {seq}");
+        let attempt = delivered.attempt.0;
+        let Bounds { min, max } = message.attempts;
+        assert!(
+            (min..=max).contains(&attempt),
+            "I8: {seq} comes as attempt {attempt} and was leased {min} to {max} times"
+        );
+        let allowed = self.retries_max + 1 + message.stops;
+        assert!(attempt <= allowed, "I8: {seq} comes as attempt {attempt}, and {allowed} are allowed");
+        message.maybe_acked = false;
+        message.attempts = Bounds { min: attempt, max: attempt };
+        self.attempts_changed(seq);
+        let hold = Hold { lease: delivered.lease, consumer, attempt, deadline: delivered.deadline, bound };
+        self.held.insert(seq, hold);
+        let live = self.held.values().filter(|hold| hold.deadline > now).count();
+        assert!(live <= self.in_flight_max as usize, "I7: the group holds {live} of {}", self.in_flight_max);
+    }
+
+    /// A consumer answered a lease with ack (or retry), and was told what became of it.
+    pub(crate) fn settled(&mut self, now: Timestamp, lease: Lease, ack: bool, result: Settled) {
+        let is_this = |hold: &Hold| hold.lease == lease;
+        let mut hold = self.held.get(&lease.seq).copied().filter(is_this);
+        if hold.is_none() && result != Settled::NotYours {
+            hold = self.maybe_held.remove(&lease.seq).filter(is_this);
+        }
+        match (hold, result) {
+            (Some(hold), Settled::NotYours) => {
+                assert!(hold.deadline <= now, "I15: the present holder of {} was refused", lease.seq);
+                return;
+            }
+            (None, Settled::NotYours) => return,
+            (None, _) => panic!("I15: an answer that is not the present holder's changed {}", lease.seq),
+            (Some(hold), Settled::Acked) => assert!(ack, "a retry was taken for an ack: {hold:?}"),
+            (Some(hold), Settled::Retrying) => {
+                assert!(
+                    !ack && hold.attempt <= self.retries_max,
+                    "I8: {} has retries left: {hold:?}",
+                    lease.seq
+                );
+            }
+            (Some(hold), Settled::Parked) => {
+                assert!(
+                    !ack && hold.attempt > self.retries_max,
+                    "I8: {} is parked too early: {hold:?}",
+                    lease.seq
+                );
+            }
+        }
+        self.held.remove(&lease.seq);
+        self.answered.extend(hold.filter(|hold| hold.bound == Bound::Clock).map(|hold| (NOT_YET, hold)));
+        if result == Settled::Acked {
+            let message = self.messages.get_mut(&lease.seq).expect("what is held was delivered");
+            message.acked = true;
+            message.recent.push((NOT_YET, Change::Acked));
+            self.unstamped.push(lease.seq);
+        }
+    }
+
+    /// A consumer left. What it held over a connection is nobody's now; so is what it was leased and had
+    /// not seen.
+    pub(crate) fn left(&mut self, now: Timestamp, consumer: ConsumerId, goodbye: bool, unseen: &[Lease]) {
+        let over: Vec<Hold> = self
+            .held_by(consumer)
+            .filter(|hold| goodbye || hold.bound == Bound::Connection)
+            .copied()
+            .collect();
+        for hold in over {
+            self.held.remove(&hold.lease.seq);
+            if goodbye {
+                self.give_back(hold.lease.seq, hold.deadline > now);
+            }
+        }
+        for lease in unseen.iter().filter(|_| goodbye) {
+            self.give_back(lease.seq, false);
+        }
+    }
+
+    /// The attempt does not count. One that has lapsed was counted before it could be given back.
+    fn give_back(&mut self, seq: Seq, certain: bool) {
+        let message = self.messages.get_mut(&seq).expect("what is held was leased");
+        message.attempts.min -= 1;
+        message.attempts.max -= u32::from(certain);
+        self.attempts_changed(seq);
+    }
+
+    fn attempts_changed(&mut self, seq: Seq) {
+        let message = self.messages.get_mut(&seq).expect("only a known message changes");
+        message.recent.push((NOT_YET, Change::Attempts(message.attempts)));
+        self.unstamped.push(seq);
+    }
+
+    /// What has happened since the last time is durable once this frame is.
+    pub(crate) fn stamp(&mut self, frame: u64) {
+        for (at, _) in self.answered.iter_mut().rev().take_while(|(at, _)| *at == NOT_YET) {
+            *at = frame;
+        }
+        for seq in self.unstamped.drain(..) {
+            let message = self.messages.get_mut(&seq).expect("only a known message changes");
+            for (at, _) in message.recent.iter_mut().rev().take_while(|(at, _)| *at == NOT_YET) {
+                *at = frame;
+            }
+        }
+    }
+
+    /// The server stopped when frames up to `durable` were durable. Later ones may or may not be.
+    pub(crate) fn crashed(&mut self, now: Timestamp, durable: u64) {
+        for message in self.messages.values_mut() {
+            message.crashed(durable);
+        }
+        self.unstamped.clear();
+        let forgotten = self.answered.drain(..).filter(|(frame, _)| *frame > durable);
+        self.maybe_held.extend(forgotten.map(|(_, hold)| (hold.lease.seq, hold)));
+        // So may a lapse: a lease that is over stands until the first turn finds it so again.
+        let lapsed = self.held.values().filter(|hold| hold.bound == Bound::Clock && hold.deadline <= now);
+        self.maybe_held.extend(lapsed.map(|hold| (hold.lease.seq, *hold)));
+        self.held.retain(|_, hold| hold.bound == Bound::Clock && hold.deadline > now);
+        self.floor = Seq::START;
+    }
+
+    /// Whether somebody has acked the message and it may therefore be settled.
+    pub(crate) fn may_be_acked(&self, seq: Seq) -> bool {
+        self.messages.get(&seq).is_some_and(MessageModel::may_be_acked)
+    }
+
+    pub(crate) fn acked_for_good(&self) -> impl Iterator<Item = Seq> + '_ {
+        self.messages.iter().filter(|(_, message)| message.acked_for_good).map(|(&seq, _)| seq)
+    }
+
+    /// The server says that everything up to here is settled.
+    pub(crate) fn check_floor(&mut self, floor: Seq, is_parked: impl Fn(Seq) -> bool) {
+        assert!(floor >= self.floor, "I9: the floor went back from {} to {floor}", self.floor);
+        for seq in (self.floor.0 + 1..=floor.0).map(Seq) {
+            let settled = self.may_be_acked(seq) || is_parked(seq);
+            assert!(settled, "I9: the floor is at {floor} and {seq} is not settled");
+        }
+        self.floor = floor;
+    }
+}
+
+impl MessageModel {
+    fn may_be_acked(&self) -> bool {
+        self.acked || self.maybe_acked || self.acked_for_good
+    }
+
+    fn crashed(&mut self, durable: u64) {
+        self.stops += 1;
+        // Recovery arrives at the state after the last durable change or after a later one.
+        let mut attempts = self.at_start;
+        let mut possible = Vec::new();
+        for &(frame, change) in &self.recent {
+            if frame > durable {
+                possible.push(attempts);
+            }
+            match change {
+                Change::Attempts(after) => attempts = after,
+                Change::Acked => self.acked_for_good |= frame <= durable,
+            }
+        }
+        possible.push(attempts);
+        self.attempts = Bounds {
+            min: possible.iter().map(|bounds| bounds.min).min().unwrap_or_default(),
+            max: possible.iter().map(|bounds| bounds.max).max().unwrap_or_default(),
+        };
+        self.maybe_acked |= self.acked;
+        self.acked = false;
+        self.recent.clear();
+        self.at_start = self.attempts;
+    }
+}
+
+/// Every lease there ever was, since no two may be alike.
+#[derive(Debug, Default)]
+pub(crate) struct Grants(HashSet<(Epoch, Grant)>);
+
+impl Grants {
+    pub(crate) fn granted(&mut self, lease: Lease) {
+        assert!(self.0.insert((lease.epoch, lease.grant)), "a grant was used twice: {lease:?}");
+    }
+}

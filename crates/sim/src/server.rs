@@ -1,0 +1,201 @@
+//! The server of a history: the real driver and the real journal, with the simulator in place of the
+//! threads between them. Nothing happens by itself: frames wait until the history says that the disk has
+//! time for them, and so do reads, images and trims.
+
+use std::collections::VecDeque;
+
+use forebay_broker::driver::{Driver, DriverConfig, Read};
+use forebay_broker::recovery::{Recovery, RecoveryError};
+use forebay_core::types::{Limits, Position, Timestamp};
+use forebay_storage::engine::{Frame, Image, SpaceGauge, StorageError};
+use forebay_storage::journal::{Chores, Journal, JournalConfig, OpenError, Opened, Reader, Writer};
+
+use crate::disk::SimDisk;
+use crate::tale::tell;
+
+pub(crate) struct Server {
+    pub(crate) driver: Driver,
+    writer: Writer<SimDisk>,
+    chores: Chores<SimDisk>,
+    reader: Reader<SimDisk>,
+    pub(crate) space: SpaceGauge,
+    /// Appended, and waiting for the disk.
+    frames: Vec<Frame>,
+    reads: VecDeque<Read>,
+    image: Option<Image>,
+    trim: Option<Position>,
+    pub(crate) remarks: Vec<String>,
+    /// Deliveries whose contents had to be read back.
+    pub(crate) read_back: u64,
+}
+
+/// Why the server is no more: the disk stopped answering, a write failed, or something that was read
+/// makes no sense.
+#[derive(Debug)]
+pub(crate) struct Down(pub(crate) String);
+
+impl From<StorageError> for Down {
+    fn from(error: StorageError) -> Down {
+        Down(format!("{error:?}"))
+    }
+}
+
+impl From<RecoveryError> for Down {
+    fn from(error: RecoveryError) -> Down {
+        Down(format!("{error:?}"))
+    }
+}
+
+impl From<OpenError> for Down {
+    fn from(error: OpenError) -> Down {
+        Down(format!("{error:?}"))
+    }
+}
+
+pub(crate) fn driver_config() -> DriverConfig {
+    DriverConfig {
+        // Small, so that deliveries have to be read back, images are frequent and take several turns.
+        window_bytes_max: 6 << 10,
+        image_log_bytes: 40 << 10,
+        image_frames: 16,
+        image_slice_bytes: 256,
+        read_bytes_max: 8 << 10,
+        ..DriverConfig::default()
+    }
+}
+
+impl Server {
+    pub(crate) fn open(disk: &SimDisk, new_id: u128, now: Timestamp) -> Result<Server, Down> {
+        let mut config = JournalConfig::small(new_id);
+        config.opened_at = now;
+        // So small that a history of some hundred steps goes through several of them.
+        config.segment_bytes = 32 << 10;
+        config.block_bytes_max = 12 << 10;
+        config.reserve_bytes = 512 << 10;
+        let Opened { writer, chores, reader, claim } = Journal::open(disk.clone(), &config)?;
+        tell(|| {
+            let parts: Vec<_> = claim.parts.iter().map(|part| (part.key, part.through.0)).collect();
+            format!("  claim from {} to {}: {parts:?}, {:?}", claim.start.0, claim.end.0, claim.remarks)
+        });
+        let mut recovery = Recovery::begin(&claim, Limits::DEFAULT)?;
+        while let Some((from, budget)) = recovery.next_read() {
+            let frames = reader.read(from, budget)?;
+            tell(|| {
+                let found: Vec<_> = frames.iter().map(|frame| (frame.position.0, &frame.runs)).collect();
+                format!("  recover from {}: {found:?}", from.0)
+            });
+            recovery.feed(&frames)?;
+        }
+        let driver = recovery.finish(now, driver_config());
+        Ok(Server {
+            driver,
+            writer,
+            chores,
+            reader,
+            space: claim.space,
+            frames: Vec::new(),
+            reads: VecDeque::new(),
+            image: None,
+            trim: None,
+            remarks: claim.remarks,
+            read_back: 0,
+        })
+    }
+
+    /// Ends the turn and moves what is to be done with the disk to where it waits.
+    pub(crate) fn finish_turn(&mut self, now: Timestamp) {
+        self.driver.set_storage_full(self.space.is_full());
+        self.driver.finish_turn(now);
+        self.gather();
+    }
+
+    fn gather(&mut self) {
+        let outbox = self.driver.outbox();
+        self.frames.append(&mut outbox.frames);
+        self.reads.extend(outbox.reads.drain(..));
+        self.image = outbox.image.take().or(self.image.take());
+        self.trim = outbox.trim.take().or(self.trim.take());
+    }
+
+    pub(crate) fn has_frames(&self) -> bool {
+        !self.frames.is_empty()
+    }
+
+    pub(crate) fn has_reads(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
+    /// The disk has time for one block.
+    pub(crate) fn commit(&mut self) -> Result<(), Down> {
+        if self.frames.is_empty() {
+            return Ok(());
+        }
+        let mut durable = Vec::new();
+        self.writer.commit(&mut self.frames, &mut durable)?;
+        for position in durable {
+            self.driver.on_durable(position);
+        }
+        self.gather();
+        Ok(())
+    }
+
+    pub(crate) fn tidy(&mut self) -> Result<(), Down> {
+        self.writer.take_rotated();
+        self.chores.tidy()?;
+        Ok(())
+    }
+
+    pub(crate) fn sync_mark(&mut self) -> Result<(), Down> {
+        Ok(self.chores.sync_mark()?)
+    }
+
+    pub(crate) fn check_space(&mut self) -> Result<(), Down> {
+        Ok(self.chores.check_space()?)
+    }
+
+    pub(crate) fn read(&mut self) -> Result<(), Down> {
+        if let Some(read) = self.reads.pop_front() {
+            let frames = self.reader.read(read.from, read.budget)?;
+            tell(|| {
+                let found: Vec<_> = frames.iter().map(|frame| (frame.position.0, &frame.runs)).collect();
+                format!("  read {} from {}: {found:?}", read.id, read.from.0)
+            });
+            self.driver.on_read(read.id, &frames)?;
+            self.read_back += self.driver.outbox().deliveries.len() as u64;
+            self.gather();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn save(&mut self) -> Result<(), Down> {
+        if let Some(image) = self.image.take() {
+            tell(|| {
+                let parts = image.parts.iter();
+                let parts: Vec<_> =
+                    parts.map(|part| (part.key, part.through.0, part.bytes.is_some())).collect();
+                format!("  save {parts:?}")
+            });
+            let saved = self.chores.save(image)?;
+            self.driver.on_saved(saved);
+            self.gather();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn trim(&mut self) -> Result<(), Down> {
+        if let Some(through) = self.trim.take() {
+            tell(|| format!("  trim to {}", through.0));
+            self.chores.trim(through)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stop(&mut self, now: Timestamp) -> Result<(), Down> {
+        self.driver.flush(now);
+        self.gather();
+        while self.has_frames() {
+            self.commit()?;
+        }
+        Ok(self.chores.stop()?)
+    }
+}

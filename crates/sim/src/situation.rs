@@ -1,0 +1,133 @@
+//! Rare situations. A simulator that never reaches them proves nothing about them, so each is counted,
+//! and in a long run one that was never reached is a failure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use forebay_storage::journal::disk::Stage;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Situation {
+    CrashInCommit,
+    CrashBetweenWriteAndMark,
+    CrashInRotation,
+    CrashInSeal,
+    CrashInPreparing,
+    CrashInImage,
+    CrashInTrim,
+    CrashInRecovery,
+    CrashBetweenCalls,
+    CleanStop,
+    PowerLost,
+    WriteFailed,
+    NewestImageDamaged,
+    ExpiryAndAckInOneTurn,
+    DiskFullWhileSettling,
+    PublishRefusedDiskFull,
+    StaleAnswerAfterMoving,
+    DuplicateBeforeFirstSync,
+    DuplicateAfterCrash,
+    UnknownPublishKept,
+    UnknownPublishGone,
+    ClockLeaseAcrossCrash,
+    ReadBackFromDisk,
+    ParkedByRetries,
+}
+
+impl Situation {
+    pub const ALL: [Situation; 24] = [
+        Situation::CrashInCommit,
+        Situation::CrashBetweenWriteAndMark,
+        Situation::CrashInRotation,
+        Situation::CrashInSeal,
+        Situation::CrashInPreparing,
+        Situation::CrashInImage,
+        Situation::CrashInTrim,
+        Situation::CrashInRecovery,
+        Situation::CrashBetweenCalls,
+        Situation::CleanStop,
+        Situation::PowerLost,
+        Situation::WriteFailed,
+        Situation::NewestImageDamaged,
+        Situation::ExpiryAndAckInOneTurn,
+        Situation::DiskFullWhileSettling,
+        Situation::PublishRefusedDiskFull,
+        Situation::StaleAnswerAfterMoving,
+        Situation::DuplicateBeforeFirstSync,
+        Situation::DuplicateAfterCrash,
+        Situation::UnknownPublishKept,
+        Situation::UnknownPublishGone,
+        Situation::ClockLeaseAcrossCrash,
+        Situation::ReadBackFromDisk,
+        Situation::ParkedByRetries,
+    ];
+
+    pub(crate) fn of_crash(stage: Stage) -> Situation {
+        match stage {
+            Stage::Committing => Situation::CrashInCommit,
+            Stage::Marking => Situation::CrashBetweenWriteAndMark,
+            Stage::Rotating => Situation::CrashInRotation,
+            Stage::Sealing => Situation::CrashInSeal,
+            Stage::Preparing => Situation::CrashInPreparing,
+            Stage::Saving => Situation::CrashInImage,
+            Stage::Trimming => Situation::CrashInTrim,
+            Stage::Recovering => Situation::CrashInRecovery,
+            Stage::Idle => Situation::CrashBetweenCalls,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Situation::CrashInCommit => "crash while a block is written or synced",
+            Situation::CrashBetweenWriteAndMark => "crash between write and MARK",
+            Situation::CrashInRotation => "crash in rotation",
+            Situation::CrashInSeal => "crash while a segment is sealed",
+            Situation::CrashInPreparing => "crash while the next segment is prepared",
+            Situation::CrashInImage => "crash in a snapshot part",
+            Situation::CrashInTrim => "crash in trim",
+            Situation::CrashInRecovery => "crash in recovery itself",
+            Situation::CrashBetweenCalls => "crash between calls",
+            Situation::CleanStop => "clean stop and start",
+            Situation::PowerLost => "power lost, not only the process",
+            Situation::WriteFailed => "a write or sync failed",
+            Situation::NewestImageDamaged => "the newest image was damaged",
+            Situation::ExpiryAndAckInOneTurn => "expiry and ack in one turn",
+            Situation::DiskFullWhileSettling => "disk full while settling",
+            Situation::PublishRefusedDiskFull => "publish refused because the disk is full",
+            Situation::StaleAnswerAfterMoving => "stale answer after the message moved on",
+            Situation::DuplicateBeforeFirstSync => "duplicate publish before the first one's sync",
+            Situation::DuplicateAfterCrash => "duplicate publish after a crash",
+            Situation::UnknownPublishKept => "a publish of unknown outcome was kept",
+            Situation::UnknownPublishGone => "a publish of unknown outcome was not kept",
+            Situation::ClockLeaseAcrossCrash => "a lease on the clock went on across a crash",
+            Situation::ReadBackFromDisk => "a delivery was read back from disk",
+            Situation::ParkedByRetries => "a message was parked after its retries",
+        }
+    }
+}
+
+impl fmt::Display for Situation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// How often each situation was reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Situations(BTreeMap<Situation, u64>);
+
+impl Situations {
+    pub fn reached(&mut self, situation: Situation) {
+        *self.0.entry(situation).or_default() += 1;
+    }
+
+    pub fn count(&self, situation: Situation) -> u64 {
+        self.0.get(&situation).copied().unwrap_or_default()
+    }
+
+    pub fn add(&mut self, other: &Situations) {
+        for (&situation, &count) in &other.0 {
+            *self.0.entry(situation).or_default() += count;
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! One history: producers, consumers, a server, a disk, and what befalls them.
+//!
+//! Everything is decided by dice from one seed. Steps are small (one command, one block written, some
+//! time passing), so that any order of them can come about that real threads could bring about.
+
+mod clients;
+mod mishaps;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use forebay_broker::driver::{Answer, Delivery, Published, Ticket};
+use forebay_core::Admission;
+use forebay_core::group::{Bound, Lease};
+use forebay_core::settings::{Backoff, GroupSettings, StreamSettings};
+use forebay_core::shard::Start;
+use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamId, StreamName, Timestamp};
+
+use crate::dice::Dice;
+use crate::disk::SimDisk;
+use crate::model::{Grants, GroupModel, StreamModel, Uid};
+use crate::server::{Down, Server};
+use crate::situation::{Situation, Situations};
+use crate::tale::tell;
+
+pub(crate) struct World {
+    dice: Dice,
+    disk: SimDisk,
+    now: Timestamp,
+    /// Gone between a crash and the next start.
+    server: Option<Server>,
+    streams: BTreeMap<StreamId, StreamModel>,
+    groups: BTreeMap<GroupId, Following>,
+    consumers: BTreeMap<ConsumerId, Consumer>,
+    publishes: BTreeMap<Ticket, (StreamId, Vec<Uid>)>,
+    grants: Grants,
+    /// Leases that were answered or lost, to be answered again out of turn.
+    stale: Vec<(GroupId, Lease)>,
+    next: u64,
+    /// An ack was taken in this turn, in this group.
+    acked_this_turn: Vec<GroupId>,
+    settled_since_commit: bool,
+    mishaps: bool,
+    pub(crate) situations: Situations,
+    pub(crate) crashes: u32,
+    trace: Trace,
+}
+
+/// A group, and the stream it follows.
+struct Following {
+    stream: StreamId,
+    model: GroupModel,
+}
+
+struct Consumer {
+    group: GroupId,
+    bound: Bound,
+    /// What it said it would take at most: slots, or messages in the next delivery.
+    credit: u32,
+    /// What it may be seen to hold: what it was leased before it lowered its credit may still come.
+    allowed: u32,
+}
+
+/// What happened, reduced to a number: the same seed must give the same one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trace(u64);
+
+impl Trace {
+    fn add(&mut self, what: u64) {
+        self.0 = (self.0 ^ what).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(5);
+    }
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> World {
+        let mut dice = Dice::from(seed);
+        let disk = SimDisk::new();
+        let now = Timestamp(1_000_000_000);
+        let mut world = World {
+            disk,
+            now,
+            server: None,
+            streams: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            publishes: BTreeMap::new(),
+            grants: Grants::default(),
+            stale: Vec::new(),
+            next: dice.roll(1 << 20),
+            acked_this_turn: Vec::new(),
+            settled_since_commit: false,
+            mishaps: false,
+            situations: Situations::default(),
+            crashes: 0,
+            trace: Trace(seed),
+            dice,
+        };
+        world.start();
+        world.set_up();
+        world.mishaps = true;
+        world
+    }
+
+    pub(crate) fn trace(&self) -> u64 {
+        self.trace.0
+    }
+
+    fn server(&mut self) -> &mut Server {
+        self.server.as_mut().expect("the server is up between steps")
+    }
+
+    fn epoch(&mut self) -> Epoch {
+        self.server().driver.shard().epoch()
+    }
+
+    /// Creates the streams and groups of this history, and waits until they are durable.
+    fn set_up(&mut self) {
+        for stream in 0..1 + self.dice.roll(2) {
+            let name = StreamName::parse(&format!("stream-{stream}")).expect("a good name");
+            let now = self.now;
+            let ticket = Ticket(self.number());
+            let settings = StreamSettings::default();
+            self.server().driver.create_stream(now, &name, &settings, ticket).expect("a new stream");
+            let id = self.server().driver.shard().stream_named(&name).expect("it was created just now");
+            self.streams.insert(id, StreamModel::default());
+            for group in 0..1 + u64::from(self.dice.chance(1, 3)) {
+                self.create_group(id, &format!("group-{group}"));
+            }
+        }
+        self.finish_turn();
+        while self.server().has_frames() {
+            self.server().commit().expect("nothing goes wrong yet");
+            self.finish_turn();
+        }
+    }
+
+    fn create_group(&mut self, stream: StreamId, name: &str) {
+        let settings = GroupSettings {
+            message_timeout: Duration::from_millis(200 + self.dice.roll(3_000)),
+            // Parked messages hold the log back, so that where there are many, nothing is ever trimmed.
+            retries_max: Some(if self.dice.chance(2, 3) { 1_000 } else { self.dice.roll(4) as u32 }),
+            backoff: Backoff {
+                delay_min: Duration::from_millis(self.dice.roll(50)),
+                delay_max: Duration::from_secs(2),
+                factor: 2.0,
+                jitter: 0.5,
+            },
+            in_flight_max: 4 + self.dice.roll(40) as u32,
+            buffer: 2 + self.dice.roll(30) as u32,
+        };
+        let name = GroupName::parse(name).expect("a good name");
+        let now = self.now;
+        let ticket = Ticket(self.number());
+        let driver = &mut self.server().driver;
+        driver.create_group(now, stream, &name, &settings, Start::Beginning, ticket).expect("a new group");
+        let id = driver.shard().group_named(stream, &name).expect("it was created just now");
+        let model = GroupModel::new(settings.retries_max.unwrap_or(u32::MAX), settings.in_flight_max);
+        self.groups.insert(id, Following { stream, model });
+    }
+
+    /// A number that was not used before, for tickets, consumers and messages alike.
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// One step of the history.
+    pub(crate) fn step(&mut self) {
+        let step = self.dice.roll(1_000);
+        self.trace.add(step);
+        match step {
+            0..140 => self.publish(),
+            140..360 => self.answer_some(true),
+            360..395 => self.answer_some(false),
+            395..425 => self.answer_stale(),
+            425..475 => self.join(),
+            475..505 => self.leave(),
+            505..540 => self.change_credit(),
+            540..590 => self.poll(),
+            590..730 => self.disk_work(Server::commit),
+            730..800 => self.disk_work(Server::read),
+            800..820 => self.disk_work(Server::tidy),
+            820..870 => self.disk_work(Server::save),
+            870..900 => self.disk_work(Server::trim),
+            900..905 => self.disk_work(Server::sync_mark),
+            905..915 => self.disk_work(Server::check_space),
+            915..990 => self.pass_time(),
+            _ => self.mishap(),
+        }
+        if self.dice.chance(7, 10) {
+            self.finish_turn();
+        }
+    }
+
+    /// Lets the server do one thing with the disk. If it cannot, the server is down.
+    fn disk_work(&mut self, work: impl FnOnce(&mut Server) -> Result<(), Down>) {
+        let (full, settling) = (self.server().space.is_full(), self.settled_since_commit);
+        let (_, before) = self.server().driver.frame_numbers();
+        match work(self.server()) {
+            Ok(()) => {
+                let (last, after) = self.server().driver.frame_numbers();
+                tell(|| format!("disk work: durable {before} to {after}, last {last}"));
+                if after > before {
+                    if full && settling {
+                        self.situations.reached(Situation::DiskFullWhileSettling);
+                    }
+                    self.settled_since_commit = false;
+                }
+                if std::mem::take(&mut self.server().read_back) > 0 {
+                    self.situations.reached(Situation::ReadBackFromDisk);
+                }
+                self.receive();
+            }
+            Err(down) => self.went_down(down),
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let wake_at = self.server().driver.wake_at();
+        self.now = match (self.dice.roll(4), wake_at) {
+            (0, Some(at)) => self.now.max(at),
+            (1, _) => self.now + Duration::from_millis(self.dice.roll(2_000)),
+            _ => self.now + Duration::from_micros(self.dice.roll(30_000)),
+        };
+    }
+
+    fn finish_turn(&mut self) {
+        let now = self.now;
+        let acked = std::mem::take(&mut self.acked_this_turn);
+        for group in acked {
+            let held = self.groups[&group].model.held();
+            if held.into_iter().any(|hold| hold.deadline <= now) {
+                self.situations.reached(Situation::ExpiryAndAckInOneTurn);
+            }
+        }
+        tell(|| format!("turn at {}", now.0));
+        self.server().finish_turn(now);
+        self.receive();
+        self.note_leases();
+        self.check_floors();
+    }
+
+    /// Leases count when they are given, seen or not; what has changed is durable once its frame is.
+    fn note_leases(&mut self) {
+        let server = self.server.as_ref().expect("the server is up between steps");
+        let (frame, _) = server.driver.frame_numbers();
+        let mut waiting = BTreeSet::new();
+        for (&id, following) in &mut self.groups {
+            for (consumer, lease) in server.driver.undelivered(id) {
+                following.model.leased(lease);
+                waiting.insert(consumer);
+            }
+            following.model.stamp(frame);
+        }
+        for (id, consumer) in &mut self.consumers {
+            let held = self.groups[&consumer.group].model.held_by(*id).count();
+            if !waiting.contains(id) && held <= consumer.credit as usize {
+                consumer.allowed = consumer.credit;
+            }
+        }
+    }
+
+    /// Takes what the server says to its clients.
+    fn receive(&mut self) {
+        let outbox = self.server().driver.outbox();
+        let answers = std::mem::take(&mut outbox.answers);
+        let deliveries = std::mem::take(&mut outbox.deliveries);
+        for (ticket, answer) in answers {
+            if let Answer::Published(published) = answer.get() {
+                self.published(ticket, &published);
+            }
+        }
+        for delivery in deliveries {
+            self.delivered(delivery);
+        }
+    }
+
+    fn published(&mut self, ticket: Ticket, published: &Published) {
+        let (stream, uids) = self.publishes.remove(&ticket).expect("I17: a publish is answered once");
+        let epoch = self.epoch();
+        for (n, &uid) in uids.iter().enumerate() {
+            let admission = match published {
+                Published::Stored(range) => {
+                    assert_eq!(range.count(), uids.len() as u64, "a batch is stored whole");
+                    Admission { seq: range.first.plus(n as u64), duplicate: false }
+                }
+                Published::Mixed(admissions) => admissions[n],
+            };
+            self.trace.add(admission.seq.0 << 1 | u64::from(admission.duplicate));
+            tell(|| format!("  {stream:?} {uid:?} is {admission:?}"));
+            let stream = self.streams.get_mut(&stream).expect("the stream exists");
+            if stream.answered(uid, admission, epoch) {
+                self.situations.reached(Situation::DuplicateAfterCrash);
+            }
+        }
+    }
+
+    fn delivered(&mut self, delivery: Delivery) {
+        let epoch = self.epoch();
+        let consumer = self.consumers.get_mut(&delivery.consumer).expect("only who is there gets messages");
+        assert_eq!(consumer.group, delivery.group, "I16: messages of a group go to its own consumers");
+        let bound = consumer.bound;
+        let following = self.groups.get_mut(&delivery.group).expect("the group exists");
+        for message in &delivery.messages {
+            let uid = clients::identify(&message.content);
+            self.trace.add(message.lease.seq.0 ^ message.lease.grant.0 << 20);
+            tell(|| {
+                let Delivery { group, consumer, .. } = &delivery;
+                format!(
+                    "  {group:?} {consumer:?} gets {:?} {:?} until {}",
+                    message.lease, message.attempt, message.deadline.0
+                )
+            });
+            self.grants.granted(message.lease);
+            let stream = self.streams.get_mut(&following.stream).expect("the stream exists");
+            if stream.delivered(message.lease.seq, uid, &message.content, epoch) {
+                self.situations.reached(Situation::UnknownPublishKept);
+            }
+            following.model.delivered(self.now, delivery.consumer, bound, message);
+        }
+        match bound {
+            Bound::Connection => {
+                let live = following
+                    .model
+                    .held_by(delivery.consumer)
+                    .filter(|hold| hold.deadline > self.now)
+                    .count();
+                assert!(
+                    live <= consumer.allowed as usize,
+                    "I7: a consumer holds {live} of {}",
+                    consumer.allowed
+                );
+            }
+            Bound::Clock => {
+                let got = delivery.messages.len();
+                assert!(got <= consumer.credit as usize, "I7: a poller got {got} of {}", consumer.credit);
+                // What is left of it may come in further pieces of the same delivery.
+                consumer.credit -= got as u32;
+            }
+        }
+    }
+
+    fn check_floors(&mut self) {
+        let server = self.server.as_ref().expect("the server is up between steps");
+        let shard = server.driver.shard();
+        for (&id, following) in &mut self.groups {
+            let figures = shard.figures(id).expect("the group exists");
+            following
+                .model
+                .check_floor(figures.floor, |seq| shard.parked(id).any(|(parked, _)| parked == seq));
+        }
+    }
+
+    /// No more mishaps: consumers do their work, and in bounded time every message is settled or parked.
+    pub(crate) fn heal_and_drain(&mut self) {
+        self.mishaps = false;
+        self.heal();
+        for round in 0.. {
+            assert!(round < 4_000, "I4: messages are left over: {}", self.left_over());
+            self.finish_turn();
+            for work in [Server::commit, Server::read, Server::save, Server::trim, Server::tidy] {
+                self.disk_work(work);
+                assert!(self.server.is_some(), "nothing goes wrong any more");
+            }
+            self.answer_all();
+            let idle = self.groups.keys().copied().collect::<Vec<_>>().into_iter().all(|id| {
+                let figures = self.server().driver.shard().figures(id).expect("the group exists");
+                figures.lag == 0
+            });
+            if idle && self.server().driver.is_settled() && self.publishes.is_empty() {
+                break;
+            }
+            if self.server().driver.outbox().is_empty() && !self.server().has_reads() {
+                let wake_at = self.server().driver.wake_at();
+                self.now = wake_at.map_or(self.now + Duration::from_millis(5), |at| self.now.max(at));
+            }
+        }
+        self.check_everything();
+    }
+
+    fn left_over(&mut self) -> String {
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        let server = self.server();
+        groups.iter().map(|id| format!("{id:?} {:?} ", server.driver.shard().figures(*id))).collect()
+    }
+
+    /// At the end: every message that a producer was told is stored has been finished in every group.
+    fn check_everything(&mut self) {
+        let server = self.server.as_ref().expect("the server is up at the end");
+        let shard = server.driver.shard();
+        for (&id, following) in &self.groups {
+            let stream = &self.streams[&following.stream];
+            for seq in stream.stored() {
+                let parked = shard.parked(id).any(|(parked, _)| parked == seq);
+                let acked = following.model.may_be_acked(seq);
+                assert!(parked || acked, "I1: an acknowledged message was never seen by {id:?}: {seq}");
+                assert!(shard.is_settled(id, seq), "I4: {seq} is not settled in {id:?}");
+            }
+            for (seq, parked) in shard.parked(id) {
+                let retries = following.model.retries_max;
+                assert!(parked.attempts > retries, "I8: {seq} was parked after {} attempts", parked.attempts);
+                self.situations.reached(Situation::ParkedByRetries);
+            }
+            let last = shard.last_seq(following.stream).expect("the stream exists");
+            let unheard = stream.stored().filter(|&seq| seq > last).count();
+            assert_eq!(unheard, 0, "I1: acknowledged messages lie beyond the end of the stream");
+        }
+        if self.streams.values().any(|stream| stream.unknown() > 0) {
+            self.situations.reached(Situation::UnknownPublishGone);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What producers and consumers do.
+
+use std::time::Duration;
+
+use forebay_broker::batch::{BatchBuilder, Message, parse_content};
+use forebay_broker::driver::{PublishError, Ticket};
+use forebay_core::group::{Bound, Credit, Departure, Lease, Outcome, Settled};
+use forebay_core::types::{ConsumerId, GroupId, StreamId};
+
+use crate::model::{Hold, Uid};
+use crate::situation::Situation;
+use crate::tale::tell;
+use crate::world::{Consumer, World};
+
+/// Which message a content is of. The body begins with its number.
+pub(super) fn identify(content: &[u8]) -> Uid {
+    let message = parse_content(content).expect("I2: a content can be read");
+    let number = message.body.first_chunk().expect("I2: a body begins with its number");
+    Uid(u64::from_le_bytes(*number))
+}
+
+impl World {
+    pub(super) fn publish(&mut self) {
+        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+        let stream = *self.dice.pick(&streams);
+        let mut builder = BatchBuilder::default();
+        let mut uids = Vec::new();
+        let epoch = self.epoch();
+        let most = if self.dice.chance(1, 8) { 16 } else { 4 };
+        let count = 1 + self.dice.roll(most);
+        for _ in 0..count {
+            let uid = Uid(self.number());
+            let id = self.choose_id(stream);
+            let size = if self.dice.chance(1, 20) { self.dice.roll(300) } else { self.dice.roll(60) };
+            let mut body = uid.0.to_le_bytes().to_vec();
+            body.extend(self.dice.bytes(size as usize));
+            let text = id.map(|id| format!("id-{id}"));
+            let message = Message { id: text.as_deref(), body: &body, ..Message::default() };
+            builder.push(&message);
+            let mut alone = BatchBuilder::default();
+            alone.push(&message);
+            let content = alone.build().contents().to_vec();
+            self.streams.get_mut(&stream).expect("the stream exists").sends(uid, id, content, epoch);
+            uids.push(uid);
+        }
+        let ticket = Ticket(self.number());
+        let now = self.now;
+        tell(|| format!("publish {uids:?} to {stream:?}"));
+        match self.server().driver.publish(now, stream, &builder.build(), ticket) {
+            Ok(()) => {
+                self.publishes.insert(ticket, (stream, uids));
+            }
+            Err(PublishError::StorageFull) => {
+                self.situations.reached(Situation::PublishRefusedDiskFull);
+                let stream = self.streams.get_mut(&stream).expect("the stream exists");
+                uids.into_iter().for_each(|uid| stream.refused(uid));
+            }
+            Err(error) => panic!("a good batch was refused: {error}"),
+        }
+    }
+
+    /// No id, a new one, or one that was used before.
+    fn choose_id(&mut self, stream: StreamId) -> Option<u64> {
+        match self.dice.roll(10) {
+            0..5 => None,
+            5..8 => Some(self.number()),
+            _ => {
+                let known = self.streams[&stream].known_ids();
+                let recent = &known[known.len().saturating_sub(12)..];
+                let id = *self.dice.pick((!recent.is_empty()).then_some(recent)?);
+                if self.streams[&stream].is_open(id) {
+                    self.situations.reached(Situation::DuplicateBeforeFirstSync);
+                }
+                Some(id)
+            }
+        }
+    }
+
+    /// A consumer answers some of what it holds.
+    pub(super) fn answer_some(&mut self, ack: bool) {
+        let Some((group, mut holds)) = self.somebody_holding() else { return };
+        let count = 1 + self.dice.roll(holds.len() as u64) as usize;
+        if self.dice.chance(1, 3) {
+            holds.reverse();
+        }
+        holds.truncate(count);
+        self.answer(group, &holds, ack);
+    }
+
+    fn somebody_holding(&mut self) -> Option<(GroupId, Vec<Hold>)> {
+        let holding: Vec<(GroupId, ConsumerId)> = self
+            .groups
+            .iter()
+            .flat_map(|(&id, following)| following.model.held().map(move |hold| (id, hold.consumer)))
+            .collect();
+        let (group, consumer) = *self.dice.pick((!holding.is_empty()).then_some(&holding[..])?);
+        Some((group, self.groups[&group].model.held_by(consumer).copied().collect()))
+    }
+
+    /// At the end everybody finishes what they hold.
+    pub(super) fn answer_all(&mut self) {
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            let holds: Vec<Hold> = self.groups[&group].model.held().copied().collect();
+            if !holds.is_empty() {
+                self.answer(group, &holds, true);
+            }
+        }
+    }
+
+    fn answer(&mut self, group: GroupId, holds: &[Hold], ack: bool) {
+        let leases: Vec<Lease> = holds.iter().map(|hold| hold.lease).collect();
+        let delay = self.dice.chance(1, 3).then(|| Duration::from_millis(self.dice.roll(500)));
+        let outcome = if ack { Outcome::Ack } else { Outcome::Retry { delay } };
+        let now = self.now;
+        let mut results = Vec::new();
+        self.server().driver.settle(now, group, &leases, outcome, &mut results);
+        assert_eq!(results.len(), leases.len(), "I17: every answer is answered");
+        let model = &mut self.groups.get_mut(&group).expect("the group exists").model;
+        for (&lease, &result) in leases.iter().zip(&results) {
+            if result == Settled::NotYours && model.moved_on(lease) {
+                self.situations.reached(Situation::StaleAnswerAfterMoving);
+            }
+            if result == Settled::Acked {
+                self.acked_this_turn.push(group);
+                self.settled_since_commit = true;
+            }
+            tell(|| format!("{group:?} settles {lease:?} with {outcome:?}: {result:?}"));
+            model.settled(now, lease, ack, result);
+            self.trace.add(lease.grant.0 ^ (result as u64) << 50);
+        }
+        self.stale.extend(leases.iter().map(|&lease| (group, lease)));
+        let excess = self.stale.len().saturating_sub(40);
+        self.stale.drain(..excess);
+    }
+
+    /// Somebody answers a lease that is long over, or answers twice.
+    pub(super) fn answer_stale(&mut self) {
+        if self.stale.is_empty() {
+            return;
+        }
+        let (group, lease) = *self.dice.pick(&self.stale);
+        let now = self.now;
+        let mut results = Vec::new();
+        self.server().driver.settle(now, group, &[lease], Outcome::Ack, &mut results);
+        let model = &mut self.groups.get_mut(&group).expect("the group exists").model;
+        if results[0] == Settled::NotYours && model.moved_on(lease) {
+            self.situations.reached(Situation::StaleAnswerAfterMoving);
+        }
+        tell(|| format!("{group:?} acks {lease:?} again: {:?}", results[0]));
+        model.settled(now, lease, true, results[0]);
+    }
+
+    pub(super) fn join(&mut self) {
+        if self.consumers.len() >= 8 {
+            return;
+        }
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        let group = *self.dice.pick(&groups);
+        self.join_group(group);
+    }
+
+    pub(super) fn join_group(&mut self, group: GroupId) {
+        let id = ConsumerId(self.number());
+        let bound = if self.mishaps && self.dice.chance(1, 3) { Bound::Clock } else { Bound::Connection };
+        tell(|| format!("{id:?} joins {group:?}, bound to {bound:?}"));
+        self.server().driver.join(group, id, bound).expect("a new member");
+        self.consumers.insert(id, Consumer { group, bound, credit: 0, allowed: 0 });
+        if bound == Bound::Connection {
+            self.set_slots(id);
+        }
+    }
+
+    fn set_slots(&mut self, id: ConsumerId) {
+        let slots = if self.mishaps { self.dice.roll(10) as u32 } else { 10 };
+        let consumer = self.consumers.get_mut(&id).expect("the consumer is there");
+        consumer.credit = slots;
+        consumer.allowed = consumer.allowed.max(slots);
+        let group = consumer.group;
+        tell(|| format!("{id:?} has {slots} slots"));
+        self.server().driver.credit(group, id, Credit::Slots(slots)).expect("a member");
+    }
+
+    fn somebody(&mut self, bound: Bound) -> Option<ConsumerId> {
+        let there: Vec<ConsumerId> = self
+            .consumers
+            .iter()
+            .filter(|(_, consumer)| consumer.bound == bound)
+            .map(|(&id, _)| id)
+            .collect();
+        Some(*self.dice.pick((!there.is_empty()).then_some(&there[..])?))
+    }
+
+    pub(super) fn change_credit(&mut self) {
+        if let Some(id) = self.somebody(Bound::Connection) {
+            self.set_slots(id);
+        }
+    }
+
+    pub(super) fn poll(&mut self) {
+        let Some(id) = self.somebody(Bound::Clock) else { return };
+        // A poller asks again only when it has what it asked for, or gave up waiting.
+        let group = self.consumers[&id].group;
+        if self.server().driver.undelivered(group).any(|(consumer, _)| consumer == id) {
+            return;
+        }
+        let messages = self.dice.roll(6) as u32;
+        let timeout = self.dice.chance(1, 2).then(|| Duration::from_millis(50 + self.dice.roll(5_000)));
+        self.consumers.get_mut(&id).expect("the consumer is there").credit = messages;
+        tell(|| format!("{id:?} polls {messages} for {timeout:?}"));
+        self.server().driver.credit(group, id, Credit::Once { messages, timeout }).expect("a member");
+    }
+
+    pub(super) fn leave(&mut self) {
+        let there: Vec<ConsumerId> = self.consumers.keys().copied().collect();
+        if there.is_empty() {
+            return;
+        }
+        let id = *self.dice.pick(&there);
+        let consumer = self.consumers.remove(&id).expect("it was picked from those there");
+        // A poller does not leave; it is just not seen again. What it holds runs out.
+        let departure = match consumer.bound {
+            Bound::Connection if self.dice.chance(1, 2) => Departure::Goodbye,
+            _ => Departure::Lost,
+        };
+        let now = self.now;
+        let group = consumer.group;
+        let unseen: Vec<_> = self
+            .server()
+            .driver
+            .undelivered(group)
+            .filter(|(of, _)| *of == id)
+            .map(|(_, seqs)| seqs)
+            .collect();
+        tell(|| format!("{id:?} leaves {group:?}: {departure:?}, unseen {unseen:?}"));
+        self.server().driver.leave(group, id, departure);
+        let model = &mut self.groups.get_mut(&group).expect("the group exists").model;
+        model.left(now, id, departure == Departure::Goodbye, &unseen);
+    }
+}

@@ -1,0 +1,200 @@
+//! What goes wrong: crashes at any call, power loss, failed writes, a full disk, a damaged image.
+
+use std::io::ErrorKind;
+
+use forebay_core::group::Bound;
+use forebay_core::types::GroupId;
+
+use crate::disk::Count;
+use crate::server::{Down, Server};
+use crate::situation::Situation;
+use crate::tale::tell;
+use crate::world::World;
+
+impl World {
+    pub(super) fn mishap(&mut self) {
+        match self.dice.roll(10) {
+            // The fuse burns while the history goes on, and blows in the middle of some later call.
+            0..6 => {
+                let calls = 1 + self.dice.roll(40);
+                self.disk.crash_at(Count::Changes, calls);
+            }
+            6 if self.dice.chance(1, 2) => self.crash(None),
+            6 => self.stop_cleanly(),
+            7 => {
+                let calls = 1 + self.dice.roll(30);
+                self.disk.fail_at(Count::Changes, calls, ErrorKind::Other);
+            }
+            _ => self.fill_or_free_disk(),
+        }
+    }
+
+    /// An operator stops the server as it should be stopped, and starts it again.
+    fn stop_cleanly(&mut self) {
+        let now = self.now;
+        // What has not been through a turn is not decided yet.
+        self.finish_turn();
+        let Ok(()) = self.server().stop(now) else {
+            return self.went_down(Down("while stopping".to_owned()));
+        };
+        self.receive();
+        self.situations.reached(Situation::CleanStop);
+        self.tell_clients();
+        self.server = None;
+        self.disk.kill();
+        self.start();
+        self.check_recovered();
+    }
+
+    fn fill_or_free_disk(&mut self) {
+        if self.server().space.is_full() || self.dice.chance(1, 3) {
+            self.disk.set_capacity(u64::MAX);
+        } else {
+            let used = self.disk.used();
+            self.disk.set_capacity(used + self.dice.roll(100 << 10));
+        }
+        self.disk_work(Server::check_space);
+    }
+
+    /// The server could not go on.
+    pub(super) fn went_down(&mut self, down: Down) {
+        let struck = self.disk.crashed();
+        if struck.is_none() && self.disk.failed().is_none() {
+            panic!("the server stopped for no reason: {}", down.0);
+        }
+        self.crash(struck.map(|struck| Situation::of_crash(struck.stage)));
+    }
+
+    /// The process dies, and perhaps the machine with it; then it starts again.
+    fn crash(&mut self, situation: Option<Situation>) {
+        let failed = self.disk.failed().is_some();
+        self.situations.reached(situation.unwrap_or(match failed {
+            true => Situation::WriteFailed,
+            false => Situation::CrashBetweenCalls,
+        }));
+        tell(|| format!("crash: {situation:?}, {:?}", self.disk.crashed()));
+        self.crashes += 1;
+        self.tell_clients();
+        self.server = None;
+        self.lose();
+        self.start();
+        self.check_recovered();
+    }
+
+    /// What the disk has lost by the time the machine is back.
+    fn lose(&mut self) {
+        if self.dice.chance(1, 2) {
+            self.situations.reached(Situation::PowerLost);
+            let mut dice = self.dice.fork();
+            self.disk.power_loss(&mut dice);
+        } else {
+            self.disk.kill();
+        }
+        self.disk.defuse();
+        self.disk.set_capacity(u64::MAX);
+        if self.dice.chance(1, 4) {
+            self.damage_newest_image();
+        }
+    }
+
+    /// Flips a bit in the newest image. The older one and the log after it must do.
+    fn damage_newest_image(&mut self) {
+        let images: Vec<String> = self.disk.files().into_iter().filter(|name| is_image(name)).collect();
+        let [.., _, newest] = &images[..] else { return };
+        let mut bytes = self.disk.contents(newest).expect("the image was listed just now");
+        if bytes.is_empty() {
+            return;
+        }
+        let at = self.dice.roll(bytes.len() as u64) as usize;
+        bytes[at] ^= 1 << self.dice.roll(8);
+        self.disk.replace(newest, &bytes);
+        self.situations.reached(Situation::NewestImageDamaged);
+    }
+
+    /// Connections break; what was not answered stays unknown.
+    fn tell_clients(&mut self) {
+        let now = self.now;
+        let server = self.server.as_ref().expect("the server was up until now");
+        let (_, durable) = server.driver.frame_numbers();
+        for following in self.groups.values_mut() {
+            following.model.crashed(now, durable);
+            if following.model.held().any(|hold| hold.bound == Bound::Clock) {
+                self.situations.reached(Situation::ClockLeaseAcrossCrash);
+            }
+        }
+        for stream in self.streams.values_mut() {
+            stream.crashed();
+        }
+        self.publishes.clear();
+        self.consumers.clear();
+        self.acked_this_turn.clear();
+        self.settled_since_commit = false;
+    }
+
+    /// Starts the server, however often it takes.
+    pub(super) fn start(&mut self) {
+        loop {
+            if self.mishaps && self.dice.chance(1, 8) {
+                let calls = 1 + self.dice.roll(30);
+                self.disk.crash_at(Count::Changes, calls);
+            }
+            let new_id = self.dice.u128();
+            match Server::open(&self.disk, new_id, self.now) {
+                Ok(server) => {
+                    tell(|| {
+                        format!("started, epoch {:?}: {:?}", server.driver.shard().epoch(), server.remarks)
+                    });
+                    self.server = Some(server);
+                    break;
+                }
+                Err(down) => {
+                    match (self.disk.crashed(), self.disk.failed()) {
+                        (Some(struck), _) => self.situations.reached(Situation::of_crash(struck.stage)),
+                        (None, Some(_)) => self.situations.reached(Situation::WriteFailed),
+                        (None, None) => panic!("the server does not start: {}", down.0),
+                    }
+                    self.lose();
+                }
+            }
+        }
+    }
+
+    /// What was settled for good is settled, and nothing is that nobody settled.
+    fn check_recovered(&mut self) {
+        let server = self.server.as_ref().expect("the server has just started");
+        let shard = server.driver.shard();
+        for (&id, following) in &self.groups {
+            for seq in following.model.acked_for_good() {
+                assert!(shard.is_settled(id, seq), "exact resume: the durable ack of {seq} is forgotten");
+            }
+            let last = shard.last_seq(following.stream).expect("I1: the stream is still there");
+            for seq in self.streams[&following.stream].stored() {
+                assert!(seq <= last, "I1: acknowledged message {seq} is gone, the stream ends at {last}");
+                let parked = shard.parked(id).any(|(parked, _)| parked == seq);
+                let settled = shard.is_settled(id, seq);
+                assert!(
+                    !settled || parked || following.model.may_be_acked(seq),
+                    "I1: {seq} counts as settled in {id:?} and nobody settled it"
+                );
+            }
+        }
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for id in groups {
+            assert!(self.server().driver.shard().figures(id).is_some(), "I1: the group is still there");
+        }
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.disk.defuse();
+        self.disk.set_capacity(u64::MAX);
+        self.disk_work(Server::check_space);
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            self.join_group(group);
+        }
+    }
+}
+
+fn is_image(name: &str) -> bool {
+    name.strip_prefix("image-").is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
