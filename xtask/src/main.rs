@@ -1,0 +1,291 @@
+//! `cargo xtask`: the commands that people and the build machine run, each under one name.
+//!
+//! Nothing is decided here. A command is one or more runs of `cargo`, whose output goes straight to the
+//! terminal, and a last line that says how it went. Only `tidy` and the counting of instructions have
+//! code of their own.
+
+// A command-line tool talks to its user.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod callgrind;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+The commands of the Forebay workspace.
+
+Usage: cargo xtask <command> [arguments]
+
+Commands:
+  test    Run every test of the workspace, then 200 simulated histories
+  sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
+  sweep   Try every crash, or every damage to a file: [crash|corruption] [--full]
+  faults  Break each promise on purpose and show that the simulator notices
+  bench   Measure: [cost|journal|backlog|e2e|callgrind] ...
+  tidy    Check the project's own rules over the source tree
+  ci      Formatting, lints, documentation, then `test`
+  help    Print this
+
+`cargo xtask <command> --help` says more about one command.
+";
+
+/// How many histories the everyday tests simulate.
+const EVERYDAY_SEEDS: &str = "200";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match Task::parse(&arguments) {
+        Ok(task) => task.run(),
+        Err(problem) => {
+            eprintln!("error: {problem}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("error: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the user asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Task {
+    Help(&'static str),
+    Test,
+    Tidy,
+    Ci,
+    /// A run of one of the workspace's own binaries, which reads the arguments itself.
+    Tool {
+        package: &'static str,
+        arguments: Vec<String>,
+    },
+    Callgrind(callgrind::Plan),
+}
+
+impl Task {
+    fn parse(arguments: &[String]) -> Result<Task, String> {
+        let Some((command, rest)) = arguments.split_first() else {
+            return Err("no command given".to_owned());
+        };
+        if rest.iter().any(|argument| argument == "--help" || argument == "-h") {
+            return help(command)
+                .map(Task::Help)
+                .ok_or_else(|| format!("no such command. command=`{command}`"));
+        }
+        let alone = |task: Task| match rest.first() {
+            None => Ok(task),
+            Some(extra) => Err(format!("`{command}` takes no arguments. argument=`{extra}`")),
+        };
+        let tool = |package| Task::Tool {
+            package,
+            arguments: std::iter::once(command).chain(rest).cloned().collect(),
+        };
+        match command.as_str() {
+            "help" | "--help" | "-h" => alone(Task::Help(HELP)),
+            "test" => alone(Task::Test),
+            "tidy" => alone(Task::Tidy),
+            "ci" => alone(Task::Ci),
+            "sim" | "sweep" | "faults" => Ok(tool("forebay-sim")),
+            "bench" => match rest.split_first() {
+                Some((which, plan)) if which == "callgrind" => {
+                    callgrind::Plan::parse(plan).map(Task::Callgrind)
+                }
+                _ => Ok(Task::Tool { package: "forebay-bench", arguments: rest.to_vec() }),
+            },
+            _ => Err(format!("no such command. command=`{command}`")),
+        }
+    }
+
+    fn run(&self) -> Result<(), String> {
+        match self {
+            Task::Help(text) => {
+                print!("{text}");
+                Ok(())
+            }
+            Task::Test => test(),
+            Task::Tidy => tidy_tree(),
+            Task::Ci => ci(),
+            Task::Tool { package, arguments } => tool(package, arguments),
+            Task::Callgrind(plan) => callgrind::run(plan),
+        }
+    }
+}
+
+/// The long text about one command.
+fn help(command: &str) -> Option<&'static str> {
+    Some(match command {
+        "help" | "--help" | "-h" => HELP,
+        "test" => {
+            "\
+Usage: cargo xtask test
+
+Runs `cargo test --workspace`, which includes the tidy test, and then simulates 200 histories.
+Stops at the first of the two that fails. Needs nothing but Rust.
+"
+        }
+        "sim" => {
+            "\
+Usage: cargo xtask sim [--seeds N] [--from S] [--steps N] ...
+
+Builds the simulator in release mode and runs histories, one per seed, beginning with seed S.
+All arguments go to the simulator as they are.
+
+  cargo xtask sim --seeds 20000 --from 1000000
+"
+        }
+        "sweep" => {
+            "\
+Usage: cargo xtask sweep [crash|corruption] [--full]
+
+Opens the journal after a crash at every I/O call, or after damage to one file at a time.
+All arguments go to the simulator as they are.
+"
+        }
+        "faults" => {
+            "\
+Usage: cargo xtask faults
+
+Plants each fault in turn. Each must be caught within 500 seeds.
+All arguments go to the simulator as they are.
+"
+        }
+        "bench" => callgrind::HELP,
+        "tidy" => {
+            "\
+Usage: cargo xtask tidy
+
+Checks the project's own rules over the source tree and prints what breaks them, as
+`file:line: rule: what`. The same check is a test, and so a part of `cargo test`.
+"
+        }
+        "ci" => {
+            "\
+Usage: cargo xtask ci
+
+Runs what the build machine runs: `cargo fmt --check`, clippy with warnings as errors, the
+documentation with warnings as errors, then `cargo xtask test`.
+"
+        }
+        _ => return None,
+    })
+}
+
+fn test() -> Result<(), String> {
+    cargo(&["test", "--workspace"])?;
+    tool("forebay-sim", &["sim".to_owned(), "--seeds".to_owned(), EVERYDAY_SEEDS.to_owned()])?;
+    println!("xtask test: every test passed, and so did {EVERYDAY_SEEDS} simulated histories");
+    Ok(())
+}
+
+fn tidy_tree() -> Result<(), String> {
+    let tree = tidy::Tree::read(&root())?;
+    let findings = tidy::check(&tree);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => {
+            println!("xtask tidy: {} files follow the rules", tree.files.len());
+            Ok(())
+        }
+        count => Err(format!("the tree breaks its own rules. findings=`{count}`")),
+    }
+}
+
+fn ci() -> Result<(), String> {
+    cargo(&["fmt", "--all", "--check"])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    let documentation = ["doc", "--no-deps", "--workspace"];
+    let mut command = cargo_command(&documentation);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    finish(command, &documentation)?;
+    test()?;
+    println!("xtask ci: formatting, lints, documentation and tests are in order");
+    Ok(())
+}
+
+/// Builds one of the workspace's own binaries in release mode and runs it.
+fn tool(package: &str, arguments: &[String]) -> Result<(), String> {
+    let mut line = vec!["run", "--release", "--quiet", "--package", package, "--bin", package, "--"];
+    line.extend(arguments.iter().map(String::as_str));
+    cargo(&line)
+}
+
+fn cargo(arguments: &[&str]) -> Result<(), String> {
+    finish(cargo_command(arguments), arguments)
+}
+
+/// A run of the cargo that runs us, at the root of the workspace.
+fn cargo_command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+fn finish(mut command: Command, arguments: &[&str]) -> Result<(), String> {
+    let said = format!("cargo {}", arguments.join(" "));
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{said}` failed ({status})")),
+        Err(error) => Err(format!("cannot run `{said}`: {error}")),
+    }
+}
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().expect("this crate lies in a folder of the workspace").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Task, String> {
+        Task::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn tool(package: &'static str, arguments: &str) -> Result<Task, String> {
+        Ok(Task::Tool { package, arguments: arguments.split_whitespace().map(str::to_owned).collect() })
+    }
+
+    #[test]
+    fn arguments_of_the_simulator_are_passed_on_with_the_name_of_the_command() {
+        assert_eq!(parse("sim --seeds 7 --from 3"), tool("forebay-sim", "sim --seeds 7 --from 3"));
+        assert_eq!(parse("sweep crash --full"), tool("forebay-sim", "sweep crash --full"));
+        assert_eq!(parse("faults"), tool("forebay-sim", "faults"));
+    }
+
+    #[test]
+    fn arguments_of_the_benches_are_passed_on_without_it() {
+        assert_eq!(parse("bench cost --batch 64"), tool("forebay-bench", "cost --batch 64"));
+        assert_eq!(parse("bench"), tool("forebay-bench", ""));
+        assert!(matches!(parse("bench callgrind"), Ok(Task::Callgrind(_))));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        assert_eq!(parse("sweeep"), Err("no such command. command=`sweeep`".to_owned()));
+        assert_eq!(parse("sweeep --help"), Err("no such command. command=`sweeep`".to_owned()));
+        assert_eq!(parse("test --fast"), Err("`test` takes no arguments. argument=`--fast`".to_owned()));
+        assert_eq!(parse(""), Err("no command given".to_owned()));
+    }
+
+    #[test]
+    fn every_command_that_the_help_lists_has_help_of_its_own() {
+        let listed = HELP
+            .lines()
+            .filter_map(|line| line.strip_prefix("  "))
+            .filter_map(|line| line.split_whitespace().next());
+        let mut count = 0;
+        for command in listed {
+            assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
+            count += 1;
+        }
+        assert_eq!(count, 8);
+    }
+}

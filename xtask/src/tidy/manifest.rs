@@ -1,0 +1,289 @@
+//! Rules about crates: who may depend on whom, and what all of them share.
+//!
+//! The table below is the map of ARCHITECTURE.md as data. A new crate, or a new arrow between crates, is
+//! a change to both.
+
+use super::{Finding, SourceFile};
+
+/// Each crate of the workspace, and the crates of the workspace that it may use.
+const MAY_USE: [(&str, &[&str]); 10] = [
+    ("forebay-core", &[]),
+    ("forebay-storage", &["forebay-core"]),
+    ("forebay-broker", &["forebay-core", "forebay-storage"]),
+    ("forebay-wire", &[]),
+    // Doors decide nothing and know no engine: they see the broker.
+    ("forebay-doors", &["forebay-core", "forebay-broker", "forebay-wire"]),
+    ("forebay-client", &["forebay-wire"]),
+    (
+        "forebay",
+        &[
+            "forebay-core",
+            "forebay-storage",
+            "forebay-broker",
+            "forebay-wire",
+            "forebay-doors",
+            "forebay-client",
+        ],
+    ),
+    ("forebay-sim", &["forebay-core", "forebay-storage", "forebay-broker"]),
+    (
+        "forebay-bench",
+        &[
+            "forebay-core",
+            "forebay-storage",
+            "forebay-broker",
+            "forebay-wire",
+            "forebay-doors",
+            "forebay-client",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// The core may use this crate and no other. What it cannot name, it cannot do.
+const CORE_MAY_USE: &str = "thiserror";
+
+pub(super) fn core_is_alone(file: &SourceFile, findings: &mut Vec<Finding>) {
+    let Some(manifest) = Manifest::of(file).filter(|manifest| manifest.name == "forebay-core") else {
+        return;
+    };
+    for dependency in &manifest.dependencies {
+        if dependency.section != Section::Dev && dependency.name != CORE_MAY_USE {
+            let what =
+                format!("the core depends on `{}`, where only `{CORE_MAY_USE}` may be", dependency.name);
+            findings.push(file.finding(dependency.line, "core-is-alone", what));
+        }
+    }
+}
+
+/// Dependencies point down the page and never up, those of tests included.
+pub(super) fn direction(file: &SourceFile, findings: &mut Vec<Finding>) {
+    let Some(manifest) = Manifest::of(file) else { return };
+    let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == manifest.name) else {
+        let what =
+            format!("`{}` is not on the map: add it to ARCHITECTURE.md and to the tidy rules", manifest.name);
+        findings.push(file.finding(1, "direction", what));
+        return;
+    };
+    for dependency in &manifest.dependencies {
+        let ours = MAY_USE.iter().any(|(name, _)| *name == dependency.name);
+        if ours && !allowed.contains(&dependency.name) {
+            let what = format!("`{}` may not use `{}`", manifest.name, dependency.name);
+            findings.push(file.finding(dependency.line, "direction", what));
+        }
+    }
+}
+
+/// One set of lints for everyone.
+pub(super) fn lints(file: &SourceFile, findings: &mut Vec<Finding>) {
+    if Manifest::of(file).is_some_and(|manifest| !manifest.inherits_lints) {
+        findings.push(file.finding(1, "lints", "does not inherit the workspace's lints"));
+    }
+}
+
+/// Versions and places of packages stand in the workspace's manifest and nowhere else.
+pub(super) fn shared_versions(file: &SourceFile, findings: &mut Vec<Finding>) {
+    let Some(manifest) = Manifest::of(file) else { return };
+    for dependency in &manifest.dependencies {
+        if !dependency.is_inherited {
+            let what = format!("`{}` does not come from the workspace's manifest", dependency.name);
+            findings.push(file.finding(dependency.line, "shared-versions", what));
+        }
+    }
+}
+
+/// The switches that break promises are for the simulator, and never for the product.
+///
+/// Cargo joins the features of all crates that it builds together, so a build of the simulator and the
+/// product in one go would give the product the switches too. Only the product is built by default.
+pub(super) fn planted_faults(file: &SourceFile, findings: &mut Vec<Finding>) {
+    if file.path == "Cargo.toml" && file.text.contains("\"crates/cli\"") {
+        let alone = file.text.lines().any(|line| line == "default-members = [\"crates/cli\"]");
+        if !alone {
+            let what =
+                "`default-members` must be `crates/cli` alone, or the product is built with planted faults";
+            findings.push(file.finding(1, "planted-faults", what));
+        }
+    }
+    let Some(manifest) = Manifest::of(file).filter(|manifest| manifest.name != "forebay-sim") else { return };
+    for dependency in &manifest.dependencies {
+        if dependency.section != Section::Dev && dependency.plants_faults {
+            let what = format!("`{}` is asked for with its planted faults", dependency.name);
+            findings.push(file.finding(dependency.line, "planted-faults", what));
+        }
+    }
+    for (line, text) in file.lines() {
+        if text.starts_with("default = ") && text.contains("planted-faults") {
+            findings.push(file.finding(line, "planted-faults", "planted faults are on unless switched off"));
+        }
+    }
+}
+
+/// What the rules want to know of a `Cargo.toml`, read line by line in the one shape that we write.
+struct Manifest<'a> {
+    name: &'a str,
+    dependencies: Vec<Dependency<'a>>,
+    inherits_lints: bool,
+}
+
+struct Dependency<'a> {
+    name: &'a str,
+    section: Section,
+    line: usize,
+    is_inherited: bool,
+    plants_faults: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Section {
+    Normal,
+    Dev,
+    Build,
+}
+
+impl<'a> Manifest<'a> {
+    /// `None` for anything that is not the manifest of a crate.
+    fn of(file: &'a SourceFile) -> Option<Manifest<'a>> {
+        if !file.is_manifest() {
+            return None;
+        }
+        let mut manifest = Manifest { name: "", dependencies: Vec::new(), inherits_lints: false };
+        let mut heading = "";
+        for (line, text) in file.lines() {
+            if text.starts_with('[') {
+                heading = text.trim().trim_matches(['[', ']']);
+                continue;
+            }
+            let Some((key, value)) = text.split_once('=') else { continue };
+            let (key, value) = (key.trim(), value.trim());
+            match heading {
+                "package" if key == "name" => manifest.name = value.trim_matches('"'),
+                "lints" if key == "workspace" => manifest.inherits_lints = value == "true",
+                _ => {
+                    if let Some(section) = Section::of(heading).filter(|_| !key.starts_with('#')) {
+                        manifest.dependencies.push(Dependency::read(section, line, key, value));
+                    }
+                }
+            }
+        }
+        (!manifest.name.is_empty()).then_some(manifest)
+    }
+}
+
+impl Section {
+    /// Also sections for one platform, as in `target.'cfg(unix)'.dependencies`.
+    fn of(heading: &str) -> Option<Section> {
+        match heading.rsplit('.').next()? {
+            _ if heading.starts_with("workspace.") => None,
+            "dependencies" => Some(Section::Normal),
+            "dev-dependencies" => Some(Section::Dev),
+            "build-dependencies" => Some(Section::Build),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Dependency<'a> {
+    fn read(section: Section, line: usize, key: &'a str, value: &str) -> Dependency<'a> {
+        let (name, field) = key.split_once('.').unwrap_or((key, ""));
+        let is_inherited =
+            field == "workspace" && value == "true" || value.replace(' ', "").contains("workspace=true");
+        Dependency { name, section, line, is_inherited, plants_faults: value.contains("planted-faults") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Rule = fn(&SourceFile, &mut Vec<Finding>);
+
+    /// The lines that break a rule.
+    fn broken(rule: Rule, text: &str) -> Vec<usize> {
+        broken_in("crates/some/Cargo.toml", rule, text)
+    }
+
+    fn broken_in(path: &str, rule: Rule, text: &str) -> Vec<usize> {
+        let mut findings = Vec::new();
+        rule(&SourceFile { path: path.to_owned(), text: text.to_owned() }, &mut findings);
+        findings.iter().map(|finding| finding.line).collect()
+    }
+
+    const CORE: &str = "[package]\nname = \"forebay-core\"\n";
+    const BROKER: &str = "[package]\nname = \"forebay-broker\"\n";
+
+    #[test]
+    fn the_core_uses_one_crate() {
+        let good = format!(
+            "{CORE}[dependencies]\nthiserror.workspace = true\n[dev-dependencies]\nproptest = \"1\"\n"
+        );
+        assert_eq!(broken(core_is_alone, &good), [0; 0]);
+        let bad = format!("{CORE}[dependencies]\nthiserror.workspace = true\nserde = \"1\"\n");
+        assert_eq!(broken(core_is_alone, &bad), [5]);
+        let bad = format!("{CORE}[target.'cfg(unix)'.dependencies]\nlibc = \"1\"\n");
+        assert_eq!(broken(core_is_alone, &bad), [4]);
+    }
+
+    #[test]
+    fn dependencies_never_point_up() {
+        let good = format!("{BROKER}[dependencies]\nforebay-core.workspace = true\ntokio.workspace = true\n");
+        assert_eq!(broken(direction, &good), [0; 0]);
+        let bad = format!("{BROKER}[dependencies]\nforebay-doors.workspace = true\n");
+        assert_eq!(broken(direction, &bad), [4]);
+        let bad = format!("{CORE}[dev-dependencies]\nforebay-sim = {{ workspace = true }}\n");
+        assert_eq!(broken(direction, &bad), [4]);
+    }
+
+    #[test]
+    fn a_crate_that_is_not_on_the_map_is_found() {
+        assert_eq!(broken(direction, "[package]\nname = \"forebay-extra\"\n"), [1]);
+    }
+
+    /// Which also means that there is no way round in a circle.
+    #[test]
+    fn the_map_names_only_crates_that_come_before() {
+        for (index, (name, uses)) in MAY_USE.iter().enumerate() {
+            for used in *uses {
+                let before = MAY_USE[..index].iter().any(|(other, _)| other == used);
+                assert!(before, "{name} uses {used}, which does not come before it");
+            }
+        }
+    }
+
+    #[test]
+    fn every_crate_has_the_same_lints() {
+        assert_eq!(broken(lints, &format!("{CORE}[lints]\nworkspace = true\n")), [0; 0]);
+        assert_eq!(broken(lints, CORE), [1]);
+        assert_eq!(broken(lints, &format!("{CORE}[lints]\nworkspace = false\n")), [1]);
+        assert_eq!(broken(lints, "[workspace]\nmembers = []\n"), [0; 0]);
+    }
+
+    #[test]
+    fn versions_stand_in_one_place() {
+        let good = "tokio = { workspace = true, features = [\"rt\"] }\nbytes.workspace = true\n";
+        assert_eq!(broken(shared_versions, &format!("{BROKER}[dependencies]\n{good}")), [0; 0]);
+        let bad = "tokio = \"1\"\nforebay-core = { path = \"../core\" }\nbytes.version = \"1\"\n";
+        assert_eq!(broken(shared_versions, &format!("{BROKER}[dependencies]\n{bad}")), [4, 5, 6]);
+    }
+
+    #[test]
+    fn only_the_simulator_asks_for_planted_faults() {
+        let asks = "[dependencies]\nforebay-core = { workspace = true, features = [\"planted-faults\"] }\n";
+        assert_eq!(broken(planted_faults, &format!("{BROKER}{asks}")), [4]);
+        assert_eq!(broken(planted_faults, &format!("[package]\nname = \"forebay-sim\"\n{asks}")), [0; 0]);
+        let forwards = "[features]\nplanted-faults = [\"forebay-core/planted-faults\"]\n";
+        assert_eq!(broken(planted_faults, &format!("{BROKER}{forwards}")), [0; 0]);
+        let always = "[features]\ndefault = [\"planted-faults\"]\n";
+        assert_eq!(broken(planted_faults, &format!("{BROKER}{always}")), [4]);
+    }
+
+    #[test]
+    fn only_the_product_is_built_by_default() {
+        let members = "[workspace]\nmembers = [\"crates/cli\", \"crates/sim\"]\n";
+        assert_eq!(broken_in("Cargo.toml", planted_faults, members), [1]);
+        let alone = format!("{members}default-members = [\"crates/cli\"]\n");
+        assert_eq!(broken_in("Cargo.toml", planted_faults, &alone), [0; 0]);
+        let more = format!("{members}default-members = [\"crates/cli\", \"crates/sim\"]\n");
+        assert_eq!(broken_in("Cargo.toml", planted_faults, &more), [1]);
+    }
+}
