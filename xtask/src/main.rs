@@ -21,6 +21,7 @@ Usage: cargo xtask <command> [arguments]
 Commands:
   test    Run every test of the workspace, then 200 simulated histories
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
+  tell    Replay one history and tell what happened in it: SEED [--steps N]
   sweep   Try every crash, or every damage to a file: [crash|corruption] [--full]
   faults  Break each promise on purpose and show that the simulator notices
   bench   Measure: [cost|journal|backlog|e2e|callgrind] ...
@@ -90,7 +91,7 @@ impl Task {
             "test" => alone(Task::Test),
             "tidy" => alone(Task::Tidy),
             "ci" => alone(Task::Ci),
-            "sim" | "sweep" | "faults" => Ok(tool("forebay-sim")),
+            "sim" | "tell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
             "bench" => match rest.split_first() {
                 Some((which, plan)) if which == "callgrind" => {
                     callgrind::Plan::parse(plan).map(Task::Callgrind)
@@ -144,6 +145,14 @@ Usage: cargo xtask sweep [crash|corruption] [--full]
 
 Opens the journal after a crash at every I/O call, or after damage to one file at a time.
 All arguments go to the simulator as they are.
+"
+        }
+        "tell" => {
+            "\
+Usage: cargo xtask tell SEED [--steps N]
+
+Replays the history of one seed and tells what happened in it, step by step: what to read when a seed
+fails.
 "
         }
         "faults" => {
@@ -258,6 +267,7 @@ mod tests {
         assert_eq!(parse("sim --seeds 7 --from 3"), tool("forebay-sim", "sim --seeds 7 --from 3"));
         assert_eq!(parse("sweep crash --full"), tool("forebay-sim", "sweep crash --full"));
         assert_eq!(parse("faults"), tool("forebay-sim", "faults"));
+        assert_eq!(parse("tell 4711"), tool("forebay-sim", "tell 4711"));
     }
 
     #[test]

@@ -324,7 +324,8 @@ impl Driver {
 
     /// Frames that were asked for with [`Read`]. An empty list means that there are none that far.
     pub fn on_read(&mut self, id: u64, frames: &[StoredFrame]) -> Result<(), crate::recovery::RecoveryError> {
-        self.payloads.read(id, frames, &mut self.shard, &self.config, &self.frames, &mut self.outbox)
+        let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
+        self.payloads.read(id, frames, &mut self.shard, &mut around)
     }
 
     /// The image is kept.
@@ -356,22 +357,15 @@ impl Driver {
                 }
                 let frame =
                     (deliver.bound == Bound::Clock && !planted(Fault::AnswerBeforeReceipt)).then_some(frame);
-                let epoch = self.shard.epoch();
-                self.payloads.deliver(
-                    epoch,
-                    deliver,
-                    frame,
-                    &self.index,
-                    &self.config,
-                    &self.frames,
-                    &mut self.outbox,
-                );
+                let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
+                self.payloads.deliver(self.shard.epoch(), deliver, frame, &mut around);
             }
             if self.effects.reads.is_empty() {
                 break;
             }
             for read in self.effects.reads.drain(..) {
-                self.payloads.read_ahead(read, &self.index, &self.config, &mut self.shard, &mut self.outbox);
+                let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
+                self.payloads.read_ahead(read, &mut self.shard, &mut around);
             }
             if !self.shard.is_touched() {
                 break;
@@ -422,6 +416,17 @@ impl Driver {
         self.frames.want();
         self.frames.close_if_due(now, &self.config, &mut self.outbox);
     }
+}
+
+/// The parts of a driver that attaching contents looks at, borrowed apart from those that it changes.
+fn around<'a>(
+    index: &'a Index,
+    config: &DriverConfig,
+    frames: &Frames,
+    outbox: &'a mut Outbox,
+) -> payloads::Around<'a> {
+    let durable = frames.durable_number();
+    payloads::Around { index, read_bytes_max: config.read_bytes_max, durable, outbox }
 }
 
 #[cfg(test)]

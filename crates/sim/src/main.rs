@@ -115,6 +115,7 @@ fn simulate(from: u64, seeds: u64, steps: u32) -> bool {
     for failure in tally.failures.iter().take(10) {
         println!("\nseed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text);
         println!("    replay: cargo xtask sim --from {} --seeds 1 --steps {steps}", failure.seed);
+        println!("    in words: cargo xtask tell {} --steps {steps}", failure.seed);
     }
     if seeds >= LONG_RUN && missed > 0 {
         println!("\n{missed} situations were never reached, and in a long run each must be");

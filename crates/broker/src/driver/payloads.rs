@@ -11,8 +11,7 @@ use forebay_core::types::{ConsumerId, Epoch, GroupId, Position, Seq, SeqRange, S
 use forebay_storage::engine::{ReadBudget, StoredFrame};
 
 use crate::batch::Batch;
-use crate::driver::frames::Frames;
-use crate::driver::{Delivered, Delivery, DriverConfig, Outbox, Read};
+use crate::driver::{Delivered, Delivery, Outbox, Read};
 use crate::index::Index;
 use crate::recovery::RecoveryError;
 use crate::window::Window;
@@ -55,6 +54,16 @@ struct Partial {
     messages: Vec<Delivered>,
 }
 
+/// What attaching contents needs of the rest of the driver.
+pub(super) struct Around<'a> {
+    pub(super) index: &'a Index,
+    /// What one read may bring.
+    pub(super) read_bytes_max: usize,
+    /// The newest frame that is durable.
+    pub(super) durable: u64,
+    pub(super) outbox: &'a mut Outbox,
+}
+
 impl Partial {
     fn leases(&self) -> impl Iterator<Item = (ConsumerId, Lease)> + '_ {
         let Deliver { seqs, grant, consumer, .. } = self.deliver;
@@ -69,27 +78,20 @@ impl Payloads {
         Payloads { window, held: VecDeque::new(), reads: Vec::new(), next_read: 1, settled: Vec::new() }
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of the driver are borrowed apart from each other"
-    )]
+    /// Attaches contents to a delivery. It leaves now, or when `frame` is durable, or when what is missing
+    /// has been read.
     pub(super) fn deliver(
         &mut self,
         epoch: Epoch,
         deliver: Deliver,
         frame: Option<u64>,
-        index: &Index,
-        config: &DriverConfig,
-        frames: &Frames,
-        outbox: &mut Outbox,
+        around: &mut Around<'_>,
     ) {
         let messages = Vec::with_capacity(deliver.seqs.count() as usize);
         let mut partial = Partial { epoch, deliver, frame, messages };
         match self.collect(&mut partial) {
-            None => self.complete(partial, frames, outbox),
-            Some(missing) => {
-                self.start_read(deliver.stream, missing, Purpose::Deliver(partial), index, config, outbox);
-            }
+            None => self.complete(partial, around),
+            Some(missing) => self.start_read(deliver.stream, missing, Purpose::Deliver(partial), around),
         }
     }
 
@@ -114,21 +116,23 @@ impl Payloads {
         (missing <= rest.last).then(|| SeqRange::new(missing, rest.last))
     }
 
-    fn complete(&mut self, partial: Partial, frames: &Frames, outbox: &mut Outbox) {
+    fn complete(&mut self, partial: Partial, around: &mut Around<'_>) {
         let Deliver { group, consumer, .. } = partial.deliver;
         let delivery = Delivery { group, consumer, messages: partial.messages };
-        match partial.frame.filter(|&frame| frame > frames.durable_number()) {
+        match partial.frame.filter(|&frame| frame > around.durable) {
             Some(frame) => self.held.push_back((frame, delivery)),
-            None => outbox.deliveries.push(delivery),
+            None => around.outbox.deliveries.push(delivery),
         }
     }
 
     /// As `complete`, for a delivery that had to wait for its contents.
-    fn complete_late(&mut self, partial: Partial, shard: &Shard, frames: &Frames, outbox: &mut Outbox) {
+    fn complete_late(&mut self, partial: Partial, shard: &Shard, around: &mut Around<'_>) {
         let Deliver { group, consumer, .. } = partial.deliver;
-        match partial.frame.filter(|&frame| frame > frames.durable_number()) {
-            Some(_) => self.complete(partial, frames, outbox),
-            None => send_current(Delivery { group, consumer, messages: partial.messages }, shard, outbox),
+        match partial.frame.filter(|&frame| frame > around.durable) {
+            Some(_) => self.complete(partial, around),
+            None => {
+                send_current(Delivery { group, consumer, messages: partial.messages }, shard, around.outbox);
+            }
         }
     }
 
@@ -169,36 +173,26 @@ impl Payloads {
     }
 
     /// A group wants to know of messages it has not seen. If their contents are here, it knows them now.
-    pub(super) fn read_ahead(
-        &mut self,
-        read: ReadAhead,
-        index: &Index,
-        config: &DriverConfig,
-        shard: &mut Shard,
-        outbox: &mut Outbox,
-    ) {
+    pub(super) fn read_ahead(&mut self, read: ReadAhead, shard: &mut Shard, around: &mut Around<'_>) {
         let gap = self.window.reaches(read.stream, read.seqs);
         if gap > read.seqs.first {
             shard.read_ahead(read.group, Seq(gap.0 - 1));
         } else {
             let purpose = Purpose::ReadAhead(read.group, read.seqs.first);
-            self.start_read(read.stream, read.seqs, purpose, index, config, outbox);
+            self.start_read(read.stream, read.seqs, purpose, around);
         }
     }
 
-    fn start_read(
-        &mut self,
-        stream: StreamId,
-        wanted: SeqRange,
-        purpose: Purpose,
-        index: &Index,
-        config: &DriverConfig,
-        outbox: &mut Outbox,
-    ) {
-        let from = index.find(stream, wanted.first).expect("a durable message is in the index");
+    fn start_read(&mut self, stream: StreamId, wanted: SeqRange, purpose: Purpose, around: &mut Around<'_>) {
+        let from = around.index.find(stream, wanted.first).expect("a durable message is in the index");
         let reading = Reading { id: self.next_read, stream, wanted, purpose };
         self.next_read += 1;
-        outbox.reads.push(read(&reading, from, config));
+        self.read_on(reading, from, around);
+    }
+
+    fn read_on(&mut self, reading: Reading, from: Position, around: &mut Around<'_>) {
+        let budget = ReadBudget { bytes_max: around.read_bytes_max, frames_max: usize::MAX, payloads: true };
+        around.outbox.reads.push(Read { id: reading.id, from, budget });
         self.reads.push(reading);
     }
 
@@ -208,9 +202,7 @@ impl Payloads {
         id: u64,
         frames: &[StoredFrame],
         shard: &mut Shard,
-        config: &DriverConfig,
-        on_their_way: &Frames,
-        outbox: &mut Outbox,
+        around: &mut Around<'_>,
     ) -> Result<(), RecoveryError> {
         // Whoever asked may have left.
         let Some(at) = self.reads.iter().position(|reading| reading.id == id) else { return Ok(()) };
@@ -231,7 +223,7 @@ impl Payloads {
         }
         match reading.purpose {
             Purpose::Deliver(partial) if partial.messages.len() as u64 == partial.deliver.seqs.count() => {
-                self.complete_late(partial, shard, on_their_way, outbox);
+                self.complete_late(partial, shard, around);
                 return Ok(());
             }
             Purpose::ReadAhead(group, reached) if reached > reading.wanted.first => {
@@ -240,8 +232,7 @@ impl Payloads {
             }
             _ => {}
         }
-        outbox.reads.push(read(&reading, next, config));
-        self.reads.push(reading);
+        self.read_on(reading, next, around);
         Ok(())
     }
 
@@ -302,11 +293,6 @@ fn send_current(mut delivery: Delivery, shard: &Shard, outbox: &mut Outbox) {
     if !delivery.messages.is_empty() {
         outbox.deliveries.push(delivery);
     }
-}
-
-fn read(reading: &Reading, from: Position, config: &DriverConfig) -> Read {
-    let budget = ReadBudget { bytes_max: config.read_bytes_max, frames_max: usize::MAX, payloads: true };
-    Read { id: reading.id, from, budget }
 }
 
 /// The contents of those messages of a batch that are not duplicates.
