@@ -63,11 +63,11 @@ impl<D: Disk> Chores<D> {
         if spare.ready.is_some() {
             return Ok(false);
         }
-        let made = self.shared.make_segment(spare.active + 1, true);
+        let made = self.shared.make_segment(spare.active + 1);
         self.shared.disk.at(Stage::Idle);
         match made {
-            Ok(file) => {
-                spare.ready = Some(file);
+            Ok(blank) => {
+                spare.ready = Some(blank);
                 Ok(true)
             }
             // It is tried again, at the latest by the commit that needs the segment.

@@ -197,8 +197,8 @@ impl Catalog {
             names.iter().filter(|name| !is_temporary(name)).filter_map(|name| number(name)).collect();
         numbers.sort_unstable();
         // A number is not used again, not even that of an image that was set aside.
-        let aside = names.iter().filter_map(|name| number(name.strip_prefix("quarantine-")?));
-        loaded.catalog.next = numbers.iter().copied().chain(aside).max().unwrap_or(0) + 1;
+        let aside = names.iter().filter_map(|name| number(name.strip_prefix("quarantine-")?)).max();
+        loaded.catalog.next = numbers.last().copied().max(aside).unwrap_or(0) + 1;
         let mut candidate = numbers.last().copied();
         for _ in 0..2 {
             let Some(number) = candidate else { break };
@@ -239,6 +239,9 @@ impl Catalog {
                 }
             }
         }
+        if loaded.unusable.is_empty() {
+            loaded.remarks.extend(loaded.catalog.doubt(aside));
+        }
         if loaded.catalog.newest.is_none() {
             if mark.first > 1 {
                 let text = "no image of the state is good, and the beginning of the log was trimmed";
@@ -249,6 +252,21 @@ impl Catalog {
             loaded.unusable = numbers.iter().map(|&number| name(number)).collect();
         }
         Ok(loaded)
+    }
+
+    /// What to say if the image beside the newest one is not there. Two are always kept, so either that
+    /// one was lost, or one that was newer than both: saving it let go of what is missed now. Where an
+    /// image was set aside that was newer, all of this has been said.
+    fn doubt(&self, aside: Option<u64>) -> Option<String> {
+        let newest = self.newest.as_ref().filter(|newest| newest.previous > 0 && self.older.is_none())?;
+        (aside < Some(newest.number)).then(|| {
+            format!(
+                "an image of the state is missing: the one beside the newest that was found, or one that was \
+                 newer. The log holds all that came after the one that is used. used=`{}` beside=`{}`",
+                name(newest.number),
+                name(newest.previous)
+            )
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -58,7 +58,11 @@ pub struct JournalConfig {
     pub frame_bytes_max: usize,
     /// How many frames may wait for their receipt at once.
     pub frames_max: usize,
-    /// Space set aside, so that freeing space never needs space.
+    /// How long a segment is that is needed at once, because none was made ready: as much as can be
+    /// filled with zeros while someone waits.
+    pub hurried_bytes: u64,
+    /// Space set aside, so that freeing space never needs space. Two segments at least, whatever this
+    /// says.
     pub reserve_bytes: u64,
     /// The journal says that it is full when less than this is free, and that it is no longer full once
     /// twice as much is.
@@ -73,6 +77,8 @@ pub struct JournalConfig {
 
 const SEGMENT_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES_MAX: u32 = 16 << 20;
+/// Written and synced within a few milliseconds.
+const HURRIED_BYTES: u64 = 4 << 20;
 const RESERVE_BYTES: u64 = 256 << 20;
 const _: () = assert!(RESERVE_BYTES >= 2 * SEGMENT_BYTES);
 
@@ -86,6 +92,7 @@ impl JournalConfig {
             block_frames_max: 1024,
             frame_bytes_max: 8 << 20,
             frames_max: 1024,
+            hurried_bytes: HURRIED_BYTES,
             reserve_bytes: RESERVE_BYTES,
             free_bytes_min: 2 * SEGMENT_BYTES,
             files_open_max: 32,
@@ -102,6 +109,7 @@ impl JournalConfig {
             block_frames_max: 64,
             frame_bytes_max: 12 << 10,
             frames_max: 64,
+            hurried_bytes: 40 << 10,
             reserve_bytes: 128 << 10,
             free_bytes_min: 128 << 10,
             files_open_max: 4,

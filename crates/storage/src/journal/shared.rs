@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use forebay_core::types::ShardId;
 
 use crate::engine::StorageError;
-use crate::journal::block::JournalId;
+use crate::journal::block::{JournalId, PAGE, padded};
 use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::format::{Format, Layout};
 use crate::journal::mark::Mark;
@@ -21,8 +21,10 @@ use crate::journal::space::Space;
 use crate::journal::{JournalConfig, frame_bytes_max};
 
 const TEMPORARY: &str = ".tmp";
-/// How much is zero-filled with one write.
-const FILL_BYTES: usize = 1 << 20;
+/// How much is zero-filled with one write. The system may keep in one piece what was written in one
+/// piece, and a commit into it then looks through all of that piece for what is new: on ext4, commits of
+/// 8 KiB took 7 % longer after filling a mebibyte at a time, and no less time after filling by 4 KiB.
+const FILL_BYTES: usize = 64 << 10;
 
 /// A segment file that holds part of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +39,17 @@ pub(crate) struct Segment {
 /// The segments that belong to the journal, by number. The last one is active.
 pub(crate) type Segments = BTreeMap<u64, Segment>;
 
+/// A segment file that holds nothing yet.
+pub(crate) struct Blank<F> {
+    pub(crate) file: F,
+    /// Commit blocks end at or before this offset.
+    pub(crate) data_max: u64,
+}
+
 /// The segment after the active one.
 pub(crate) struct Spare<F> {
     pub(crate) active: u64,
-    pub(crate) ready: Option<F>,
+    pub(crate) ready: Option<Blank<F>>,
 }
 
 pub(crate) struct Shared<D: Disk> {
@@ -50,6 +59,7 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) layout: Layout,
     pub(crate) frame_bytes_max: usize,
     pub(crate) space: Space<D>,
+    hurried_bytes: u64,
     durable_end: AtomicU64,
     mark: Mutex<Mark<D::File>>,
     segments: Mutex<Segments>,
@@ -70,13 +80,14 @@ impl<D: Disk> Shared<D> {
         segments: Segments,
         names: &[String],
     ) -> io::Result<Arc<Shared<D>>> {
-        let space = Space::open(&disk, config, names)?;
+        let space = Space::open(&disk, config, &format.layout, names)?;
         Ok(Arc::new(Shared {
             id: format.id,
             shard: format.shard,
             layout: format.layout,
             frame_bytes_max: frame_bytes_max(config, &format.layout),
             space,
+            hurried_bytes: config.hurried_bytes,
             durable_end: AtomicU64::new(0),
             mark: Mutex::new(mark),
             spare: Mutex::new(Spare { active: 0, ready: None }),
@@ -133,17 +144,29 @@ impl<D: Disk> Shared<D> {
         StorageError::Poisoned(self.poison.get_or_init(|| Arc::new(error)).clone())
     }
 
-    /// Makes the file of segment `number`, with all its space. Takes from the reserve what is missing.
+    /// Makes the file of segment `number`, whole.
+    pub(crate) fn make_segment(&self, number: u64) -> io::Result<Blank<D::File>> {
+        self.make_filled(number, self.layout.segment_bytes)
+    }
+
+    /// Makes the file of segment `number` for someone who waits for it, with room for a block of `block`
+    /// bytes at least.
     ///
-    /// A file that was merely allocated takes twice as long to commit to as one that was filled with
-    /// zeros; `fill` is for those who have the time.
-    pub(crate) fn make_segment(&self, number: u64, fill: bool) -> io::Result<D::File> {
+    /// It is a short one. Filling a whole segment would take too long, and a commit into space that was
+    /// merely allocated takes up to twice as long as one into zeros. By the time the short one is used
+    /// up, the chores have made a whole one.
+    pub(crate) fn make_hurried(&self, number: u64, block: u64) -> io::Result<Blank<D::File>> {
+        self.make_filled(number, self.hurried_len(block))
+    }
+
+    /// Makes a segment file with `len` bytes of zeros. Takes from the reserve what is missing.
+    fn make_filled(&self, number: u64, len: u64) -> io::Result<Blank<D::File>> {
         self.disk.at(Stage::Preparing);
         let name = segment::name(number);
         let temporary = format!("{name}{TEMPORARY}");
-        let file = self.space.with_reserve(self.layout.segment_bytes, || {
+        let file = self.space.with_reserve(len, || {
             let file = create_anew(&self.disk, &temporary)?;
-            let made = self.take_space(&file, fill).and_then(|()| file.sync_all());
+            let made = self.fill(&file, 0, len).and_then(|()| file.sync_all());
             if made.is_err() {
                 self.disk.delete(&temporary)?;
             }
@@ -151,32 +174,46 @@ impl<D: Disk> Shared<D> {
         })?;
         self.disk.rename(&temporary, &name)?;
         self.disk.sync_folder()?;
-        Ok(file)
+        Ok(self.blank(file, len))
     }
 
-    /// Takes a segment that was made ready before the journal was opened, and holds nothing.
-    pub(crate) fn reuse_segment(&self, number: u64) -> io::Result<D::File> {
+    /// Takes a segment that was made ready before the journal was opened, and holds nothing. What there
+    /// is of it is filled.
+    pub(crate) fn reuse_segment(&self, number: u64) -> io::Result<Blank<D::File>> {
         let file = self.disk.open(&segment::name(number))?;
-        if file.size()? < self.layout.segment_bytes {
-            self.space.with_reserve(self.layout.segment_bytes, || self.take_space(&file, false))?;
+        let size = file.size()?;
+        let len = self.hurried_len(0);
+        if size < len {
+            self.space.with_reserve(len, || self.fill(&file, size, len))?;
             file.sync_all()?;
         }
-        Ok(file)
+        Ok(self.blank(file, size.max(len)))
     }
 
-    fn take_space(&self, file: &D::File, fill: bool) -> io::Result<()> {
+    /// Size of a segment that is made in a hurry and has room for a block of `block` bytes.
+    fn hurried_len(&self, block: u64) -> u64 {
+        let len = padded(self.hurried_bytes).max(PAGE + block);
+        if len < self.layout.data_max() { len } else { self.layout.segment_bytes }
+    }
+
+    fn blank(&self, file: D::File, filled: u64) -> Blank<D::File> {
+        let whole = self.layout.data_max();
+        let data_max = if self.disk.preallocates() { whole.min(filled) } else { whole };
+        Blank { file, data_max }
+    }
+
+    /// Fills a file with zeros from `offset` to `end`, where preallocating makes sense.
+    fn fill(&self, file: &D::File, mut offset: u64, end: u64) -> io::Result<()> {
         if !self.disk.preallocates() {
             return Ok(());
         }
-        file.allocate(0, self.layout.segment_bytes)?;
-        if fill {
-            let zeros = vec![0; FILL_BYTES.min(self.layout.segment_bytes as usize)];
-            let mut offset = 0;
-            while offset < self.layout.segment_bytes {
-                let len = zeros.len().min((self.layout.segment_bytes - offset) as usize);
-                file.write_at(&[IoSlice::new(&zeros[..len])], offset)?;
-                offset += len as u64;
-            }
+        // In one piece on the disk, and known to fit before much is written.
+        file.allocate(offset, end - offset)?;
+        let zeros = vec![0; FILL_BYTES];
+        while offset < end {
+            let len = zeros.len().min((end - offset) as usize);
+            file.write_at(&[IoSlice::new(&zeros[..len])], offset)?;
+            offset += len as u64;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::engine::SpaceGauge;
 use crate::journal::JournalConfig;
 use crate::journal::disk::{Disk, DiskFile};
+use crate::journal::format::Layout;
 use crate::journal::shared::is_full;
 
 pub(crate) const NAME: &str = "RESERVE";
@@ -30,14 +31,22 @@ struct Reserve<F> {
 }
 
 impl<D: Disk> Space<D> {
-    pub(crate) fn open(disk: &D, config: &JournalConfig, names: &[String]) -> io::Result<Space<D>> {
+    pub(crate) fn open(
+        disk: &D,
+        config: &JournalConfig,
+        layout: &Layout,
+        names: &[String],
+    ) -> io::Result<Space<D>> {
+        // Two segments, whatever was asked for: the one that is begun while the disk is full, and the
+        // one that is made ready after it. What the folder says about their size is decisive.
+        let reserve_bytes = config.reserve_bytes.max(2 * layout.segment_bytes);
         let present = names.iter().any(|name| name == NAME);
         let file = if present { disk.open(NAME)? } else { disk.create(NAME)? };
         // Where space cannot be taken ahead of use, watching what is free has to do.
         let (wanted, free_min) = if disk.preallocates() {
-            (config.reserve_bytes, config.free_bytes_min)
+            (reserve_bytes, config.free_bytes_min)
         } else {
-            (0, config.free_bytes_min.max(config.reserve_bytes))
+            (0, config.free_bytes_min.max(reserve_bytes))
         };
         let size = file.size()?;
         Ok(Space {

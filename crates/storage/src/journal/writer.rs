@@ -1,8 +1,8 @@
 //! Group commit: whatever waits goes into one block, one write and one sync.
 //!
 //! The order is fixed: encode, write, sync, MARK, receipts. Never more than one block is unsynced, which
-//! is what recovery relies on. Nothing is copied but headers, and a commit allocates the same whatever
-//! the number of messages.
+//! is what recovery relies on. Nothing large is copied, and a commit allocates the same whatever the
+//! number of messages.
 
 use std::io;
 use std::io::IoSlice;
@@ -16,13 +16,15 @@ use crate::journal::JournalConfig;
 use crate::journal::block::{BLOCK_HEADER, BlockHeader, Encoder, Kind, frame_len, padded};
 use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::segment::{Head, Link};
-use crate::journal::shared::{Segment, Shared, is_passing};
+use crate::journal::shared::{Blank, Segment, Shared, is_passing};
 
 /// The only one that writes to the active segment.
 pub struct Writer<D: Disk> {
     shared: Arc<Shared<D>>,
     file: D::File,
     segment: u64,
+    /// Commit blocks end at or before this offset of the active segment.
+    data_max: u64,
     epoch: Epoch,
     /// The last block that was written.
     last: Link,
@@ -47,11 +49,8 @@ impl<D: Disk> Writer<D> {
         let active = shared.segments().last_key_value().map(|(&number, _)| number);
         let segment = active.map_or(1, |active| active + 1);
         assert!(spare.is_none_or(|spare| spare == segment), "a spare segment is the next one");
-        let file = if spare.is_some() {
-            shared.reuse_segment(segment)?
-        } else {
-            shared.make_segment(segment, false)?
-        };
+        let Blank { file, data_max } =
+            if spare.is_some() { shared.reuse_segment(segment)? } else { shared.make_hurried(segment, 0)? };
         shared.disk.at(Stage::Recovering);
         let created = config.opened_at.0;
         let last = begin(&shared, &file, segment, last, epoch, created)?;
@@ -60,6 +59,7 @@ impl<D: Disk> Writer<D> {
             shared,
             file,
             segment,
+            data_max,
             epoch,
             last,
             last_frame: 0,
@@ -88,8 +88,8 @@ impl<D: Disk> Writer<D> {
         }
         let len = padded(BLOCK_HEADER as u64 + body);
         let base = self.shared.layout.base(self.segment);
-        if self.last.end - base + len > self.shared.layout.data_max() {
-            self.rotate()?;
+        if self.last.end - base + len > self.data_max {
+            self.rotate(len)?;
         }
         self.write(&frames[..count]).map_err(|error| self.shared.poison(error))?;
         frames.drain(..count);
@@ -100,7 +100,7 @@ impl<D: Disk> Writer<D> {
 
     /// Whether the frame may be committed at all.
     pub fn check(&self, frame: &Frame) -> Result<(), StorageError> {
-        check_frame(&self.shared, frame)
+        check_frame(&self.shared, frame).map(|_| ())
     }
 
     /// Whether a segment was begun since this was last asked. The chores then have work.
@@ -113,10 +113,8 @@ impl<D: Disk> Writer<D> {
         let body_max = self.shared.layout.block_bytes_max - BLOCK_HEADER as u64;
         let mut body = 0;
         for (count, frame) in frames.iter().take(self.block_frames_max).enumerate() {
-            let longer = body + frame_len(frame);
-            let fits = longer <= body_max;
             match check_frame(&self.shared, frame) {
-                Ok(()) if fits => body = longer,
+                Ok(len) if body + len <= body_max => body += len,
                 // What cannot be committed is reported when it has come to the front.
                 Err(error) if count == 0 => return Err(error),
                 _ => return Ok((count, body)),
@@ -157,17 +155,17 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Goes on in the next segment.
-    fn rotate(&mut self) -> Result<(), StorageError> {
+    /// Goes on in the next segment, in which there is room for a block of `len` bytes.
+    fn rotate(&mut self, len: u64) -> Result<(), StorageError> {
         let shared = self.shared.clone();
         shared.disk.at(Stage::Rotating);
         // Held to the end: no further segment is made ready before this one has begun for good, so that
         // recovery never meets two that are empty.
         let mut spare = shared.spare();
         let segment = self.segment + 1;
-        let file = match spare.ready.take() {
-            Some(file) => file,
-            None => shared.make_segment(segment, false).map_err(|error| {
+        let Blank { file, data_max } = match spare.ready.take() {
+            Some(blank) => blank,
+            None => shared.make_hurried(segment, len).map_err(|error| {
                 if is_passing(&error) {
                     let doing = "make the next segment".to_owned();
                     StorageError::Io { doing, source: Arc::new(error) }
@@ -185,6 +183,7 @@ impl<D: Disk> Writer<D> {
         self.last = begun.map_err(|error| shared.poison(error))?;
         self.file = file;
         self.segment = segment;
+        self.data_max = data_max;
         self.last_frame = 0;
         self.rotated = true;
         spare.active = segment;
@@ -216,16 +215,16 @@ fn begin<D: Disk>(
     Ok(link)
 }
 
-/// Whether a frame is one of this shard and fits in a block.
-pub(crate) fn check_frame<D: Disk>(shared: &Shared<D>, frame: &Frame) -> Result<(), StorageError> {
+/// Whether a frame is one of this shard and fits in a block, and how long it is there.
+pub(crate) fn check_frame<D: Disk>(shared: &Shared<D>, frame: &Frame) -> Result<u64, StorageError> {
     if frame.shard != shared.shard {
         return Err(StorageError::NoSuchShard { shard: frame.shard });
     }
     let bytes = frame.entries.len() + frame.payload.len();
     let limit = shared.frame_bytes_max;
-    let in_block = frame_len(frame) + BLOCK_HEADER as u64;
-    if bytes > limit || in_block > shared.layout.block_bytes_max {
+    let len = frame_len(frame);
+    if bytes > limit || BLOCK_HEADER as u64 + len > shared.layout.block_bytes_max {
         return Err(StorageError::FrameTooLarge { bytes, limit });
     }
-    Ok(())
+    Ok(len)
 }

@@ -153,7 +153,7 @@ impl DiskFile for FaultyFile {
 }
 
 fn open_on(disk: &FaultyDisk) -> Result<Bench<FaultyDisk>, OpenError> {
-    Bench::open(disk.clone(), &JournalConfig::small(ID))
+    Bench::open(disk.clone(), &config())
 }
 
 #[test]

@@ -22,10 +22,9 @@ fn length(seq: u64) -> usize {
 /// Several segments, the first ones sealed and trimmed, two images, and a torn tail.
 fn make() -> TempFolder {
     let folder = TempFolder::new();
-    let mut config = JournalConfig::small(ID);
+    let mut config = config();
     config.segment_bytes = 32 << 10;
     config.block_bytes_max = 16 << 10;
-    config.reserve_bytes = 4096;
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
     let mut bench = Bench::open(disk, &config).expect("it opens");
     let mut out = Vec::new();

@@ -95,9 +95,14 @@ pub(crate) struct Bench<D: Disk = FolderDisk> {
     pub(crate) next: u64,
 }
 
+/// Segments are whole, also where they are made in a hurry, so that a story knows where things are.
+pub(crate) fn config() -> JournalConfig {
+    JournalConfig { hurried_bytes: SEGMENT, ..JournalConfig::small(ID) }
+}
+
 pub(crate) fn try_open(folder: &TempFolder) -> Result<Bench, OpenError> {
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
-    Bench::open(disk, &JournalConfig::small(ID))
+    Bench::open(disk, &config())
 }
 
 #[track_caller]

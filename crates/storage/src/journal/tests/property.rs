@@ -7,7 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::IndexRun;
-use crate::journal::block::{BlockHeader, Encoder, FrameHeader, JournalId, Kind, PAGE, Tag, frame_len};
+use crate::journal::block::{
+    BlockHeader, Encoder, FrameHeader, JournalId, Kind, PAGE, Tag, append_word, frame_len,
+};
 use crate::journal::format::{Format, Layout};
 use crate::journal::mark::Slot;
 use crate::journal::segment::{Footer, Head, Link, RunJoiner, Stop, Walk, Window};
@@ -20,14 +22,15 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         first: Seq(first),
         count,
     });
-    (vec(any::<u8>(), 0..300), 0..150_000usize, any::<u8>(), vec(run, 0..5)).prop_map(
-        |(entries, len, seed, runs)| Frame {
-            shard: ShardId(7),
-            entries: entries.into(),
-            payload: (0..len).map(|index| (index as u8).wrapping_mul(31) ^ seed).collect::<Vec<_>>().into(),
-            runs,
-        },
-    )
+    // Small sections are copied into the block and large ones are not, so there are plenty of both.
+    let entries = prop_oneof![0..300usize, 2_040..2_060usize];
+    let payload = prop_oneof![0..300usize, 2_040..2_060usize, 0..150_000usize];
+    (entries, payload, any::<u8>(), vec(run, 0..5)).prop_map(|(entries, payload, seed, runs)| {
+        let bytes = |len| -> Bytes {
+            (0..len).map(|index: usize| (index as u8).wrapping_mul(31) ^ seed).collect::<Vec<_>>().into()
+        };
+        Frame { shard: ShardId(7), entries: bytes(entries), payload: bytes(payload), runs }
+    })
 }
 
 fn id() -> JournalId {
@@ -111,6 +114,11 @@ fn walk(file: &Memory, head: &Head, payloads: bool) -> (Link, Stop, Vec<IndexRun
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_word_changes_a_checksum_as_its_bytes_do(crc: u32, word: u32) {
+        prop_assert_eq!(append_word(crc, word), crc32c::crc32c_append(crc, &word.to_le_bytes()));
+    }
 
     #[test]
     fn a_block_survives_the_round_trip(frames in vec(any_frame(), 1..4)) {

@@ -248,6 +248,32 @@ fn a_bad_image_gives_way_to_the_older_one() {
 }
 
 #[test]
+fn a_newest_image_that_was_deleted_is_missed() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let at = bench.puts(30, 5000);
+    for (through, text) in [(at[5], "oldest"), (at[14], "older"), (at[25], "newer")] {
+        let key = PartKey { kind: 1, id: 1, sub: 1 };
+        let part = ImagePart { key, through, bytes: Some(Bytes::from_static(text.as_bytes())) };
+        let saved = bench.journal.chores.save(Image { parts: vec![part] }).expect("it is saved");
+        bench.journal.chores.trim(saved.covered).expect("it is trimmed");
+    }
+    drop(bench);
+    assert_eq!(open(&folder).journal.claim.remarks, Vec::<String>::new());
+    let set_aside = folder.copy();
+
+    std::fs::remove_file(folder.file("image-0000000003")).expect("it can be removed");
+    let bench = open(&folder);
+    assert_eq!(bench.journal.claim.parts[0].bytes, "older");
+    let remarks = &bench.journal.claim.remarks;
+    assert!(remarks.len() == 1 && remarks[0].contains("beside=`image-0000000001`"), "{remarks:?}");
+
+    spoil(&set_aside, "image-0000000003");
+    assert_eq!(open(&set_aside).journal.claim.remarks.len(), 1);
+    assert_eq!(open(&set_aside).journal.claim.remarks, Vec::<String>::new(), "it is not said twice");
+}
+
+#[test]
 fn without_a_good_image_the_whole_log_is_replayed_if_it_is_there() {
     for trim in [false, true] {
         let folder = with_images(trim);

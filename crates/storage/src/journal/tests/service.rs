@@ -255,12 +255,77 @@ fn the_sizes_in_the_folder_win_over_the_configuration() {
     let mut bench = open(&folder);
     bench.puts(30, 5000);
     drop(bench);
-    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
-    let config = JournalConfig { segment_bytes: 1 << 20, new_id: 5, ..JournalConfig::small(ID) };
-    let mut bench = Bench::open(disk, &config).expect("it opens");
+    let mut bench = open_with(&folder, &JournalConfig { segment_bytes: 1 << 20, new_id: 5, ..config() });
     bench.puts(30, 5000);
     bench.check_all();
     assert!(folder.names("segment-").len() >= 6);
+}
+
+/// Room for the header of a segment and two blocks of 8 KiB.
+fn short() -> JournalConfig {
+    JournalConfig { hurried_bytes: 24 << 10, ..JournalConfig::small(ID) }
+}
+
+fn open_with(folder: &TempFolder, config: &JournalConfig) -> Bench {
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    Bench::open(disk, config).expect("it opens")
+}
+
+#[test]
+fn a_segment_made_in_a_hurry_is_short_and_the_log_goes_on_in_a_whole_one() {
+    let folder = TempFolder::new();
+    let size = |name: &str| std::fs::metadata(folder.file(name)).expect("it is there").len();
+    let mut bench = open_with(&folder, &short());
+    assert_eq!(size("segment-0000000001"), 24 << 10);
+    bench.journal.chores.prepare_next().expect("the chores are done");
+    assert_eq!(size("segment-0000000002"), SEGMENT);
+    let at = bench.puts(4, 5000);
+    assert!(at[1].0 < 2 * SEGMENT && at[2].0 >= 2 * SEGMENT, "two blocks of 8 KiB after the header: {at:?}");
+    assert_eq!(size("segment-0000000001"), 24 << 10, "nothing is written beyond what was filled");
+    bench.puts(5, 5000);
+    assert_eq!(bench.puts(1, 5000)[0].0 / SEGMENT, 3, "the next one was needed before it was ready");
+    assert_eq!(size("segment-0000000003"), 24 << 10);
+    bench.journal.chores.tidy().expect("the chores are done");
+    assert_eq!(bench.journal.chores.scrub_next().expect("it is good"), Scrubbed::Good { segment: 1 });
+    bench.check_all();
+    drop(bench);
+    open_with(&folder, &short()).check_all();
+}
+
+#[test]
+fn a_segment_made_in_a_hurry_has_room_for_the_block_that_needs_it() {
+    let folder = TempFolder::new();
+    let config = JournalConfig { hurried_bytes: 1, ..JournalConfig::small(ID) };
+    let mut bench = open_with(&folder, &config);
+    let at = bench.puts(3, 12_000);
+    assert_eq!(at.iter().map(|position| position.0 / SEGMENT).collect::<Vec<_>>(), [2, 3, 4]);
+    bench.check_all();
+    drop(bench);
+    open_with(&folder, &config).check_all();
+}
+
+#[test]
+fn a_short_segment_that_was_never_begun_is_used_as_far_as_it_is_filled() {
+    let folder = TempFolder::new();
+    let config = short();
+    open_with(&folder, &config).puts(1, 100);
+    for (size, grown) in [(0, 24 << 10), (8 << 10, 24 << 10), (32 << 10, 32 << 10)] {
+        let copy = folder.copy();
+        std::fs::write(copy.file("segment-0000000002"), vec![0; size]).expect("it can be written");
+        let mut bench = open_with(&copy, &config);
+        bench.puts(3, 5000);
+        let size = std::fs::metadata(copy.file("segment-0000000002")).expect("it is there").len();
+        assert_eq!(size, grown);
+        bench.check_all();
+    }
+}
+
+#[test]
+fn the_reserve_is_never_less_than_two_segments() {
+    let folder = TempFolder::new();
+    let config = JournalConfig { reserve_bytes: 4096, ..JournalConfig::small(ID) };
+    open_with(&folder, &config);
+    assert_eq!(std::fs::metadata(folder.file("RESERVE")).expect("it is there").len(), 2 * SEGMENT);
 }
 
 #[test]
