@@ -160,6 +160,8 @@ pub struct Driver {
     storage_full: bool,
     effects: Effects,
     admissions: Vec<Admission>,
+    /// Answers that wait for the end of the turn.
+    confirmations: Vec<(Ticket, Answer)>,
     outbox: Outbox,
 }
 
@@ -170,22 +172,24 @@ impl Driver {
         shard: Shard,
         index: Index,
         covered: Position,
+        log_since_image: u64,
         frames_max: usize,
         frame_bytes_max: usize,
     ) -> Driver {
         let mut driver = Driver {
             frames: Frames::new(config.shard, frames_max, frame_bytes_max),
             payloads: Payloads::new(Window::new(config.window_bytes_max)),
-            images: Images::new(covered),
+            images: Images::new(covered, log_since_image),
             config,
             shard,
             index,
             storage_full: false,
             effects: Effects::default(),
             admissions: Vec::new(),
+            confirmations: Vec::new(),
             outbox: Outbox::default(),
         };
-        driver.frames.take_entries(driver.shard.entries());
+        driver.frames.take_entries(driver.shard.entries(), &mut driver.outbox);
         driver.frames.want();
         driver
     }
@@ -212,7 +216,7 @@ impl Driver {
         ticket: Ticket,
     ) -> Result<(), CreateRefusal> {
         let stream = self.shard.create_stream(now, name, settings)?;
-        self.frames.take_entries(self.shard.entries());
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         self.frames.answer(ticket, Answer::StreamCreated(stream), &mut self.outbox);
         Ok(())
     }
@@ -227,14 +231,16 @@ impl Driver {
         ticket: Ticket,
     ) -> Result<(), CreateRefusal> {
         let group = self.shard.create_group(now, stream, name, settings, start)?;
-        self.frames.take_entries(self.shard.entries());
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         self.frames.answer(ticket, Answer::GroupCreated(group), &mut self.outbox);
         Ok(())
     }
 
     /// Answers what is true already, once everything that was decided until now is durable.
+    ///
+    /// Settlements become entries at the end of the turn, so that is when the answer is put with a frame.
     pub fn confirm(&mut self, answer: Answer, ticket: Ticket) {
-        self.frames.answer(ticket, answer, &mut self.outbox);
+        self.confirmations.push((ticket, answer));
     }
 
     /// Stores a batch, whole or not at all. The answer comes when it is durable.
@@ -251,7 +257,7 @@ impl Driver {
         self.frames.make_room(batch.contents.len(), &mut self.outbox);
         self.admissions.clear();
         let stored = self.shard.publish(now, stream, &batch.metas, &mut self.admissions)?;
-        self.frames.take_entries(self.shard.entries());
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         let all_new = stored.is_some_and(|range| range.count() == batch.metas.len() as u64);
         if let Some(range) = stored {
             let contents = if all_new {
@@ -306,7 +312,9 @@ impl Driver {
         results: &mut Vec<Settled>,
     ) {
         self.shard.settle(now, group, leases, outcome, results);
-        self.payloads.settled(group);
+        if let Some(stream) = self.shard.stream_of(group) {
+            self.payloads.settled(stream);
+        }
     }
 
     /// The oldest frame that was appended and not yet acknowledged is durable.
@@ -338,41 +346,51 @@ impl Driver {
 
     /// The lowest position from which the content of a message is still wanted.
     fn oldest_live(&self) -> Option<Position> {
-        let streams = self.shard.oldest_wanted();
-        streams
-            .filter(|&(stream, seq)| self.shard.last_seq(stream).is_some_and(|last| seq <= last))
-            .filter_map(|(stream, seq)| self.index.find(stream, seq))
-            .min()
+        let streams = self.shard.oldest_kept();
+        let kept =
+            streams.filter(|&(stream, seq)| self.shard.last_seq(stream).is_some_and(|last| seq <= last));
+        kept.map(|(stream, seq)| {
+            self.index.find(stream, seq).expect("a message that is kept is in the index")
+        })
+        .min()
+    }
+
+    /// Lets the groups do what they can, and attaches contents to what they hand out.
+    fn hand_out(&mut self, now: Timestamp) {
+        self.shard.finish_turn(now, &mut self.effects);
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
+        let frame = self.frames.last();
+        for deliver in self.effects.deliveries.drain(..) {
+            if deliver.bound == Bound::Clock {
+                self.frames.want();
+            }
+            let frame =
+                (deliver.bound == Bound::Clock && !planted(Fault::AnswerBeforeReceipt)).then_some(frame);
+            let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
+            self.payloads.deliver(self.shard.epoch(), deliver, frame, &mut around);
+        }
     }
 
     /// Expires, hands out, and closes the frame if it is time to.
     pub fn finish_turn(&mut self, now: Timestamp) {
-        loop {
-            self.shard.finish_turn(now, &mut self.effects);
-            self.frames.take_entries(self.shard.entries());
-            let frame = self.frames.last();
-            for deliver in self.effects.deliveries.drain(..) {
-                if deliver.bound == Bound::Clock {
-                    self.frames.want();
-                }
-                let frame =
-                    (deliver.bound == Bound::Clock && !planted(Fault::AnswerBeforeReceipt)).then_some(frame);
-                let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
-                self.payloads.deliver(self.shard.epoch(), deliver, frame, &mut around);
-            }
-            if self.effects.reads.is_empty() {
-                break;
-            }
+        self.hand_out(now);
+        if !self.effects.reads.is_empty() {
             for read in self.effects.reads.drain(..) {
                 let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
                 self.payloads.read_ahead(read, &mut self.shard, &mut around);
             }
-            if !self.shard.is_touched() {
-                break;
+            // What was wanted may have been here all along.
+            if self.shard.is_touched() {
+                self.hand_out(now);
             }
+        }
+        for (ticket, answer) in self.confirmations.drain(..) {
+            self.frames.answer(ticket, answer, &mut self.outbox);
         }
         self.payloads.forget_settled(&self.shard);
         if self.images.is_due(&self.config) {
+            self.shard.release();
+            self.frames.take_entries(self.shard.entries(), &mut self.outbox);
             let pinned = self.oldest_live();
             self.images.begin(&self.shard, pinned);
         }
@@ -383,10 +401,11 @@ impl Driver {
     /// When the driver next wants to be called, if nothing happens before.
     pub fn wake_at(&self) -> Option<Timestamp> {
         let lazy = self.frames.lazy_deadline(&self.config);
-        [self.shard.wake_at(), lazy].into_iter().flatten().min()
+        let image = self.images.has_parts_left().then_some(Timestamp::ZERO);
+        [self.shard.wake_at(), lazy, image].into_iter().flatten().min()
     }
 
-    /// Bytes of contents and frames that are held in memory.
+    /// Bytes of contents that are held in memory.
     pub fn memory(&self) -> usize {
         self.payloads.window.bytes()
     }

@@ -1,9 +1,8 @@
 //! Where each message is.
 //!
-//! The index is sparse: for each stream it knows, every so often (64 KiB of a
-//! journal), which message comes first
-//! from there on. Whoever wants a message reads frames from the place before it. Ten million messages of
-//! a hundred bytes are some twenty thousand places.
+//! The index is sparse: for each stream it knows, every so often (64 KiB of a journal), which message comes
+//! first from there on. Whoever wants a message reads frames from the place before it. Ten million messages
+//! of a hundred bytes are some twenty thousand places.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -6,7 +6,7 @@
 use forebay_core::codec::DecodeError;
 use forebay_core::entry::entries;
 use forebay_core::shard::Shard;
-use forebay_core::types::{Epoch, Limits, PartKey, Position, Seq, StreamId, Timestamp};
+use forebay_core::types::{Epoch, Limits, Position, Seq, StreamId, Timestamp};
 use forebay_storage::engine::{Claim, ReadBudget, StorageError, StoredFrame};
 
 use crate::driver::{Driver, DriverConfig};
@@ -16,12 +16,8 @@ use crate::index::Index;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryError {
-    #[error("a part of the image cannot be understood. part=`{key:?}`")]
-    Part {
-        key: Option<PartKey>,
-        #[source]
-        error: DecodeError,
-    },
+    #[error("a part of the image cannot be understood")]
+    Image(#[source] DecodeError),
     #[error("an entry of the log cannot be understood. position=`{}`", position.0)]
     Entry {
         position: Position,
@@ -32,8 +28,6 @@ pub enum RecoveryError {
     PayloadShort { position: Position },
     #[error("the log has no message where one should be. stream=`{}` seq=`{seq}`", stream.0)]
     MessageMissing { stream: StreamId, seq: Seq },
-    #[error("the log begins after what the image covers. start=`{}` needed=`{}`", start.0, needed.0)]
-    LogTooShort { start: Position, needed: Position },
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -47,6 +41,7 @@ pub struct Recovery {
     end: Position,
     indexed: Position,
     covered: Position,
+    log_since_image: u64,
     frames_max: usize,
     frame_bytes_max: usize,
 }
@@ -56,7 +51,7 @@ impl Recovery {
         let mut shard = Shard::new(fitted(limits, claim.frame_bytes_max));
         shard
             .load(claim.parts.iter().map(|part| (part.key, part.through, &part.bytes[..])))
-            .map_err(|error| RecoveryError::Part { key: None, error })?;
+            .map_err(RecoveryError::Image)?;
         let mut index = Index::new(claim.index_stride);
         index.load(&claim.runs);
         let covered = claim.parts.iter().map(|part| part.through).min();
@@ -69,6 +64,7 @@ impl Recovery {
             end: claim.end,
             indexed: claim.indexed,
             covered: claim.covered,
+            log_since_image: claim.end.0.saturating_sub(next.0),
             frames_max: claim.frames_max,
             frame_bytes_max: claim.frame_bytes_max,
         })
@@ -102,11 +98,17 @@ impl Recovery {
         Ok(())
     }
 
-    /// Begins to serve.
+    /// The latest time in the log. Time does not go back from one owner to the next.
+    pub fn latest(&self) -> Timestamp {
+        self.shard.latest()
+    }
+
+    /// Begins to serve, no earlier than [`Recovery::latest`].
     pub fn finish(mut self, now: Timestamp, config: DriverConfig) -> Driver {
         assert!(self.next >= self.end, "the whole log has been applied");
         self.shard.open(now, self.epoch);
-        Driver::new(config, self.shard, self.index, self.covered, self.frames_max, self.frame_bytes_max)
+        let Recovery { shard, index, covered, log_since_image, frames_max, frame_bytes_max, .. } = self;
+        Driver::new(config, shard, index, covered, log_since_image, frames_max, frame_bytes_max)
     }
 }
 

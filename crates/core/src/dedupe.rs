@@ -1,23 +1,24 @@
 //! Which message ids a stream has seen lately.
 //!
-//! Ids are kept as hashes in generations. New ids go into the youngest; when it is full or old it is
-//! closed and never changes again, so that a snapshot writes it once. The oldest generation is dropped
-//! whole when its window is over, or when there are too many ids, in which case the window is shorter
-//! than asked for, and says so.
+//! Ids are kept as hashes, and in the order in which they came in generations of a few thousand. A full
+//! generation never changes again, so that a snapshot writes it once, and is dropped whole when its
+//! youngest id is older than the window, or when there are too many ids, in which case the window is
+//! shorter than asked for. A generation is small, so that neither writing nor dropping one makes a long
+//! turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::time::Duration;
 
-use crate::codec::{Cursor, DecodeError, put_varint};
+use crate::codec::{Cursor, DecodeError, put_varint, unzigzag, zigzag};
 use crate::settings::StreamSettings;
 use crate::types::{IdHash, Seq, Timestamp};
 
-/// The window is made of this many generations, and a closed one is at most this part of all ids.
-const GENERATIONS: u32 = 4;
+/// Ids in one generation.
+const GENERATION: usize = 2_048;
 
 #[derive(Debug, Default)]
 pub(crate) struct Dedupe {
+    seen: HashMap<IdHash, Sighting, BuildHasherDefault<TakeBits>>,
     generations: VecDeque<Generation>,
     /// Number of the next generation, which names its part in a snapshot.
     next: u32,
@@ -26,13 +27,15 @@ pub(crate) struct Dedupe {
 #[derive(Debug)]
 struct Generation {
     number: u32,
-    opened: Timestamp,
-    ids: HashMap<IdHash, Sighting, BuildHasherDefault<TakeBits>>,
+    /// In the order in which they came.
+    ids: Vec<IdHash>,
+    /// The latest of the times at which they came.
+    youngest: Timestamp,
     /// Whether a snapshot has it as it is now.
     saved: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sighting {
     seq: Seq,
     at: Timestamp,
@@ -59,45 +62,48 @@ impl Hasher for TakeBits {
 impl Dedupe {
     /// The message that was published with this id within the window.
     pub(crate) fn find(&self, now: Timestamp, id: IdHash, settings: &StreamSettings) -> Option<Seq> {
-        let seen = self.generations.iter().rev().find_map(|generation| generation.ids.get(&id))?;
+        let seen = self.seen.get(&id)?;
         (now.since(seen.at) < settings.dedupe_window).then_some(seen.seq)
     }
 
-    /// Remembers an id. Opens and drops generations by `at`, which is in the log, so that recovery
-    /// arrives at the same ones.
+    /// Remembers an id. What is remembered already is not remembered again: after a snapshot that was
+    /// taken in several turns, recovery may meet entries whose ids are in it.
     pub(crate) fn remember(&mut self, at: Timestamp, id: IdHash, seq: Seq, settings: &StreamSettings) {
-        let share = (settings.dedupe_max / GENERATIONS).max(1) as usize;
-        let span = settings.dedupe_window / GENERATIONS;
-        let stale = self.generations.back().is_none_or(|youngest| {
-            youngest.ids.len() >= share || at.since(youngest.opened) >= span.max(Duration::from_micros(1))
-        });
-        if stale {
-            self.drop_old(at, settings);
-            self.generations.push_back(Generation {
-                number: self.next,
-                opened: at,
-                ids: HashMap::default(),
-                saved: false,
-            });
-            self.next += 1;
+        let sighting = Sighting { seq, at };
+        if self.seen.insert(id, sighting) == Some(sighting) {
+            return;
+        }
+        if self.generations.back().is_none_or(|youngest| youngest.ids.len() >= GENERATION) {
+            self.open_generation();
         }
         let youngest = self.generations.back_mut().expect("there is a generation for new ids");
-        youngest.ids.insert(id, Sighting { seq, at });
+        youngest.ids.push(id);
+        youngest.youngest = youngest.youngest.max(at);
         youngest.saved = false;
+        self.drop_old(at, settings);
     }
 
-    /// A generation is over when the one after it was opened a window ago: its youngest id is older.
+    fn open_generation(&mut self) {
+        let number = self.next;
+        self.next += 1;
+        let youngest = Timestamp::ZERO;
+        self.generations.push_back(Generation { number, ids: Vec::new(), youngest, saved: false });
+    }
+
+    /// Drops at most one generation, since more than one does not become old with one new id.
     fn drop_old(&mut self, now: Timestamp, settings: &StreamSettings) {
-        while self.generations.len() > GENERATIONS as usize
-            || self.generations.get(1).is_some_and(|next| now.since(next.opened) >= settings.dedupe_window)
-        {
-            self.generations.pop_front();
+        let Some(oldest) = self.generations.front().filter(|_| self.generations.len() > 1) else { return };
+        let too_many = self.seen.len() > settings.dedupe_max as usize;
+        if !too_many && now.since(oldest.youngest) < settings.dedupe_window {
+            return;
         }
-    }
-
-    #[cfg(test)]
-    fn count(&self) -> usize {
-        self.generations.iter().map(|generation| generation.ids.len()).sum()
+        let oldest = self.generations.pop_front().expect("the oldest was there just now");
+        // An id that has come again since is in a younger generation too, and stays.
+        for id in oldest.ids {
+            if self.seen.get(&id).is_some_and(|seen| seen.at <= oldest.youngest) {
+                self.seen.remove(&id);
+            }
+        }
     }
 
     /// Numbers of the generations, and whether each has changed since a snapshot took it.
@@ -105,23 +111,24 @@ impl Dedupe {
         self.generations.iter().map(|generation| (generation.number, !generation.saved))
     }
 
-    /// `next generation | opened | count | (seq, at, id) by position`, as distances where they grow.
+    /// Whether a generation has changed since a snapshot took it; `None` if there is no such one.
+    pub(crate) fn changed(&self, number: u32) -> Option<bool> {
+        let at = self.generations.binary_search_by_key(&number, |generation| generation.number).ok()?;
+        Some(!self.generations[at].saved)
+    }
+
+    /// `count`, then `seq | at | id` in the order in which they came, the first two as distances.
     pub(crate) fn encode(&mut self, number: u32, out: &mut Vec<u8>) {
-        let generation = self
-            .generations
-            .iter_mut()
-            .find(|generation| generation.number == number)
-            .expect("a snapshot asks for a generation that exists");
-        put_varint(out, generation.opened.0);
+        let at = self.generations.binary_search_by_key(&number, |generation| generation.number);
+        let generation = &mut self.generations[at.expect("a snapshot asks for a generation that exists")];
         put_varint(out, generation.ids.len() as u64);
-        let mut ids: Vec<(Sighting, IdHash)> = generation.ids.iter().map(|(&id, &seen)| (seen, id)).collect();
-        ids.sort_unstable_by_key(|(seen, _)| seen.seq);
-        let mut from = (0, generation.opened.0);
-        for (seen, id) in ids {
-            put_varint(out, seen.seq.0 - from.0);
-            put_varint(out, seen.at.0 - from.1);
+        let mut from = Sighting { seq: Seq::START, at: Timestamp::ZERO };
+        for id in &generation.ids {
+            let seen = self.seen.get(id).copied().unwrap_or(from);
+            put_varint(out, zigzag(seen.seq.0.wrapping_sub(from.seq.0) as i64));
+            put_varint(out, zigzag(seen.at.0.wrapping_sub(from.at.0) as i64));
             out.extend_from_slice(&id.0.to_le_bytes());
-            from = (seen.seq.0, seen.at.0);
+            from = seen;
         }
         generation.saved = true;
     }
@@ -129,19 +136,27 @@ impl Dedupe {
     /// Takes in a generation from a snapshot; they come in any order.
     pub(crate) fn decode(&mut self, number: u32, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut cursor = Cursor::new(bytes);
-        let opened = Timestamp(cursor.varint()?);
-        let mut generation = Generation { number, opened, ids: HashMap::default(), saved: true };
-        let mut from = (0, opened.0);
+        let mut generation = Generation { number, ids: Vec::new(), youngest: Timestamp::ZERO, saved: true };
+        let mut from = (0u64, 0u64);
+        let overflow = || DecodeError::OutOfRange("id in a dedupe window");
         for _ in 0..cursor.count()? {
-            let overflow = DecodeError::OutOfRange("id in a dedupe window");
-            from.0 = cursor.varint()?.checked_add(from.0).ok_or(overflow.clone())?;
-            from.1 = cursor.varint()?.checked_add(from.1).ok_or(overflow)?;
+            from.0 = from.0.checked_add_signed(unzigzag(cursor.varint()?)).ok_or_else(overflow)?;
+            from.1 = from.1.checked_add_signed(unzigzag(cursor.varint()?)).ok_or_else(overflow)?;
             let seen = Sighting { seq: Seq(from.0), at: Timestamp(from.1) };
-            generation.ids.insert(IdHash(cursor.u128()?), seen);
+            let id = IdHash(cursor.u128()?);
+            let newest = self.seen.entry(id).or_insert(seen);
+            if newest.at < seen.at {
+                *newest = seen;
+            }
+            generation.youngest = generation.youngest.max(seen.at);
+            generation.ids.push(id);
         }
         let at = self.generations.partition_point(|other| other.number < number);
+        if self.generations.get(at).is_some_and(|other| other.number == number) {
+            return Err(DecodeError::Contradiction("a generation of ids is there once"));
+        }
         self.generations.insert(at, generation);
-        self.next = self.next.max(number + 1);
+        self.next = self.next.max(number.checked_add(1).ok_or_else(overflow)?);
         Ok(())
     }
 }
@@ -149,6 +164,7 @@ impl Dedupe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp(seconds * 1_000_000)
@@ -160,37 +176,49 @@ mod tests {
 
     #[test]
     fn an_id_is_known_for_exactly_its_window() {
-        let settings = settings(600, 1000);
+        let settings = settings(600, 1_000_000);
         let mut dedupe = Dedupe::default();
-        for n in 0..100 {
-            dedupe.remember(at(n * 10), IdHash(n.into()), Seq(n + 1), &settings);
+        for n in 0..100_000u64 {
+            dedupe.remember(Timestamp(n * 10_000), IdHash(n.into()), Seq(n + 1), &settings);
         }
-        assert_eq!(dedupe.find(at(1_000), IdHash(99), &settings), Some(Seq(100)));
-        assert_eq!(dedupe.find(at(1_000), IdHash(41), &settings), Some(Seq(42)));
-        assert_eq!(dedupe.find(at(1_000), IdHash(40), &settings), None, "600 s after");
-        assert_eq!(dedupe.find(at(1_000), IdHash(1_000), &settings), None);
+        let now = at(1_000);
+        assert_eq!(dedupe.find(now, IdHash(99_999), &settings), Some(Seq(100_000)));
+        assert_eq!(dedupe.find(now, IdHash(40_001), &settings), Some(Seq(40_002)));
+        assert_eq!(dedupe.find(now, IdHash(40_000), &settings), None, "600 s after");
+        assert!(dedupe.seen.len() < 60_000 + 2 * GENERATION, "old ids are dropped: {}", dedupe.seen.len());
+        assert_eq!(dedupe.find(now, IdHash(1_000_000), &settings), None);
     }
 
     #[test]
     fn too_many_ids_shorten_the_window() {
-        let settings = settings(600, 100);
+        let settings = settings(600, 10_000);
         let mut dedupe = Dedupe::default();
-        for n in 0..1_000u64 {
+        for n in 0..100_000u64 {
             dedupe.remember(at(1), IdHash(n.into()), Seq(n + 1), &settings);
-            assert!(dedupe.count() <= 125, "the bound is kept to within a generation");
+            assert!(dedupe.seen.len() <= 10_000 + GENERATION, "the bound is kept to within a generation");
         }
-        assert_eq!(dedupe.find(at(2), IdHash(999), &settings), Some(Seq(1_000)));
-        assert_eq!(dedupe.find(at(2), IdHash(900), &settings), Some(Seq(901)));
-        assert_eq!(dedupe.find(at(2), IdHash(100), &settings), None);
+        assert_eq!(dedupe.find(at(2), IdHash(99_999), &settings), Some(Seq(100_000)));
+        assert_eq!(dedupe.find(at(2), IdHash(92_500), &settings), Some(Seq(92_501)));
+        assert_eq!(dedupe.find(at(2), IdHash(80_000), &settings), None);
     }
 
     #[test]
-    fn a_snapshot_brings_every_id_back() {
-        let settings = settings(600, 40);
+    fn an_id_that_comes_again_after_its_window_is_kept_for_its_second_time() {
+        let settings = settings(10, 1_000_000);
         let mut dedupe = Dedupe::default();
-        for n in 0..35u64 {
-            dedupe.remember(at(n), IdHash(u128::from(n) << 70), Seq(n + 1), &settings);
+        dedupe.remember(at(0), IdHash(7), Seq(1), &settings);
+        for n in 0..GENERATION as u64 {
+            dedupe.remember(at(11), IdHash(u128::from(n) + 100), Seq(n + 2), &settings);
         }
+        dedupe.remember(at(12), IdHash(7), Seq(9_000), &settings);
+        for n in 0..GENERATION as u64 {
+            dedupe.remember(at(13), IdHash(u128::from(n) + 9_000), Seq(n + 9_001), &settings);
+        }
+        assert_eq!(dedupe.find(at(14), IdHash(7), &settings), Some(Seq(9_000)));
+    }
+
+    /// A copy made of snapshot parts, with the ids of the last `again` met once more.
+    fn copied(dedupe: &mut Dedupe) -> Dedupe {
         let numbers: Vec<u32> = dedupe.generations().map(|(number, _)| number).collect();
         let mut copy = Dedupe::default();
         for &number in numbers.iter().rev() {
@@ -198,11 +226,29 @@ mod tests {
             dedupe.encode(number, &mut bytes);
             copy.decode(number, &bytes).expect("what was written can be read");
         }
-        for n in 0..35u64 {
-            let id = IdHash(u128::from(n) << 70);
-            assert_eq!(copy.find(at(35), id, &settings), dedupe.find(at(35), id, &settings));
+        copy
+    }
+
+    #[test]
+    fn a_snapshot_brings_every_id_back() {
+        let settings = settings(600, 1_000_000);
+        let mut dedupe = Dedupe::default();
+        let count = GENERATION as u64 * 3 + 5;
+        for n in 0..count {
+            // Time may step back between two runs of a server.
+            let when = at(if n % 1_000 == 0 { 1 } else { 2 });
+            dedupe.remember(when, IdHash(u128::from(n) << 70), Seq(n + 1), &settings);
         }
-        assert_eq!(copy.next, dedupe.next);
+        let mut copy = copied(&mut dedupe);
         assert!(dedupe.generations().all(|(_, changed)| !changed));
+        assert_eq!(copy.seen, dedupe.seen);
+        assert_eq!(copy.next, dedupe.next);
+        for n in count - 10..count {
+            let when = at(if n % 1_000 == 0 { 1 } else { 2 });
+            copy.remember(when, IdHash(u128::from(n) << 70), Seq(n + 1), &settings);
+        }
+        let lengths =
+            |dedupe: &Dedupe| dedupe.generations.iter().map(|one| one.ids.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(&copy), lengths(&dedupe), "what is there is not remembered twice");
     }
 }

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
+use crate::codec::{Cursor, DecodeError, put_bytes, put_varint, unzigzag, zigzag};
 use crate::settings::{GroupSettings, StreamSettings};
 use crate::types::{
     Epoch, Grant, GroupId, GroupName, IdHash, KeyHash, Ordinal, Seq, SeqRange, StreamId, StreamName,
@@ -80,6 +80,11 @@ pub enum Entry {
         at: Timestamp,
         messages: Vec<ParkedMessage>,
     },
+    /// Messages of the stream before `first` are wanted by nobody any more, and need not be kept.
+    Released {
+        stream: StreamId,
+        first: Seq,
+    },
 }
 
 /// Messages of one `Published` entry, from `first` on.
@@ -133,6 +138,7 @@ pub struct FailedMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParkedMessage {
     pub seq: Seq,
+    pub at: Timestamp,
     pub cause: Cause,
 }
 
@@ -195,6 +201,7 @@ mod kind {
     pub(super) const FAILED: u8 = 8;
     pub(super) const RETURNED: u8 = 9;
     pub(super) const PARKED: u8 = 10;
+    pub(super) const RELEASED: u8 = 11;
     /// Kinds with this bit may be skipped by a release that does not know them.
     pub(super) const OPTIONAL: u8 = 0x80;
 }
@@ -232,14 +239,6 @@ fn put_ranges(out: &mut Vec<u8>, ranges: &[SeqRange]) {
     }
 }
 
-fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)) as u64
-}
-
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
 fn take_ranges(cursor: &mut Cursor<'_>) -> Result<Vec<SeqRange>, DecodeError> {
     let count = cursor.count()?;
     let mut ranges = Vec::with_capacity(count);
@@ -262,6 +261,12 @@ fn put_seq(out: &mut Vec<u8>, seq: Seq, from: &mut u64) {
 fn take_seq(cursor: &mut Cursor<'_>, from: u64) -> Result<Seq, DecodeError> {
     let seq = from.checked_add_signed(unzigzag(cursor.varint()?));
     seq.filter(|&seq| seq > 0).map(Seq).ok_or(DecodeError::OutOfRange("position"))
+}
+
+/// A time near `at`: decisions of one turn may have been made a little before it ends.
+fn take_time(cursor: &mut Cursor<'_>, at: Timestamp) -> Result<Timestamp, DecodeError> {
+    let time = at.0.checked_add_signed(unzigzag(cursor.varint()?));
+    time.map(Timestamp).ok_or(DecodeError::OutOfRange("time"))
 }
 
 fn put_message(out: &mut Vec<u8>, message: &MessageMeta) {
@@ -388,7 +393,7 @@ pub(crate) fn put_failed(out: &mut Vec<u8>, group: GroupId, at: Timestamp, messa
         let mut from = 0;
         for message in messages {
             put_seq(out, message.seq, &mut from);
-            put_varint(out, message.until.0.saturating_sub(at.0));
+            put_varint(out, zigzag(message.until.0.wrapping_sub(at.0) as i64));
             out.push(message.cause as u8);
         }
     });
@@ -402,6 +407,7 @@ pub(crate) fn put_parked(out: &mut Vec<u8>, group: GroupId, at: Timestamp, messa
         let mut from = 0;
         for message in messages {
             put_seq(out, message.seq, &mut from);
+            put_varint(out, zigzag(message.at.0.wrapping_sub(at.0) as i64));
             out.push(message.cause as u8);
         }
     });
@@ -442,6 +448,10 @@ impl Entry {
             Entry::Failed { group, at, messages } => put_failed(out, *group, *at, messages),
             Entry::Returned { group, ranges } => put_returned(out, *group, ranges),
             Entry::Parked { group, at, messages } => put_parked(out, *group, *at, messages),
+            Entry::Released { stream, first } => put_entry(out, kind::RELEASED, |out| {
+                put_varint(out, stream.0.into());
+                put_varint(out, first.0);
+            }),
         }
     }
 
@@ -471,12 +481,33 @@ impl Entry {
             kind::LEASED => decode_leased(cursor)?,
             kind::FAILED => decode_failed(cursor)?,
             kind::PARKED => decode_parked(cursor)?,
+            kind::RELEASED => {
+                Entry::Released { stream: StreamId(cursor.varint_u32()?), first: Seq(cursor.varint()?) }
+            }
             _ => return Err(DecodeError::UnknownKind { kind }),
         };
         if !cursor.is_at_end() {
             return Err(DecodeError::OutOfRange("length of an entry"));
         }
         Ok(entry)
+    }
+}
+
+impl Entry {
+    /// When it was decided, where the entry says so.
+    pub fn at(&self) -> Option<Timestamp> {
+        match self {
+            Entry::Opened { at, .. }
+            | Entry::StreamCreated { at, .. }
+            | Entry::GroupCreated { at, .. }
+            | Entry::Published { at, .. }
+            | Entry::Leased { at, .. }
+            | Entry::Failed { at, .. }
+            | Entry::Parked { at, .. } => Some(*at),
+            Entry::Handed { .. } | Entry::Acked { .. } | Entry::Returned { .. } | Entry::Released { .. } => {
+                None
+            }
+        }
     }
 }
 
@@ -530,7 +561,7 @@ fn decode_failed(cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> {
     for _ in 0..count {
         let seq = take_seq(cursor, from)?;
         from = seq.0;
-        let until = at + Duration::from_micros(cursor.varint()?);
+        let until = take_time(cursor, at)?;
         messages.push(FailedMessage { seq, until, cause: Cause::decode(cursor.byte()?)? });
     }
     Ok(Entry::Failed { group, at, messages })
@@ -545,9 +576,21 @@ fn decode_parked(cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> {
     for _ in 0..count {
         let seq = take_seq(cursor, from)?;
         from = seq.0;
-        messages.push(ParkedMessage { seq, cause: Cause::decode(cursor.byte()?)? });
+        let parked_at = take_time(cursor, at)?;
+        messages.push(ParkedMessage { seq, at: parked_at, cause: Cause::decode(cursor.byte()?)? });
     }
     Ok(Entry::Parked { group, at, messages })
+}
+
+/// Where one entry after the other begins and ends, for whoever has to put them into several frames.
+pub fn each_encoded(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let header = bytes.first_chunk::<4>()?;
+        let len = 4 + u32::from_le_bytes([header[1], header[2], header[3], 0]) as usize;
+        let (entry, rest) = bytes.split_at_checked(len)?;
+        bytes = rest;
+        Some(entry)
+    })
 }
 
 /// The entries of a frame, in order. Kinds that may be skipped and are not known are skipped.

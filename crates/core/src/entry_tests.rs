@@ -69,6 +69,7 @@ fn entry() -> impl Strategy<Value = Entry> {
                 messages
             }
         ),
+        (stream(), any::<u64>()).prop_map(|(stream, first)| Entry::Released { stream, first: Seq(first) }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Handed { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Acked { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Returned { group, ranges }),
@@ -103,7 +104,7 @@ fn entry() -> impl Strategy<Value = Entry> {
                 at,
                 messages: messages
                     .into_iter()
-                    .map(|(seq, cause)| ParkedMessage { seq: Seq(seq), cause })
+                    .map(|(seq, cause)| ParkedMessage { seq: Seq(seq), at: Timestamp(at.0 / 2), cause })
                     .collect(),
             }
         ),

@@ -95,10 +95,11 @@ impl SeqSet {
 
     /// The first position at `seq` or after it that is not in the set.
     pub fn gap_from(&self, seq: Seq) -> Seq {
-        match self.run_from(seq) {
-            Some(run) if run.first == seq => run.last.next(),
-            _ => seq,
+        // Whoever asks is usually told that it is not there, and a run may be ten million long.
+        if !self.contains(seq) {
+            return seq;
         }
+        self.run_from(seq).map_or(seq, |run| run.last.next())
     }
 
     /// All runs, in order.

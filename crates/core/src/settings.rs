@@ -49,7 +49,39 @@ impl Default for GroupSettings {
     }
 }
 
+/// Why settings were refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    #[error("the factor of a backoff is between 1 and 100")]
+    Factor,
+    #[error("the jitter of a backoff is between 0 and 1")]
+    Jitter,
+    #[error("a duration is longer than a year")]
+    TooLong,
+    #[error("the least wait of a backoff is longer than the most")]
+    DelayOrder,
+    #[error("a lease lasts for some time")]
+    NoTimeout,
+}
+
+/// Nothing that is waited for takes longer.
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
+
 impl GroupSettings {
+    /// Whether everything is within its range. Past this point nobody checks again.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let backoff = &self.backoff;
+        match () {
+            () if !(1.0..=100.0).contains(&backoff.factor) => Err(SettingsError::Factor),
+            () if !(0.0..=1.0).contains(&backoff.jitter) => Err(SettingsError::Jitter),
+            () if backoff.delay_max > YEAR || self.message_timeout > YEAR => Err(SettingsError::TooLong),
+            () if backoff.delay_min > backoff.delay_max => Err(SettingsError::DelayOrder),
+            () if self.message_timeout.is_zero() => Err(SettingsError::NoTimeout),
+            () => Ok(()),
+        }
+    }
+
     /// Whether a message that failed this attempt has used up its retries.
     pub fn is_exhausted(&self, attempt: Attempt) -> bool {
         self.retries_max.is_some_and(|retries| attempt.0 > retries)
@@ -188,6 +220,7 @@ impl GroupSettings {
             }
             true
         })?;
+        settings.check().map_err(|_| DecodeError::OutOfRange("settings of a group"))?;
         Ok(settings)
     }
 }
@@ -219,6 +252,20 @@ mod tests {
         let mut bytes = Vec::new();
         Fields(&mut bytes).number(99, 1);
         assert_eq!(GroupSettings::decode(&bytes), Err(DecodeError::UnknownField { field: 99 }));
+    }
+
+    #[test]
+    fn settings_that_cannot_be_are_refused() {
+        let with = |backoff: Backoff| GroupSettings { backoff, ..GroupSettings::default() }.check();
+        let default = Backoff::default;
+        assert_eq!(with(default()), Ok(()));
+        assert_eq!(with(Backoff { jitter: 1.5, ..default() }), Err(SettingsError::Jitter));
+        assert_eq!(with(Backoff { jitter: f64::NAN, ..default() }), Err(SettingsError::Jitter));
+        assert_eq!(with(Backoff { factor: -1.0, ..default() }), Err(SettingsError::Factor));
+        assert_eq!(with(Backoff { delay_max: YEAR * 2, ..default() }), Err(SettingsError::TooLong));
+        assert_eq!(with(Backoff { delay_min: YEAR, ..default() }), Err(SettingsError::DelayOrder));
+        let none = GroupSettings { message_timeout: Duration::ZERO, ..GroupSettings::default() };
+        assert_eq!(none.check(), Err(SettingsError::NoTimeout));
     }
 
     #[test]

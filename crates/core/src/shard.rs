@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::codec::DecodeError;
 use crate::entry::{self, Entry, MessageMeta};
 use crate::group::{
-    Bound, Credit, Departure, Effects, Group, GroupFigures, Lease, Outcome, Settled, Turn,
+    Bound, Budget, Credit, Departure, Effects, Group, GroupFigures, Lease, Outcome, Settled, Turn,
     ledger::{Parked, Terms},
 };
-use crate::settings::{GroupSettings, StreamSettings};
+use crate::settings::{GroupSettings, SettingsError, StreamSettings};
 use crate::stream::{Admission, Stream};
 use crate::types::{
     ConsumerId, Epoch, Grant, GroupId, GroupName, Limits, Ordinal, Position, Seq, SeqRange, StreamId,
@@ -55,6 +55,8 @@ pub struct Shard {
     touched: Vec<GroupId>,
     entries: Vec<u8>,
     fresh: Vec<MessageMeta>,
+    /// The latest time that anything was decided at, in this run or before.
+    latest: Timestamp,
 }
 
 /// Why a batch was refused. Nothing was stored.
@@ -87,6 +89,8 @@ pub enum CreateRefusal {
     NoSuchStream,
     #[error("there can be no more of these. limit=`{limit}`")]
     TooMany { limit: u32 },
+    #[error(transparent)]
+    Settings(SettingsError),
 }
 
 /// Why a consumer was not let in, or not found.
@@ -124,12 +128,14 @@ impl Shard {
             touched: Vec::new(),
             entries: Vec::new(),
             fresh: Vec::new(),
+            latest: Timestamp::ZERO,
         }
     }
 
     /// Begins to serve as the owner of this epoch. Everything that was loaded and applied is durable.
     pub fn open(&mut self, now: Timestamp, epoch: Epoch) {
         assert!(epoch > self.epoch, "every owner's epoch is above the one before");
+        assert!(now >= self.latest, "time does not go back from one owner to the next");
         for stream in self.streams.values_mut() {
             stream.durable = stream.last;
             self.next_ordinal = self.next_ordinal.max(Ordinal(stream.ordinal.0 + 1));
@@ -187,10 +193,13 @@ impl Shard {
         if of.groups.len() >= self.limits.groups_per_stream_max as usize {
             return Err(CreateRefusal::TooMany { limit: self.limits.groups_per_stream_max });
         }
+        settings.check().map_err(CreateRefusal::Settings)?;
+        // What is not kept any more cannot be promised to anybody.
+        let before_first = Seq(of.first.0 - 1);
         let floor = match start {
-            Start::Beginning => Seq::START,
+            Start::Beginning => before_first,
             Start::End => of.last,
-            Start::At(seq) => Seq(seq.0.saturating_sub(1).min(of.last.0)),
+            Start::At(seq) => Seq(seq.0.saturating_sub(1)).clamp(before_first, of.last.max(before_first)),
         };
         let group = self.next_group;
         self.commit(&Entry::GroupCreated {
@@ -336,42 +345,80 @@ impl Shard {
         }
     }
 
-    /// Expires and hands out, once, in every group that has something to do.
+    /// Lets go of what no group wants any more. Written down before the log is trimmed, so that nobody is
+    /// promised what is gone: not a group that is created meanwhile, and not after a restart.
+    pub fn release(&mut self) {
+        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+        for stream in streams {
+            let first = self.oldest_wanted(stream).expect("the stream was listed just now");
+            if first > self.streams[&stream].first {
+                self.commit(&Entry::Released { stream, first });
+            }
+        }
+    }
+
+    pub(crate) fn happened_at(&mut self, at: Timestamp) {
+        self.latest = self.latest.max(at);
+    }
+
+    /// Expires and hands out, once, in every group that has something to do, as far as the budget of a turn
+    /// goes. If it does not go far enough, [`Shard::wake_at`] asks to be called again at once.
     pub fn finish_turn(&mut self, now: Timestamp, effects: &mut Effects) {
+        self.happened_at(now);
         while let Some(&(at, group)) = self.wakeups.first().filter(|(at, _)| *at <= now) {
             self.wakeups.remove(&(at, group));
             self.groups.get_mut(&group).expect("a group that is gone has no wake-up").scheduled = None;
             self.touch(group);
         }
+        let mut budget = Budget::of_a_turn();
         let mut touched = std::mem::take(&mut self.touched);
-        for id in touched.drain(..) {
-            let group = self.groups.get_mut(&id).expect("a group that is gone is not touched");
-            group.touched = false;
-            let durable = self.streams.get(&group.stream).expect("a group's stream exists").durable;
-            group.finish_turn(Turn {
-                now,
-                epoch: self.epoch,
-                grant: &mut self.next_grant,
-                durable,
-                entries: &mut self.entries,
-                effects,
-            });
-            let wake_at = group.wake_at();
-            if wake_at != group.scheduled {
-                if let Some(before) = group.scheduled {
-                    self.wakeups.remove(&(before, id));
-                }
-                if let Some(at) = wake_at {
-                    self.wakeups.insert((at, id));
-                }
-                group.scheduled = wake_at;
+        let mut seen = 0;
+        for &id in &touched {
+            if budget.is_spent() {
+                break;
             }
+            seen += 1;
+            self.finish_group(now, id, &mut budget, effects);
         }
+        // Those that were not seen to are first in the next turn, and those that were not done come last.
+        touched.drain(..seen);
+        touched.append(&mut self.touched);
         self.touched = touched;
+    }
+
+    fn finish_group(&mut self, now: Timestamp, id: GroupId, budget: &mut Budget, effects: &mut Effects) {
+        let group = self.groups.get_mut(&id).expect("a group that is gone is not touched");
+        let durable = self.streams.get(&group.stream).expect("a group's stream exists").durable;
+        group.finish_turn(Turn {
+            now,
+            epoch: self.epoch,
+            grant: &mut self.next_grant,
+            durable,
+            budget,
+            entries: &mut self.entries,
+            effects,
+        });
+        group.touched = budget.is_spent();
+        if group.touched {
+            self.touched.push(id);
+        }
+        let wake_at = group.wake_at();
+        if wake_at != group.scheduled {
+            if let Some(before) = group.scheduled {
+                self.wakeups.remove(&(before, id));
+            }
+            if let Some(at) = wake_at {
+                self.wakeups.insert((at, id));
+            }
+            group.scheduled = wake_at;
+        }
     }
 
     /// When the shard next wants to be called, if nothing happens before.
     pub fn wake_at(&self) -> Option<Timestamp> {
+        if self.is_touched() {
+            return Some(Timestamp::ZERO);
+        }
         self.wakeups.first().map(|&(at, _)| at)
     }
 
@@ -403,7 +450,7 @@ impl Shard {
     pub fn apply(&mut self, position: Position, entry: &Entry) -> Result<(), DecodeError> {
         let part = match entry {
             Entry::Opened { .. } | Entry::StreamCreated { .. } | Entry::GroupCreated { .. } => self.through,
-            Entry::Published { stream, .. } => {
+            Entry::Published { stream, .. } | Entry::Released { stream, .. } => {
                 self.streams.get(stream).ok_or(DecodeError::Contradiction("a stream exists"))?.through
             }
             Entry::Handed { group, .. }
@@ -415,6 +462,7 @@ impl Shard {
                 self.groups.get(group).ok_or(DecodeError::Contradiction("a group exists"))?.through
             }
         };
+        self.happened_at(entry.at().unwrap_or(self.latest));
         if position <= part { Ok(()) } else { self.apply_known(entry) }
     }
 
@@ -428,7 +476,7 @@ impl Shard {
                 self.changed = true;
             }
             Entry::StreamCreated { stream, name, settings, at } => {
-                self.add_stream(Stream::new(*stream, name.clone(), settings.clone(), *at));
+                self.add_stream(Stream::new(*stream, name.clone(), settings.clone(), *at))?;
             }
             Entry::GroupCreated { group, stream, name, settings, floor, at } => {
                 self.add_group(Group::new(*group, *stream, name.clone(), settings.clone(), *floor, *at))?;
@@ -437,6 +485,14 @@ impl Shard {
                 let stream =
                     self.streams.get_mut(stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
                 stream.apply_published(*first, *ordinal, *at, messages)?;
+            }
+            Entry::Released { stream, first } => {
+                let stream =
+                    self.streams.get_mut(stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
+                if *first > stream.last.next() {
+                    return Err(DecodeError::Contradiction("only what was published is released"));
+                }
+                stream.release(*first);
             }
             Entry::Handed { group, ranges } => {
                 let terms = Terms {
@@ -475,11 +531,11 @@ impl Shard {
                     self.each_range(*group, &one, |of, range| of.ledger.failed(range.first, message.until))?;
                 }
             }
-            Entry::Parked { group, at, messages } => {
+            Entry::Parked { group, messages, .. } => {
                 for message in messages {
                     let one = [SeqRange::one(message.seq)];
                     self.each_range(*group, &one, |of, range| {
-                        of.ledger.parked(range.first, *at, message.cause);
+                        of.ledger.parked(range.first, message.at, message.cause);
                     })?;
                 }
             }
@@ -494,25 +550,39 @@ impl Shard {
         mut change: impl FnMut(&mut Group, SeqRange),
     ) -> Result<(), DecodeError> {
         let of = self.groups.get_mut(&group).ok_or(DecodeError::Contradiction("a group exists"))?;
+        let last = self.streams.get(&of.stream).map_or(Seq::START, |stream| stream.last);
         for range in ranges {
+            if range.last > last {
+                return Err(DecodeError::Contradiction("a group is handed what was published"));
+            }
             change(of, *range);
         }
         Ok(())
     }
 
-    pub(crate) fn add_stream(&mut self, stream: Stream) {
-        self.next_stream = self.next_stream.max(StreamId(stream.id.0 + 1));
+    pub(crate) fn add_stream(&mut self, stream: Stream) -> Result<(), DecodeError> {
+        if self.streams.contains_key(&stream.id) || self.streams_by_name.contains_key(&stream.name) {
+            return Err(DecodeError::Contradiction("a stream is created once"));
+        }
+        let next = stream.id.0.checked_add(1).ok_or(DecodeError::OutOfRange("number of a stream"))?;
+        self.next_stream = self.next_stream.max(StreamId(next));
         self.streams_by_name.insert(stream.name.clone(), stream.id);
         self.streams.insert(stream.id, stream);
         self.changed = true;
+        Ok(())
     }
 
     pub(crate) fn add_group(&mut self, group: Group) -> Result<(), DecodeError> {
         let stream =
             self.streams.get_mut(&group.stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
         let at = stream.groups.partition_point(|(name, _)| *name < group.name);
+        let taken = stream.groups.get(at).is_some_and(|(name, _)| *name == group.name);
+        if taken || self.groups.contains_key(&group.id) {
+            return Err(DecodeError::Contradiction("a group is created once"));
+        }
+        let next = group.id.0.checked_add(1).ok_or(DecodeError::OutOfRange("number of a group"))?;
         stream.groups.insert(at, (group.name.clone(), group.id));
-        self.next_group = self.next_group.max(GroupId(group.id.0 + 1));
+        self.next_group = self.next_group.max(GroupId(next));
         self.groups.insert(group.id, group);
         self.changed = true;
         Ok(())
@@ -528,6 +598,20 @@ impl Shard {
     pub fn group_named(&self, stream: StreamId, name: &GroupName) -> Option<GroupId> {
         let stream = self.streams.get(&stream)?;
         stream.groups.iter().find(|(other, _)| other == name).map(|&(_, id)| id)
+    }
+
+    /// The latest time that anything was decided at. Whoever opens the shard does so no earlier.
+    pub fn latest(&self) -> Timestamp {
+        self.latest
+    }
+
+    pub fn stream_of(&self, group: GroupId) -> Option<StreamId> {
+        self.groups.get(&group).map(|group| group.stream)
+    }
+
+    /// The oldest message of each stream that is kept.
+    pub fn oldest_kept(&self) -> impl Iterator<Item = (StreamId, Seq)> + '_ {
+        self.streams.values().map(|stream| (stream.id, stream.first))
     }
 
     /// The last durable position of a stream.
@@ -572,20 +656,15 @@ impl Shard {
         self.groups.get(&group)?.attempts(seq)
     }
 
-    /// For each stream the oldest message whose content is still wanted. A stream without groups keeps
+    /// The oldest message of a stream whose content is still wanted. A stream without groups keeps
     /// everything.
-    pub fn oldest_wanted(&self) -> impl Iterator<Item = (StreamId, Seq)> + '_ {
-        self.streams.values().map(|stream| (stream.id, self.oldest_wanted_of(stream)))
-    }
-
-    /// The same for the stream of one group.
-    pub fn oldest_wanted_beside(&self, group: GroupId) -> Option<(StreamId, Seq)> {
-        let stream = self.streams.get(&self.groups.get(&group)?.stream)?;
-        Some((stream.id, self.oldest_wanted_of(stream)))
-    }
-
-    fn oldest_wanted_of(&self, stream: &Stream) -> Seq {
+    pub fn oldest_wanted(&self, stream: StreamId) -> Option<Seq> {
+        let stream = self.streams.get(&stream)?;
         let groups = stream.groups.iter().map(|(_, id)| self.groups[id].ledger.oldest_wanted());
-        groups.min().unwrap_or(Seq(1))
+        Some(groups.min().map_or(stream.first, |wanted| wanted.max(stream.first)))
     }
 }
+
+#[cfg(test)]
+#[path = "shard_tests.rs"]
+mod tests;

@@ -25,7 +25,8 @@ const STREAM: u8 = 2;
 const DEDUPE: u8 = 3;
 const GROUP: u8 = 4;
 
-/// The first byte of every part, so that a later form can be told from this one.
+/// The first byte of every part, so that a later form can be told from this one. The latest time that
+/// anything was decided at follows, so that time does not go back with a restart.
 const VERSION: u8 = 1;
 
 /// What came of taking a part.
@@ -39,15 +40,22 @@ pub enum Taking {
 }
 
 impl Shard {
-    /// Every part of the state, in the order in which they are to be taken.
+    /// Every part of the state but those that [`Shard::parts_of`] adds, in the order in which they are to
+    /// be taken.
     pub fn parts(&self) -> Vec<PartKey> {
         let mut parts = vec![PartKey { kind: REGISTRY, id: 0, sub: 0 }];
-        for (id, stream) in &self.streams {
-            parts.push(PartKey { kind: STREAM, id: id.0, sub: 0 });
-            parts.extend(stream.dedupe.generations().map(|(sub, _)| PartKey { kind: DEDUPE, id: id.0, sub }));
-        }
+        parts.extend(self.streams.keys().map(|id| PartKey { kind: STREAM, id: id.0, sub: 0 }));
         parts.extend(self.groups.keys().map(|id| PartKey { kind: GROUP, id: id.0, sub: 0 }));
         parts
+    }
+
+    /// The parts that belong to one that has just been taken, and are to be taken after it: the ids of a
+    /// stream. Listed then and not before, since a generation may have been opened meanwhile, and what is
+    /// in the stream's part is not looked for in the log.
+    pub fn parts_of(&self, key: PartKey) -> Vec<PartKey> {
+        let stream = self.streams.get(&StreamId(key.id)).filter(|_| key.kind == STREAM);
+        let generations = stream.into_iter().flat_map(|stream| stream.dedupe.generations());
+        generations.map(|(sub, _)| PartKey { kind: DEDUPE, id: key.id, sub }).collect()
     }
 
     /// Writes one part as it is now, if it has changed since it was last taken.
@@ -58,6 +66,7 @@ impl Shard {
             Some(true) => {}
         }
         out.push(VERSION);
+        put_varint(out, self.latest().0);
         match key.kind {
             REGISTRY => self.take_registry(out),
             STREAM | DEDUPE => {
@@ -83,10 +92,7 @@ impl Shard {
         match key.kind {
             REGISTRY => Some(self.changed),
             STREAM => self.streams.get(&StreamId(key.id)).map(|stream| stream.changed),
-            DEDUPE => {
-                let mut generations = self.streams.get(&StreamId(key.id))?.dedupe.generations();
-                generations.find(|(number, _)| *number == key.sub).map(|(_, changed)| changed)
-            }
+            DEDUPE => self.streams.get(&StreamId(key.id))?.dedupe.changed(key.sub),
             GROUP => self.groups.get(&GroupId(key.id)).map(|group| group.ledger.changed),
             _ => None,
         }
@@ -140,6 +146,9 @@ impl Shard {
         if version != VERSION {
             return Err(DecodeError::OutOfRange("version of a part"));
         }
+        let mut header = Cursor::new(bytes);
+        self.happened_at(Timestamp(header.varint()?));
+        let bytes = header.take(header.remaining())?;
         let unlisted = DecodeError::Contradiction("a part belongs to something in the registry");
         match key.kind {
             REGISTRY => self.load_registry(through, bytes),
@@ -166,7 +175,7 @@ impl Shard {
             let name = StreamName::stored(cursor.text()?);
             let created = Timestamp(cursor.varint()?);
             let settings = StreamSettings::decode(cursor.bytes()?)?;
-            self.add_stream(Stream::new(id, name, settings, created));
+            self.add_stream(Stream::new(id, name, settings, created))?;
         }
         for _ in 0..cursor.count()? {
             let id = GroupId(cursor.varint_u32()?);

@@ -15,6 +15,8 @@ pub(crate) struct Stream {
     pub(crate) name: StreamName,
     pub(crate) settings: StreamSettings,
     pub(crate) created: Timestamp,
+    /// The oldest message that is kept.
+    pub(crate) first: Seq,
     /// The last position given out.
     pub(crate) last: Seq,
     /// The last position that is durable.
@@ -50,6 +52,7 @@ impl Stream {
             name,
             settings,
             created,
+            first: Seq(1),
             last: Seq::START,
             durable: Seq::START,
             ordinal: Ordinal(0),
@@ -104,6 +107,9 @@ impl Stream {
                 self.remember_id(at, first.plus(n as u64), message);
             }
         }
+        if ordinal.0.checked_add(messages.count()).is_none() {
+            return Err(DecodeError::OutOfRange("position in the shard"));
+        }
         let range = SeqRange::starting(first, messages.count());
         self.advance(range, ordinal);
         Ok(range)
@@ -121,14 +127,21 @@ impl Stream {
         self.changed = true;
     }
 
-    /// `last | ordinal`. Name and settings are in the registry, ids in parts of their own.
+    pub(crate) fn release(&mut self, first: Seq) {
+        self.first = self.first.max(first);
+        self.changed = true;
+    }
+
+    /// `first | last | ordinal`. Name and settings are in the registry, ids in parts of their own.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.first.0);
         put_varint(out, self.last.0);
         put_varint(out, self.ordinal.0);
     }
 
     pub(crate) fn decode(&mut self, bytes: &[u8], through: Position) -> Result<(), DecodeError> {
         let mut cursor = Cursor::new(bytes);
+        self.first = Seq(cursor.varint()?);
         self.last = Seq(cursor.varint()?);
         self.ordinal = Ordinal(cursor.varint()?);
         self.through = through;

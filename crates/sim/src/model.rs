@@ -159,6 +159,7 @@ pub(crate) struct GroupModel {
     pub(crate) in_flight_max: u32,
     messages: BTreeMap<Seq, MessageModel>,
     held: BTreeMap<Seq, Hold>,
+    start: Seq,
     floor: Seq,
     /// Messages with changes that are not in a frame yet.
     unstamped: Vec<Seq>,
@@ -212,13 +213,15 @@ pub(crate) struct Hold {
 }
 
 impl GroupModel {
-    pub(crate) fn new(retries_max: u32, in_flight_max: u32) -> GroupModel {
+    /// `start` is where the group begins: what lies before was never its business.
+    pub(crate) fn new(retries_max: u32, in_flight_max: u32, start: Seq) -> GroupModel {
         GroupModel {
             retries_max,
             in_flight_max,
             messages: BTreeMap::new(),
             held: BTreeMap::new(),
-            floor: Seq::START,
+            start,
+            floor: start,
             unstamped: Vec::new(),
             counted: HashSet::new(),
             answered: Vec::new(),
@@ -258,6 +261,7 @@ impl GroupModel {
         delivered: &Delivered,
     ) {
         let seq = delivered.lease.seq;
+        assert!(seq > self.start, "a group is not handed what lies before its start: {seq}");
         self.leased(delivered.lease);
         if let Some(hold) = self.held.get(&seq) {
             assert!(
@@ -385,7 +389,7 @@ impl GroupModel {
         let lapsed = self.held.values().filter(|hold| hold.bound == Bound::Clock && hold.deadline <= now);
         self.maybe_held.extend(lapsed.map(|hold| (hold.lease.seq, *hold)));
         self.held.retain(|_, hold| hold.bound == Bound::Clock && hold.deadline > now);
-        self.floor = Seq::START;
+        self.floor = self.start;
     }
 
     /// Whether somebody has acked the message and it may therefore be settled.

@@ -27,6 +27,8 @@ pub(crate) struct Server {
     pub(crate) remarks: Vec<String>,
     /// Deliveries whose contents had to be read back.
     pub(crate) read_back: u64,
+    /// The time at which it began to serve: no earlier than anything that is in its log.
+    pub(crate) started: Timestamp,
 }
 
 /// Why the server is no more: the disk stopped answering, a write failed, or something that was read
@@ -71,6 +73,7 @@ impl Server {
         // So small that a history of some hundred steps goes through several of them.
         config.segment_bytes = 32 << 10;
         config.block_bytes_max = 12 << 10;
+        config.hurried_bytes = 20 << 10;
         config.reserve_bytes = 512 << 10;
         let Opened { writer, chores, reader, claim } = Journal::open(disk.clone(), &config)?;
         tell(|| {
@@ -86,7 +89,8 @@ impl Server {
             });
             recovery.feed(&frames)?;
         }
-        let driver = recovery.finish(now, driver_config());
+        let started = now.max(recovery.latest());
+        let driver = recovery.finish(started, driver_config());
         Ok(Server {
             driver,
             writer,
@@ -99,6 +103,7 @@ impl Server {
             trim: None,
             remarks: claim.remarks,
             read_back: 0,
+            started,
         })
     }
 

@@ -32,10 +32,12 @@ pub enum Situation {
     ClockLeaseAcrossCrash,
     ReadBackFromDisk,
     ParkedByRetries,
+    GroupCreatedLate,
+    ClockSetBack,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 24] = [
+    pub const ALL: [Situation; 26] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -60,6 +62,8 @@ impl Situation {
         Situation::ClockLeaseAcrossCrash,
         Situation::ReadBackFromDisk,
         Situation::ParkedByRetries,
+        Situation::GroupCreatedLate,
+        Situation::ClockSetBack,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -102,6 +106,8 @@ impl Situation {
             Situation::ClockLeaseAcrossCrash => "a lease on the clock went on across a crash",
             Situation::ReadBackFromDisk => "a delivery was read back from disk",
             Situation::ParkedByRetries => "a message was parked after its retries",
+            Situation::GroupCreatedLate => "a group was created late",
+            Situation::ClockSetBack => "the clock was set back over a restart",
         }
     }
 }

@@ -14,7 +14,7 @@ use forebay_core::Admission;
 use forebay_core::group::{Bound, Lease};
 use forebay_core::settings::{Backoff, GroupSettings, StreamSettings};
 use forebay_core::shard::Start;
-use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamId, StreamName, Timestamp};
+use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 
 use crate::dice::Dice;
 use crate::disk::SimDisk;
@@ -33,6 +33,7 @@ pub(crate) struct World {
     groups: BTreeMap<GroupId, Following>,
     consumers: BTreeMap<ConsumerId, Consumer>,
     publishes: BTreeMap<Ticket, (StreamId, Vec<Uid>)>,
+    creations: BTreeMap<Ticket, GroupId>,
     grants: Grants,
     /// Leases that were answered or lost, to be answered again out of turn.
     stale: Vec<(GroupId, Lease)>,
@@ -50,6 +51,10 @@ pub(crate) struct World {
 struct Following {
     stream: StreamId,
     model: GroupModel,
+    /// Everything up to here was settled when the group was created.
+    start: Seq,
+    /// Whoever created it was told that it exists.
+    answered: bool,
 }
 
 struct Consumer {
@@ -84,6 +89,7 @@ impl World {
             groups: BTreeMap::new(),
             consumers: BTreeMap::new(),
             publishes: BTreeMap::new(),
+            creations: BTreeMap::new(),
             grants: Grants::default(),
             stale: Vec::new(),
             next: dice.roll(1 << 20),
@@ -134,6 +140,18 @@ impl World {
         }
     }
 
+    /// Somebody creates a group late, when messages may have been settled and let go already.
+    fn create_late_group(&mut self) {
+        if self.groups.len() >= 5 {
+            return;
+        }
+        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+        let stream = *self.dice.pick(&streams);
+        let name = format!("late-{}", self.number());
+        self.situations.reached(Situation::GroupCreatedLate);
+        self.create_group(stream, &name);
+    }
+
     fn create_group(&mut self, stream: StreamId, name: &str) {
         let settings = GroupSettings {
             message_timeout: Duration::from_millis(200 + self.dice.roll(3_000)),
@@ -151,11 +169,17 @@ impl World {
         let name = GroupName::parse(name).expect("a good name");
         let now = self.now;
         let ticket = Ticket(self.number());
+        let at = Start::At(Seq(self.dice.roll(100)));
+        let start = if self.dice.chance(2, 3) { Start::Beginning } else { at };
         let driver = &mut self.server().driver;
-        driver.create_group(now, stream, &name, &settings, Start::Beginning, ticket).expect("a new group");
+        driver.create_group(now, stream, &name, &settings, start, ticket).expect("a new group");
         let id = driver.shard().group_named(stream, &name).expect("it was created just now");
-        let model = GroupModel::new(settings.retries_max.unwrap_or(u32::MAX), settings.in_flight_max);
-        self.groups.insert(id, Following { stream, model });
+        let start = driver.shard().figures(id).expect("it was created just now").floor;
+        tell(|| format!("{id:?} on {stream:?} begins after {start}"));
+        let retries_max = settings.retries_max.unwrap_or(u32::MAX);
+        let model = GroupModel::new(retries_max, settings.in_flight_max, start);
+        self.groups.insert(id, Following { stream, model, start, answered: false });
+        self.creations.insert(ticket, id);
     }
 
     /// A number that was not used before, for tickets, consumers and messages alike.
@@ -184,7 +208,8 @@ impl World {
             870..900 => self.disk_work(Server::trim),
             900..905 => self.disk_work(Server::sync_mark),
             905..915 => self.disk_work(Server::check_space),
-            915..990 => self.pass_time(),
+            915..985 => self.pass_time(),
+            985..990 => self.create_late_group(),
             _ => self.mishap(),
         }
         if self.dice.chance(7, 10) {
@@ -266,8 +291,13 @@ impl World {
         let answers = std::mem::take(&mut outbox.answers);
         let deliveries = std::mem::take(&mut outbox.deliveries);
         for (ticket, answer) in answers {
-            if let Answer::Published(published) = answer.get() {
-                self.published(ticket, &published);
+            match answer.get() {
+                Answer::Published(published) => self.published(ticket, &published),
+                Answer::GroupCreated(group) => {
+                    self.creations.remove(&ticket);
+                    self.groups.get_mut(&group).expect("it was asked for").answered = true;
+                }
+                Answer::StreamCreated(_) => {}
             }
         }
         for delivery in deliveries {
@@ -357,12 +387,12 @@ impl World {
         self.heal();
         for round in 0.. {
             assert!(round < 4_000, "I4: messages are left over: {}", self.left_over());
+            self.answer_all();
             self.finish_turn();
             for work in [Server::commit, Server::read, Server::save, Server::trim, Server::tidy] {
                 self.disk_work(work);
                 assert!(self.server.is_some(), "nothing goes wrong any more");
             }
-            self.answer_all();
             let idle = self.groups.keys().copied().collect::<Vec<_>>().into_iter().all(|id| {
                 let figures = self.server().driver.shard().figures(id).expect("the group exists");
                 figures.lag == 0
@@ -390,7 +420,7 @@ impl World {
         let shard = server.driver.shard();
         for (&id, following) in &self.groups {
             let stream = &self.streams[&following.stream];
-            for seq in stream.stored() {
+            for seq in stream.stored().filter(|&seq| seq > following.start) {
                 let parked = shard.parked(id).any(|(parked, _)| parked == seq);
                 let acked = following.model.may_be_acked(seq);
                 assert!(parked || acked, "I1: an acknowledged message was never seen by {id:?}: {seq}");

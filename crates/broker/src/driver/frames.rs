@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use forebay_core::entry::each_encoded;
 use forebay_core::fault::{Fault, planted};
 use forebay_core::types::{Position, SeqRange, ShardId, StreamId, Timestamp};
 use forebay_storage::engine::{Durable, Frame, Run};
@@ -128,8 +129,24 @@ impl Frames {
         self.filling.entries.is_empty() && self.on_their_way.is_empty()
     }
 
-    pub(super) fn take_entries(&mut self, entries: &mut Vec<u8>) {
-        self.filling.entries.append(entries);
+    /// Takes in what was decided. An engine takes frames up to a size, and what was decided while it was
+    /// slow may be more, so it goes into as many frames as it needs, cut between entries.
+    pub(super) fn take_entries(&mut self, entries: &mut Vec<u8>, outbox: &mut Outbox) {
+        if self.fits(entries.len()) {
+            self.filling.entries.append(entries);
+            return;
+        }
+        for entry in each_encoded(entries) {
+            if !self.fits(entry.len()) {
+                self.close(outbox);
+            }
+            self.filling.entries.extend_from_slice(entry);
+        }
+        entries.clear();
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        self.filling.entries.len() + self.filling.payload.len() + bytes <= self.frame_bytes_max
     }
 
     /// The frame being filled is to be written at the end of the turn.
@@ -139,8 +156,7 @@ impl Frames {
 
     /// Closes the frame being filled if this much more would not fit.
     pub(super) fn make_room(&mut self, bytes: usize, outbox: &mut Outbox) {
-        let filled = self.filling.entries.len() + self.filling.payload.len();
-        if filled > 0 && filled + bytes + ENTRIES_ROOM.min(self.frame_bytes_max / 8) > self.frame_bytes_max {
+        if !self.fits(bytes + ENTRIES_ROOM.min(self.frame_bytes_max / 8)) {
             self.close(outbox);
         }
     }

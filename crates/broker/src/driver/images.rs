@@ -10,6 +10,9 @@ use forebay_storage::engine::{Image, ImagePart, Saved};
 use crate::driver::frames::Frames;
 use crate::driver::{DriverConfig, Outbox};
 
+/// What a part costs to look at, in bytes of one that has to be written.
+const PART_COST: usize = 64;
+
 #[derive(Debug)]
 pub(super) struct Images {
     making: Option<Making>,
@@ -46,7 +49,9 @@ struct Taken {
 }
 
 impl Images {
-    pub(super) fn new(covered: Position) -> Images {
+    /// `log_since` is how much log the last image does not cover, so that a server that is often restarted
+    /// makes images all the same.
+    pub(super) fn new(covered: Position, log_since: u64) -> Images {
         Images {
             making: None,
             saving: false,
@@ -54,7 +59,7 @@ impl Images {
             covered,
             trimmed: Position::START,
             pinned: None,
-            log_bytes: 0,
+            log_bytes: log_since,
             log_begin: None,
             log_end: Position::START,
             frames: 0,
@@ -72,6 +77,11 @@ impl Images {
         let passed = self.log_begin.map_or(0, |begin| self.log_end.0 - begin.0);
         let due = self.log_bytes.max(passed) >= config.image_log_bytes || self.frames >= config.image_frames;
         due && self.making.is_none() && !self.saving
+    }
+
+    /// Whether an image is being made that goes on at once.
+    pub(super) fn has_parts_left(&self) -> bool {
+        self.making.as_ref().is_some_and(|making| !making.left.is_empty())
     }
 
     /// Begins an image. `pinned` is the lowest position from which the content of a message is wanted.
@@ -153,7 +163,8 @@ impl Making {
                 Taking::Unchanged => None,
                 Taking::Taken => Some(Bytes::from(out)),
             };
-            bytes += taken.as_ref().map_or(0, Bytes::len);
+            bytes += PART_COST + taken.as_ref().map_or(0, Bytes::len);
+            self.left.extend(shard.parts_of(key));
             self.taken.push(Taken { key, bytes: taken, frame, through });
             if bytes >= bytes_max {
                 break;

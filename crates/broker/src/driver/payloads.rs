@@ -1,6 +1,9 @@
 //! Attaching contents to deliveries: from the window, or else from the engine.
+//!
+//! What is missing is read by a few reads at a time, and whatever one read brings serves everybody who
+//! waits for it. A retry storm behind a small window therefore costs the same few reads as one retry.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::Admission;
@@ -16,30 +19,43 @@ use crate::index::Index;
 use crate::recovery::RecoveryError;
 use crate::window::Window;
 
+/// Reads that are on their way to the engine at once.
+const READS_MAX: usize = 4;
+
+/// A read for this many messages or fewer need not bring much more than them.
+const FEW: u64 = 16;
+const FEW_BYTES: usize = 128 << 10;
+
 #[derive(Debug)]
 pub(super) struct Payloads {
     pub(super) window: Window,
-    /// Whole, but the entry of their leases is not durable yet. Oldest frame first.
-    held: VecDeque<(u64, Delivery)>,
-    /// Reads on their way, each for one group's read-ahead or one delivery.
-    reads: Vec<Reading>,
-    next_read: u64,
-    /// Groups that have settled something this turn.
-    settled: Vec<GroupId>,
+    /// Whole, but the entry of their leases is not durable yet. By frame.
+    held: BTreeMap<u64, Vec<Delivery>>,
+    /// What is wanted from the engine, by number.
+    wants: BTreeMap<u64, Want>,
+    /// The next message each of them lacks, so that whoever reads it finds them.
+    lacking: BTreeSet<(StreamId, Seq, u64)>,
+    /// Those that a read is on its way for, and those that wait for their turn.
+    reading: BTreeSet<u64>,
+    queued: VecDeque<u64>,
+    next: u64,
+    /// Streams of which something was settled this turn.
+    settled: Vec<StreamId>,
 }
 
+/// Messages that somebody lacks.
 #[derive(Debug)]
-struct Reading {
-    id: u64,
+struct Want {
     stream: StreamId,
-    /// What is still wanted.
-    wanted: SeqRange,
+    /// The next one that is lacking, and the last that is wanted.
+    next: Seq,
+    last: Seq,
     purpose: Purpose,
 }
 
 #[derive(Debug)]
 enum Purpose {
-    /// How far the group may look: up to before this message.
+    /// A group wants to look ahead. Anything from here on is progress.
     ReadAhead(GroupId, Seq),
     Deliver(Partial),
 }
@@ -67,15 +83,46 @@ pub(super) struct Around<'a> {
 impl Partial {
     fn leases(&self) -> impl Iterator<Item = (ConsumerId, Lease)> + '_ {
         let Deliver { seqs, grant, consumer, .. } = self.deliver;
-        seqs.seqs().map(move |seq| {
-            (consumer, Lease { epoch: self.epoch, seq, grant: grant.plus(seq.0 - seqs.first.0) })
+        let lease = move |seq: Seq| Lease { epoch: self.epoch, seq, grant: grant.plus(seq.0 - seqs.first.0) };
+        seqs.seqs().map(move |seq| (consumer, lease(seq)))
+    }
+
+    /// Adds what the window has and returns the first message that it has not.
+    fn collect(&mut self, window: &Window) -> Seq {
+        let deliver = self.deliver;
+        let next = deliver.seqs.first.plus(self.messages.len() as u64);
+        if next > deliver.seqs.last {
+            return next;
+        }
+        window.collect(deliver.stream, SeqRange::new(next, deliver.seqs.last), |found| {
+            let grant = deliver.grant.plus(found.seq.0 - deliver.seqs.first.0);
+            self.messages.push(Delivered {
+                lease: Lease { epoch: self.epoch, seq: found.seq, grant },
+                attempt: deliver.attempt,
+                deadline: deliver.deadline,
+                published: found.published,
+                content: found.content,
+            });
         })
+    }
+
+    fn into_delivery(self) -> Delivery {
+        Delivery { group: self.deliver.group, consumer: self.deliver.consumer, messages: self.messages }
     }
 }
 
 impl Payloads {
     pub(super) fn new(window: Window) -> Payloads {
-        Payloads { window, held: VecDeque::new(), reads: Vec::new(), next_read: 1, settled: Vec::new() }
+        Payloads {
+            window,
+            held: BTreeMap::new(),
+            wants: BTreeMap::new(),
+            lacking: BTreeSet::new(),
+            reading: BTreeSet::new(),
+            queued: VecDeque::new(),
+            next: 1,
+            settled: Vec::new(),
+        }
     }
 
     /// Attaches contents to a delivery. It leaves now, or when `frame` is durable, or when what is missing
@@ -89,87 +136,16 @@ impl Payloads {
     ) {
         let messages = Vec::with_capacity(deliver.seqs.count() as usize);
         let mut partial = Partial { epoch, deliver, frame, messages };
-        match self.collect(&mut partial) {
-            None => self.complete(partial, around),
-            Some(missing) => self.start_read(deliver.stream, missing, Purpose::Deliver(partial), around),
-        }
-    }
-
-    /// Adds what the window has and returns what it has not.
-    fn collect(&self, partial: &mut Partial) -> Option<SeqRange> {
-        let deliver = partial.deliver;
-        let have = partial.messages.len() as u64;
-        if have == deliver.seqs.count() {
-            return None;
-        }
-        let rest = SeqRange::new(deliver.seqs.first.plus(have), deliver.seqs.last);
-        let missing = self.window.collect(deliver.stream, rest, |found| {
-            let grant = deliver.grant.plus(found.seq.0 - deliver.seqs.first.0);
-            partial.messages.push(Delivered {
-                lease: Lease { epoch: partial.epoch, seq: found.seq, grant },
-                attempt: deliver.attempt,
-                deadline: deliver.deadline,
-                published: found.published,
-                content: found.content,
-            });
-        });
-        (missing <= rest.last).then(|| SeqRange::new(missing, rest.last))
-    }
-
-    fn complete(&mut self, partial: Partial, around: &mut Around<'_>) {
-        let Deliver { group, consumer, .. } = partial.deliver;
-        let delivery = Delivery { group, consumer, messages: partial.messages };
-        match partial.frame.filter(|&frame| frame > around.durable) {
-            Some(frame) => self.held.push_back((frame, delivery)),
-            None => around.outbox.deliveries.push(delivery),
-        }
-    }
-
-    /// As `complete`, for a delivery that had to wait for its contents.
-    fn complete_late(&mut self, partial: Partial, shard: &Shard, around: &mut Around<'_>) {
-        let Deliver { group, consumer, .. } = partial.deliver;
-        match partial.frame.filter(|&frame| frame > around.durable) {
-            Some(_) => self.complete(partial, around),
-            None => {
-                send_current(Delivery { group, consumer, messages: partial.messages }, shard, around.outbox);
+        let next = partial.collect(&self.window);
+        if next > deliver.seqs.last {
+            match partial.frame.filter(|&frame| frame > around.durable) {
+                Some(frame) => self.held.entry(frame).or_default().push(partial.into_delivery()),
+                None => around.outbox.deliveries.push(partial.into_delivery()),
             }
+        } else {
+            let (stream, last) = (deliver.stream, deliver.seqs.last);
+            self.want(Want { stream, next, last, purpose: Purpose::Deliver(partial) }, around);
         }
-    }
-
-    /// Deliveries whose leases are durable now may leave.
-    pub(super) fn durable(&mut self, number: u64, shard: &Shard, outbox: &mut Outbox) {
-        let mut at = 0;
-        while at < self.held.len() {
-            if self.held[at].0 <= number {
-                let (_, delivery) = self.held.remove(at).expect("the place was there just now");
-                send_current(delivery, shard, outbox);
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    /// What is leased and has not left, because its content or its entry is not here yet.
-    pub(super) fn undelivered(&self, group: GroupId) -> impl Iterator<Item = (ConsumerId, Lease)> + '_ {
-        let held = self.held.iter().filter(move |(_, delivery)| delivery.group == group).flat_map(
-            |(_, delivery)| delivery.messages.iter().map(|message| (delivery.consumer, message.lease)),
-        );
-        let reading = self.reads.iter().filter_map(move |read| match &read.purpose {
-            Purpose::Deliver(partial) if partial.deliver.group == group => Some(partial),
-            _ => None,
-        });
-        held.chain(reading.flat_map(Partial::leases))
-    }
-
-    /// What was on its way to a consumer that has left is not sent.
-    pub(super) fn drop_consumer(&mut self, group: GroupId, consumer: ConsumerId) {
-        self.held.retain(|(_, delivery)| delivery.group != group || delivery.consumer != consumer);
-        self.reads.retain(|read| match &read.purpose {
-            Purpose::Deliver(partial) => {
-                partial.deliver.group != group || partial.deliver.consumer != consumer
-            }
-            Purpose::ReadAhead(..) => true,
-        });
     }
 
     /// A group wants to know of messages it has not seen. If their contents are here, it knows them now.
@@ -179,24 +155,43 @@ impl Payloads {
             shard.read_ahead(read.group, Seq(gap.0 - 1));
         } else {
             let purpose = Purpose::ReadAhead(read.group, read.seqs.first);
-            self.start_read(read.stream, read.seqs, purpose, around);
+            let want = Want { stream: read.stream, next: read.seqs.first, last: read.seqs.last, purpose };
+            self.want(want, around);
         }
     }
 
-    fn start_read(&mut self, stream: StreamId, wanted: SeqRange, purpose: Purpose, around: &mut Around<'_>) {
-        let from = around.index.find(stream, wanted.first).expect("a durable message is in the index");
-        let reading = Reading { id: self.next_read, stream, wanted, purpose };
-        self.next_read += 1;
-        self.read_on(reading, from, around);
+    fn want(&mut self, want: Want, around: &mut Around<'_>) {
+        let id = self.next;
+        self.next += 1;
+        self.lacking.insert((want.stream, want.next, id));
+        self.wants.insert(id, want);
+        self.queued.push_back(id);
+        self.start_reads(around);
     }
 
-    fn read_on(&mut self, reading: Reading, from: Position, around: &mut Around<'_>) {
-        let budget = ReadBudget { bytes_max: around.read_bytes_max, frames_max: usize::MAX, payloads: true };
-        around.outbox.reads.push(Read { id: reading.id, from, budget });
-        self.reads.push(reading);
+    fn start_reads(&mut self, around: &mut Around<'_>) {
+        while self.reading.len() < READS_MAX
+            && let Some(id) = self.queued.pop_front()
+        {
+            // Others may have read what it wanted, or it may have left.
+            if self.wants.contains_key(&id) {
+                self.start_read(id, Position::START, around);
+            }
+        }
     }
 
-    /// Takes in frames that were read for one purpose, and reads on if that was not enough.
+    /// Reads on for one want, no earlier than `from`.
+    fn start_read(&mut self, id: u64, from: Position, around: &mut Around<'_>) {
+        let want = &self.wants[&id];
+        let place = around.index.find(want.stream, want.next).expect("a durable message is in the index");
+        let few = want.last.0 - want.next.0 < FEW;
+        let bytes_max = if few { FEW_BYTES.min(around.read_bytes_max) } else { around.read_bytes_max };
+        let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads: true };
+        around.outbox.reads.push(Read { id, from: place.max(from), budget });
+        self.reading.insert(id);
+    }
+
+    /// Takes in frames that were read for one want, and reads on if that was not enough.
     pub(super) fn read(
         &mut self,
         id: u64,
@@ -204,87 +199,162 @@ impl Payloads {
         shard: &mut Shard,
         around: &mut Around<'_>,
     ) -> Result<(), RecoveryError> {
-        // Whoever asked may have left.
-        let Some(at) = self.reads.iter().position(|reading| reading.id == id) else { return Ok(()) };
-        let mut reading = self.reads.swap_remove(at);
-        // A delivery may have lapsed while it waited, and its messages may be settled and trimmed by now.
-        if let Purpose::Deliver(partial) = &reading.purpose {
-            let group = partial.deliver.group;
-            if !partial.leases().any(|(_, lease)| shard.is_current(group, lease)) {
-                return Ok(());
-            }
-        }
-        let Some(last) = frames.last() else {
-            return Err(RecoveryError::MessageMissing { stream: reading.stream, seq: reading.wanted.first });
-        };
-        let next = Position(last.position.0 + 1);
+        self.reading.remove(&id);
         for frame in frames {
-            self.keep_published(frame, &mut reading)?;
+            self.take_in(frame, shard, around)?;
         }
-        match reading.purpose {
-            Purpose::Deliver(partial) if partial.messages.len() as u64 == partial.deliver.seqs.count() => {
-                self.complete_late(partial, shard, around);
-                return Ok(());
+        if let Some(want) = self.wants.get(&id) {
+            match &want.purpose {
+                Purpose::ReadAhead(_, asked) if want.next > *asked => self.finish(id, shard, around),
+                // It may have lapsed while it waited, and its messages may be settled and trimmed by now.
+                Purpose::Deliver(partial) if !is_current(partial, shard) => self.forget(id),
+                _ => {
+                    let Some(last) = frames.last() else {
+                        return Err(RecoveryError::MessageMissing { stream: want.stream, seq: want.next });
+                    };
+                    self.start_read(id, Position(last.position.0 + 1), around);
+                }
             }
-            Purpose::ReadAhead(group, reached) if reached > reading.wanted.first => {
-                shard.read_ahead(group, Seq(reached.0 - 1));
-                return Ok(());
-            }
-            _ => {}
         }
-        self.read_on(reading, next, around);
+        self.start_reads(around);
         Ok(())
     }
 
-    /// Puts the stream's messages of a frame into the window and takes what is wanted from there.
-    fn keep_published(&mut self, frame: &StoredFrame, reading: &mut Reading) -> Result<(), RecoveryError> {
+    /// Puts those messages of a frame that somebody lacks into the window, and gives them to those.
+    fn take_in(
+        &mut self,
+        frame: &StoredFrame,
+        shard: &mut Shard,
+        around: &mut Around<'_>,
+    ) -> Result<(), RecoveryError> {
+        let position = frame.position;
         let mut offset = 0;
         for entry in entries(&frame.entries) {
-            let entry = entry.map_err(|error| RecoveryError::Entry { position: frame.position, error })?;
+            let entry = entry.map_err(|error| RecoveryError::Entry { position, error })?;
             let Entry::Published { stream, first, at, messages, .. } = entry else { continue };
             let end = offset + messages.bytes() as usize;
             if end > frame.payload.len() {
-                return Err(RecoveryError::PayloadShort { position: frame.position });
+                return Err(RecoveryError::PayloadShort { position });
             }
-            if stream == reading.stream {
-                self.window.insert_read(stream, first, at, &messages, frame.payload.slice(offset..end));
+            let last = Seq(first.0 + messages.count() - 1);
+            if self.is_lacking(stream, first, last) {
+                // A small part of a large frame would keep all of it in memory.
+                let contents = frame.payload.slice(offset..end);
+                let alone = (end - offset) * 2 < frame.payload.len();
+                let contents = if alone { Bytes::copy_from_slice(&contents) } else { contents };
+                self.window.insert_read(stream, first, at, &messages, contents);
                 // At once, since the window may be smaller than what was read.
-                self.advance(reading);
+                self.give(stream, first, last, shard, around);
             }
             offset = end;
         }
         Ok(())
     }
 
-    fn advance(&self, reading: &mut Reading) {
-        match &mut reading.purpose {
-            Purpose::Deliver(partial) => {
-                if let Some(missing) = self.collect(partial) {
-                    reading.wanted = missing;
-                }
+    fn is_lacking(&self, stream: StreamId, first: Seq, last: Seq) -> bool {
+        let place = self.lacking.range((stream, first, 0)..).next();
+        place.is_some_and(|&(of, seq, _)| of == stream && seq <= last)
+    }
+
+    /// Those who lack one of these messages take them from the window.
+    fn give(&mut self, stream: StreamId, first: Seq, last: Seq, shard: &mut Shard, around: &mut Around<'_>) {
+        let here = (stream, first, 0)..=(stream, last, u64::MAX);
+        let ids: Vec<u64> = self.lacking.range(here).map(|&(.., id)| id).collect();
+        for id in ids {
+            let want = self.wants.get_mut(&id).expect("whoever lacks something wants it");
+            self.lacking.remove(&(stream, want.next, id));
+            want.next = match &mut want.purpose {
+                Purpose::Deliver(partial) => partial.collect(&self.window),
+                Purpose::ReadAhead(..) => self.window.reaches(stream, SeqRange::new(want.next, want.last)),
+            };
+            self.lacking.insert((stream, want.next, id));
+            if want.next > want.last {
+                self.finish(id, shard, around);
             }
-            Purpose::ReadAhead(_, reached) if *reached <= reading.wanted.last => {
-                let rest = SeqRange::new(*reached, reading.wanted.last);
-                *reached = self.window.reaches(reading.stream, rest);
-            }
-            Purpose::ReadAhead(..) => {}
         }
     }
 
-    pub(super) fn settled(&mut self, group: GroupId) {
-        if self.settled.last() != Some(&group) {
-            self.settled.push(group);
+    /// A want has what it needs, or as much as it takes.
+    fn finish(&mut self, id: u64, shard: &mut Shard, around: &mut Around<'_>) {
+        let Some(want) = self.remove(id) else { return };
+        match want.purpose {
+            Purpose::ReadAhead(group, _) => shard.read_ahead(group, Seq(want.next.0 - 1)),
+            Purpose::Deliver(partial) => match partial.frame.filter(|&frame| frame > around.durable) {
+                Some(frame) => self.held.entry(frame).or_default().push(partial.into_delivery()),
+                None => send_current(partial.into_delivery(), shard, around.outbox),
+            },
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.remove(id);
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Want> {
+        let want = self.wants.remove(&id)?;
+        self.lacking.remove(&(want.stream, want.next, id));
+        Some(want)
+    }
+
+    /// Deliveries whose leases are durable now may leave.
+    pub(super) fn durable(&mut self, number: u64, shard: &Shard, outbox: &mut Outbox) {
+        while let Some(frame) = self.held.first_entry().filter(|frame| *frame.key() <= number) {
+            for delivery in frame.remove() {
+                send_current(delivery, shard, outbox);
+            }
+        }
+    }
+
+    /// What is leased and has not left, because its content or its entry is not here yet.
+    pub(super) fn undelivered(&self, group: GroupId) -> impl Iterator<Item = (ConsumerId, Lease)> + '_ {
+        let held = self.held.values().flatten().filter(move |delivery| delivery.group == group);
+        let held = held
+            .flat_map(|delivery| delivery.messages.iter().map(|message| (delivery.consumer, message.lease)));
+        let wanted = self.wants.values().filter_map(move |want| match &want.purpose {
+            Purpose::Deliver(partial) if partial.deliver.group == group => Some(partial),
+            _ => None,
+        });
+        held.chain(wanted.flat_map(Partial::leases))
+    }
+
+    /// What was on its way to a consumer that has left is not sent.
+    pub(super) fn drop_consumer(&mut self, group: GroupId, consumer: ConsumerId) {
+        for deliveries in self.held.values_mut() {
+            deliveries.retain(|delivery| delivery.group != group || delivery.consumer != consumer);
+        }
+        let is_theirs = |want: &Want| match &want.purpose {
+            Purpose::Deliver(Partial { deliver, .. }) => {
+                deliver.group == group && deliver.consumer == consumer
+            }
+            Purpose::ReadAhead(..) => false,
+        };
+        let theirs: Vec<u64> =
+            self.wants.iter().filter(|(_, want)| is_theirs(want)).map(|(&id, _)| id).collect();
+        for id in theirs {
+            self.forget(id);
+        }
+    }
+
+    pub(super) fn settled(&mut self, stream: StreamId) {
+        if self.settled.last() != Some(&stream) {
+            self.settled.push(stream);
         }
     }
 
     /// Lets go of contents that no group of the stream will ask for again.
     pub(super) fn forget_settled(&mut self, shard: &Shard) {
-        for group in self.settled.drain(..) {
-            if let Some((stream, wanted)) = shard.oldest_wanted_beside(group) {
+        self.settled.sort_unstable();
+        self.settled.dedup();
+        for stream in self.settled.drain(..) {
+            if let Some(wanted) = shard.oldest_wanted(stream) {
                 self.window.forget_before(stream, wanted);
             }
         }
     }
+}
+
+fn is_current(partial: &Partial, shard: &Shard) -> bool {
+    partial.leases().any(|(_, lease)| shard.is_current(partial.deliver.group, lease))
 }
 
 /// A delivery that had to wait may have lapsed meanwhile, and its messages may be with others.

@@ -26,8 +26,14 @@ struct Rig {
 
 impl Rig {
     fn new(config: DriverConfig) -> Rig {
-        let mut log = MemoryLog::new(ShardId(0), 16 << 20);
-        let claim = log.claim();
+        Rig::with_frames(config, 1_024, 16 << 20)
+    }
+
+    /// On an engine that takes this many frames at once, of this size at most.
+    fn with_frames(config: DriverConfig, frames_max: usize, frame_bytes_max: usize) -> Rig {
+        let mut log = MemoryLog::new(ShardId(0), frame_bytes_max);
+        let mut claim = log.claim();
+        claim.frames_max = frames_max;
         let recovery = Recovery::begin(&claim, Limits::DEFAULT).expect("nothing to recover");
         let mut rig = Rig {
             driver: recovery.finish(NOW, config),
@@ -59,6 +65,27 @@ impl Rig {
             batch.push(&Message { body: body.as_bytes(), ..Message::default() });
         }
         self.driver.publish(NOW, self.stream, &batch.build(), Ticket(ticket)).expect("a good batch");
+    }
+
+    fn create_group(&mut self, name: &str) -> GroupId {
+        let name = GroupName::parse(name).expect("a good name");
+        let settings = GroupSettings::default();
+        self.driver
+            .create_group(NOW, self.stream, &name, &settings, Start::Beginning, Ticket(0))
+            .expect("a new group");
+        self.driver.shard().group_named(self.stream, &name).expect("it was created just now")
+    }
+
+    /// Saves what there is to save, as often as it takes for two images to be kept.
+    fn save_images(&mut self) {
+        for image in std::mem::take(&mut self.images) {
+            let saved = self.log.save(image).expect("the log keeps it");
+            self.driver.on_saved(saved);
+        }
+        self.gather();
+        for through in std::mem::take(&mut self.trims) {
+            self.log.trim(through);
+        }
     }
 
     fn join(&mut self, slots: u32) {
@@ -277,4 +304,189 @@ fn a_delivery_larger_than_the_window_is_read_back_in_pieces() {
         let body = crate::batch::parse_content(&message.content).expect("a good content").body;
         assert!(body.starts_with(format!("{ticket}-{n}-").as_bytes()));
     }
+}
+
+#[test]
+fn a_group_that_comes_late_begins_with_what_is_kept() {
+    let config = DriverConfig { image_frames: 5, ..DriverConfig::default() };
+    let mut rig = Rig::new(config);
+    rig.join(1_000);
+    for ticket in 1..60 {
+        rig.publish(10, ticket);
+        rig.turn();
+        rig.sync();
+        rig.turn();
+        for delivery in std::mem::take(&mut rig.deliveries) {
+            rig.ack(&delivery);
+        }
+        rig.turn();
+        rig.sync();
+        rig.save_images();
+    }
+    let first = rig.driver.shard().oldest_kept().next().expect("there is a stream").1;
+    assert!(first > Seq(300), "most of the log was let go, up to {first}");
+    let late = rig.create_group("late");
+    rig.group = late;
+    rig.driver.join(late, ConsumerId(2), Bound::Connection).expect("a new member");
+    rig.driver.credit(late, ConsumerId(2), Credit::Slots(1_000)).expect("a member");
+    for _ in 0..20 {
+        rig.turn();
+        rig.sync();
+        rig.read();
+    }
+    let seqs: Vec<Seq> = rig
+        .deliveries
+        .iter()
+        .filter(|delivery| delivery.group == late)
+        .flat_map(|delivery| delivery.messages.iter().map(|message| message.lease.seq))
+        .collect();
+    assert_eq!(seqs.first(), Some(&first));
+    assert_eq!(seqs.last(), Some(&Seq(590)));
+}
+
+#[test]
+fn ids_are_remembered_whenever_the_image_was_taken() {
+    // Ids keep coming, and open new generations, while an image is made a part at a time.
+    let config = DriverConfig { image_frames: 3, image_slice_bytes: 1, ..DriverConfig::default() };
+    let mut rig = Rig::new(config);
+    let mut next = 0;
+    for ticket in 1..200 {
+        let mut batch = BatchBuilder::default();
+        for _ in 0..300 {
+            next += 1;
+            batch.push(&Message { id: Some(&format!("id-{next}")), body: b"x", ..Message::default() });
+        }
+        rig.driver.publish(NOW, rig.stream, &batch.build(), Ticket(ticket)).expect("a good batch");
+        rig.turn();
+        rig.sync();
+        let done = ticket > 12 && !rig.images.is_empty();
+        rig.save_images();
+        if !done {
+            continue;
+        }
+        let claim = rig.log.claim();
+        let mut recovery = Recovery::begin(&claim, Limits::DEFAULT).expect("a good image");
+        while let Some((from, budget)) = recovery.next_read() {
+            recovery.feed(&rig.log.read(from, budget)).expect("the image and the log fit together");
+        }
+        let mut driver = recovery.finish(NOW, DriverConfig::default());
+        for known in 1..=next {
+            let mut batch = BatchBuilder::default();
+            batch.push(&Message { id: Some(&format!("id-{known}")), body: b"x", ..Message::default() });
+            driver.publish(NOW, rig.stream, &batch.build(), Ticket(known)).expect("a good batch");
+        }
+        driver.finish_turn(NOW);
+        let frames = &driver.outbox().frames;
+        assert!(frames.iter().all(|frame| frame.runs.is_empty()), "something was stored twice");
+        return;
+    }
+    panic!("an image is made before long");
+}
+
+#[test]
+fn a_slow_engine_is_given_frames_that_it_can_take() {
+    let limit = 16 << 10;
+    let mut rig = Rig::with_frames(DriverConfig::default(), 2, limit);
+    rig.join(10_000);
+    for ticket in 1..400 {
+        rig.publish(20, ticket);
+        rig.turn();
+        rig.sync();
+    }
+    rig.turn();
+    // Nothing becomes durable any more, and every second message is acked by itself.
+    let leases: Vec<Lease> =
+        rig.deliveries.iter().flat_map(|delivery| &delivery.messages).map(|message| message.lease).collect();
+    assert!(leases.len() > 5_000);
+    for pair in leases.chunks(2) {
+        let mut results = Vec::new();
+        rig.driver.settle(NOW, rig.group, &pair[..1], Outcome::Ack, &mut results);
+        assert_eq!(results, [Settled::Acked]);
+        rig.turn();
+    }
+    assert!(rig.waiting.len() <= 2, "no more are on their way than the engine wants");
+    rig.driver.flush(NOW);
+    rig.gather();
+    for _ in 0..1_000 {
+        rig.sync();
+        rig.turn();
+        rig.driver.flush(NOW);
+        rig.gather();
+    }
+    assert!(rig.driver.is_settled());
+    let (settled, group) = (rig.driver.shard().figures(rig.group).expect("the group exists"), rig.group);
+    let recovered = rig.recovered(&Image::default());
+    assert_eq!(recovered.figures(group).map(|figures| figures.lag), Some(settled.lag));
+}
+
+#[test]
+fn messages_far_apart_are_read_back_by_way_of_the_index() {
+    let config = DriverConfig { window_bytes_max: 2_000, ..DriverConfig::default() };
+    let mut rig = Rig::new(config);
+    let busy = StreamName::parse("busy").expect("a good name");
+    rig.driver.create_stream(NOW, &busy, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+    let busy = rig.driver.shard().stream_named(&busy).expect("it was created just now");
+    for ticket in 1..=20 {
+        rig.publish(1, ticket);
+        rig.turn();
+        rig.sync();
+        for n in 0..100 {
+            let mut batch = BatchBuilder::default();
+            batch.push(&Message { body: &[7; 90], ..Message::default() });
+            rig.driver.publish(NOW, busy, &batch.build(), Ticket(1_000 + n)).expect("a good batch");
+            rig.turn();
+            rig.sync();
+        }
+    }
+    rig.join(100);
+    let mut reads = 0;
+    let mut frames_read = 0;
+    for _ in 0..200 {
+        rig.turn();
+        for read in std::mem::take(&mut rig.driver.outbox().reads) {
+            let budget = ReadBudget { frames_max: 20, ..read.budget };
+            let frames = rig.log.read(read.from, budget);
+            reads += 1;
+            frames_read += frames.len();
+            rig.driver.on_read(read.id, &frames).expect("what was written can be read");
+        }
+        rig.gather();
+    }
+    let got: usize = rig.deliveries.iter().map(|delivery| delivery.messages.len()).sum();
+    assert_eq!(got, 20);
+    assert!(frames_read < 1_200, "{frames_read} frames of 2,000 were read in {reads} reads");
+}
+
+#[test]
+fn many_retries_share_a_few_reads() {
+    let config = DriverConfig { window_bytes_max: 1, ..DriverConfig::default() };
+    let mut rig = Rig::new(config);
+    for ticket in 1..=40 {
+        rig.publish(50, ticket);
+        rig.turn();
+        rig.sync();
+    }
+    rig.join(2_000);
+    let mut most = 0;
+    let mut all = 0;
+    for _ in 0..400 {
+        rig.turn();
+        most = most.max(rig.driver.outbox().reads.len());
+        all += rig.driver.outbox().reads.len();
+        rig.read();
+        for delivery in std::mem::take(&mut rig.deliveries) {
+            // Every other one fails, and comes again by itself.
+            for message in &delivery.messages {
+                let again = message.attempt.0 == 1 && message.lease.seq.0 % 2 == 0;
+                let outcome =
+                    if again { Outcome::Retry { delay: Some(Duration::ZERO) } } else { Outcome::Ack };
+                let mut results = Vec::new();
+                rig.driver.settle(NOW, rig.group, &[message.lease], outcome, &mut results);
+            }
+        }
+    }
+    let figures = rig.driver.shard().figures(rig.group).expect("the group exists");
+    assert_eq!(figures.lag, 0, "every message is done: {figures:?}");
+    assert!(most <= 4, "{most} reads at once");
+    assert!(all < 400, "{all} reads for 1,000 retries");
 }

@@ -9,40 +9,54 @@ use crate::types::{Attempt, ConsumerId, Grant, Seq, SeqRange, push_range};
 impl Group {
     /// Hands out what may go, once a turn.
     ///
-    /// Consumers take turns, beginning after the one served last. Each takes an equal share in one
-    /// piece rather than message by message: shares differ by one at most, as they would one by one,
-    /// but consecutive messages stay together, and with them everything that is written and sent.
+    /// Consumers take turns, beginning after the one served last. In each round everybody takes an equal
+    /// share in one piece rather than message by message: shares differ by one at most, as they would one
+    /// by one, but consecutive messages stay together, and with them everything that is written and sent.
     pub(super) fn dispatch(&mut self, turn: &mut Turn<'_>) {
-        let mut open = u64::from(self.settings.in_flight_max).saturating_sub(self.in_flight);
         let mut once = Vec::new();
-        while open > 0 {
-            let Some(consumer) = self.members.next_hungry() else { break };
-            let share = self.share(open, consumer);
-            let given = self.give(turn, consumer, share);
-            if given == 0 {
-                break;
-            }
-            open -= given;
-            if let Some(Credit::Once { .. }) = self.members.get(consumer).map(|member| member.credit) {
-                once.push(consumer);
-            }
-        }
+        while self.round(turn, &mut once) {}
         for consumer in once {
             self.members.end_credit_once(consumer);
         }
     }
 
-    fn share(&self, open: u64, consumer: ConsumerId) -> u64 {
+    /// Shares out what can go among those with room. False when nothing more can go in this turn.
+    fn round(&mut self, turn: &mut Turn<'_>, once: &mut Vec<ConsumerId>) -> bool {
+        let open = u64::from(self.settings.in_flight_max).saturating_sub(self.in_flight);
         let candidates = self.again.count() + (self.arrived.0 - self.cursor.0);
-        let room = self.members.get(consumer).expect("only a member is hungry").room();
-        open.min(candidates).div_ceil(self.members.hungry()).clamp(1, room)
+        let total = open.min(candidates);
+        let takers = self.members.hungry();
+        if total == 0 || takers == 0 {
+            return false;
+        }
+        let (base, extra) = (total / takers, total % takers);
+        for n in 0..takers.min(total) {
+            if turn.budget.is_spent() {
+                return false;
+            }
+            let consumer =
+                self.members.next_hungry().expect("those who are counted have not been served yet");
+            let member = self.members.get(consumer).expect("only a member is hungry");
+            let share = (base + u64::from(n < extra)).min(member.room());
+            if matches!(member.credit, Credit::Once { .. }) {
+                once.push(consumer);
+            }
+            if self.give(turn, consumer, share) < share {
+                return false;
+            }
+        }
+        true
     }
 
     /// Leases up to `share` messages to the consumer and returns how many there were.
     fn give(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, share: u64) -> u64 {
         let mut given = 0;
         while given < share {
+            if turn.budget.is_spent() {
+                break;
+            }
             let Some((seqs, attempts)) = self.next_candidates(share - given) else { break };
+            turn.budget.spend_run(seqs.count());
             self.lease(turn, consumer, seqs, Attempt(attempts + 1));
             given += seqs.count();
         }

@@ -1,28 +1,29 @@
 //! What time does by itself: leases lapse, retries become due, and consumers that left let go of what
 //! they held.
 //!
-//! Ten thousand leases may lapse at one instant. A turn does a slice of that work and asks to be called
-//! again at once for the rest, so that no turn is long.
+//! Ten thousand leases may lapse at one instant. A turn does as much of that as its budget allows and asks
+//! to be called again at once for the rest, so that no turn is long.
 
 use crate::entry::Cause;
 use crate::group::standing::State;
-use crate::group::{Departure, Group, Lapse};
+use crate::group::{Budget, Departure, Group, Lapse};
 use crate::types::{SeqRange, Timestamp, push_range};
 
-/// Messages or runs that one turn sees to.
-const SLICE: usize = 1_000;
+/// Messages that are seen to at a time, so that the budget is asked often enough.
+const SLICE: u64 = 64;
 
 impl Group {
-    pub(super) fn expire(&mut self, now: Timestamp) {
+    pub(super) fn expire(&mut self, now: Timestamp, budget: &mut Budget) {
         // First those who left: a goodbye that came in time must not be taken for a timeout.
-        self.release_left_behind(now);
-        self.lapse(now);
-        self.make_due_ready(now);
+        self.release_left_behind(now, budget);
+        self.lapse(now, budget);
+        self.make_due_ready(now, budget);
     }
 
-    fn make_due_ready(&mut self, now: Timestamp) {
-        for _ in 0..SLICE {
+    fn make_due_ready(&mut self, now: Timestamp, budget: &mut Budget) {
+        while !budget.is_spent() {
             let Some(&(until, seq)) = self.due.first().filter(|(until, _)| *until <= now) else { break };
+            budget.spend_each(1);
             self.due.remove(&(until, seq));
             self.waiting -= 1;
             let one = SeqRange::one(seq);
@@ -31,9 +32,8 @@ impl Group {
         }
     }
 
-    fn lapse(&mut self, now: Timestamp) {
-        let mut left = SLICE as u64;
-        while left > 0 {
+    fn lapse(&mut self, now: Timestamp, budget: &mut Budget) {
+        while !budget.is_spent() {
             let Some((&lapse, &outstanding)) = self.lapses.first_key_value() else { break };
             if lapse.deadline > now {
                 break;
@@ -47,8 +47,8 @@ impl Group {
                     _ => None,
                 })
                 .expect("a deadline is kept while something is leased until then");
-            let seqs = SeqRange::starting(seqs.first, seqs.count().min(left));
-            left -= seqs.count();
+            let seqs = SeqRange::starting(seqs.first, seqs.count().min(SLICE));
+            budget.spend_each(seqs.count());
             self.end_lease(seqs, &lease);
             for seq in seqs.seqs() {
                 self.fail(now, seq, lease.attempt, None, Cause::Timeout);
@@ -61,14 +61,15 @@ impl Group {
         }
     }
 
-    fn release_left_behind(&mut self, now: Timestamp) {
-        for _ in 0..SLICE {
-            let Some((departure, run)) = self.members.next_left_behind(SLICE as u64) else { break };
+    fn release_left_behind(&mut self, now: Timestamp, budget: &mut Budget) {
+        while !budget.is_spent() {
+            let Some((departure, run)) = self.members.next_left_behind(SLICE) else { break };
             let mut next = run.first;
             while next <= run.last {
                 let rest = SeqRange::new(next, run.last);
                 let (seqs, state) =
                     self.ledger.standing.pieces(rest).next().expect("a range has at least one piece");
+                budget.spend_run(seqs.count());
                 let Some(State::Leased(lease)) = state else { panic!("what a consumer holds is leased") };
                 self.end_lease(seqs, &lease);
                 match departure {
@@ -78,6 +79,7 @@ impl Group {
                         self.again.insert(seqs);
                     }
                     Departure::Lost if self.settings.is_exhausted(lease.attempt) => {
+                        budget.spend_each(seqs.count());
                         for seq in seqs.seqs() {
                             self.fail(now, seq, lease.attempt, None, Cause::Lost);
                         }

@@ -1,6 +1,6 @@
 //! Who takes part in a group, with how much credit, and whose turn it is.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
@@ -41,7 +41,9 @@ pub(crate) struct Members {
     /// Those with room. Consumers are numbered as they come, so this is also the order of turns.
     hungry: BTreeSet<ConsumerId>,
     served: Option<ConsumerId>,
-    leaving: VecDeque<Leaving>,
+    /// Those that are gone, with what they still held. By number, so that those who came first are seen
+    /// to first.
+    leaving: BTreeMap<ConsumerId, Leaving>,
 }
 
 /// A consumer that is gone, and what it still held.
@@ -92,7 +94,7 @@ impl Members {
         if let Some(member) = self.members.remove(&consumer) {
             let released = member.bound == Bound::Connection || departure == Departure::Goodbye;
             if released && !member.held.is_empty() {
-                self.leaving.push_back(Leaving { departure, held: member.held });
+                self.leaving.insert(consumer, Leaving { departure, held: member.held });
             }
         }
     }
@@ -103,11 +105,11 @@ impl Members {
 
     /// The next messages of a consumer that has left.
     pub(crate) fn next_left_behind(&mut self, max: u64) -> Option<(Departure, SeqRange)> {
-        let leaving = self.leaving.front_mut()?;
-        let run = leaving.held.pop_run(max).expect("those who hold nothing are not kept");
-        let departure = leaving.departure;
-        if leaving.held.is_empty() {
-            self.leaving.pop_front();
+        let mut leaving = self.leaving.first_entry()?;
+        let departure = leaving.get().departure;
+        let run = leaving.get_mut().held.pop_run(max).expect("those who hold nothing are not kept");
+        if leaving.get().held.is_empty() {
+            leaving.remove();
         }
         Some((departure, run))
     }
@@ -142,11 +144,11 @@ impl Members {
         if let Some(member) = self.members.get_mut(&consumer) {
             member.held.remove(seqs);
             self.weigh(consumer);
-        } else {
-            for leaving in &mut self.leaving {
-                leaving.held.remove(seqs);
+        } else if let Some(leaving) = self.leaving.get_mut(&consumer) {
+            leaving.held.remove(seqs);
+            if leaving.held.is_empty() {
+                self.leaving.remove(&consumer);
             }
-            self.leaving.retain(|leaving| !leaving.held.is_empty());
         }
     }
 

@@ -108,6 +108,32 @@ pub struct Effects {
     pub reads: Vec<ReadAhead>,
 }
 
+/// How much one turn does. What is left over is done in the next, which follows at once, so that nobody
+/// waits long for anything however much there is to do.
+#[derive(Debug)]
+pub(crate) struct Budget(u64);
+
+impl Budget {
+    /// About as much as a few hundred microseconds allow.
+    pub(crate) fn of_a_turn() -> Budget {
+        Budget(500)
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// One thing that was done to a run of messages. Long runs cost little more than short ones.
+    fn spend_run(&mut self, messages: u64) {
+        self.0 = self.0.saturating_sub(1 + messages / 256);
+    }
+
+    /// Things that are done to each message by itself.
+    fn spend_each(&mut self, messages: u64) {
+        self.0 = self.0.saturating_sub(messages);
+    }
+}
+
 /// What a group needs to know of its shard to finish a turn.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Timestamp,
@@ -116,6 +142,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) grant: &'a mut Grant,
     /// The last durable position of the group's stream.
     pub(crate) durable: Seq,
+    /// What is left of the work that a turn may do, over all groups.
+    pub(crate) budget: &'a mut Budget,
     /// Entries of the frame being filled.
     pub(crate) entries: &'a mut Vec<u8>,
     pub(crate) effects: &'a mut Effects,
@@ -183,6 +211,21 @@ struct Pending {
     handed: Vec<SeqRange>,
     leased: Vec<(Duration, LeasedRun)>,
 }
+
+impl Pending {
+    /// Keeps the room for the next turn.
+    fn clear(&mut self) {
+        self.acked.clear();
+        self.returned.clear();
+        self.failed.clear();
+        self.parked.clear();
+        self.handed.clear();
+        self.leased.clear();
+    }
+}
+
+/// Items in one entry at most, so that an entry fits in the smallest frame that an engine takes.
+const ENTRY_ITEMS_MAX: usize = 1_000;
 
 impl Group {
     pub(crate) fn new(
@@ -361,7 +404,7 @@ impl Group {
     ) -> Settled {
         if self.settings.is_exhausted(attempt) {
             self.ledger.parked(seq, now, cause);
-            self.pending.parked.push(ParkedMessage { seq, cause });
+            self.pending.parked.push(ParkedMessage { seq, at: now, cause });
             return Settled::Parked;
         }
         let until = match delay {
@@ -377,13 +420,13 @@ impl Group {
 
     /// Does what time and credit allow, and writes down what the turn has changed.
     pub(crate) fn finish_turn(&mut self, mut turn: Turn<'_>) {
-        self.expire(turn.now);
+        self.expire(turn.now, turn.budget);
         self.dispatch(&mut turn);
         self.write_down(turn.now, turn.entries);
         self.read_on(turn.durable, turn.effects);
     }
 
-    /// When the group next has something to do by itself.
+    /// When the group next has something to do by itself. What is late is late already.
     pub(crate) fn wake_at(&self) -> Option<Timestamp> {
         if self.members.are_leaving() {
             return Some(Timestamp::ZERO);
@@ -396,31 +439,28 @@ impl Group {
     /// The order matters where a message appears twice: it ends one lease before it begins another.
     fn write_down(&mut self, now: Timestamp, out: &mut Vec<u8>) {
         let pending = &mut self.pending;
-        if !pending.acked.is_empty() {
-            entry::put_acked(out, self.id, &pending.acked);
-            pending.acked.clear();
+        for ranges in pending.acked.chunks(ENTRY_ITEMS_MAX) {
+            entry::put_acked(out, self.id, ranges);
         }
-        if !pending.returned.is_empty() {
-            entry::put_returned(out, self.id, &pending.returned);
-            pending.returned.clear();
+        for ranges in pending.returned.chunks(ENTRY_ITEMS_MAX) {
+            entry::put_returned(out, self.id, ranges);
         }
-        if !pending.failed.is_empty() {
-            entry::put_failed(out, self.id, now, &pending.failed);
-            pending.failed.clear();
+        for messages in pending.failed.chunks(ENTRY_ITEMS_MAX) {
+            entry::put_failed(out, self.id, now, messages);
         }
-        if !pending.parked.is_empty() {
-            entry::put_parked(out, self.id, now, &pending.parked);
-            pending.parked.clear();
+        for messages in pending.parked.chunks(ENTRY_ITEMS_MAX) {
+            entry::put_parked(out, self.id, now, messages);
         }
-        if !pending.handed.is_empty() {
-            entry::put_handed(out, self.id, &pending.handed);
-            pending.handed.clear();
+        for ranges in pending.handed.chunks(ENTRY_ITEMS_MAX) {
+            entry::put_handed(out, self.id, ranges);
         }
         for alike in pending.leased.chunk_by(|a, b| a.0 == b.0) {
-            let runs: Vec<LeasedRun> = alike.iter().map(|(_, run)| *run).collect();
-            entry::put_leased(out, self.id, now, alike[0].0, &runs);
+            for runs in alike.chunks(ENTRY_ITEMS_MAX) {
+                let runs: Vec<LeasedRun> = runs.iter().map(|(_, run)| *run).collect();
+                entry::put_leased(out, self.id, now, alike[0].0, &runs);
+            }
         }
-        pending.leased.clear();
+        pending.clear();
     }
 
     /// Asks for more when what may be handed out runs low and there is somebody to hand it to.

@@ -97,6 +97,21 @@ fn a_timeout_opens_a_slot() {
 #[test]
 fn messages_that_arrive_together_are_shared_out_evenly() {
     check(
+        "A joins 9 / B joins 9 / C joins 9 / D joins 9 / publish 10 / publish 6",
+        expect![[r#"
+        0s    deliver 1-3#1 to A
+        0s    deliver 4-6#1 to B
+        0s    deliver 7-8#1 to C
+        0s    deliver 9-10#1 to D
+        0s    append handed 1-10
+        0s    deliver 11-12#1 to A
+        0s    deliver 13-14#1 to B
+        0s    deliver 15#1 to C
+        0s    deliver 16#1 to D
+        0s    append handed 11-16
+    "#]],
+    );
+    check(
         "A joins 10 / B joins 10 / C joins 1 / publish 7 / publish 1 / publish 1",
         expect![[r#"
             0s    deliver 1-3#1 to A
@@ -606,9 +621,11 @@ impl Stage {
         let through = Position(self.log.len() as u64);
         if after_image {
             let mut parts = Vec::new();
-            for key in self.shard.parts() {
+            let mut left = self.shard.parts();
+            while let Some(key) = left.pop() {
                 let mut bytes = Vec::new();
                 assert_eq!(self.shard.take_part(key, &mut bytes), Taking::Taken);
+                left.extend(self.shard.parts_of(key));
                 parts.push((key, bytes));
             }
             shard.load(parts.iter().map(|(key, bytes)| (*key, through, &bytes[..]))).expect("a good image");

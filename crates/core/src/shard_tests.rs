@@ -1,0 +1,99 @@
+//! A log that was written by nobody must not do worse than be refused.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::entry::{Cause, FailedMessage, LeasedRun, Messages, ParkedMessage};
+use crate::settings::Backoff;
+use std::time::Duration;
+
+fn range() -> impl Strategy<Value = SeqRange> {
+    let near = (1u64..40, 0u64..20);
+    let far = (1u64..u64::MAX / 2, 0u64..1 << 60);
+    prop_oneof![9 => near, 1 => far].prop_map(|(first, more)| SeqRange::new(Seq(first), Seq(first + more)))
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let group = || (1u32..4).prop_map(GroupId);
+    let stream = || (1u32..3).prop_map(StreamId);
+    let ranges = || prop::collection::vec(range(), 1..4);
+    let at = || (0u64..1 << 40).prop_map(Timestamp);
+    prop_oneof![
+        (0u32..5, at()).prop_map(|(epoch, at)| Entry::Opened { epoch: Epoch(epoch), at }),
+        (prop_oneof![Just(1u32), Just(2), Just(u32::MAX)], "[ab]", at()).prop_map(|(stream, name, at)| {
+            let settings = StreamSettings::default();
+            Entry::StreamCreated { stream: StreamId(stream), name: StreamName::stored(&name), settings, at }
+        }),
+        (group(), stream(), "[ab]", 0u64..9, at()).prop_map(|(group, stream, name, floor, at)| {
+            let settings = GroupSettings::default();
+            Entry::GroupCreated {
+                group,
+                stream,
+                name: GroupName::stored(&name),
+                settings,
+                floor: Seq(floor),
+                at,
+            }
+        }),
+        (stream(), 1u64..30, 1u32..20, at()).prop_map(|(stream, first, count, at)| Entry::Published {
+            stream,
+            first: Seq(first),
+            ordinal: Ordinal(u64::MAX - u64::from(count) * 3),
+            at,
+            messages: Messages::Uniform { count, size: 10 },
+        }),
+        (group(), ranges()).prop_map(|(group, ranges)| Entry::Handed { group, ranges }),
+        (group(), ranges()).prop_map(|(group, ranges)| Entry::Acked { group, ranges }),
+        (group(), ranges()).prop_map(|(group, ranges)| Entry::Returned { group, ranges }),
+        (group(), at(), range(), any::<u32>()).prop_map(|(group, at, range, grant)| Entry::Leased {
+            group,
+            at,
+            duration: Duration::from_secs(30),
+            runs: vec![LeasedRun { range, grant: Grant(grant.into()) }],
+        }),
+        (group(), at(), range()).prop_map(|(group, at, range)| Entry::Failed {
+            group,
+            at,
+            messages: vec![FailedMessage { seq: range.first, until: at, cause: Cause::Nack }],
+        }),
+        (group(), at(), range()).prop_map(|(group, at, range)| Entry::Parked {
+            group,
+            at,
+            messages: vec![ParkedMessage { seq: range.first, at, cause: Cause::Nack }],
+        }),
+        (stream(), any::<u64>()).prop_map(|(stream, first)| Entry::Released { stream, first: Seq(first) }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_entries_are_applied_or_refused_but_never_worse(entries in prop::collection::vec(entry(), 0..60)) {
+        let mut shard = Shard::new(Limits::DEFAULT);
+        for (n, entry) in entries.iter().enumerate() {
+            let _ = shard.apply(Position(n as u64 + 1), entry);
+        }
+        let (now, epoch) = (shard.latest(), Epoch(shard.epoch().0 + 1));
+        shard.open(now, epoch);
+        let mut effects = Effects::default();
+        shard.finish_turn(now, &mut effects);
+        let mut left = shard.parts();
+        while let Some(key) = left.pop() {
+            shard.take_part(key, &mut Vec::new());
+            left.extend(shard.parts_of(key));
+        }
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let mut shard = Shard::new(Limits::DEFAULT);
+    shard.open(Timestamp::ZERO, Epoch(1));
+    let name = StreamName::parse("jobs").expect("a good name");
+    let stream =
+        shard.create_stream(Timestamp::ZERO, &name, &StreamSettings::default()).expect("a new stream");
+    let backoff = Backoff { jitter: 2.0, ..Backoff::default() };
+    let settings = GroupSettings { backoff, ..GroupSettings::default() };
+    let group = GroupName::parse("workers").expect("a good name");
+    let refused = shard.create_group(Timestamp::ZERO, stream, &group, &settings, Start::Beginning);
+    assert_eq!(refused, Err(CreateRefusal::Settings(SettingsError::Jitter)));
+}
