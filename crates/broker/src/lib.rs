@@ -4,7 +4,10 @@
 //! thin loop around it.
 
 pub mod batch;
+pub mod broker;
+pub mod clock;
 pub mod driver;
 pub mod index;
 pub mod recovery;
+mod shard_task;
 pub mod window;

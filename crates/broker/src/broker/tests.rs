@@ -1,0 +1,135 @@
+//! The broker around an engine in memory: what the binary's tests cannot bring about from outside.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use forebay_core::types::ShardId;
+use forebay_storage::memory::{MemoryEngine, MemoryLog};
+
+use super::*;
+use crate::batch::{BatchBuilder, Message};
+
+fn batch(messages: usize, bytes: usize) -> Batch {
+    let mut builder = BatchBuilder::default();
+    for _ in 0..messages {
+        builder.push(&Message { body: &vec![7; bytes], ..Message::default() });
+    }
+    builder.build()
+}
+
+fn engine() -> MemoryEngine {
+    MemoryEngine::new(MemoryLog::new(ShardId(0), 12 << 20))
+}
+
+async fn open(engine: MemoryEngine, config: BrokerConfig) -> (Broker, Running) {
+    Broker::open(Arc::new(engine), Clock::start(), config).await.expect("a new log opens")
+}
+
+fn stream() -> StreamName {
+    StreamName::parse("work").expect("a name")
+}
+
+fn group() -> GroupName {
+    GroupName::parse("team").expect("a name")
+}
+
+async fn create(broker: &Broker, timeout: Duration) -> StreamId {
+    let change = move |settings: &mut GroupSettings| settings.message_timeout = timeout;
+    let created = broker.create_group(stream(), group(), Start::Beginning, change).await;
+    created.expect("the group is new").get().stream
+}
+
+async fn publish(broker: &Broker, stream: StreamId, messages: usize) -> Result<Published, PublishError> {
+    let batch = batch(messages, 10);
+    let room = broker.room(&batch).await;
+    broker.publish(room, stream, batch).await.map(Durable::get)
+}
+
+async fn next_events(consumer: &mut Consumer) -> Vec<Event> {
+    let mut events = Vec::new();
+    poll_fn(|cx| consumer.poll_events(cx, &mut events, 16)).await;
+    events
+}
+
+#[tokio::test]
+async fn a_consumer_that_leaves_messages_lying_is_cut_off_and_others_get_them() {
+    let (broker, _running) = open(engine(), BrokerConfig::default()).await;
+    let work = create(&broker, Duration::from_millis(20)).await;
+    let mut silent = broker.subscribe(stream(), group(), 2).await.expect("it is let in");
+    publish(&broker, work, 2).await.expect("there is room");
+    let mut seen = 0;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    'told: loop {
+        for event in next_events(&mut silent).await {
+            match event {
+                Event::Delivery(delivery) => seen += delivery.messages.len(),
+                Event::CutOff => break 'told,
+                Event::Settled(_) => panic!("nothing was settled"),
+            }
+        }
+    }
+    assert!((3..=4).contains(&seen), "the queue is as long as the credit, and one delivery: {seen}");
+    assert!(next_events(&mut silent).await.is_empty(), "nothing comes after that");
+    let mut other = broker.subscribe(stream(), group(), 2).await.expect("it is let in");
+    let events = next_events(&mut other).await;
+    assert!(matches!(&events[0], Event::Delivery(delivery) if delivery.messages[0].attempt.0 > 1));
+}
+
+#[tokio::test]
+async fn when_the_engine_fails_the_outcome_is_unknown_and_the_task_ends() {
+    let engine = engine();
+    let usurper = engine.another();
+    let (broker, running) = open(engine, BrokerConfig::default()).await;
+    let work = create(&broker, Duration::from_secs(30)).await;
+    publish(&broker, work, 1).await.expect("all is well");
+    usurper.claim(ShardId(0)).await.expect("anyone may claim");
+    assert_eq!(publish(&broker, work, 1).await, Err(PublishError::Unknown));
+    let ended = running.await.expect("the task did not panic");
+    assert!(matches!(ended, Err(RecoveryError::Storage(_))), "{ended:?}");
+    assert_eq!(publish(&broker, work, 1).await, Err(PublishError::Stopping), "nothing more is taken");
+    broker.stopping().await;
+}
+
+#[tokio::test]
+async fn publishers_wait_for_room_and_settling_does_not() {
+    let config = BrokerConfig { room_bytes: 10_000, ..BrokerConfig::default() };
+    let (broker, _running) = open(engine(), config).await;
+    let work = create(&broker, Duration::from_secs(30)).await;
+    publish(&broker, work, 1).await.expect("there is room");
+    let mut consumer = broker.subscribe(stream(), group(), 1).await.expect("it is let in");
+    let events = next_events(&mut consumer).await;
+    let Event::Delivery(delivery) = &events[0] else { panic!("a delivery comes first") };
+
+    let large = batch(1, 50_000);
+    let room = broker.try_room(&large).expect("a batch larger than the budget enters alone");
+    assert!(broker.try_room(&batch(1, 1)).is_none());
+    let lease = delivery.messages[0].lease;
+    let outcome = forebay_core::group::Outcome::Ack;
+    consumer.settle(vec![Settlement { ticket: 7, leases: vec![lease], outcome }]);
+    let events = next_events(&mut consumer).await;
+    let Event::Settled(settled) = &events[0] else { panic!("the answer comes") };
+    assert_eq!((settled[0].ticket, &settled[0].results[..]), (7, &[forebay_core::group::Settled::Acked][..]));
+    broker.publish(room, work, large).await.expect("it is stored");
+    assert!(broker.try_room(&batch(1, 1)).is_some(), "room is given back after the sync");
+}
+
+#[tokio::test]
+async fn what_was_taken_in_is_durable_after_a_stop() {
+    let engine = engine();
+    let again = engine.another();
+    let (broker, running) = open(engine, BrokerConfig::default()).await;
+    let work = create(&broker, Duration::from_secs(30)).await;
+    let mut consumer = broker.subscribe(stream(), group(), 5).await.expect("it is let in");
+    publish(&broker, work, 5).await.expect("there is room");
+    let events = next_events(&mut consumer).await;
+    let Event::Delivery(delivery) = &events[0] else { panic!("a delivery comes first") };
+    let leases = delivery.messages.iter().take(3).map(|message| message.lease).collect();
+    consumer.settle(vec![Settlement { ticket: 1, leases, outcome: forebay_core::group::Outcome::Ack }]);
+    broker.stop();
+    running.await.expect("the task did not panic").expect("it stopped as asked");
+    assert_eq!(publish(&broker, work, 1).await, Err(PublishError::Stopping));
+
+    let (broker, _running) = open(again, BrokerConfig::default()).await;
+    let figures = broker.figures(stream(), group()).await.expect("the group is there").get();
+    assert_eq!((figures.floor.0, figures.lag), (3, 2));
+}

@@ -1,0 +1,180 @@
+//! What the task can be asked, and those who wait for its answers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_core::group::{Departure, GroupFigures, Lease, Outcome, Settled};
+use forebay_core::settings::{GroupSettings, StreamSettings};
+use forebay_core::shard::Start;
+use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamId, StreamName};
+use forebay_storage::engine::Durable;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use crate::batch::Batch;
+use crate::broker::{CreateError, Created, GroupError, PublishError, SubscribeError};
+use crate::driver::{Answer, Delivery, Published, Ticket};
+
+pub(crate) type Reply<T> = oneshot::Sender<T>;
+/// Puts the settings that a caller supplied in place of what is there.
+pub(crate) type Change<S> = Box<dyn Fn(&mut S) + Send>;
+
+pub(crate) enum Command {
+    Publish {
+        stream: StreamId,
+        batch: Batch,
+        /// Given back after the sync.
+        room: OwnedSemaphorePermit,
+        reply: Reply<Result<Durable<Published>, PublishError>>,
+    },
+    Settle {
+        consumer: ConsumerId,
+        settlements: Vec<Settlement>,
+    },
+    Credit {
+        consumer: ConsumerId,
+        credit: u32,
+    },
+    Join {
+        stream: StreamName,
+        group: GroupName,
+        credit: u32,
+        session: Session,
+        reply: Reply<Result<Joined, SubscribeError>>,
+    },
+    Leave {
+        consumer: ConsumerId,
+        departure: Departure,
+    },
+    CreateStream {
+        name: StreamName,
+        change: Change<StreamSettings>,
+        reply: Reply<Result<Durable<Created>, CreateError>>,
+    },
+    CreateGroup {
+        stream: StreamName,
+        name: GroupName,
+        change: Change<GroupSettings>,
+        start: Start,
+        reply: Reply<Result<Durable<Created>, CreateError>>,
+    },
+    Figures {
+        stream: StreamName,
+        group: GroupName,
+        reply: Reply<Result<Durable<GroupFigures>, GroupError>>,
+    },
+    Stop,
+}
+
+/// Leases that a consumer wants to end in the same way.
+#[derive(Debug)]
+pub struct Settlement {
+    /// Comes back with the answer.
+    pub ticket: u64,
+    pub leases: Vec<Lease>,
+    pub outcome: Outcome,
+}
+
+/// What became of the leases of one settlement, in their order.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Settlements {
+    pub ticket: u64,
+    pub results: Vec<Settled>,
+}
+
+/// What a consumer is told.
+#[derive(Debug)]
+pub enum Event {
+    Delivery(Delivery),
+    Settled(Vec<Settlements>),
+    /// The last event: the consumer left messages lying until their leases lapsed, and has been taken
+    /// for lost.
+    CutOff,
+}
+
+/// A consumer, as the task sees it.
+pub(crate) struct Session {
+    pub(crate) consumer: ConsumerId,
+    pub(crate) events: mpsc::UnboundedSender<Event>,
+    /// Messages that are in the queue.
+    pub(crate) queued: Arc<AtomicUsize>,
+}
+
+pub(crate) struct Joined {
+    pub(crate) epoch: Epoch,
+}
+
+/// A consumer that has joined.
+pub(super) struct Member {
+    pub(super) session: Session,
+    pub(super) group: GroupId,
+    pub(super) credit: u32,
+}
+
+impl Member {
+    /// Hands messages over without waiting. The queue is as long as the credit: more than that can only
+    /// be in it if leases lapsed there, and then nobody is taking them out. False if that is so.
+    pub(super) fn hand_over(&self, delivery: Delivery) -> bool {
+        let count = delivery.messages.len();
+        let queued = self.session.queued.fetch_add(count, Ordering::Relaxed) + count;
+        // A consumer that is gone says so by itself.
+        let _ = self.session.events.send(Event::Delivery(delivery));
+        queued <= self.credit as usize
+    }
+}
+
+/// Who waits for an answer of the driver.
+pub(super) enum Waiting {
+    Publish(Reply<Result<Durable<Published>, PublishError>>, OwnedSemaphorePermit),
+    Create(Reply<Result<Durable<Created>, CreateError>>, Created),
+    Figures(Reply<Result<Durable<GroupFigures>, GroupError>>, GroupFigures),
+}
+
+/// Those who wait, by ticket. Tickets are given in order and answered nearly so.
+#[derive(Default)]
+pub(super) struct WaitingRoom {
+    first: u64,
+    waiting: VecDeque<Option<Waiting>>,
+}
+
+impl WaitingRoom {
+    pub(super) fn next(&self) -> Ticket {
+        Ticket(self.first + self.waiting.len() as u64)
+    }
+
+    pub(super) fn enter(&mut self, waiting: Waiting) {
+        self.waiting.push_back(Some(waiting));
+    }
+
+    pub(super) fn leave(&mut self, ticket: Ticket) -> Waiting {
+        let place = &mut self.waiting[(ticket.0 - self.first) as usize];
+        let waiting = place.take().expect("a ticket is answered once");
+        while let Some(None) = self.waiting.front() {
+            self.waiting.pop_front();
+            self.first += 1;
+        }
+        waiting
+    }
+}
+
+impl Waiting {
+    pub(super) fn tell(self, what: Durable<Answer>) {
+        match self {
+            Waiting::Publish(reply, room) => {
+                let published = what.map(|what| match what {
+                    Answer::Published(published) => published,
+                    other => unreachable!("a publish is answered as one, not with {other:?}"),
+                });
+                drop(room);
+                answer(reply, Ok(published));
+            }
+            Waiting::Create(reply, created) => answer(reply, Ok(what.map(|_| created))),
+            Waiting::Figures(reply, figures) => answer(reply, Ok(what.map(|_| figures))),
+        }
+    }
+}
+
+/// Whoever asked may have gone.
+pub(super) fn answer<T>(reply: Reply<T>, what: T) {
+    let _ = reply.send(what);
+}

@@ -1,0 +1,178 @@
+//! `forebay pub` and `forebay sub`: a person's way in, over the same gRPC as everyone's.
+
+use std::io::{BufRead as _, Write as _};
+
+use anyhow::{Context as _, bail};
+use forebay_wire::v1;
+use forebay_wire::v1::forebay_client::ForebayClient;
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+use crate::exit::{Exit, say};
+use crate::{Pub, Server, Sub};
+
+/// Lines of the standard input that are published as one batch.
+const LINES_PER_BATCH: usize = 256;
+/// Requests that wait to be sent.
+const REQUESTS_MAX: usize = 64;
+/// What `sub` holds at a time.
+const CREDIT: u32 = 256;
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start the runtime")
+}
+
+async fn connect(server: &Server) -> anyhow::Result<ForebayClient<Channel>> {
+    let endpoint = Channel::from_shared(format!("http://{}", server.server))
+        .with_context(|| format!("that is no address. server=`{}`", server.server))?;
+    let channel = endpoint.connect().await.context(Exit::Unreachable).with_context(|| {
+        format!("cannot connect; is the server running? --server takes another. server=`{}`", server.server)
+    })?;
+    Ok(ForebayClient::new(channel))
+}
+
+pub(crate) fn publish(options: &Pub) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let mut client = connect(&options.server).await?;
+        let (requests, sent) = mpsc::channel(REQUESTS_MAX);
+        let stream = options.stream.clone();
+        let text = options.text.clone();
+        // Reading lines blocks, so it has a thread of its own.
+        let reading = tokio::task::spawn_blocking(move || send_batches(&stream, text, &requests));
+        let mut replies = client.publish(Requests(sent)).await.map_err(refused)?.into_inner();
+        let mut stored = 0;
+        while let Some(reply) = replies.message().await.map_err(refused)? {
+            for confirmation in reply.confirmations {
+                if let Some(problem) = confirmation.problem {
+                    bail!("not stored: {} (after {stored} messages)", problem.detail);
+                }
+                stored += u64::from(confirmation.count);
+            }
+        }
+        reading.await.context("reading the messages broke off")??;
+        say(&format!("stored {stored} messages in {}", options.stream));
+        Ok(())
+    })
+}
+
+fn send_batches(
+    stream: &str,
+    text: Vec<String>,
+    requests: &mpsc::Sender<v1::PublishRequest>,
+) -> anyhow::Result<()> {
+    let mut lines: Box<dyn Iterator<Item = std::io::Result<String>>> = if text.is_empty() {
+        Box::new(std::io::stdin().lock().lines())
+    } else {
+        Box::new(text.into_iter().map(Ok))
+    };
+    for ticket in 1.. {
+        let mut messages = Vec::new();
+        for line in lines.by_ref().take(LINES_PER_BATCH) {
+            let line = line.context("cannot read the standard input")?;
+            messages.push(v1::Message { body: line.into(), ..v1::Message::default() });
+        }
+        let request = v1::PublishRequest { stream: stream.to_owned(), messages, ticket };
+        // If nobody takes it, the call has ended and says why itself.
+        if request.messages.is_empty() || requests.blocking_send(request).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn subscribe(options: &Sub) -> anyhow::Result<()> {
+    let Some((stream, group)) = options.group.rsplit_once('/') else {
+        bail!("a group is named STREAM/GROUP, such as emails/senders. given=`{}`", options.group);
+    };
+    let (stream, group) = (stream.to_owned(), group.to_owned());
+    runtime()?.block_on(async {
+        let mut client = connect(&options.server).await?;
+        let request =
+            v1::CreateGroupRequest { stream: stream.clone(), group: group.clone(), ..Default::default() };
+        if client.create_group(request).await.map_err(refused)?.into_inner().created {
+            say(&format!("created the group {}", options.group));
+        }
+        let (requests, sent) = mpsc::channel(REQUESTS_MAX);
+        let credit = options.max.map_or(CREDIT, |max| CREDIT.min(u32::try_from(max).unwrap_or(CREDIT)));
+        let open = v1::Open { stream, group, consumer: "forebay-sub".to_owned(), credit };
+        let first = v1::ConsumeRequest { open: Some(open), ..Default::default() };
+        requests.try_send(first).context("the first request was not sent")?;
+        let replies = client.consume(Requests(sent)).await.map_err(refused)?.into_inner();
+        print_messages(options, replies, requests).await
+    })
+}
+
+/// Prints one line for each message: position, attempt, body.
+async fn print_messages(
+    options: &Sub,
+    mut replies: Streaming<v1::ConsumeReply>,
+    requests: mpsc::Sender<v1::ConsumeRequest>,
+) -> anyhow::Result<()> {
+    let mut left = options.max.unwrap_or(u64::MAX);
+    let mut goodbye = left == 0;
+    loop {
+        if goodbye {
+            let request = v1::ConsumeRequest { goodbye: true, ..Default::default() };
+            let _ = requests.send(request).await;
+            goodbye = false;
+        }
+        let reply = tokio::select! {
+            reply = replies.message() => reply.map_err(refused)?,
+            _ = tokio::signal::ctrl_c() => {
+                left = 0;
+                goodbye = true;
+                continue;
+            }
+        };
+        let Some(reply) = reply else { return Ok(()) };
+        let Some(deliveries) = reply.deliveries.filter(|_| left > 0) else { continue };
+        let mut leases = Vec::new();
+        let mut messages = deliveries.messages.iter();
+        for run in &deliveries.runs {
+            let count = u64::from(run.count.max(1)).min(left);
+            for (seq, message) in (run.first_seq..run.first_seq + count).zip(messages.by_ref()) {
+                print_message(seq, run.attempt, &message.body)?;
+            }
+            if count > 0 {
+                let (first_seq, first_grant) = (run.first_seq, run.first_grant);
+                leases.push(v1::LeaseRun { first_seq, first_grant, count: count as u32 });
+            }
+            left -= count;
+        }
+        if options.ack {
+            let settlement = v1::Settlement { epoch: deliveries.epoch, leases, ..Default::default() };
+            let request = v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() };
+            let _ = requests.send(request).await;
+        }
+        goodbye = left == 0;
+    }
+}
+
+fn print_message(seq: u64, attempt: u32, body: &[u8]) -> anyhow::Result<()> {
+    let mut line = format!("{seq}\t#{attempt}\t").into_bytes();
+    // What a message holds must not move the cursor of whoever looks at it.
+    line.extend(body.iter().map(|&byte| if byte < b' ' && byte != b'\t' { b'?' } else { byte }));
+    line.push(b'\n');
+    std::io::stdout().write_all(&line).context("cannot print")
+}
+
+fn refused(status: Status) -> anyhow::Error {
+    anyhow::anyhow!("the server refused: {} ({:?})", status.message(), status.code())
+}
+
+/// What is sent, as a stream.
+struct Requests<T>(mpsc::Receiver<T>);
+
+impl<T> Stream for Requests<T> {
+    type Item = T;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<T>> {
+        self.0.poll_recv(cx)
+    }
+}

@@ -1,0 +1,391 @@
+//! What the tests of the binary share: a folder, a server process, a consumer's session.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use forebay_wire::v1;
+use forebay_wire::v1::forebay_client::ForebayClient;
+use forebay_wire::v1::outcome_run::Outcome;
+use forebay_wire::v1::settlement::Action;
+use tokio::sync::mpsc;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+/// Long enough for anything that happens at all.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough to say that something does not happen.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// A folder that goes when the test does.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Folder {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Folder(path)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().expect("the folder's name is text")
+    }
+
+    pub(crate) fn damage_format(&self) {
+        let path = self.0.join("FORMAT");
+        let mut bytes = std::fs::read(&path).expect("there is a FORMAT file");
+        bytes[20] ^= 1;
+        std::fs::write(path, bytes).expect("FORMAT can be written");
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a command printed and said, and how it ended.
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) printed: String,
+    pub(crate) said: String,
+}
+
+pub(crate) fn forebay(words: &[&str], input: &str) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads its input");
+    let output = child.wait_with_output().expect("it ends");
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        printed: String::from_utf8_lossy(&output.stdout).into_owned(),
+        said: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// A running server. Killed if the test does not stop it.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: String,
+    client: ForebayClient<Channel>,
+}
+
+impl Server {
+    pub(crate) async fn start(folder: &Folder) -> Server {
+        Server::start_with(&["--data", folder.path()]).await
+    }
+
+    pub(crate) async fn start_in_memory() -> Server {
+        Server::start_with(&["--memory"]).await
+    }
+
+    async fn start_with(words: &[&str]) -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(words)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("it says something");
+        let address = line
+            .split_once("listening on ")
+            .and_then(|(_, rest)| rest.split(',').next())
+            .unwrap_or_else(|| panic!("the server did not start: {line}"))
+            .to_owned();
+        // Whatever else it says must not fill the pipe.
+        std::thread::spawn(move || {
+            let mut rest = String::new();
+            let _ = said.read_to_string(&mut rest);
+        });
+        let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
+        let channel = endpoint.connect().await.expect("the server listens");
+        let client = ForebayClient::new(channel).max_decoding_message_size(64 << 20);
+        Server { child, address, client }
+    }
+
+    pub(crate) fn client(&self) -> ForebayClient<Channel> {
+        self.client.clone()
+    }
+
+    /// As a power failure ends it, as far as the process is concerned.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Stops it as an operator does, and sees that it stopped cleanly.
+    pub(crate) fn stop(mut self) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &id]).status().expect("there is a kill command");
+        assert!(sent.success());
+        let status = self.child.wait().expect("it ends");
+        assert_eq!(status.code(), Some(0), "a server that is asked to stop ends well");
+    }
+
+    pub(crate) async fn create_group(&self, stream: &str, group: &str) {
+        let request = v1::CreateGroupRequest {
+            stream: stream.to_owned(),
+            group: group.to_owned(),
+            ..Default::default()
+        };
+        self.client().create_group(request).await.expect("the group is there");
+    }
+
+    pub(crate) async fn create_group_with_timeout(
+        &self,
+        stream: &str,
+        group: &str,
+        millis: u64,
+    ) -> Result<(), Status> {
+        let settings = v1::GroupSettings { message_timeout_ms: Some(millis), ..Default::default() };
+        let request = v1::CreateGroupRequest {
+            stream: stream.to_owned(),
+            group: group.to_owned(),
+            settings: Some(settings),
+            ..Default::default()
+        };
+        self.client().create_group(request).await.map(|_| ())
+    }
+
+    pub(crate) async fn figures(&self, stream: &str, group: &str) -> Result<v1::GetGroupReply, Status> {
+        let request = v1::GetGroupRequest { stream: stream.to_owned(), group: group.to_owned() };
+        self.client().get_group(request).await.map(tonic::Response::into_inner)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Publishes in batches of `size`, all at once, and returns where each batch is.
+pub(crate) async fn publish(
+    server: &Server,
+    stream: &str,
+    bodies: impl IntoIterator<Item = impl Into<String>>,
+    size: usize,
+) -> Vec<(u64, u32)> {
+    let messages: Vec<v1::Message> = bodies
+        .into_iter()
+        .map(|body| v1::Message { body: body.into().into(), ..v1::Message::default() })
+        .collect();
+    let requests: Vec<v1::PublishRequest> = messages
+        .chunks(size)
+        .zip(1..)
+        .map(|(messages, ticket)| {
+            // Only the first one names the stream.
+            let stream = if ticket == 1 { stream.to_owned() } else { String::new() };
+            v1::PublishRequest { stream, messages: messages.to_vec(), ticket }
+        })
+        .collect();
+    let confirmations = send(server, requests).await;
+    let tickets: Vec<u64> = confirmations.iter().map(|confirmation| confirmation.ticket).collect();
+    assert_eq!(tickets, (1..=tickets.len() as u64).collect::<Vec<_>>(), "answers come in order");
+    confirmations.iter().map(|confirmation| (confirmation.first_seq, confirmation.count)).collect()
+}
+
+pub(crate) async fn publish_one(
+    server: &Server,
+    stream: &str,
+    messages: Vec<v1::Message>,
+) -> v1::Confirmation {
+    let request = v1::PublishRequest { stream: stream.to_owned(), messages, ticket: 1 };
+    send(server, vec![request]).await.remove(0)
+}
+
+async fn send(server: &Server, requests: Vec<v1::PublishRequest>) -> Vec<v1::Confirmation> {
+    let mut replies =
+        server.client().publish(tokio_stream::iter(requests)).await.expect("the call is open").into_inner();
+    let mut confirmations = Vec::new();
+    while let Some(reply) = replies.message().await.expect("the call goes on") {
+        confirmations.extend(reply.confirmations);
+    }
+    confirmations
+}
+
+/// What came, one by one.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    pub(crate) epoch: u32,
+    pub(crate) messages: Vec<ReceivedMessage>,
+    pub(crate) raw: Vec<v1::Message>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ReceivedMessage {
+    pub(crate) seq: u64,
+    pub(crate) grant: u64,
+    pub(crate) attempt: u32,
+    pub(crate) body: String,
+}
+
+impl Received {
+    pub(crate) fn seqs(&self) -> Vec<u64> {
+        self.messages.iter().map(|message| message.seq).collect()
+    }
+
+    pub(crate) fn attempts(&self) -> Vec<u32> {
+        self.messages.iter().map(|message| message.attempt).collect()
+    }
+
+    fn take(&mut self, deliveries: v1::Deliveries) {
+        self.epoch = deliveries.epoch;
+        let mut bodies = deliveries.messages.into_iter();
+        for run in &deliveries.runs {
+            for n in 0..u64::from(run.count) {
+                let message = bodies.next().expect("runs count messages");
+                let body = String::from_utf8_lossy(&message.body).into_owned();
+                let (seq, grant) = (run.first_seq + n, run.first_grant + n);
+                self.messages.push(ReceivedMessage { seq, grant, attempt: run.attempt, body });
+                self.raw.push(message);
+            }
+        }
+        assert!(bodies.next().is_none(), "every message is in a run");
+    }
+}
+
+/// A consumer over one call.
+pub(crate) struct Session {
+    requests: mpsc::Sender<v1::ConsumeRequest>,
+    replies: Streaming<v1::ConsumeReply>,
+    early: Received,
+}
+
+impl Session {
+    pub(crate) async fn open(server: &Server, stream: &str, group: &str, credit: u32) -> Session {
+        Session::try_open(server, stream, group, credit).await.expect("the group lets it in")
+    }
+
+    pub(crate) async fn try_open(
+        server: &Server,
+        stream: &str,
+        group: &str,
+        credit: u32,
+    ) -> Result<Session, Status> {
+        let (requests, sent) = mpsc::channel(64);
+        let (stream, group) = (stream.to_owned(), group.to_owned());
+        let open = v1::Open { stream, group, consumer: "test".to_owned(), credit };
+        requests
+            .try_send(v1::ConsumeRequest { open: Some(open), ..Default::default() })
+            .expect("the queue is empty");
+        let sent = tokio_stream::wrappers::ReceiverStream::new(sent);
+        let mut replies = server.client().consume(sent).await?.into_inner();
+        let first = replies.message().await?.expect("a first reply");
+        assert!(first.opened.is_some_and(|opened| opened.epoch > 0));
+        let mut early = Received::default();
+        if let Some(deliveries) = first.deliveries {
+            early.take(deliveries);
+        }
+        Ok(Session { requests, replies, early })
+    }
+
+    async fn send(&self, request: v1::ConsumeRequest) {
+        self.requests.send(request).await.expect("the call is open");
+    }
+
+    async fn reply(&mut self) -> Result<Option<v1::ConsumeReply>, Status> {
+        tokio::time::timeout(PATIENCE, self.replies.message()).await.expect("something comes")
+    }
+
+    pub(crate) async fn receive(&mut self, count: usize) -> Received {
+        let mut received = std::mem::take(&mut self.early);
+        while received.messages.len() < count {
+            let reply = self.reply().await.expect("the call goes on").expect("the call goes on");
+            if let Some(deliveries) = reply.deliveries {
+                received.take(deliveries);
+            }
+        }
+        assert_eq!(received.messages.len(), count, "no more than that: {received:?}");
+        received
+    }
+
+    pub(crate) async fn nothing_comes(&mut self) -> bool {
+        self.early.messages.is_empty() && tokio::time::timeout(MOMENT, self.replies.message()).await.is_err()
+    }
+
+    pub(crate) async fn credit(&self, credit: u32) {
+        self.send(v1::ConsumeRequest { credit: Some(credit), ..Default::default() }).await;
+    }
+
+    pub(crate) async fn ack(&mut self, of: &Received, seqs: RangeInclusive<u64>) -> Vec<(Outcome, u32)> {
+        self.settle(of.epoch, of, seqs, Action::Ack, None).await
+    }
+
+    pub(crate) async fn retry(
+        &mut self,
+        of: &Received,
+        seqs: RangeInclusive<u64>,
+        delay_ms: u64,
+    ) -> Vec<(Outcome, u32)> {
+        self.settle(of.epoch, of, seqs, Action::Retry, Some(delay_ms)).await
+    }
+
+    pub(crate) async fn settle_as(
+        &mut self,
+        epoch: u32,
+        of: &Received,
+        seqs: RangeInclusive<u64>,
+    ) -> Vec<(Outcome, u32)> {
+        self.settle(epoch, of, seqs, Action::Ack, None).await
+    }
+
+    async fn settle(
+        &mut self,
+        epoch: u32,
+        of: &Received,
+        seqs: RangeInclusive<u64>,
+        action: Action,
+        delay_ms: Option<u64>,
+    ) -> Vec<(Outcome, u32)> {
+        let first = of.messages.iter().find(|message| message.seq == *seqs.start()).expect("it was received");
+        let count = (seqs.end() - seqs.start() + 1) as u32;
+        let leases = vec![v1::LeaseRun { first_seq: first.seq, first_grant: first.grant, count }];
+        let settlement = v1::Settlement {
+            ticket: first.seq,
+            action: action.into(),
+            epoch,
+            leases,
+            delay_ms,
+            ..Default::default()
+        };
+        self.send(v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() }).await;
+        loop {
+            let reply = self.reply().await.expect("the call goes on").expect("the call goes on");
+            if let Some(deliveries) = reply.deliveries {
+                self.early.take(deliveries);
+            }
+            if let Some(settled) = reply.settled.first() {
+                assert_eq!((settled.ticket, &settled.problem), (first.seq, &None));
+                return settled.outcomes.iter().map(|run| (run.outcome(), run.count)).collect();
+            }
+        }
+    }
+
+    pub(crate) async fn goodbye(mut self) {
+        self.send(v1::ConsumeRequest { goodbye: true, ..Default::default() }).await;
+        while self.reply().await.expect("a goodbye ends well").is_some() {}
+    }
+
+    /// The status that the call ends with; `None` if it ends well.
+    pub(crate) async fn ended(&mut self) -> Option<tonic::Code> {
+        loop {
+            match self.reply().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(status) => return Some(status.code()),
+            }
+        }
+    }
+}

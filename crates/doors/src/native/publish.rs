@@ -1,0 +1,213 @@
+//! One `Publish`: batches in, confirmations out, in order.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use forebay_broker::batch::Batch;
+use forebay_broker::broker::{Advice, Broker, Confirmation, PublishError, Room};
+use forebay_core::types::{StreamId, StreamName};
+use forebay_wire::v1;
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::{convert, status};
+
+/// Batches of one call that may wait for their confirmation.
+const UNCONFIRMED_MAX: usize = 8_192;
+/// Confirmations that go into one reply.
+const CONFIRMATIONS_PER_REPLY: usize = 1_024;
+
+type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+pub(super) struct Publish {
+    broker: Broker,
+    requests: Streaming<v1::PublishRequest>,
+    /// The stream that an empty name means.
+    stream: Option<(String, StreamId)>,
+    /// A batch that cannot go on yet. Nothing more is read until it can.
+    held_up: Option<HeldUp>,
+    /// In the order of the batches.
+    unconfirmed: VecDeque<Unconfirmed>,
+    stopping: Later<()>,
+    /// The client sends nothing more, or nothing more is taken from it.
+    ended: Option<Result<(), Status>>,
+}
+
+struct HeldUp {
+    ticket: u64,
+    batch: Batch,
+    by: By,
+}
+
+enum By {
+    /// The stream is being looked up, or created.
+    Stream(String, Later<Result<StreamId, v1::Problem>>),
+    Room(StreamId, Later<Room>),
+}
+
+enum Unconfirmed {
+    OnItsWay(u64, Confirmation),
+    Known(v1::Confirmation),
+}
+
+impl Publish {
+    pub(super) fn new(broker: Broker, requests: Streaming<v1::PublishRequest>) -> Publish {
+        let stopping = Box::pin(broker.stopping());
+        let unconfirmed = VecDeque::new();
+        Publish { broker, requests, stream: None, held_up: None, unconfirmed, stopping, ended: None }
+    }
+
+    /// Takes in everything that has come and can go on.
+    fn poll_requests(&mut self, cx: &mut Context<'_>) {
+        while self.ended.is_none() && self.unconfirmed.len() < UNCONFIRMED_MAX {
+            if self.held_up.is_some() {
+                if self.poll_held_up(cx).is_pending() {
+                    return;
+                }
+                continue;
+            }
+            match Pin::new(&mut self.requests).poll_next(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(request))) => self.on_request(request),
+                // What a client that is gone has sent is stored all the same; nobody is told.
+                Poll::Ready(Some(Err(error))) => self.ended = Some(Err(error)),
+                Poll::Ready(None) => self.ended = Some(Ok(())),
+            }
+        }
+    }
+
+    fn on_request(&mut self, request: v1::PublishRequest) {
+        let ticket = request.ticket;
+        let batch = match convert::batch(&request.messages) {
+            Ok(batch) => batch,
+            Err(problem) => return self.refuse(ticket, problem),
+        };
+        match &self.stream {
+            Some((name, stream)) if request.stream.is_empty() || request.stream == *name => {
+                self.enter(ticket, *stream, batch);
+            }
+            _ => self.look_up(ticket, request.stream, batch),
+        }
+    }
+
+    fn look_up(&mut self, ticket: u64, text: String, batch: Batch) {
+        let name = match StreamName::parse(&text) {
+            Ok(name) => name,
+            Err(error) => {
+                let text = format!("the stream's name: {error}");
+                return self.refuse(ticket, invalid(text));
+            }
+        };
+        let broker = self.broker.clone();
+        let found = async move {
+            let created = broker.create_stream(name, |_| {}).await;
+            created.map(|created| created.get().stream).map_err(|error| status::create_problem(&error))
+        };
+        self.held_up = Some(HeldUp { ticket, batch, by: By::Stream(text, Box::pin(found)) });
+    }
+
+    fn enter(&mut self, ticket: u64, stream: StreamId, batch: Batch) {
+        match self.broker.try_room(&batch) {
+            Some(room) => {
+                let confirmation = self.broker.publish(room, stream, batch);
+                self.unconfirmed.push_back(Unconfirmed::OnItsWay(ticket, confirmation));
+            }
+            None => {
+                let room = Box::pin(self.broker.room(&batch));
+                self.held_up = Some(HeldUp { ticket, batch, by: By::Room(stream, room) });
+            }
+        }
+    }
+
+    /// Ready when what held the batch up is over.
+    fn poll_held_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(mut held) = self.held_up.take() else { return Poll::Ready(()) };
+        match &mut held.by {
+            By::Stream(name, found) => match found.as_mut().poll(cx) {
+                Poll::Ready(Ok(stream)) => {
+                    self.stream = Some((std::mem::take(name), stream));
+                    self.enter(held.ticket, stream, held.batch);
+                    return Poll::Ready(());
+                }
+                Poll::Ready(Err(problem)) => {
+                    self.refuse(held.ticket, problem);
+                    return Poll::Ready(());
+                }
+                Poll::Pending => {}
+            },
+            By::Room(stream, room) => {
+                if let Poll::Ready(room) = room.as_mut().poll(cx) {
+                    let confirmation = self.broker.publish(room, *stream, held.batch);
+                    self.unconfirmed.push_back(Unconfirmed::OnItsWay(held.ticket, confirmation));
+                    return Poll::Ready(());
+                }
+            }
+        }
+        self.held_up = Some(held);
+        Poll::Pending
+    }
+
+    fn refuse(&mut self, ticket: u64, problem: v1::Problem) {
+        let confirmation = v1::Confirmation { ticket, problem: Some(problem), ..Default::default() };
+        self.unconfirmed.push_back(Unconfirmed::Known(confirmation));
+    }
+
+    /// Everything from the front that is known by now.
+    fn poll_confirmations(&mut self, cx: &mut Context<'_>) -> Vec<v1::Confirmation> {
+        let mut known = Vec::new();
+        while known.len() < CONFIRMATIONS_PER_REPLY
+            && let Some(first) = self.unconfirmed.front_mut()
+        {
+            let confirmation = match first {
+                Unconfirmed::Known(confirmation) => std::mem::take(confirmation),
+                Unconfirmed::OnItsWay(ticket, on_its_way) => match Pin::new(on_its_way).poll(cx) {
+                    Poll::Ready(Ok(published)) => convert::confirmation(*ticket, published.get()),
+                    Poll::Ready(Err(error)) => failed(*ticket, &error),
+                    Poll::Pending => break,
+                },
+            };
+            self.unconfirmed.pop_front();
+            known.push(confirmation);
+        }
+        known
+    }
+}
+
+impl Stream for Publish {
+    type Item = Result<v1::PublishReply, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let call = self.get_mut();
+        call.poll_requests(cx);
+        let confirmations = call.poll_confirmations(cx);
+        if !confirmations.is_empty() {
+            return Poll::Ready(Some(Ok(v1::PublishReply { confirmations })));
+        }
+        if call.ended.is_none() && call.stopping.as_mut().poll(cx).is_ready() {
+            if let Some(held) = call.held_up.take() {
+                let confirmation = failed(held.ticket, &PublishError::Stopping);
+                call.unconfirmed.push_back(Unconfirmed::Known(confirmation));
+            }
+            call.ended = Some(Err(status::stopping()));
+            cx.waker().wake_by_ref();
+        }
+        match &call.ended {
+            Some(end) if call.unconfirmed.is_empty() && call.held_up.is_none() => {
+                let end = end.clone();
+                call.ended = Some(Ok(()));
+                Poll::Ready(end.err().map(Err))
+            }
+            _ => Poll::Pending,
+        }
+    }
+}
+
+fn failed(ticket: u64, error: &PublishError) -> v1::Confirmation {
+    v1::Confirmation { ticket, problem: Some(status::publish_problem(error)), ..Default::default() }
+}
+
+fn invalid(text: String) -> v1::Problem {
+    status::problem(v1::problem::Code::Invalid, Advice::FixRequest, text)
+}
