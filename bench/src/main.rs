@@ -1,0 +1,110 @@
+//! What Forebay costs, measured.
+//!
+//! A rate by itself says little on a machine that others use too. So everything here is measured beside
+//! something fixed, in turns and in the same run, and reported as medians and as a ratio: the cost of the
+//! decisions beside a yardstick ([`measure::Yardstick`]), the journal beside a bare loop of writes and
+//! syncs, a long backlog beside a short one.
+
+// The report is what the program is for.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod arguments;
+mod backlog;
+mod cost;
+mod e2e;
+mod journal;
+mod measure;
+mod shell;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use arguments::Arguments;
+
+const HELP: &str = "\
+Measures what Forebay costs.
+
+Usage: forebay-bench <bench> [arguments]
+
+Benches:
+  cost     Publish, deliver and ack through core, driver and a log in memory, on one thread
+  journal  The journal's commit beside a bare loop that writes and syncs as many bytes
+  backlog  Ten million messages waiting: memory, time to the first delivery, cost of a cycle
+  e2e      The server over gRPC, beside a bare pass-through
+
+cost:
+  --batch B       One batch size instead of 1, 8, 64 and 256
+  --seconds S     How long each figure is measured in all (2)
+  --layer L       `driver` (everything), or `core` (the shard alone: no frames, no contents)
+  --consumers C   How many consumers share the messages (1; without it, a second figure with 4)
+  --count N       Run exactly N cycles in batches of B (64) and print one line, for callgrind
+
+journal:
+  --seconds S     How long each shape of a commit is measured (4)
+  --frames F, --messages M, --body B
+                  One shape: F frames of M messages of B bytes
+  --dir D         A folder on the file system to measure
+
+backlog:
+  --messages N    How many wait (10000000)
+  --few N         How many wait in the backlog that it is compared with (10000)
+  --rounds N      How often each cost is measured (9)
+  --dir D         A folder on the file system to measure
+
+e2e:
+  --seconds S     How long each figure is measured (3)
+  --body B        One size of a message instead of 100 and 1024
+  --batch B       One batch size instead of 1, 8 and 64
+  --credit C      One credit of a consumer instead of 256 and 2048
+  --program P     The server, if not beside this program
+  --dir D         A folder on the file system to measure
+
+Examples:
+  cargo xtask bench cost
+  cargo xtask bench cost --layer core --batch 64 --seconds 10
+  cargo xtask bench callgrind
+  cargo xtask bench journal --dir target
+  cargo xtask bench backlog --messages 1000000
+";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let bench = words.next();
+    let run: fn(Arguments) -> Result<(), Box<dyn Error>> = match bench.as_deref() {
+        Some("cost") => cost::run,
+        Some("journal") => journal::run,
+        Some("backlog") => backlog::run,
+        Some(backlog::CHILD) => backlog::run_child,
+        Some("e2e") => e2e::run,
+        Some(e2e::CHILD) => e2e::run_child,
+        Some("help" | "--help" | "-h") => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        other => {
+            match other {
+                Some(other) => eprintln!("error: no such bench. bench=`{other}`\n\n{HELP}"),
+                None => eprintln!("error: no bench given\n\n{HELP}"),
+            }
+            return ExitCode::from(2);
+        }
+    };
+    let words: Vec<String> = words.collect();
+    if words.iter().any(|word| word == "--help" || word == "-h") {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
+    match Arguments::parse(&words).map_err(Into::into).and_then(run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprint!("error: {error}");
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                eprint!(": {error}");
+                cause = error.source();
+            }
+            eprintln!();
+            ExitCode::FAILURE
+        }
+    }
+}
