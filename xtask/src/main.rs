@@ -296,6 +296,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 8);
+        assert_eq!(count, 9);
     }
 }

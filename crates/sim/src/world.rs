@@ -42,6 +42,9 @@ pub(crate) struct World {
     acked_this_turn: Vec<GroupId>,
     settled_since_commit: bool,
     mishaps: bool,
+    /// One stream, one group, no message parked: what is settled is let go, and the log is trimmed. Where
+    /// there is more, something nearly always holds it back.
+    plain: bool,
     pub(crate) situations: Situations,
     pub(crate) crashes: u32,
     trace: Trace,
@@ -96,6 +99,7 @@ impl World {
             acked_this_turn: Vec::new(),
             settled_since_commit: false,
             mishaps: false,
+            plain: false,
             situations: Situations::default(),
             crashes: 0,
             trace: Trace(seed),
@@ -121,7 +125,9 @@ impl World {
 
     /// Creates the streams and groups of this history, and waits until they are durable.
     fn set_up(&mut self) {
-        for stream in 0..1 + self.dice.roll(2) {
+        self.plain = self.dice.chance(1, 2);
+        let most = if self.plain { 1 } else { 2 };
+        for stream in 0..1 + self.dice.roll(most) {
             let name = StreamName::parse(&format!("stream-{stream}")).expect("a good name");
             let now = self.now;
             let ticket = Ticket(self.number());
@@ -129,7 +135,7 @@ impl World {
             self.server().driver.create_stream(now, &name, &settings, ticket).expect("a new stream");
             let id = self.server().driver.shard().stream_named(&name).expect("it was created just now");
             self.streams.insert(id, StreamModel::default());
-            for group in 0..1 + u64::from(self.dice.chance(1, 3)) {
+            for group in 0..1 + self.dice.roll(most) {
                 self.create_group(id, &format!("group-{group}"));
             }
         }
@@ -142,7 +148,7 @@ impl World {
 
     /// Somebody creates a group late, when messages may have been settled and let go already.
     fn create_late_group(&mut self) {
-        if self.groups.len() >= 5 {
+        if self.plain || self.groups.len() >= 5 {
             return;
         }
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
@@ -155,8 +161,7 @@ impl World {
     fn create_group(&mut self, stream: StreamId, name: &str) {
         let settings = GroupSettings {
             message_timeout: Duration::from_millis(200 + self.dice.roll(3_000)),
-            // Parked messages hold the log back, so that where there are many, nothing is ever trimmed.
-            retries_max: Some(if self.dice.chance(2, 3) { 1_000 } else { self.dice.roll(4) as u32 }),
+            retries_max: Some(if self.plain { 1_000 } else { self.dice.roll(4) as u32 }),
             backoff: Backoff {
                 delay_min: Duration::from_millis(self.dice.roll(50)),
                 delay_max: Duration::from_secs(2),

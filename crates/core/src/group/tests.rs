@@ -346,7 +346,8 @@ fn a_crash_keeps_waiting_and_parked_messages_as_they_were() {
     for how in ["crash", "crash after image"] {
         check(
             &format!(
-                "retries 1 / publish 2 / A joins 2 / A nacks 1 / A nacks 2 in 1s / +100ms / A nacks 1 / {how} / figures / B joins 2 / +900ms / figures"
+                "retries 1 / publish 2 / A joins 2 / A nacks 1 / A nacks 2 in 1s / +100ms / A nacks 1 / {how} \
+                 / figures / B joins 2 / +900ms / figures"
             ),
             expect![[r#"
                 0s    deliver 1-2#1 to A

@@ -143,7 +143,9 @@ proptest! {
     }
 
     #[test]
-    fn any_changed_bit_of_a_block_is_found(frames in vec(any_frame(), 1..3), at in any::<prop::sample::Index>(), bit in 0..8) {
+    fn any_changed_bit_of_a_block_is_found(
+        frames in vec(any_frame(), 1..3), at in any::<prop::sample::Index>(), bit in 0..8
+    ) {
         let (mut file, head, last, _) = segment_with(&frames);
         let used: u64 = 128 + frames.iter().map(frame_len).sum::<u64>();
         let at = PAGE as usize + at.index(used as usize);
@@ -155,7 +157,9 @@ proptest! {
     }
 
     #[test]
-    fn any_lost_sectors_of_a_block_are_found(frames in vec(any_frame(), 1..3), lost in vec(any::<prop::sample::Index>(), 1..6)) {
+    fn any_lost_sectors_of_a_block_are_found(
+        frames in vec(any_frame(), 1..3), lost in vec(any::<prop::sample::Index>(), 1..6)
+    ) {
         let (mut file, head, last, _) = segment_with(&frames);
         let sectors = (last.end - LAYOUT.base(3) - PAGE) as usize / 512;
         let whole = file.0.clone();
@@ -178,7 +182,8 @@ proptest! {
         prop_assert!(FrameHeader::decode(&file.0[at..], id(), positions[0].0 + by, 1 << 20).is_err());
         let other = JournalId::new(ID + u128::from(by));
         prop_assert!(FrameHeader::decode(&file.0[at..], other, positions[0].0, 1 << 20).is_err());
-        prop_assert!(BlockHeader::decode(&file.0[PAGE as usize..], id(), LAYOUT.base(3) + PAGE * (by + 1), 1 << 20).is_err());
+        let elsewhere = LAYOUT.base(3) + PAGE * (by + 1);
+        prop_assert!(BlockHeader::decode(&file.0[PAGE as usize..], id(), elsewhere, 1 << 20).is_err());
     }
 
     #[test]
