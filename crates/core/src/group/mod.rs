@@ -1,7 +1,7 @@
 //! The heart: one group of competing consumers. Facts and the time go in, effects come out.
 //!
-//! A turn is: any number of facts ([`Group::arrived`], [`Group::join`], [`Group::settle`] and so on), then
-//! one [`Group::finish_turn`], which expires what is due, shares out what can go, and writes down in one
+//! A turn is: any number of facts (`arrived`, `join`, `settle` and so on), then
+//! one `finish_turn`, which expires what is due, shares out what can go, and writes down in one
 //! entry of each kind what the turn has changed. Nothing is handed out between facts, so a burst of acks
 //! costs one pass.
 //!

@@ -51,9 +51,9 @@ struct Held {
 /// An image, by its manifest.
 ///
 /// The file, little endian: magic "FBYIMAGE" (8), version (4), part count (4), journal id (16), number
-/// (8), number of the image before, 0 if none (8), zero (12), crc32c of this and the manifest (4).
-/// Then for each part: kind (1), zero (3), id (4),
-/// sub (4), crc32c of the bytes (4), through (8), file (8), offset (8), length (8). Then the bytes.
+/// (8), number of the image before, 0 if none (8), zero (12), crc32c of this and the manifest (4). Then for
+/// each part: kind (1), zero (3), id (4), sub (4), crc32c of the bytes (4), through (8), file (8), offset
+/// (8), length (8). Then the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Picture {
     number: u64,

@@ -250,7 +250,9 @@ proptest! {
     }
 
     #[test]
-    fn format_and_mark_survive_the_round_trip(number in any::<u128>(), durable_end in any::<u64>(), clean in any::<bool>()) {
+    fn format_and_mark_survive_the_round_trip(
+        number in any::<u128>(), durable_end in any::<u64>(), clean in any::<bool>()
+    ) {
         let id = JournalId::new(number);
         let format = Format { id, shard: ShardId(3), layout: LAYOUT };
         prop_assert!(Format::decode(&format.encode()).is_ok_and(|found| found == format));
