@@ -164,6 +164,7 @@ pub struct Broker {
     running: watch::Receiver<bool>,
     limits: Arc<Limits>,
     clock: Clock,
+    remarks: Arc<[String]>,
 }
 
 /// The task that owns the shard. Ends when it is told to stop, or when the engine fails.
@@ -218,12 +219,18 @@ impl Broker {
             running: is_running,
             limits: Arc::new(config.limits),
             clock,
+            remarks: claim.remarks.into(),
         };
         Ok((broker, tokio::spawn(task.run())))
     }
 
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// What was out of the ordinary when the log was opened, for the operator.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 
     pub fn clock(&self) -> Clock {

@@ -26,7 +26,8 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 async fn connect(server: &Server) -> anyhow::Result<ForebayClient<Channel>> {
-    let endpoint = Channel::from_shared(format!("http://{}", server.server))
+    let address = server.server.strip_prefix("http://").unwrap_or(&server.server);
+    let endpoint = Channel::from_shared(format!("http://{address}"))
         .with_context(|| format!("that is no address. server=`{}`", server.server))?;
     let channel = endpoint.connect().await.context(Exit::Unreachable).with_context(|| {
         format!("cannot connect; is the server running? --server takes another. server=`{}`", server.server)

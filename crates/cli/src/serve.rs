@@ -101,6 +101,9 @@ async fn serve(
     let address = listener.local_addr().context("cannot tell the address")?;
     let opened = Broker::open(engine, clock, BrokerConfig::default()).await;
     let (broker, running) = opened.context(Exit::DataRefused).context("cannot bring back the log")?;
+    for remark in broker.remarks() {
+        say(&format!("forebay: {remark}"));
+    }
     say(&format!("forebay: listening on {address}, data in {place}"));
     until_told(broker, running, listener, signals).await
 }
