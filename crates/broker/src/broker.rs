@@ -39,6 +39,8 @@ pub struct BrokerConfig {
     pub frames_on_their_way: usize,
     /// Calls other than publishing and settling that may wait for their answer.
     pub calls_max: usize,
+    /// Says to the operator what must not go unnoticed, such as stored data that is damaged.
+    pub alarm: fn(&str),
 }
 
 impl Default for BrokerConfig {
@@ -49,6 +51,7 @@ impl Default for BrokerConfig {
             room_bytes: 64 << 20,
             frames_on_their_way: 2,
             calls_max: 1_024,
+            alarm: |_| {},
         }
     }
 }
@@ -209,7 +212,7 @@ impl Broker {
         let driver = recovery.finish(clock.now(), config.driver);
         let (commands, queue) = mpsc::unbounded_channel();
         let (running, is_running) = watch::channel(true);
-        let task = ShardTask::new(shard, driver, engine, claim.space, clock, queue, running);
+        let task = ShardTask::new(driver, engine, claim.space, clock, queue, running, config.alarm);
         let broker = Broker {
             commands,
             room: Arc::new(Semaphore::new(config.room_bytes as usize)),

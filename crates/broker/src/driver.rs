@@ -199,6 +199,11 @@ impl Driver {
         &mut self.outbox
     }
 
+    /// The shard whose log this is about.
+    pub fn id(&self) -> ShardId {
+        self.config.shard
+    }
+
     pub fn shard(&self) -> &Shard {
         &self.shard
     }
@@ -334,6 +339,14 @@ impl Driver {
     pub fn on_read(&mut self, id: u64, frames: &[StoredFrame]) -> Result<(), crate::recovery::RecoveryError> {
         let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
         self.payloads.read(id, frames, &mut self.shard, &mut around)
+    }
+
+    /// What was asked for with [`Read`] is damaged. It is never delivered: a delivery is given up, so that
+    /// its lease lapses and its message is parked in the end, and a group that wanted to look ahead stays
+    /// where it is. Everything else goes on.
+    pub fn on_unreadable(&mut self, id: u64) {
+        let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
+        self.payloads.unreadable(id, &mut around);
     }
 
     /// The image is kept.

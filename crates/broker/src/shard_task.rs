@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::group::{Credit, Departure};
-use forebay_core::types::{ConsumerId, Position, ShardId, Timestamp};
+use forebay_core::types::{ConsumerId, Position, Timestamp};
 use forebay_storage::engine::{Durable, Engine, Receipt, Saved, SpaceGauge, StorageError, StoredFrame};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -43,7 +43,6 @@ enum Done {
 }
 
 pub(crate) struct ShardTask {
-    shard: ShardId,
     driver: Driver,
     engine: Arc<dyn Engine>,
     space: SpaceGauge,
@@ -60,20 +59,21 @@ pub(crate) struct ShardTask {
     timer_at: Option<Timestamp>,
     /// Nothing more is taken or handed out, and the task ends when all is durable.
     stopping: bool,
+    /// Says to the operator what must not go unnoticed.
+    alarm: fn(&str),
 }
 
 impl ShardTask {
     pub(crate) fn new(
-        shard: ShardId,
         driver: Driver,
         engine: Arc<dyn Engine>,
         space: SpaceGauge,
         clock: Clock,
         commands: mpsc::UnboundedReceiver<Command>,
         running: watch::Sender<bool>,
+        alarm: fn(&str),
     ) -> ShardTask {
         ShardTask {
-            shard,
             driver,
             engine,
             space,
@@ -87,6 +87,7 @@ impl ShardTask {
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             timer_at: None,
             stopping: false,
+            alarm,
         }
     }
 
@@ -204,6 +205,10 @@ impl ShardTask {
 
     fn on_done(&mut self, done: Result<Done, JoinError>) -> Result<(), RecoveryError> {
         match done.expect("an engine does not panic") {
+            Done::Read(id, Err(error @ StorageError::Damaged { .. })) => {
+                (self.alarm)(&format!("{error}; what is there is not delivered"));
+                self.driver.on_unreadable(id);
+            }
             Done::Read(id, frames) => self.driver.on_read(id, &frames?)?,
             Done::Saved(saved) => self.driver.on_saved(saved?),
             Done::Trimmed(done) => done?,
@@ -213,6 +218,7 @@ impl ShardTask {
 
     /// Does what the driver says has to be done.
     fn carry_out(&mut self) {
+        let shard = self.driver.id();
         let Outbox { frames, answers, deliveries, reads, image, trim } = self.driver.outbox();
         for frame in frames.drain(..) {
             self.receipts.push_back(self.engine.append(frame));
@@ -227,7 +233,6 @@ impl ShardTask {
                 slow.push(consumer);
             }
         }
-        let shard = self.shard;
         for read in reads.drain(..) {
             let engine = self.engine.clone();
             self.work

@@ -1,6 +1,6 @@
 //! `forebay pub` and `forebay sub`: a person's way in, over the same gRPC as everyone's.
 
-use std::io::{BufRead as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 
 use anyhow::{Context as _, bail};
 use forebay_wire::v1;
@@ -13,12 +13,14 @@ use tonic::{Status, Streaming};
 use crate::exit::{Exit, say};
 use crate::{Pub, Server, Sub};
 
-/// Lines of the standard input that are published as one batch.
-const LINES_PER_BATCH: usize = 256;
+/// What is published as one batch at most.
+const MESSAGES_PER_BATCH: usize = 256;
+const BYTES_PER_BATCH: usize = 1 << 20;
 /// Requests that wait to be sent.
 const REQUESTS_MAX: usize = 64;
-/// What `sub` holds at a time.
+/// What `sub` holds at a time if it acks, and at most if it does not.
 const CREDIT: u32 = 256;
+const CREDIT_MAX: u32 = 100_000;
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -43,9 +45,16 @@ pub(crate) fn publish(options: &Pub) -> anyhow::Result<()> {
         let text = options.text.clone();
         // Reading lines blocks, so it has a thread of its own.
         let reading = tokio::task::spawn_blocking(move || send_batches(&stream, text, &requests));
-        let mut replies = client.publish(Requests(sent)).await.map_err(refused)?.into_inner();
         let mut stored = 0;
-        while let Some(reply) = replies.message().await.map_err(refused)? {
+        let broken = |status: Status, stored: u64| {
+            let text = format!("{} ({:?})", status.message(), status.code());
+            anyhow::anyhow!(Exit::Unreachable).context(format!(
+                "the call broke off: {text}. {stored} messages are stored; the outcome of the rest is unknown"
+            ))
+        };
+        let replies = client.publish(Requests(sent)).await.map_err(|status| broken(status, stored))?;
+        let mut replies = replies.into_inner();
+        while let Some(reply) = replies.message().await.map_err(|status| broken(status, stored))? {
             for confirmation in reply.confirmations {
                 if let Some(problem) = confirmation.problem {
                     bail!("not stored: {} (after {stored} messages)", problem.detail);
@@ -54,7 +63,8 @@ pub(crate) fn publish(options: &Pub) -> anyhow::Result<()> {
             }
         }
         reading.await.context("reading the messages broke off")??;
-        say(&format!("stored {stored} messages in {}", options.stream));
+        let messages = if stored == 1 { "message" } else { "messages" };
+        say(&format!("stored {stored} {messages} in {}", options.stream));
         Ok(())
     })
 }
@@ -64,24 +74,63 @@ fn send_batches(
     text: Vec<String>,
     requests: &mpsc::Sender<v1::PublishRequest>,
 ) -> anyhow::Result<()> {
-    let mut lines: Box<dyn Iterator<Item = std::io::Result<String>>> = if text.is_empty() {
-        Box::new(std::io::stdin().lock().lines())
-    } else {
-        Box::new(text.into_iter().map(Ok))
-    };
-    for ticket in 1.. {
-        let mut messages = Vec::new();
-        for line in lines.by_ref().take(LINES_PER_BATCH) {
-            let line = line.context("cannot read the standard input")?;
-            messages.push(v1::Message { body: line.into(), ..v1::Message::default() });
+    let mut batches = Batches { stream, requests, messages: Vec::new(), bytes: 0, ticket: 0 };
+    if !text.is_empty() {
+        for text in text {
+            batches.push(text.into_bytes());
         }
-        let request = v1::PublishRequest { stream: stream.to_owned(), messages, ticket };
-        // If nobody takes it, the call has ended and says why itself.
-        if request.messages.is_empty() || requests.blocking_send(request).is_err() {
+        batches.send();
+        return Ok(());
+    }
+    let mut input = BufReader::with_capacity(64 << 10, std::io::stdin().lock());
+    loop {
+        let mut line = Vec::new();
+        if input.read_until(b'\n', &mut line).context("cannot read the standard input")? == 0 {
+            break;
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        // Nothing more to read just now: what has been read must not wait for what may never come.
+        if !batches.push(line) || (input.buffer().is_empty() && !batches.send()) {
             break;
         }
     }
+    batches.send();
     Ok(())
+}
+
+/// Puts messages together to batches and sends them.
+struct Batches<'a> {
+    stream: &'a str,
+    requests: &'a mpsc::Sender<v1::PublishRequest>,
+    messages: Vec<v1::Message>,
+    bytes: usize,
+    ticket: u64,
+}
+
+impl Batches<'_> {
+    /// False if nobody takes messages any more; the call has then ended and says why itself.
+    fn push(&mut self, body: Vec<u8>) -> bool {
+        let full = self.messages.len() >= MESSAGES_PER_BATCH || self.bytes + body.len() > BYTES_PER_BATCH;
+        if full && !self.send() {
+            return false;
+        }
+        self.bytes += body.len();
+        self.messages.push(v1::Message { body: body.into(), ..v1::Message::default() });
+        true
+    }
+
+    fn send(&mut self) -> bool {
+        if self.messages.is_empty() {
+            return true;
+        }
+        self.bytes = 0;
+        self.ticket += 1;
+        let messages = std::mem::take(&mut self.messages);
+        let request = v1::PublishRequest { stream: self.stream.to_owned(), messages, ticket: self.ticket };
+        self.requests.blocking_send(request).is_ok()
+    }
 }
 
 pub(crate) fn subscribe(options: &Sub) -> anyhow::Result<()> {
@@ -97,7 +146,9 @@ pub(crate) fn subscribe(options: &Sub) -> anyhow::Result<()> {
             say(&format!("created the group {}", options.group));
         }
         let (requests, sent) = mpsc::channel(REQUESTS_MAX);
-        let credit = options.max.map_or(CREDIT, |max| CREDIT.min(u32::try_from(max).unwrap_or(CREDIT)));
+        // Without acks every message stays in hand, so there must be room for all that are asked for.
+        let most = if options.ack { CREDIT } else { CREDIT_MAX };
+        let credit = options.max.map_or(most, |max| u32::try_from(max).unwrap_or(most).min(most));
         let open = v1::Open { stream, group, consumer: "forebay-sub".to_owned(), credit };
         let first = v1::ConsumeRequest { open: Some(open), ..Default::default() };
         requests.try_send(first).context("the first request was not sent")?;
@@ -155,9 +206,13 @@ async fn print_messages(
 fn print_message(seq: u64, attempt: u32, body: &[u8]) -> anyhow::Result<()> {
     let mut line = format!("{seq}\t#{attempt}\t").into_bytes();
     // What a message holds must not move the cursor of whoever looks at it.
-    line.extend(body.iter().map(|&byte| if byte < b' ' && byte != b'\t' { b'?' } else { byte }));
+    line.extend(body.iter().map(|&byte| if byte.is_ascii_control() && byte != b'\t' { b'?' } else { byte }));
     line.push(b'\n');
-    std::io::stdout().write_all(&line).context("cannot print")
+    match std::io::stdout().write_all(&line) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        printed => printed.context("cannot print"),
+    }
 }
 
 fn refused(status: Status) -> anyhow::Error {

@@ -35,13 +35,15 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
     }
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let clock = Clock::start();
+    // First the port: a server that cannot listen has no business with the data folder.
+    let listener = runtime.block_on(listen(options.listen))?;
     if options.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
-        return runtime.block_on(serve(Arc::new(engine), clock, options.listen, "memory"));
+        return runtime.block_on(serve(Arc::new(engine), clock, listener, "memory"));
     }
     let engine = Arc::new(open_journal(&options.data, clock)?);
     let place = options.data.display().to_string();
-    let served = runtime.block_on(serve(engine.clone(), clock, options.listen, &place));
+    let served = runtime.block_on(serve(engine.clone(), clock, listener, &place));
     // Ends what is still running in the background, which may hold on to the engine.
     runtime.shutdown_timeout(FAREWELL);
     if let Some(engine) = Arc::into_inner(engine) {
@@ -87,19 +89,22 @@ fn random_id() -> anyhow::Result<u128> {
     Ok(u128::from_le_bytes(bytes))
 }
 
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.context(Exit::CannotListen).with_context(|| {
+        format!("cannot listen on port {}; --listen takes another. address=`{address}`", address.port())
+    })
+}
+
 async fn serve(
     engine: Arc<dyn Engine>,
     clock: Clock,
-    address: SocketAddr,
+    listener: TcpListener,
     place: &str,
 ) -> anyhow::Result<()> {
     let signals = Signals::new()?;
-    // First the port: a server that cannot listen has no business with the log.
-    let listener = TcpListener::bind(address).await.context(Exit::CannotListen).with_context(|| {
-        format!("cannot listen on port {}; --listen takes another. address=`{address}`", address.port())
-    })?;
     let address = listener.local_addr().context("cannot tell the address")?;
-    let opened = Broker::open(engine, clock, BrokerConfig::default()).await;
+    let alarm = |text: &str| say(&format!("forebay: ALARM: {text}"));
+    let opened = Broker::open(engine, clock, BrokerConfig { alarm, ..BrokerConfig::default() }).await;
     let (broker, running) = opened.context(Exit::DataRefused).context("cannot bring back the log")?;
     for remark in broker.remarks() {
         say(&format!("forebay: {remark}"));

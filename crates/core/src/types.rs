@@ -275,7 +275,8 @@ pub struct Limits {
 
 impl Limits {
     pub const DEFAULT: Limits = Limits {
-        message_bytes_max: 1 << 20,
+        // A body of 1 MiB with id, key, type and headers around it.
+        message_bytes_max: (1 << 20) + (64 << 10),
         batch_messages_max: 10_000,
         batch_bytes_max: 8 << 20,
         streams_max: 100_000,

@@ -220,6 +220,15 @@ impl Payloads {
         Ok(())
     }
 
+    /// What was wanted cannot be read.
+    pub(super) fn unreadable(&mut self, id: u64, around: &mut Around<'_>) {
+        self.reading.remove(&id);
+        if self.wants.get(&id).is_some_and(|want| matches!(want.purpose, Purpose::Deliver(_))) {
+            self.forget(id);
+        }
+        self.start_reads(around);
+    }
+
     /// Puts those messages of a frame that somebody lacks into the window, and gives them to those.
     fn take_in(
         &mut self,

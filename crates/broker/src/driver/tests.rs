@@ -490,3 +490,39 @@ fn many_retries_share_a_few_reads() {
     assert!(most <= 4, "{most} reads at once");
     assert!(all < 400, "{all} reads for 1,000 retries");
 }
+
+#[test]
+fn what_cannot_be_read_holds_up_nobody_else() {
+    let config = DriverConfig { window_bytes_max: 1, ..DriverConfig::default() };
+    let mut rig = Rig::new(config);
+    let other = StreamName::parse("other").expect("a good name");
+    rig.driver.create_stream(NOW, &other, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+    for ticket in 1..=3 {
+        rig.publish(2, ticket);
+        rig.turn();
+        rig.sync();
+    }
+    rig.join(100);
+    rig.turn();
+    // The group wants to look ahead, and is told that it cannot.
+    let reads: Vec<Read> = rig.driver.outbox().reads.drain(..).collect();
+    assert_eq!(reads.len(), 1);
+    rig.driver.on_unreadable(reads[0].id);
+    rig.turn();
+    assert!(rig.driver.outbox().reads.is_empty(), "it does not try again and again");
+    assert!(rig.deliveries.is_empty());
+    // Publishing, and groups of other streams, go on.
+    let other = rig.driver.shard().stream_named(&other).expect("it was created just now");
+    rig.stream = other;
+    let group = rig.create_group("others");
+    rig.publish(2, 9);
+    rig.driver.join(group, ConsumerId(9), Bound::Connection).expect("a new member");
+    rig.driver.credit(group, ConsumerId(9), Credit::Slots(9)).expect("a member");
+    for _ in 0..5 {
+        rig.turn();
+        rig.sync();
+        rig.read();
+    }
+    let got: usize = rig.deliveries.iter().map(|delivery| delivery.messages.len()).sum();
+    assert_eq!(got, 2);
+}

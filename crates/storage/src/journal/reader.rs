@@ -93,8 +93,12 @@ impl<D: Disk> Reader<D> {
                 // It was trimmed just now. What is kept begins further on.
                 continue;
             };
-            if !self.read_segment(&segment, &stretch, &mut room, &mut frames)? {
-                break;
+            match self.read_segment(&segment, &stretch, &mut room, &mut frames) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // What lies before the damage is good, and whoever reads on is told of it next time.
+                Err(StorageError::Damaged { .. }) if !frames.is_empty() => break,
+                Err(error) => return Err(error),
             }
             from = self.shared.layout.base(stretch.number + 1);
         }

@@ -164,6 +164,21 @@ fn scrubbing_finds_a_sealed_segment_that_has_changed() {
     assert!(matches!(error, Err(StorageError::Damaged { .. })), "{error:?}");
 }
 
+#[test]
+fn what_lies_before_damage_can_be_read() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let positions = bench.puts(40, 5000);
+    folder.change("segment-0000000002", |bytes| bytes[30_000] ^= 1);
+    let budget = ReadBudget { bytes_max: usize::MAX, frames_max: usize::MAX, payloads: true };
+    let frames = bench.journal.reader.read(Position::START, budget).expect("the first ones are good");
+    assert!(!frames.is_empty() && frames.len() < positions.len());
+    check_frames(&frames);
+    let next = Position(frames[frames.len() - 1].position.0 + 1);
+    let error = bench.journal.reader.read(next, budget);
+    assert!(matches!(error, Err(StorageError::Damaged { .. })), "{error:?}");
+}
+
 fn part(kind: u8, through: Position, bytes: Option<&str>) -> ImagePart {
     let bytes = bytes.map(|bytes| Bytes::copy_from_slice(bytes.as_bytes()));
     ImagePart { key: PartKey { kind, id: 7, sub: 9 }, through, bytes }
