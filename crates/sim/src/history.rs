@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
@@ -60,6 +61,19 @@ pub fn find_fault(fault: Fault, seeds_max: u64, steps: u32) -> Option<Failure> {
     let found = (0..seeds_max).find_map(|seed| run(seed, steps).err());
     plant(None);
     found
+}
+
+/// Runs all these histories with one promise broken, and counts by what each of them notices it.
+pub fn count_fault(fault: Fault, seeds: u64, steps: u32) -> BTreeMap<String, u64> {
+    plant(Some(fault));
+    let mut counts = BTreeMap::new();
+    for failure in (0..seeds).filter_map(|seed| run(seed, steps).err()) {
+        // A check begins with the invariant it is about, or with what it is about.
+        let what = failure.text.split(':').next().unwrap_or_default().to_owned();
+        *counts.entry(what).or_default() += 1;
+    }
+    plant(None);
+    counts
 }
 
 fn message(payload: &(dyn Any + Send)) -> String {

@@ -27,6 +27,9 @@ Examples:
   forebay-sim sim --from 4711 --seeds 1                replays one history
 ";
 
+/// Seeds over which it is counted by what a planted fault is noticed.
+const FAULT_SEEDS: u64 = 200;
+
 /// Runs of at least this many seeds must have reached every rare situation.
 const LONG_RUN: u64 = 2_000;
 
@@ -160,7 +163,12 @@ fn faults(seeds: u64) -> bool {
     let mut all = true;
     for fault in Fault::ALL {
         match history::find_fault(fault, seeds, STEPS) {
-            Some(failure) => println!("{fault:?}: noticed by seed {}: {}", failure.seed, failure.text),
+            Some(failure) => {
+                println!("{fault:?}: noticed by seed {}: {}", failure.seed, failure.text);
+                for (what, count) in history::count_fault(fault, seeds.min(FAULT_SEEDS), STEPS) {
+                    println!("{count:>10}  {what}");
+                }
+            }
             None => {
                 all = false;
                 println!("{fault:?}: NOT noticed in {seeds} seeds");
