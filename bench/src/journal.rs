@@ -142,6 +142,7 @@ impl Shape {
                 stream: StreamId(1),
                 first: Seq(1 + u64::from(n * self.messages)),
                 count: self.messages,
+                copied: false,
             }],
         };
         (0..self.frames).map(frame).collect()

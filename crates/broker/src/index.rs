@@ -84,7 +84,7 @@ mod tests {
     const STRIDE: u64 = 64 << 10;
 
     fn run(first: u64, count: u32) -> Run {
-        Run { stream: StreamId(1), first: Seq(first), count }
+        Run { stream: StreamId(1), first: Seq(first), count, copied: false }
     }
 
     #[test]

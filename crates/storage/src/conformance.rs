@@ -28,7 +28,7 @@ fn frame(seq: u64, payload: &[u8]) -> Frame {
         shard: SHARD,
         entries: Bytes::from(format!("entry {seq}")),
         payload: Bytes::copy_from_slice(payload),
-        runs: vec![Run { stream: StreamId(3), first: Seq(seq), count: 1 }],
+        runs: vec![Run { stream: StreamId(3), first: Seq(seq), count: 1, copied: false }],
     }
 }
 
@@ -76,7 +76,7 @@ async fn frames_keep_their_order_and_their_bytes<S: Subject>(subject: S) {
     for (frame, seq) in frames.iter().zip(1..) {
         assert_eq!(frame.entries, format!("entry {seq}"));
         assert_eq!(frame.payload, payload(seq));
-        assert_eq!(frame.runs, [Run { stream: StreamId(3), first: Seq(seq), count: 1 }]);
+        assert_eq!(frame.runs, [Run { stream: StreamId(3), first: Seq(seq), count: 1, copied: false }]);
         assert_eq!(frame.epoch, Epoch(1));
     }
 }
@@ -151,6 +151,36 @@ async fn a_new_owner_finds_everything_and_counts_one_further<S: Subject>(subject
     let frames = read(&engine, Position::START, ALL).await;
     assert_eq!(frames.len(), 31);
     assert_eq!((frames[29].epoch, frames[30].epoch), (Epoch(1), Epoch(2)));
+}
+
+async fn a_new_owner_finds_every_copy_by_itself<S: Subject>(subject: S) {
+    let engine = subject.engine();
+    engine.claim(SHARD).await.expect("it can be claimed");
+    let mut copies = Vec::new();
+    for seq in 1..=40 {
+        let mut frame = frame(seq, &payload(seq));
+        let own = frame.runs[0];
+        if seq % 3 == 0 {
+            // Two that follow each other, and would be joined if they were not copies.
+            frame.runs.extend([(seq / 2, 1), (seq / 2 + 1, 2)].map(|(first, count)| Run {
+                first: Seq(first),
+                count,
+                copied: true,
+                ..own
+            }));
+        }
+        let runs = frame.runs.clone();
+        let position = engine.append(frame).await.expect("it becomes durable").get();
+        copies.extend(runs.iter().skip(1).map(|run| (run.first, u64::from(run.count), position)));
+        assert_eq!(read(&engine, position, ALL).await[0].runs, runs);
+    }
+    drop(engine);
+    let claim = subject.engine().claim(SHARD).await.expect("it can be claimed");
+    let copied = claim.runs.iter().filter(|run| run.copied);
+    let found: Vec<_> = copied.map(|run| (run.first, run.count, run.position)).collect();
+    assert_eq!(found, copies);
+    let published: u64 = claim.runs.iter().filter(|run| !run.copied).map(|run| run.count).sum();
+    assert_eq!(published, 40);
 }
 
 async fn a_new_owner_finds_the_newest_image<S: Subject>(subject: S) {
@@ -246,6 +276,7 @@ macro_rules! conforms {
             a_read_keeps_to_its_budget_and_brings_at_least_one,
             single_messages_are_fetched_in_the_order_they_are_wanted,
             a_new_owner_finds_everything_and_counts_one_further,
+            a_new_owner_finds_every_copy_by_itself,
             a_new_owner_finds_the_newest_image,
             what_is_trimmed_goes_and_what_is_not_stays,
             a_frame_that_is_too_large_is_refused_and_the_log_goes_on,

@@ -84,17 +84,27 @@ pub struct Run {
     pub stream: StreamId,
     pub first: Seq,
     pub count: u32,
+    /// They were published earlier in the log, and the frame holds copies of them.
+    pub copied: bool,
+}
+
+impl Run {
+    /// More messages than this are never in one run: a format may need a bit of the count for itself.
+    pub const COUNT_MAX: u32 = u32::MAX >> 1;
 }
 
 /// Where to begin looking for messages of a stream: those from `first` on are in the frame at
 /// `position` or in frames after it, up to the position of the stream's next run. Engines may join runs
 /// that lie close together, so that an index of ten million messages is small.
+///
+/// Copies are exceptions to that, and are never joined: exactly these messages are in exactly that frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexRun {
     pub stream: StreamId,
     pub first: Seq,
     pub count: u64,
     pub position: Position,
+    pub copied: bool,
 }
 
 /// A frame as it was read back.
@@ -177,6 +187,9 @@ pub struct Claim {
     /// How far apart, as this engine counts positions, two places of a sparse index should be: far
     /// enough to be few, near enough to read from one to the next in passing.
     pub index_stride: u64,
+    /// Space returns in whole multiples of this many positions: what is trimmed frees those that end at
+    /// or before it.
+    pub trim_unit: u64,
     /// How many frames may wait for their receipt at once.
     pub frames_max: usize,
     /// How large one frame may be, entries and payload together.

@@ -63,6 +63,7 @@ impl MemoryLog {
                 first: run.first,
                 count: u64::from(run.count),
                 position: frame.position,
+                copied: run.copied,
             })
         });
         Claim {
@@ -75,6 +76,7 @@ impl MemoryLog {
             indexed: self.end(),
             // A position is a frame here.
             index_stride: 16,
+            trim_unit: 1,
             frames_max: FRAMES_MAX,
             frame_bytes_max: self.frame_bytes_max,
             space: SpaceGauge::default(),

@@ -167,7 +167,9 @@ impl Frames {
         way.published.push((stream, range));
         match way.runs.last_mut() {
             Some(run) if run.stream == stream => run.count += range.count() as u32,
-            _ => way.runs.push(Run { stream, first: range.first, count: range.count() as u32 }),
+            _ => {
+                way.runs.push(Run { stream, first: range.first, count: range.count() as u32, copied: false })
+            }
         }
     }
 

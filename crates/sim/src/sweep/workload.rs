@@ -195,7 +195,7 @@ impl Player {
             shard: SHARD,
             entries: Bytes::from(self.dice.bytes(entries)),
             payload: Bytes::from(self.dice.bytes(payload)),
-            runs: if count == 0 { Vec::new() } else { vec![Run { stream, first, count }] },
+            runs: if count == 0 { Vec::new() } else { vec![Run { stream, first, count, copied: false }] },
         }
     }
 

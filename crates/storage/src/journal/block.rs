@@ -23,6 +23,8 @@ pub(crate) const PAGE: u64 = 4096;
 pub(crate) const BLOCK_HEADER: usize = 128;
 pub(crate) const FRAME_HEADER: usize = 48;
 pub(crate) const RUN_BYTES: usize = 16;
+/// In the count of a run: its messages are copies.
+const RUN_COPIED: u32 = !Run::COUNT_MAX;
 /// Payloads are checksummed in stretches of this size.
 pub(crate) const CHUNK: usize = 64 * 1024;
 
@@ -229,8 +231,8 @@ pub(crate) fn padded(len: u64) -> u64 {
 /// ```
 ///
 /// It is followed by the chunk table (one crc32c for each 64 KiB of payload), the runs (stream 4, first
-/// 8, count 4), the entries, and the payload. The table has a checksum of its own, so that one message
-/// can be verified without reading the entries.
+/// 8, count 4, whose top bit says that they are copies), the entries, and the payload. The table has a
+/// checksum of its own, so that one message can be verified without reading the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) shard: ShardId,
@@ -351,7 +353,8 @@ impl<'b> Front<'b> {
         self.runs.chunks_exact(RUN_BYTES).map(|run| Run {
             stream: StreamId(u32_at(run, 0)),
             first: Seq(u64_at(run, 4)),
-            count: u32_at(run, 12),
+            count: u32_at(run, 12) & Run::COUNT_MAX,
+            copied: u32_at(run, 12) & RUN_COPIED != 0,
         })
     }
 }
@@ -461,7 +464,9 @@ impl Encoder {
         for run in &frame.runs {
             self.scratch.extend_from_slice(&run.stream.0.to_le_bytes());
             self.scratch.extend_from_slice(&run.first.0.to_le_bytes());
-            self.scratch.extend_from_slice(&run.count.to_le_bytes());
+            assert!(run.count <= Run::COUNT_MAX, "a run has fewer messages than that");
+            let count = if run.copied { run.count | RUN_COPIED } else { run.count };
+            self.scratch.extend_from_slice(&count.to_le_bytes());
         }
         let copied = self.place(number, frame, |frame| &frame.entries);
         let mut entries_crc = crc32c::crc32c_append(seed, &self.scratch[runs..]);

@@ -61,8 +61,8 @@ pub struct JournalConfig {
     /// How long a segment is that is needed at once, because none was made ready: as much as can be
     /// filled with zeros while someone waits.
     pub hurried_bytes: u64,
-    /// Space set aside, so that freeing space never needs space. Two segments at least, whatever this
-    /// says.
+    /// Space set aside, so that freeing space never needs space. Four segments at least, whatever this
+    /// says: two for settling, two for reclaim.
     pub reserve_bytes: u64,
     /// The journal says that it is full when less than this is free, and that it is no longer full once
     /// twice as much is.
@@ -80,7 +80,7 @@ const BLOCK_BYTES_MAX: u32 = 16 << 20;
 /// Written and synced within a few milliseconds.
 const HURRIED_BYTES: u64 = 4 << 20;
 const RESERVE_BYTES: u64 = 256 << 20;
-const _: () = assert!(RESERVE_BYTES >= 2 * SEGMENT_BYTES);
+const _: () = assert!(RESERVE_BYTES >= space::SEGMENTS_MIN * SEGMENT_BYTES);
 
 impl JournalConfig {
     /// The ordinary settings, with a random number for a journal that is yet to be made.
@@ -110,7 +110,7 @@ impl JournalConfig {
             frame_bytes_max: 12 << 10,
             frames_max: 64,
             hurried_bytes: 40 << 10,
-            reserve_bytes: 128 << 10,
+            reserve_bytes: 256 << 10,
             free_bytes_min: 128 << 10,
             files_open_max: 4,
             ..JournalConfig::new(new_id)
@@ -177,6 +177,7 @@ impl Journal {
             runs,
             indexed: end,
             index_stride: segment::RUN_SPAN,
+            trim_unit: format.layout.segment_bytes,
             frames_max: config.frames_max,
             frame_bytes_max: shared.frame_bytes_max,
             space: shared.space.gauge.clone(),

@@ -109,7 +109,7 @@ impl Head {
 
 /// What is at the end of a sealed segment. Its body, little endian: offset of the last frame, 0 if there
 /// is none (8), run count (4), flags (4; 1: the runs did not fit), BLAKE3 (32), then the runs: stream (4),
-/// offset of the frame (4), first (8), count (8).
+/// offset of the frame (4), first (8), count (8; the top bit says that they are copies).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Footer {
     pub(crate) last_frame: u64,
@@ -121,6 +121,7 @@ pub(crate) struct Footer {
 const FOOTER_FIXED: usize = 48;
 const FOOTER_RUN: usize = 24;
 const FOOTER_NO_RUNS: u32 = 1;
+const FOOTER_COPIED: u64 = 1 << 63;
 
 impl Footer {
     /// How many runs fit in the room that a segment keeps for its footer.
@@ -141,7 +142,8 @@ impl Footer {
             body.extend_from_slice(&run.stream.0.to_le_bytes());
             body.extend_from_slice(&(layout.offset_of(run.position.0) as u32).to_le_bytes());
             body.extend_from_slice(&run.first.0.to_le_bytes());
-            body.extend_from_slice(&run.count.to_le_bytes());
+            let count = if run.copied { run.count | FOOTER_COPIED } else { run.count };
+            body.extend_from_slice(&count.to_le_bytes());
         }
         let header = BlockHeader {
             kind: Kind::Footer,
@@ -188,8 +190,9 @@ impl Footer {
         let runs = body[FOOTER_FIXED..].chunks_exact(FOOTER_RUN).map(|run| IndexRun {
             stream: StreamId(u32_at(run, 0)),
             first: Seq(u64_at(run, 8)),
-            count: u64_at(run, 16),
+            count: u64_at(run, 16) & !FOOTER_COPIED,
             position: Position(base + u64::from(u32_at(run, 4))),
+            copied: u64_at(run, 16) & FOOTER_COPIED != 0,
         });
         Ok(Some(Footer {
             last_frame: u64_at(body, 0),
@@ -215,6 +218,11 @@ impl Default for RunJoiner {
 
 impl RunJoiner {
     pub(crate) fn push(&mut self, run: IndexRun) {
+        // A copy lies where no other message of its stream would be looked for, so it stands for itself.
+        if run.copied {
+            self.runs.push(run);
+            return;
+        }
         if let Some(&index) = self.open.get(&run.stream) {
             let last = &mut self.runs[index];
             let follows = last.first.0 + last.count == run.first.0;
@@ -428,6 +436,7 @@ impl Walk<'_> {
                 first: run.first,
                 count: u64::from(run.count),
                 position: Position(position),
+                copied: run.copied,
             }));
             last = at;
             at += head.len();

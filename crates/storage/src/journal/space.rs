@@ -16,6 +16,14 @@ use crate::journal::shared::is_full;
 
 pub(crate) const NAME: &str = "RESERVE";
 
+/// What the reserve holds at least, in segments, so that freeing space never needs space.
+///
+/// Two for settling: the segment that is begun while the disk is full, and the one that is made ready
+/// after it. Two for reclaim, which copies what is wanted out of one segment and then waits until that one
+/// is gone: the copies are no more than a segment holds, but they may begin at the end of one, so they
+/// reach into a second, after which one more is made ready.
+pub(crate) const SEGMENTS_MIN: u64 = 2 + 2;
+
 pub(crate) struct Space<D: Disk> {
     disk: D,
     pub(crate) gauge: SpaceGauge,
@@ -37,9 +45,8 @@ impl<D: Disk> Space<D> {
         layout: &Layout,
         names: &[String],
     ) -> io::Result<Space<D>> {
-        // Two segments, whatever was asked for: the one that is begun while the disk is full, and the
-        // one that is made ready after it. What the folder says about their size is decisive.
-        let reserve_bytes = config.reserve_bytes.max(2 * layout.segment_bytes);
+        // So much whatever was asked for, and what the folder says about the size of segments is decisive.
+        let reserve_bytes = config.reserve_bytes.max(SEGMENTS_MIN * layout.segment_bytes);
         let present = names.iter().any(|name| name == NAME);
         let file = if present { disk.open(NAME)? } else { disk.create(NAME)? };
         // Where space cannot be taken ahead of use, watching what is free has to do.

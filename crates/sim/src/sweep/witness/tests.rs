@@ -7,7 +7,7 @@ use super::*;
 const KEY: PartKey = PartKey { kind: 1, id: 0, sub: 0 };
 
 fn frame(number: u8) -> Frame {
-    let run = Run { stream: StreamId(1), first: Seq(u64::from(number)), count: 1 };
+    let run = Run { stream: StreamId(1), first: Seq(u64::from(number)), count: 1, copied: false };
     let entries = Bytes::from(vec![number; 3]);
     Frame { shard: SHARD, entries, payload: Bytes::from(vec![number; 9]), runs: vec![run] }
 }
@@ -37,12 +37,19 @@ fn found(count: u8) -> Found {
     });
     let claim = Claim {
         index_stride: 1,
+        trim_unit: 1,
         epoch: Epoch(2),
         start: Position::START,
         end: Position(50),
         parts: vec![SavedPart { key: KEY, through: Position(10), bytes: Bytes::from_static(&[2]) }],
         covered: Position(10),
-        runs: vec![IndexRun { stream: StreamId(1), first: Seq(1), count: 4, position: Position(10) }],
+        runs: vec![IndexRun {
+            stream: StreamId(1),
+            first: Seq(1),
+            count: 4,
+            position: Position(10),
+            copied: false,
+        }],
         indexed: Position(50),
         frames_max: 1,
         frame_bytes_max: 100,

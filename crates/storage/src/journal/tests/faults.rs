@@ -243,8 +243,10 @@ fn a_full_disk_stops_publishing_but_not_committing_and_recovers_by_itself() {
         at.push(bench.put(5000));
         bench.journal.chores.prepare_next().expect("running out of space is no failure");
     }
-    // The reserve is two segments, so at least seven more blocks can be written.
+    // The reserve is four segments. Two are for settling, so at least seven more blocks can be written;
+    // and then all that one segment holds once more, as when it is copied.
     at.extend(bench.puts(7, 5000));
+    at.extend(bench.puts(SEGMENT as usize / 8192, 5000));
     bench.check_all();
     bench.journal.chores.check_space().expect("it can be looked at");
     assert!(gauge.is_full());

@@ -6,7 +6,7 @@
 use forebay_core::types::{Epoch, PartKey};
 
 use super::*;
-use crate::engine::{Image, ImagePart};
+use crate::engine::{Image, ImagePart, IndexRun};
 
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/v1")
@@ -17,6 +17,17 @@ const MESSAGES: u64 = 40;
 
 fn length(seq: u64) -> usize {
     (seq as usize * 137) % 3000
+}
+
+/// Now and then a frame holds copies of earlier messages too.
+fn runs(seq: u64) -> Vec<Run> {
+    let own = Run { stream: StreamId(1), first: Seq(seq), count: 1, copied: false };
+    let copies = Run { first: Seq(seq.saturating_sub(9)), count: 2, copied: true, ..own };
+    if seq > 10 && seq.is_multiple_of(5) { vec![own, copies] } else { vec![own] }
+}
+
+fn golden_frame(seq: u64) -> Frame {
+    Frame { runs: runs(seq), ..frame(seq, length(seq)) }
 }
 
 /// Several segments, the first ones sealed and trimmed, two images, and a torn tail.
@@ -30,7 +41,7 @@ fn make() -> TempFolder {
     let mut out = Vec::new();
     while bench.next <= MESSAGES {
         let count = if bench.next.is_multiple_of(4) { 3 } else { 1 };
-        let mut frames = (bench.next..bench.next + count).map(|seq| frame(seq, length(seq))).collect();
+        let mut frames = (bench.next..bench.next + count).map(golden_frame).collect();
         bench.journal.writer.commit(&mut frames, &mut out).expect("it commits");
         bench.next += count;
         if bench.journal.writer.take_rotated() {
@@ -81,17 +92,25 @@ fn a_folder_of_format_1_is_opened() {
     for (frame, seq) in frames.iter().zip(first..) {
         assert_eq!(frame.entries, format!("entry {seq}"));
         assert_eq!(frame.payload, payload(seq, length(seq)));
-        assert_eq!(frame.runs, [Run { stream: StreamId(1), first: Seq(seq), count: 1 }]);
+        assert_eq!(frame.runs, runs(seq));
         assert_eq!(frame.epoch, Epoch(1));
     }
-    let indexed: u64 = claim_runs(&bench).iter().sum();
+    let indexed: u64 = claim_runs(&bench).iter().filter(|run| !run.copied).map(|run| run.count).sum();
     assert_eq!(indexed, frames.len() as u64);
+    let copies: Vec<_> =
+        claim_runs(&bench).iter().filter(|run| run.copied).map(|run| (run.position, run.first)).collect();
+    let expected: Vec<_> = frames
+        .iter()
+        .flat_map(|frame| frame.runs.iter().skip(1).map(|run| (frame.position, run.first)))
+        .collect();
+    assert_eq!(copies, expected, "copies are named one by one");
+    assert!(copies.len() > 3);
     bench.put(100);
     bench.check_last();
 }
 
-fn claim_runs(bench: &Bench) -> Vec<u64> {
-    bench.journal.claim.runs.iter().map(|run| run.count).collect()
+fn claim_runs(bench: &Bench) -> &[IndexRun] {
+    &bench.journal.claim.runs
 }
 
 impl Bench {

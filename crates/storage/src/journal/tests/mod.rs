@@ -78,7 +78,7 @@ pub(crate) fn frame(seq: u64, len: usize) -> Frame {
         shard: ShardId(0),
         entries: Bytes::from(format!("entry {seq}")),
         payload: payload(seq, len),
-        runs: vec![Run { stream: StreamId(1), first: Seq(seq), count: 1 }],
+        runs: vec![Run { stream: StreamId(1), first: Seq(seq), count: 1, copied: false }],
     }
 }
 

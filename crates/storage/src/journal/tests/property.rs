@@ -17,10 +17,12 @@ use crate::journal::segment::{Footer, Head, Link, RunJoiner, Stop, Walk, Window}
 const LAYOUT: Layout = Layout { segment_bytes: 1 << 20, block_bytes_max: 512 << 10 };
 
 fn any_frame() -> impl Strategy<Value = Frame> {
-    let run = (any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(stream, first, count)| Run {
+    let run = (any::<u32>(), any::<u64>(), 0..=Run::COUNT_MAX, any::<bool>());
+    let run = run.prop_map(|(stream, first, count, copied)| Run {
         stream: StreamId(stream),
         first: Seq(first),
         count,
+        copied,
     });
     // Small sections are copied into the block and large ones are not, so there are plenty of both.
     let entries = prop_oneof![0..300usize, 2_040..2_060usize];
@@ -223,22 +225,25 @@ proptest! {
     }
 
     #[test]
-    fn a_footer_survives_the_round_trip(runs in vec((0u32..5, 1u64..100, 1u64..4, 0u64..1000), 0..400)) {
+    fn a_footer_survives_the_round_trip(
+        runs in vec((0u32..5, 1u64..100, 1u64..4, any::<bool>()), 0..400)
+    ) {
         let base = LAYOUT.base(3);
         let mut joiner = RunJoiner::default();
         let mut total = 0;
-        for (index, &(stream, first, count, _)) in runs.iter().enumerate() {
+        let mut copies = Vec::new();
+        for (index, &(stream, first, count, copied)) in runs.iter().enumerate() {
             total += count;
-            joiner.push(IndexRun {
-                stream: StreamId(stream),
-                first: Seq(first),
-                count,
-                position: Position(base + 4096 + 100 * index as u64),
-            });
+            let position = Position(base + 4096 + 100 * index as u64);
+            let run = IndexRun { stream: StreamId(stream), first: Seq(first), count, position, copied };
+            joiner.push(run);
+            copies.extend(copied.then_some(run));
         }
         let runs = joiner.within(Footer::runs_max(&LAYOUT), &LAYOUT);
         if let Some(runs) = &runs {
             prop_assert_eq!(runs.iter().map(|run| run.count).sum::<u64>(), total);
+            let found: Vec<IndexRun> = runs.iter().filter(|run| run.copied).copied().collect();
+            prop_assert_eq!(found, copies, "copies are named one by one");
         }
         let footer = Footer { last_frame: 77, hash: [5; 32], runs };
         let last = Link { sequence: 9, tag: Tag(8), epoch: Epoch(2), end: base };
@@ -269,6 +274,7 @@ fn an_index_that_does_not_fit_is_made_coarser_and_at_last_left_out() {
         first: Seq(index + 1),
         count: 1,
         position: Position(small.base(1) + 200 * index),
+        copied: false,
     };
     let mut joiner = RunJoiner::default();
     (0..5000).for_each(|index| joiner.push(run(1, index)));

@@ -336,11 +336,11 @@ fn a_short_segment_that_was_never_begun_is_used_as_far_as_it_is_filled() {
 }
 
 #[test]
-fn the_reserve_is_never_less_than_two_segments() {
+fn the_reserve_is_never_less_than_four_segments() {
     let folder = TempFolder::new();
     let config = JournalConfig { reserve_bytes: 4096, ..JournalConfig::small(ID) };
     open_with(&folder, &config);
-    assert_eq!(std::fs::metadata(folder.file("RESERVE")).expect("it is there").len(), 2 * SEGMENT);
+    assert_eq!(std::fs::metadata(folder.file("RESERVE")).expect("it is there").len(), 4 * SEGMENT);
 }
 
 #[test]
