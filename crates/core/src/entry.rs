@@ -8,7 +8,11 @@
 //! Only what cannot be told from elsewhere is written, and always the result of a decision (the time
 //! until which to wait), never the policy that led to it.
 
+mod copied;
+
 use std::time::Duration;
+
+pub use copied::{COPIED_MAX, CopiedMessage, copied_runs, put_copied};
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint, unzigzag, zigzag};
 use crate::settings::{GroupSettings, StreamSettings};
@@ -84,6 +88,12 @@ pub enum Entry {
     Released {
         stream: StreamId,
         first: Seq,
+    },
+    /// Messages that were published earlier, stored once more so that the front of the log can go. The
+    /// contents follow, in this order, in the frame's payload section. Changes nothing but where they are.
+    Copied {
+        stream: StreamId,
+        messages: Vec<CopiedMessage>,
     },
 }
 
@@ -202,6 +212,7 @@ mod kind {
     pub(super) const RETURNED: u8 = 9;
     pub(super) const PARKED: u8 = 10;
     pub(super) const RELEASED: u8 = 11;
+    pub(super) const COPIED: u8 = 12;
     /// Kinds with this bit may be skipped by a release that does not know them.
     pub(super) const OPTIONAL: u8 = 0x80;
 }
@@ -452,6 +463,7 @@ impl Entry {
                 put_varint(out, stream.0.into());
                 put_varint(out, first.0);
             }),
+            Entry::Copied { stream, messages } => put_copied(out, *stream, messages),
         }
     }
 
@@ -484,6 +496,7 @@ impl Entry {
             kind::RELEASED => {
                 Entry::Released { stream: StreamId(cursor.varint_u32()?), first: Seq(cursor.varint()?) }
             }
+            kind::COPIED => copied::decode_copied(cursor)?,
             _ => return Err(DecodeError::UnknownKind { kind }),
         };
         if !cursor.is_at_end() {
@@ -507,6 +520,8 @@ impl Entry {
             Entry::Handed { .. } | Entry::Acked { .. } | Entry::Returned { .. } | Entry::Released { .. } => {
                 None
             }
+            // Their times are those of long ago.
+            Entry::Copied { .. } => None,
         }
     }
 }

@@ -37,6 +37,17 @@ fn messages() -> impl Strategy<Value = Messages> {
     ]
 }
 
+fn copied() -> impl Strategy<Value = Vec<CopiedMessage>> {
+    let plain = (any::<u32>(), 1usize..9).prop_map(|(size, count)| vec![MessageMeta::plain(size); count]);
+    let metas = prop_oneof![plain, prop::collection::vec(message(), 1..4)];
+    let run = (1u64..1 << 50, 0u64..1 << 60, time(), metas).prop_map(|(seq, ordinal, at, metas)| {
+        let one =
+            move |(n, meta)| CopiedMessage { seq: Seq(seq + n), ordinal: Ordinal(ordinal + n), at, meta };
+        (0..).zip(metas).map(one).collect::<Vec<_>>()
+    });
+    prop::collection::vec(run, 1..6).prop_map(|runs| runs.concat())
+}
+
 fn entry() -> impl Strategy<Value = Entry> {
     let group = || any::<u32>().prop_map(GroupId);
     let stream = || any::<u32>().prop_map(StreamId);
@@ -70,6 +81,7 @@ fn entry() -> impl Strategy<Value = Entry> {
             }
         ),
         (stream(), any::<u64>()).prop_map(|(stream, first)| Entry::Released { stream, first: Seq(first) }),
+        (stream(), copied()).prop_map(|(stream, messages)| Entry::Copied { stream, messages }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Handed { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Acked { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Returned { group, ranges }),
@@ -169,4 +181,40 @@ fn a_turn_of_a_busy_group_takes_a_dozen_bytes() {
     let mut bytes = Vec::new();
     put_acked(&mut bytes, GroupId(1), &[SeqRange::new(Seq(10_000_001), Seq(10_000_064))]);
     assert!(bytes.len() <= 12, "{} bytes", bytes.len());
+}
+
+#[test]
+fn copies_take_no_more_than_what_they_are_copies_of() {
+    let at = Timestamp(1_800_000_000_000_000);
+    let meta = MessageMeta { id: Some(IdHash(7)), ..MessageMeta::plain(100) };
+    for metas in [vec![MessageMeta::plain(100); 500], vec![meta; 500]] {
+        let (mut published, mut copied) = (Vec::new(), Vec::new());
+        let mut messages = Vec::new();
+        for (batch, metas) in metas.chunks(50).enumerate() {
+            let (first, ordinal) =
+                (Seq(1_000_000 + batch as u64 * 50), Ordinal(5_000_000 + batch as u64 * 90));
+            let at = at + Duration::from_millis(batch as u64);
+            put_published(&mut published, StreamId(3), first, ordinal, at, metas);
+            messages.extend(metas.iter().zip(0..).map(|(&meta, n)| CopiedMessage {
+                seq: first.plus(n),
+                ordinal: Ordinal(ordinal.0 + n),
+                at,
+                meta,
+            }));
+        }
+        put_copied(&mut copied, StreamId(3), &messages);
+        assert!(copied.len() <= published.len(), "{} bytes for {}", copied.len(), published.len());
+    }
+}
+
+#[test]
+fn a_few_bytes_cannot_claim_to_be_very_many_copies() {
+    let mut bytes = Vec::new();
+    put_entry(&mut bytes, kind::COPIED, |out| {
+        put_varint(out, 1);
+        out.push(UNIFORM);
+        put_varint(out, COPIED_MAX as u64 + 1);
+        [2, 2, 2, 0].iter().for_each(|&value| put_varint(out, value));
+    });
+    assert_eq!(entries(&bytes).next(), Some(Err(DecodeError::OutOfRange("number of copies"))));
 }

@@ -22,6 +22,10 @@ pub enum Fault {
     SettledForgotten,
     /// The log is trimmed to the newer image instead of the older.
     TrimPastOlderImage,
+    /// The log is trimmed past a parked message that was not copied.
+    ReclaimForgetsWanted,
+    /// A copy says that its message was published when it was copied.
+    CopyLosesTime,
 }
 
 impl Fault {

@@ -14,5 +14,6 @@ pub mod shard;
 pub mod snapshot;
 mod stream;
 pub mod types;
+mod wanted;
 
 pub use stream::Admission;

@@ -441,7 +441,7 @@ impl Shard {
     }
 
     /// A decision, once made, is an entry: applied here now, and again from the log after a restart.
-    fn commit(&mut self, entry: &Entry) {
+    pub(crate) fn commit(&mut self, entry: &Entry) {
         self.apply_known(entry).expect("a decision fits the state it was made in");
         entry.encode(&mut self.entries);
     }
@@ -461,6 +461,7 @@ impl Shard {
             | Entry::Parked { group, .. } => {
                 self.groups.get(group).ok_or(DecodeError::Contradiction("a group exists"))?.through
             }
+            Entry::Copied { stream, .. } => return self.check_copied(*stream),
         };
         self.happened_at(entry.at().unwrap_or(self.latest));
         if position <= part { Ok(()) } else { self.apply_known(entry) }
@@ -494,6 +495,7 @@ impl Shard {
                 }
                 stream.release(*first);
             }
+            Entry::Copied { stream, .. } => self.check_copied(*stream)?,
             Entry::Handed { group, ranges } => {
                 let terms = Terms {
                     epoch: self.epoch,

@@ -1,0 +1,204 @@
+//! Which messages somebody still wants, and which the stream still promises.
+//!
+//! A message is wanted while some group has not settled it, or keeps it parked; a stream that has no group
+//! keeps everything from its first message on. From that follows what reclaim has to copy, and how far the
+//! log may be trimmed.
+//!
+//! What a stream keeps from `first` on, it keeps without a gap, because a group that is created later may
+//! begin there. What lies before `first` is kept only for the groups that want it. So before a gap may
+//! come about, `first` is moved past it: see [`Shard::let_go`].
+
+use crate::codec::DecodeError;
+use crate::entry::Entry;
+use crate::fault::{Fault, planted};
+use crate::group::ledger::Ledger;
+use crate::shard::Shard;
+use crate::types::{Seq, SeqRange, StreamId};
+
+impl Shard {
+    /// Adds to `out` which durable messages of the range somebody wants, in order. Of a stream that is gone
+    /// nobody wants anything.
+    pub fn wanted(&self, stream: StreamId, range: SeqRange, out: &mut Vec<SeqRange>) {
+        let Some(of) = self.streams.get(&stream) else { return };
+        let Some(range) = whole(Seq(1), of.durable).and_then(|durable| durable.overlap(range)) else {
+            return;
+        };
+        if of.groups.is_empty() {
+            out.extend(whole(of.first, range.last).and_then(|kept| kept.overlap(range)));
+            return;
+        }
+        let mut found = Vec::new();
+        for (_, group) in &of.groups {
+            self.groups[group].ledger.wanted(range, &mut found);
+        }
+        found.sort_unstable();
+        let begin = out.len();
+        for range in found {
+            match out[begin..].last_mut() {
+                Some(last) if range.first <= last.last.next() => last.last = last.last.max(range.last),
+                _ => out.push(range),
+            }
+        }
+    }
+
+    /// The first durable message at `from` or after it that somebody wants.
+    pub fn first_wanted(&self, stream: StreamId, from: Seq) -> Option<Seq> {
+        let of = self.streams.get(&stream)?;
+        let groups = of.groups.iter().map(|(_, group)| self.groups[group].ledger.first_wanted(from));
+        let first = if of.groups.is_empty() { from.max(of.first) } else { groups.min()? };
+        (first <= of.durable).then_some(first)
+    }
+
+    /// How many messages of the stream are wanted, by a rough count: one that several groups want counts
+    /// as often as that.
+    pub fn wanted_count(&self, stream: StreamId) -> u64 {
+        let Some(of) = self.streams.get(&stream) else { return 0 };
+        if of.groups.is_empty() {
+            return (of.durable.0 + 1).saturating_sub(of.first.0);
+        }
+        let figures = of.groups.iter().filter_map(|(_, group)| self.figures(*group));
+        figures.map(|figures| figures.lag + figures.parked).sum()
+    }
+
+    /// What lies before `first` may have gaps from now on. Written down before the log is trimmed, so that
+    /// no group that is created later begins where there is one.
+    pub fn let_go(&mut self, stream: StreamId, first: Seq) {
+        if self.streams.get(&stream).is_some_and(|of| first > of.first && first <= of.last.next()) {
+            self.commit(&Entry::Released { stream, first });
+        }
+    }
+
+    /// The first message from which on the stream keeps everything, and the last durable one.
+    pub fn kept(&self, stream: StreamId) -> Option<(Seq, Seq)> {
+        self.streams.get(&stream).map(|of| (of.first, of.durable))
+    }
+
+    pub fn stream_ids(&self) -> impl Iterator<Item = StreamId> + '_ {
+        self.streams.keys().copied()
+    }
+
+    /// A copy changes nothing but where its message is. Its stream may be gone by now, but was there once.
+    pub(crate) fn check_copied(&self, stream: StreamId) -> Result<(), DecodeError> {
+        if stream < self.next_stream { Ok(()) } else { Err(DecodeError::Contradiction("a stream exists")) }
+    }
+}
+
+/// Both ends included; `None` if there is nothing between them.
+fn whole(first: Seq, last: Seq) -> Option<SeqRange> {
+    (first <= last).then(|| SeqRange::new(first, last))
+}
+
+impl Ledger {
+    /// Adds what the group wants of the range: first what is not settled, then what is parked.
+    fn wanted(&self, range: SeqRange, out: &mut Vec<SeqRange>) {
+        let mut next = self.progress.unsettled_from(range.first);
+        while next <= range.last {
+            let settled = self.progress.above().run_from(next).map_or(range.last.next(), |run| run.first);
+            let last = range.last.min(Seq(settled.0 - 1));
+            out.push(SeqRange::new(next, last));
+            next = self.progress.unsettled_from(last.next());
+        }
+        out.extend(self.parked.range(range.first..=range.last).map(|(&seq, _)| SeqRange::one(seq)));
+    }
+
+    /// The first message at `from` or after it that the group wants, whether it has been published or not.
+    fn first_wanted(&self, from: Seq) -> Seq {
+        let unsettled = self.progress.unsettled_from(from);
+        if planted(Fault::ReclaimForgetsWanted) {
+            return unsettled;
+        }
+        self.parked.range(from..).next().map_or(unsettled, |(&parked, _)| parked.min(unsettled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::entry::{Cause, MessageMeta};
+    use crate::settings::{GroupSettings, StreamSettings};
+    use crate::shard::Start;
+    use crate::types::{Epoch, GroupName, Limits, StreamName, Timestamp};
+
+    const NOW: Timestamp = Timestamp(1_000);
+    const MESSAGES: u64 = 60;
+
+    /// A shard with one stream of durable messages and this many groups.
+    fn shard(groups: usize) -> (Shard, StreamId) {
+        let mut shard = Shard::new(Limits::DEFAULT);
+        shard.open(NOW, Epoch(1));
+        let name = StreamName::parse("jobs").expect("a good name");
+        let stream = shard.create_stream(NOW, &name, &StreamSettings::default()).expect("a new stream");
+        for n in 0..groups {
+            let name = GroupName::parse(&format!("group-{n}")).expect("a good name");
+            let settings = GroupSettings::default();
+            shard.create_group(NOW, stream, &name, &settings, Start::Beginning).expect("a new group");
+        }
+        let messages = vec![MessageMeta::plain(1); MESSAGES as usize];
+        let stored = shard.publish(NOW, stream, &messages, &mut Vec::new()).expect("a good batch");
+        shard.arrived(stream, stored.expect("they are new"));
+        (shard, stream)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_wanted_agrees_with_a_plain_set(
+            groups in prop::collection::vec(
+                prop::collection::vec((1u64..=MESSAGES, 0u64..6, any::<bool>()), 0..12), 0..3
+            ),
+            asked in (1u64..=MESSAGES, 0u64..80),
+        ) {
+            let (mut shard, stream) = shard(groups.len());
+            let mut plain: BTreeSet<u64> = BTreeSet::new();
+            if groups.is_empty() {
+                plain = (1..=MESSAGES).collect();
+            }
+            let ids: Vec<_> = shard.groups.keys().copied().collect();
+            for (id, settled) in ids.iter().zip(&groups) {
+                let ledger = &mut shard.groups.get_mut(id).expect("it was listed").ledger;
+                let mut unsettled: BTreeSet<u64> = (1..=MESSAGES).collect();
+                let mut parked = BTreeSet::new();
+                for &(first, more, park) in settled {
+                    let last = (first + more).min(MESSAGES);
+                    for seq in first..=last {
+                        if unsettled.remove(&seq) && park {
+                            ledger.parked(Seq(seq), NOW, Cause::Nack);
+                            parked.insert(seq);
+                        } else if !parked.contains(&seq) {
+                            ledger.acked(SeqRange::one(Seq(seq)));
+                        }
+                    }
+                }
+                plain.extend(unsettled);
+                plain.extend(parked);
+            }
+            let (first, more) = asked;
+            let mut found = Vec::new();
+            shard.wanted(stream, SeqRange::new(Seq(first), Seq(first + more)), &mut found);
+            prop_assert!(found.windows(2).all(|pair| pair[0].last.next() < pair[1].first));
+            let found: Vec<u64> = found.iter().flat_map(|range| range.seqs()).map(|seq| seq.0).collect();
+            let expected: Vec<u64> = plain.range(first..=first + more).copied().collect();
+            prop_assert_eq!(found, expected);
+            let next = plain.range(first..).next().map(|&seq| Seq(seq));
+            prop_assert_eq!(shard.first_wanted(stream, Seq(first)), next);
+        }
+    }
+
+    #[test]
+    fn a_group_begins_after_the_last_gap() {
+        let (mut shard, stream) = shard(1);
+        shard.let_go(stream, Seq(41));
+        shard.let_go(stream, Seq(20));
+        assert_eq!(shard.kept(stream), Some((Seq(41), Seq(MESSAGES))));
+        let name = GroupName::parse("late").expect("a good name");
+        let settings = GroupSettings::default();
+        let late = shard.create_group(NOW, stream, &name, &settings, Start::Beginning).expect("a new group");
+        assert_eq!(shard.figures(late).map(|figures| figures.floor), Some(Seq(40)));
+        let mut found = Vec::new();
+        shard.wanted(stream, SeqRange::new(Seq(1), Seq(99)), &mut found);
+        assert_eq!(found, [SeqRange::new(Seq(1), Seq(MESSAGES))], "the first group still wants all");
+    }
+}
