@@ -3,17 +3,34 @@
 //! The index is sparse: for each stream it knows, every so often (64 KiB of a journal), which message comes
 //! first from there on. Whoever wants a message reads frames from the place before it. Ten million messages
 //! of a hundred bytes are some twenty thousand places.
+//!
+//! Messages that were copied forward are exceptions: the index knows of each run of them in which frame the
+//! newest copy is. A copy counts from the moment its frame is durable.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use forebay_core::types::{Position, Seq, StreamId};
+use forebay_core::types::{Position, Seq, SeqRange, StreamId};
 use forebay_storage::engine::{IndexRun, Run};
 
 #[derive(Debug)]
 pub struct Index {
-    /// Two places of one stream are at least this far apart in the log.
+    /// Two places of one stream are at least this far apart in the log,
     stride: u64,
-    streams: BTreeMap<StreamId, VecDeque<Place>>,
+    /// unless they lie in different units of this size. Space returns in whole units, and a place before a
+    /// unit would hold on to the unit before it.
+    unit: u64,
+    streams: BTreeMap<StreamId, Of>,
+    /// Every run of copies by where it is.
+    moved: BTreeSet<(Position, StreamId, Seq)>,
+    moved_messages: u64,
+}
+
+/// What is known of one stream.
+#[derive(Debug, Default)]
+struct Of {
+    places: VecDeque<Place>,
+    /// Runs of copies by their first message. They do not overlap.
+    moved: BTreeMap<Seq, Moved>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,54 +39,155 @@ struct Place {
     position: Position,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Moved {
+    last: Seq,
+    position: Position,
+}
+
 impl Index {
-    pub fn new(stride: u64) -> Index {
-        Index { stride, streams: BTreeMap::new() }
+    pub fn new(stride: u64, unit: u64) -> Index {
+        Index {
+            stride,
+            unit: unit.max(1),
+            streams: BTreeMap::new(),
+            moved: BTreeSet::new(),
+            moved_messages: 0,
+        }
     }
 
     /// Takes in what the engine knows of older frames.
     pub fn load(&mut self, runs: &[IndexRun]) {
         for run in runs {
-            self.add(run.stream, run.first, run.position);
+            self.add(run.stream, run.first, run.count, run.position, run.copied);
         }
     }
 
     /// Takes in a frame that has become durable at this position.
     pub fn frame(&mut self, position: Position, runs: &[Run]) {
         for run in runs {
-            self.add(run.stream, run.first, position);
+            self.add(run.stream, run.first, run.count.into(), position, run.copied);
         }
     }
 
-    fn add(&mut self, stream: StreamId, first: Seq, position: Position) {
-        let places = self.streams.entry(stream).or_default();
-        if places.back().is_none_or(|last| position.0 - last.position.0 >= self.stride) {
+    fn add(&mut self, stream: StreamId, first: Seq, count: u64, position: Position, copied: bool) {
+        if copied {
+            if count > 0 {
+                self.add_moved(stream, SeqRange::starting(first, count), position);
+            }
+            return;
+        }
+        let (stride, unit) = (self.stride, self.unit);
+        let places = &mut self.streams.entry(stream).or_default().places;
+        let is_far = |last: &Place| {
+            position.0 - last.position.0 >= stride || position.0 / unit != last.position.0 / unit
+        };
+        if places.back().is_none_or(is_far) {
             places.push_back(Place { first, position });
         }
     }
 
+    /// Of two copies the one further on in the log counts, since the other may be trimmed away first.
+    fn add_moved(&mut self, stream: StreamId, range: SeqRange, position: Position) {
+        for (piece, at) in self.moved_in(stream, range) {
+            if at > position {
+                // Never so when frames come in the order of the log.
+                return;
+            }
+            self.remove_moved(stream, piece.first);
+            let left = (piece.first < range.first).then(|| (piece.first, Seq(range.first.0 - 1)));
+            let right = (piece.last > range.last).then(|| (range.last.next(), piece.last));
+            for (first, last) in left.into_iter().chain(right) {
+                self.put_moved(stream, SeqRange::new(first, last), at);
+            }
+        }
+        self.put_moved(stream, range, position);
+    }
+
+    fn put_moved(&mut self, stream: StreamId, range: SeqRange, position: Position) {
+        let of = self.streams.entry(stream).or_default();
+        of.moved.insert(range.first, Moved { last: range.last, position });
+        self.moved.insert((position, stream, range.first));
+        self.moved_messages += range.count();
+    }
+
+    fn remove_moved(&mut self, stream: StreamId, first: Seq) {
+        let of = self.streams.get_mut(&stream).expect("what was moved is of a known stream");
+        let moved = of.moved.remove(&first).expect("what is removed is there");
+        self.moved.remove(&(moved.position, stream, first));
+        self.moved_messages -= SeqRange::new(first, moved.last).count();
+    }
+
+    /// The runs of copies that have something in common with the range, whole.
+    fn moved_in(&self, stream: StreamId, range: SeqRange) -> Vec<(SeqRange, Position)> {
+        let Some(of) = self.streams.get(&stream) else { return Vec::new() };
+        let before = of.moved.range(..range.first).next_back().filter(|(_, moved)| moved.last >= range.first);
+        let within = of.moved.range(range.first..=range.last);
+        let runs = before.into_iter().chain(within);
+        runs.map(|(&first, moved)| (SeqRange::new(first, moved.last), moved.position)).collect()
+    }
+
+    /// The run of copies that the message is in, and the frame that holds them.
+    pub fn moved(&self, stream: StreamId, seq: Seq) -> Option<(SeqRange, Position)> {
+        let (&first, moved) = self.streams.get(&stream)?.moved.range(..=seq).next_back()?;
+        (seq <= moved.last).then(|| (SeqRange::new(first, moved.last), moved.position))
+    }
+
     /// Where to begin reading for this message: no later than the frame it is in.
     pub fn find(&self, stream: StreamId, seq: Seq) -> Option<Position> {
-        let places = self.streams.get(&stream)?;
+        if let Some((_, position)) = self.moved(stream, seq) {
+            return Some(position);
+        }
+        let places = &self.streams.get(&stream)?.places;
         let after = places.partition_point(|place| place.first <= seq);
         Some(places[after.checked_sub(1)?].position)
     }
 
-    /// Forgets what lies before `start`. A place that was trimmed away but covers messages after it is
-    /// moved up rather than dropped.
-    pub fn trim(&mut self, start: Position) {
-        for places in self.streams.values_mut() {
-            while places.get(1).is_some_and(|next| next.position <= start) {
+    /// The first message of the stream that may lie at this position or after it, copies aside.
+    pub fn first_from(&self, stream: StreamId, position: Position) -> Option<Seq> {
+        let places = &self.streams.get(&stream)?.places;
+        let after = places.partition_point(|place| place.position <= position);
+        places.get(after.saturating_sub(1)).map(|place| place.first)
+    }
+
+    /// The copies that lie first in the log.
+    pub fn first_moved(&self) -> Option<(Position, StreamId, SeqRange)> {
+        let &(position, stream, first) = self.moved.first()?;
+        let last = self.streams[&stream].moved[&first].last;
+        Some((position, stream, SeqRange::new(first, last)))
+    }
+
+    /// Nobody wants the copies that lie first in the log.
+    pub fn forget_first_moved(&mut self) {
+        if let Some((_, stream, range)) = self.first_moved() {
+            self.remove_moved(stream, range.first);
+        }
+    }
+
+    /// How many messages the index knows copies of.
+    pub fn moved_messages(&self) -> u64 {
+        self.moved_messages
+    }
+
+    /// Forgets what lies before or at `through`. A place that was trimmed away but covers messages after it
+    /// is moved up rather than dropped; a copy that was trimmed away is gone.
+    pub fn trim(&mut self, through: Position) {
+        while self.moved.first().is_some_and(|&(position, ..)| position <= through) {
+            self.forget_first_moved();
+        }
+        for Of { places, .. } in self.streams.values_mut() {
+            while places.get(1).is_some_and(|next| next.position <= through) {
                 places.pop_front();
             }
             if let Some(first) = places.front_mut() {
-                first.position = first.position.max(start);
+                first.position = first.position.max(through);
             }
         }
     }
 
+    /// How many places there are, copies included.
     pub fn len(&self) -> usize {
-        self.streams.values().map(VecDeque::len).sum()
+        self.streams.values().map(|of| of.places.len()).sum::<usize>() + self.moved.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -79,9 +197,14 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     const STRIDE: u64 = 64 << 10;
+    const UNIT: u64 = 1 << 40;
 
     fn run(first: u64, count: u32) -> Run {
         Run { stream: StreamId(1), first: Seq(first), count, copied: false }
@@ -89,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_message_is_looked_for_from_the_place_before_it() {
-        let mut index = Index::new(STRIDE);
+        let mut index = Index::new(STRIDE, UNIT);
         for n in 0..100u64 {
             index.frame(Position(n * 10_000), &[run(n * 64 + 1, 64)]);
         }
@@ -104,12 +227,118 @@ mod tests {
 
     #[test]
     fn trimming_keeps_what_comes_after() {
-        let mut index = Index::new(STRIDE);
+        let mut index = Index::new(STRIDE, UNIT);
         for n in 0..100u64 {
             index.frame(Position(n * 10_000), &[run(n * 64 + 1, 64)]);
         }
         index.trim(Position(500_000));
         assert_eq!(index.find(StreamId(1), Seq(50 * 64 + 1)), Some(Position(500_000)));
         assert!(index.len() < 12);
+    }
+
+    #[test]
+    fn every_unit_has_a_place_of_its_own() {
+        let mut index = Index::new(STRIDE, 100_000);
+        for n in 0..100u64 {
+            index.frame(Position(n * 10_000), &[run(n * 64 + 1, 64)]);
+        }
+        for unit in 1..10 {
+            assert_eq!(index.find(StreamId(1), Seq(unit * 640 + 1)), Some(Position(unit * 100_000)));
+        }
+    }
+
+    /// What happens to an index: frames with messages, frames with copies, trims.
+    #[derive(Debug, Clone)]
+    enum Event {
+        Published(u32),
+        Copied(Vec<(u64, u32)>),
+        /// As far as everything that is wanted allows, wanted being what is not given here.
+        Trim(Vec<u64>),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            4 => (1u32..8).prop_map(Event::Published),
+            3 => prop::collection::vec((1u64..120, 1u32..9), 1..4).prop_map(Event::Copied),
+            1 => prop::collection::vec(1u64..160, 0..100).prop_map(Event::Trim),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_agrees_with_a_plain_map(
+            events in prop::collection::vec(event(), 1..60), stride in 1u64..60, unit in 1u64..200
+        ) {
+            let stream = StreamId(1);
+            let mut index = Index::new(stride, unit);
+            // Where each message is: in the frame it was published in, or in its newest copy.
+            let mut published: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut copied: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut next = 1;
+            let mut position = 10;
+            let mut frames = Vec::new();
+            let mut start = 0;
+            for event in events {
+                position += 10;
+                let mut runs = Vec::new();
+                match event {
+                    Event::Published(count) => {
+                        runs.push(run(next, count));
+                        published.extend((next..next + u64::from(count)).map(|seq| (seq, position)));
+                        next += u64::from(count);
+                    }
+                    Event::Copied(copies) => {
+                        for (first, count) in copies {
+                            let seqs: Vec<u64> =
+                                (first..first + u64::from(count)).filter(|seq| published.contains_key(seq)).collect();
+                            let whole = seqs.len() == count as usize;
+                            if whole {
+                                runs.push(Run { copied: true, ..run(first, count) });
+                                copied.extend(seqs.iter().map(|&seq| (seq, position)));
+                            }
+                        }
+                    }
+                    Event::Trim(unwanted) => {
+                        for seq in unwanted {
+                            published.remove(&seq);
+                            copied.remove(&seq);
+                        }
+                        let at = |seq: &u64| copied.get(seq).or(published.get(seq)).copied();
+                        let pin = published.keys().filter_map(at).min();
+                        // Places are sparse, so what is wanted pins its place rather than its frame.
+                        let pin = pin.map_or(position, |_| {
+                            published.keys().filter_map(|&seq| index.find(stream, Seq(seq))).min().map_or(0, |at| at.0)
+                        });
+                        start = pin.saturating_sub(1).max(start);
+                        index.trim(Position(start));
+                    }
+                }
+                index.frame(Position(position), &runs);
+                frames.push((position, runs));
+                // After a restart the engine names the runs of what is left.
+                let mut again = Index::new(stride, unit);
+                let kept = frames.iter().filter(|(at, _)| *at > start);
+                again.load(&kept.flat_map(|(at, runs)| runs.iter().map(|run| IndexRun {
+                    stream: run.stream,
+                    first: run.first,
+                    count: run.count.into(),
+                    position: Position(*at),
+                    copied: run.copied,
+                })).collect::<Vec<_>>());
+                for (&seq, &main) in &published {
+                    for index in [&index, &again] {
+                        let found = index.find(stream, Seq(seq)).map(|at| at.0);
+                        match copied.get(&seq) {
+                            Some(&at) => prop_assert_eq!(found, Some(at), "{} is exactly there", seq),
+                            None => {
+                                let found = found.expect("a message is found");
+                                prop_assert!(found <= main && main - found <= stride + 10, "{} {} {}", seq, found, main);
+                                prop_assert!(found < start || found / unit == main / unit || found == start);
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -52,7 +52,7 @@ impl Recovery {
         shard
             .load(claim.parts.iter().map(|part| (part.key, part.through, &part.bytes[..])))
             .map_err(RecoveryError::Image)?;
-        let mut index = Index::new(claim.index_stride);
+        let mut index = Index::new(claim.index_stride, claim.trim_unit);
         index.load(&claim.runs);
         let covered = claim.parts.iter().map(|part| part.through).min();
         let next = covered.map_or(claim.start, |through| Position(through.0 + 1).max(claim.start));

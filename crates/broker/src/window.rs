@@ -2,6 +2,9 @@
 //!
 //! Live traffic is delivered from here and never touches the disk. What is not here is read again from
 //! the engine, so dropping something is always allowed and only ever costs time.
+//!
+//! Chunks do not overlap. A message may come again in other company, as a copy or with the batch that it was
+//! published in; what is here of the older chunk is then cut to what the new one has not.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -32,6 +35,27 @@ struct Chunk {
     at: Timestamp,
     sizes: Sizes,
     contents: Bytes,
+    /// Bytes that are kept in memory because of the contents, which may be a part of them.
+    held: usize,
+}
+
+impl Chunk {
+    /// What of a chunk that begins with `first` lies in the range. It keeps the number.
+    fn part(&self, first: Seq, range: SeqRange) -> Chunk {
+        let from = (range.first.0 - first.0) as usize;
+        let to = (range.last.0 - first.0) as usize;
+        let (start, end) = (self.sizes.stretch(from).0, self.sizes.stretch(to).1);
+        let sizes = match &self.sizes {
+            Sizes::Uniform(size) => Sizes::Uniform(*size),
+            Sizes::Ends(ends) => Sizes::Ends(ends[from..=to].iter().map(|end| end - start as u32).collect()),
+        };
+        let contents = self.contents.slice(start..end);
+        // A small part would keep all of it in memory.
+        let alone = contents.len() * 2 < self.held;
+        let held = if alone { contents.len() } else { self.held };
+        let contents = if alone { Bytes::copy_from_slice(&contents) } else { contents };
+        Chunk { number: self.number, last: range.last, at: self.at, sizes, contents, held }
+    }
 }
 
 #[derive(Debug)]
@@ -90,7 +114,7 @@ impl Window {
                     .collect(),
             )
         };
-        self.add(stream, first, Chunk { number: 0, last: Seq(first.0 + count - 1), at, sizes, contents });
+        self.add(stream, SeqRange::starting(first, count), at, sizes, contents);
     }
 
     /// As [`Window::insert`], from an entry that was read back.
@@ -104,25 +128,23 @@ impl Window {
     ) {
         match messages {
             Messages::Uniform { count, size } => {
-                let last = Seq(first.0 + u64::from(*count) - 1);
-                self.add(
-                    stream,
-                    first,
-                    Chunk { number: 0, last, at, sizes: Sizes::Uniform(*size), contents },
-                );
+                let range = SeqRange::starting(first, u64::from(*count));
+                self.add(stream, range, at, Sizes::Uniform(*size), contents);
             }
             Messages::Each(messages) => self.insert(stream, first, at, messages.iter().copied(), contents),
         }
     }
 
-    fn add(&mut self, stream: StreamId, first: Seq, mut chunk: Chunk) {
-        chunk.number = self.next;
+    fn add(&mut self, stream: StreamId, range: SeqRange, at: Timestamp, sizes: Sizes, contents: Bytes) {
+        self.cut(stream, range);
+        let held = contents.len();
+        self.put(
+            stream,
+            range.first,
+            Chunk { number: self.next, last: range.last, at, sizes, contents, held },
+        );
+        self.order.push_back(((stream, range.first), self.next));
         self.next += 1;
-        self.bytes += chunk.contents.len() + OVERHEAD;
-        self.order.push_back(((stream, first), chunk.number));
-        if let Some(before) = self.chunks.insert((stream, first), chunk) {
-            self.bytes -= before.contents.len() + OVERHEAD;
-        }
         // The newest always stays: whoever put it here is about to use it.
         while self.bytes > self.bytes_max && self.order.len() > 1 {
             self.evict_oldest();
@@ -132,6 +154,38 @@ impl Window {
             let chunks = &self.chunks;
             self.order.retain(|(key, number)| chunks.get(key).is_some_and(|chunk| chunk.number == *number));
         }
+    }
+
+    fn put(&mut self, stream: StreamId, first: Seq, chunk: Chunk) {
+        self.bytes += chunk.contents.len() + OVERHEAD;
+        let before = self.chunks.insert((stream, first), chunk);
+        assert!(before.is_none(), "room was made for the chunk");
+    }
+
+    /// Takes the range out of the chunks that have something of it.
+    fn cut(&mut self, stream: StreamId, range: SeqRange) {
+        while let Some((first, _)) = self.chunk_within(stream, range) {
+            let chunk = self.chunks.remove(&(stream, first)).expect("the chunk was found just now");
+            self.bytes -= chunk.contents.len() + OVERHEAD;
+            if first < range.first {
+                let left = chunk.part(first, SeqRange::new(first, Seq(range.first.0 - 1)));
+                self.put(stream, first, left);
+            }
+            if chunk.last > range.last {
+                let next = range.last.next();
+                let mut right = chunk.part(first, SeqRange::new(next, chunk.last));
+                right.number = self.next;
+                self.order.push_back(((stream, next), self.next));
+                self.next += 1;
+                self.put(stream, next, right);
+            }
+        }
+    }
+
+    /// The last chunk that has something of the range.
+    fn chunk_within(&self, stream: StreamId, range: SeqRange) -> Option<(Seq, &Chunk)> {
+        let (&(of, first), chunk) = self.chunks.range(..=(stream, range.last)).next_back()?;
+        (of == stream && range.first <= chunk.last).then_some((first, chunk))
     }
 
     fn evict_oldest(&mut self) {
@@ -148,7 +202,7 @@ impl Window {
     pub fn collect(&self, stream: StreamId, range: SeqRange, mut take: impl FnMut(Found)) -> Seq {
         let mut next = range.first;
         while next <= range.last {
-            let Some((first, chunk)) = self.chunk_with(stream, next) else { break };
+            let Some((first, chunk)) = self.chunk_within(stream, SeqRange::one(next)) else { break };
             let last = chunk.last.min(range.last);
             for seq in SeqRange::new(next, last).seqs() {
                 let (from, to) = chunk.sizes.stretch((seq.0 - first.0) as usize);
@@ -163,15 +217,10 @@ impl Window {
     pub fn reaches(&self, stream: StreamId, range: SeqRange) -> Seq {
         let mut next = range.first;
         while next <= range.last {
-            let Some((_, chunk)) = self.chunk_with(stream, next) else { break };
+            let Some((_, chunk)) = self.chunk_within(stream, SeqRange::one(next)) else { break };
             next = chunk.last.next();
         }
         next.min(range.last.next())
-    }
-
-    fn chunk_with(&self, stream: StreamId, seq: Seq) -> Option<(Seq, &Chunk)> {
-        let (&(of, first), chunk) = self.chunks.range(..=(stream, seq)).next_back()?;
-        (of == stream && seq <= chunk.last).then_some((first, chunk))
     }
 
     /// Drops messages of the stream before `wanted`: every group has settled them.
@@ -198,6 +247,10 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     fn put(window: &mut Window, first: u64, sizes: &[u32]) {
@@ -263,5 +316,72 @@ mod tests {
         assert_eq!(window.chunks.len(), 1, "a chunk with one unsettled message stays");
         assert!(window.order.len() < 200, "no names pile up: {}", window.order.len());
         assert_eq!(window.bytes(), 20 + OVERHEAD);
+    }
+
+    #[test]
+    fn a_message_that_comes_again_hides_nothing_around_it() {
+        let mut window = Window::new(1 << 20);
+        put(&mut window, 1, &[10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
+        put(&mut window, 5, &[50]);
+        put(&mut window, 9, &[90, 100, 110]);
+        let mut found = Vec::new();
+        let gap = window.collect(StreamId(1), range(1, 12), |message| found.push(message));
+        assert_eq!(gap, Seq(12));
+        for message in found {
+            assert_eq!(message.content, vec![message.seq.0 as u8; message.seq.0 as usize * 10]);
+        }
+    }
+
+    #[test]
+    fn a_small_rest_does_not_keep_a_large_buffer() {
+        let mut window = Window::new(1 << 20);
+        put(&mut window, 1, &[1_000; 100]);
+        put(&mut window, 2, &[1_000; 98]);
+        let kept: Vec<_> = window.chunks.values().map(|chunk| (chunk.contents.len(), chunk.held)).collect();
+        assert_eq!(kept, [(1_000, 1_000), (98_000, 98_000), (1_000, 1_000)]);
+        assert_eq!(window.bytes(), 100_000 + 3 * OVERHEAD);
+    }
+
+    proptest! {
+        #[test]
+        fn the_window_agrees_with_a_plain_map(
+            chunks in prop::collection::vec((1u64..60, prop::collection::vec(0u32..5, 1..20), any::<bool>()), 1..40),
+            forgotten in 1u64..80,
+        ) {
+            let mut window = Window::new(1 << 20);
+            let mut plain: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
+            // A message is always the same: its size and time follow from its position.
+            let of = |seq: u64| ((seq / 7) * 1_000, (seq * seq % 5) as u32);
+            for (first, sizes, whole) in chunks {
+                // What was published together has one time.
+                let last = if whole { first + sizes.len() as u64 - 1 } else { first };
+                let seqs: Vec<u64> = (first..=last).take_while(|seq| of(*seq).0 == of(first).0).collect();
+                let metas: Vec<_> = seqs.iter().map(|&seq| MessageMeta::plain(of(seq).1)).collect();
+                let contents: Vec<u8> =
+                    seqs.iter().flat_map(|&seq| vec![seq as u8; of(seq).1 as usize]).collect();
+                let at = Timestamp(of(first).0);
+                window.insert(StreamId(1), Seq(first), at, metas.iter().copied(), contents.into());
+                plain.extend(seqs.iter().map(|&seq| (seq, of(seq))));
+            }
+            for first in 1..100 {
+                let mut found = Vec::new();
+                let gap = window.collect(StreamId(1), range(first, 100), |message| found.push(message));
+                let expected = (first..).find(|seq| !plain.contains_key(seq)).expect("the map is finite");
+                prop_assert_eq!(gap, Seq(expected));
+                prop_assert_eq!(window.reaches(StreamId(1), range(first, 100)), gap);
+                for (message, seq) in found.iter().zip(first..) {
+                    let (at, size) = plain[&seq];
+                    prop_assert_eq!((message.seq, message.published), (Seq(seq), Timestamp(at)));
+                    prop_assert_eq!(&message.content[..], &vec![seq as u8; size as usize][..]);
+                }
+            }
+            let bytes: usize =
+                window.chunks.values().map(|chunk| chunk.contents.len() + OVERHEAD).sum();
+            prop_assert_eq!(window.bytes(), bytes);
+            window.forget_before(StreamId(1), Seq(forgotten));
+            for &seq in plain.keys().filter(|seq| **seq >= forgotten) {
+                prop_assert_eq!(window.reaches(StreamId(1), range(seq, seq)), Seq(seq + 1));
+            }
+        }
     }
 }
