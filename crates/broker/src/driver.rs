@@ -13,6 +13,7 @@
 mod frames;
 mod images;
 mod payloads;
+mod reclaim;
 
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ use crate::window::Window;
 use frames::Frames;
 use images::Images;
 use payloads::Payloads;
+use reclaim::Reclaim;
+
+pub use reclaim::ReclaimFigures;
 
 /// Names a request, so that the shell knows whom an answer is for. The driver only hands it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +58,16 @@ pub struct DriverConfig {
     pub image_slice_bytes: usize,
     /// What one read from the engine may bring.
     pub read_bytes_max: usize,
+    /// What is wanted is copied out of the front of the log once more than this is dead, and more than is
+    /// live.
+    pub reclaim_dead_bytes_min: u64,
+    /// How much of the log is copied before it is let go: what the engine frees at once, a segment. The
+    /// engine's reserve has room for twice as much.
+    pub reclaim_stretch_bytes: u64,
+    /// How much one turn may copy, and one read of reclaim may bring.
+    pub reclaim_slice_bytes: usize,
+    /// While the disk is full: how often to look whether something can be freed.
+    pub reclaim_interval: Duration,
 }
 
 impl Default for DriverConfig {
@@ -67,6 +81,10 @@ impl Default for DriverConfig {
             image_frames: 250_000,
             image_slice_bytes: 256 << 10,
             read_bytes_max: 1 << 20,
+            reclaim_dead_bytes_min: 1 << 30,
+            reclaim_stretch_bytes: 64 << 20,
+            reclaim_slice_bytes: 256 << 10,
+            reclaim_interval: Duration::from_secs(1),
         }
     }
 }
@@ -157,6 +175,7 @@ pub struct Driver {
     frames: Frames,
     payloads: Payloads,
     images: Images,
+    reclaim: Reclaim,
     storage_full: bool,
     effects: Effects,
     admissions: Vec<Admission>,
@@ -165,21 +184,26 @@ pub struct Driver {
     outbox: Outbox,
 }
 
+/// What a driver has to know of its log, from the claim.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogTerms {
+    /// What the older image covers.
+    pub(crate) covered: Position,
+    /// How much log there is after the newest.
+    pub(crate) since_image: u64,
+    pub(crate) trim_unit: u64,
+    pub(crate) frames_max: usize,
+    pub(crate) frame_bytes_max: usize,
+}
+
 impl Driver {
     /// A driver around a recovered shard. Its first frame says that the shard has a new owner.
-    pub(crate) fn new(
-        config: DriverConfig,
-        shard: Shard,
-        index: Index,
-        covered: Position,
-        log_since_image: u64,
-        frames_max: usize,
-        frame_bytes_max: usize,
-    ) -> Driver {
+    pub(crate) fn new(config: DriverConfig, shard: Shard, index: Index, log: LogTerms) -> Driver {
         let mut driver = Driver {
-            frames: Frames::new(config.shard, frames_max, frame_bytes_max),
+            frames: Frames::new(config.shard, log.frames_max, log.frame_bytes_max),
             payloads: Payloads::new(Window::new(config.window_bytes_max)),
-            images: Images::new(covered, log_since_image),
+            images: Images::new(log.covered, log.since_image),
+            reclaim: Reclaim::new(log.trim_unit),
             config,
             shard,
             index,
@@ -210,6 +234,9 @@ impl Driver {
 
     /// The shell has seen the engine's gauge.
     pub fn set_storage_full(&mut self, full: bool) {
+        if full && !self.storage_full {
+            self.reclaim.look();
+        }
         self.storage_full = full;
     }
 
@@ -337,14 +364,21 @@ impl Driver {
 
     /// Frames that were asked for with [`Read`]. An empty list means that there are none that far.
     pub fn on_read(&mut self, id: u64, frames: &[StoredFrame]) -> Result<(), crate::recovery::RecoveryError> {
+        if id == reclaim::READ {
+            return self.reclaim.read(frames, &self.shard, &self.index);
+        }
         let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
         self.payloads.read(id, frames, &mut self.shard, &mut around)
     }
 
     /// What was asked for with [`Read`] is damaged. It is never delivered: a delivery is given up, so that
     /// its lease lapses and its message is parked in the end, and a group that wanted to look ahead stays
-    /// where it is. Everything else goes on.
+    /// where it is. Reclaim copies nothing more, since what cannot be read must not go. Everything else
+    /// goes on.
     pub fn on_unreadable(&mut self, id: u64) {
+        if id == reclaim::READ {
+            return self.reclaim.unreadable();
+        }
         let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
         self.payloads.unreadable(id, &mut around);
     }
@@ -355,17 +389,33 @@ impl Driver {
             self.index.trim(through);
             self.outbox.trim = Some(through);
         }
+        self.reclaim.image_saved();
     }
 
-    /// The lowest position from which the content of a message is still wanted.
-    fn oldest_live(&self) -> Option<Position> {
-        let streams = self.shard.oldest_kept();
-        let kept =
-            streams.filter(|&(stream, seq)| self.shard.last_seq(stream).is_some_and(|last| seq <= last));
-        kept.map(|(stream, seq)| {
-            self.index.find(stream, seq).expect("a message that is kept is in the index")
-        })
-        .min()
+    /// Copies what is wanted out of the front of the log, if there is reason to.
+    fn step_reclaim(&mut self, now: Timestamp) {
+        let mut around = reclaim::Around {
+            config: &self.config,
+            shard: &mut self.shard,
+            index: &mut self.index,
+            frames: &mut self.frames,
+            outbox: &mut self.outbox,
+            covered: self.images.covered(),
+            trimmed: self.images.trimmed(),
+            storage_full: self.storage_full,
+        };
+        if self.reclaim.step(now, &mut around) {
+            self.images.want();
+        }
+    }
+
+    /// Begins an image. What nobody wants any more is let go with it, and written down before.
+    fn begin_image(&mut self) {
+        self.shard.release();
+        let pinned = self.reclaim.pin(&mut self.shard, &mut self.index);
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
+        self.images.begin(&self.shard, pinned);
+        self.reclaim.image_begun();
     }
 
     /// Lets the groups do what they can, and attaches contents to what they hand out.
@@ -401,11 +451,9 @@ impl Driver {
             self.frames.answer(ticket, answer, &mut self.outbox);
         }
         self.payloads.forget_settled(&self.shard);
+        self.step_reclaim(now);
         if self.images.is_due(&self.config) {
-            self.shard.release();
-            self.frames.take_entries(self.shard.entries(), &mut self.outbox);
-            let pinned = self.oldest_live();
-            self.images.begin(&self.shard, pinned);
+            self.begin_image();
         }
         self.images.step(&self.config, &mut self.shard, &mut self.frames, &mut self.outbox);
         self.frames.close_if_due(now, &self.config, &mut self.outbox);
@@ -415,7 +463,8 @@ impl Driver {
     pub fn wake_at(&self) -> Option<Timestamp> {
         let lazy = self.frames.lazy_deadline(&self.config);
         let image = self.images.has_parts_left().then_some(Timestamp::ZERO);
-        [self.shard.wake_at(), lazy, image].into_iter().flatten().min()
+        let reclaim = self.reclaim.wake_at(&self.frames, self.storage_full);
+        [self.shard.wake_at(), lazy, image, reclaim].into_iter().flatten().min()
     }
 
     /// Bytes of contents that are held in memory.
@@ -425,6 +474,21 @@ impl Driver {
 
     pub fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// What reclaim has done since the start.
+    pub fn reclaimed(&self) -> ReclaimFigures {
+        self.reclaim.figures
+    }
+
+    /// Whether reclaim has begun with a stretch of the log and is not done with it.
+    pub fn is_reclaiming(&self) -> bool {
+        self.reclaim.is_copying()
+    }
+
+    /// How many messages have been read back from a copy.
+    pub fn copies_read(&self) -> u64 {
+        self.payloads.copies_read
     }
 
     /// Number of the newest frame that has something in it, and of the newest that is durable. What was
@@ -445,6 +509,7 @@ impl Driver {
 
     /// Closes the frame being filled even if nobody waits for it, as a clean stop does.
     pub fn flush(&mut self, now: Timestamp) {
+        self.reclaim.halt();
         self.frames.want();
         self.frames.close_if_due(now, &self.config, &mut self.outbox);
     }

@@ -9,7 +9,7 @@ use forebay_core::shard::Shard;
 use forebay_core::types::{Epoch, Limits, Position, Seq, StreamId, Timestamp};
 use forebay_storage::engine::{Claim, ReadBudget, StorageError, StoredFrame};
 
-use crate::driver::{Driver, DriverConfig};
+use crate::driver::{Driver, DriverConfig, LogTerms};
 use crate::index::Index;
 
 /// Why a shard could not be brought back, or why something in its log could not be read.
@@ -40,10 +40,7 @@ pub struct Recovery {
     next: Position,
     end: Position,
     indexed: Position,
-    covered: Position,
-    log_since_image: u64,
-    frames_max: usize,
-    frame_bytes_max: usize,
+    log: LogTerms,
 }
 
 impl Recovery {
@@ -63,10 +60,13 @@ impl Recovery {
             next,
             end: claim.end,
             indexed: claim.indexed,
-            covered: claim.covered,
-            log_since_image: claim.end.0.saturating_sub(next.0),
-            frames_max: claim.frames_max,
-            frame_bytes_max: claim.frame_bytes_max,
+            log: LogTerms {
+                covered: claim.covered,
+                since_image: claim.end.0.saturating_sub(next.0),
+                trim_unit: claim.trim_unit,
+                frames_max: claim.frames_max,
+                frame_bytes_max: claim.frame_bytes_max,
+            },
         })
     }
 
@@ -107,8 +107,7 @@ impl Recovery {
     pub fn finish(mut self, now: Timestamp, config: DriverConfig) -> Driver {
         assert!(self.next >= self.end, "the whole log has been applied");
         self.shard.open(now, self.epoch);
-        let Recovery { shard, index, covered, log_since_image, frames_max, frame_bytes_max, .. } = self;
-        Driver::new(config, shard, index, covered, log_since_image, frames_max, frame_bytes_max)
+        Driver::new(config, self.shard, self.index, self.log)
     }
 }
 

@@ -179,7 +179,7 @@ mod tests {
             let mut found = Vec::new();
             shard.wanted(stream, SeqRange::new(Seq(first), Seq(first + more)), &mut found);
             prop_assert!(found.windows(2).all(|pair| pair[0].last.next() < pair[1].first));
-            let found: Vec<u64> = found.iter().flat_map(|range| range.seqs()).map(|seq| seq.0).collect();
+            let found: Vec<u64> = found.iter().flat_map(SeqRange::seqs).map(|seq| seq.0).collect();
             let expected: Vec<u64> = plain.range(first..=first + more).copied().collect();
             prop_assert_eq!(found, expected);
             let next = plain.range(first..).next().map(|&seq| Seq(seq));

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::entry::each_encoded;
+use forebay_core::entry::{CopiedMessage, each_encoded, put_copied};
 use forebay_core::fault::{Fault, planted};
 use forebay_core::types::{Position, SeqRange, ShardId, StreamId, Timestamp};
 use forebay_storage::engine::{Durable, Frame, Run};
@@ -166,11 +166,35 @@ impl Frames {
         let way = &mut self.filling.way;
         way.published.push((stream, range));
         match way.runs.last_mut() {
-            Some(run) if run.stream == stream => run.count += range.count() as u32,
+            Some(run) if run.stream == stream && !run.copied => run.count += range.count() as u32,
             _ => {
-                way.runs.push(Run { stream, first: range.first, count: range.count() as u32, copied: false })
+                let (first, count) = (range.first, range.count() as u32);
+                way.runs.push(Run { stream, first, count, copied: false });
             }
         }
+    }
+
+    /// Adds copies of messages that were published earlier. Nobody waits for them, and nobody is told.
+    pub(super) fn copy(
+        &mut self,
+        stream: StreamId,
+        messages: &[CopiedMessage],
+        contents: &Bytes,
+        outbox: &mut Outbox,
+    ) {
+        let mut entry = Vec::new();
+        put_copied(&mut entry, stream, messages);
+        self.make_room(contents.len() + entry.len(), outbox);
+        self.filling.entries.append(&mut entry);
+        self.filling.payload.push(contents);
+        for run in messages.chunk_by(|one, next| one.seq.next() == next.seq) {
+            let (first, count) = (run[0].seq, run.len() as u32);
+            self.filling.way.runs.push(Run { stream, first, count, copied: true });
+        }
+    }
+
+    pub(super) fn frame_bytes_max(&self) -> usize {
+        self.frame_bytes_max
     }
 
     /// Answers as soon as everything that was decided until now is durable.

@@ -28,6 +28,8 @@ pub(super) struct Images {
     log_begin: Option<Position>,
     log_end: Position,
     frames: u64,
+    /// Somebody wants an image as soon as it can be.
+    wanted: bool,
 }
 
 /// An image that is being made.
@@ -63,7 +65,23 @@ impl Images {
             log_begin: None,
             log_end: Position::START,
             frames: 0,
+            wanted: false,
         }
+    }
+
+    /// An image is made without waiting for more log.
+    pub(super) fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// What the older image covers.
+    pub(super) fn covered(&self) -> Position {
+        self.covered
+    }
+
+    /// What may have been trimmed.
+    pub(super) fn trimmed(&self) -> Position {
+        self.trimmed
     }
 
     pub(super) fn log_grew(&mut self, to: Position, bytes: u64) {
@@ -76,7 +94,7 @@ impl Images {
     pub(super) fn is_due(&self, config: &DriverConfig) -> bool {
         let passed = self.log_begin.map_or(0, |begin| self.log_end.0 - begin.0);
         let due = self.log_bytes.max(passed) >= config.image_log_bytes || self.frames >= config.image_frames;
-        due && self.making.is_none() && !self.saving
+        (due || self.wanted) && self.making.is_none() && !self.saving
     }
 
     /// Whether an image is being made that goes on at once.
@@ -89,6 +107,7 @@ impl Images {
     /// It is asked for now and not when the image is kept, because what has been settled since may be
     /// forgotten in a crash, and then contents are wanted again. What the image has, it has for good.
     pub(super) fn begin(&mut self, shard: &Shard, pinned: Option<Position>) {
+        self.wanted = false;
         self.log_bytes = 0;
         self.log_begin = None;
         self.frames = 0;

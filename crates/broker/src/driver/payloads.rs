@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::Admission;
-use forebay_core::entry::{Entry, entries};
+use forebay_core::entry::{Entry, copied_runs, entries};
 use forebay_core::group::{Deliver, Lease, ReadAhead};
 use forebay_core::shard::Shard;
 use forebay_core::types::{ConsumerId, Epoch, GroupId, Position, Seq, SeqRange, StreamId};
@@ -41,6 +41,8 @@ pub(super) struct Payloads {
     next: u64,
     /// Streams of which something was settled this turn.
     settled: Vec<StreamId>,
+    /// Messages that were read back from a copy.
+    pub(super) copies_read: u64,
 }
 
 /// Messages that somebody lacks.
@@ -51,6 +53,17 @@ struct Want {
     next: Seq,
     last: Seq,
     purpose: Purpose,
+    search: Search,
+}
+
+/// How far somebody has read in search of a message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Search {
+    /// Which one, and the place where it was to be found then.
+    seq: Seq,
+    place: Position,
+    /// Where to read on.
+    next: Position,
 }
 
 #[derive(Debug)]
@@ -122,6 +135,7 @@ impl Payloads {
             queued: VecDeque::new(),
             next: 1,
             settled: Vec::new(),
+            copies_read: 0,
         }
     }
 
@@ -144,19 +158,23 @@ impl Payloads {
             }
         } else {
             let (stream, last) = (deliver.stream, deliver.seqs.last);
-            self.want(Want { stream, next, last, purpose: Purpose::Deliver(partial) }, around);
+            let (purpose, search) = (Purpose::Deliver(partial), Search::default());
+            self.want(Want { stream, next, last, purpose, search }, around);
         }
     }
 
     /// A group wants to know of messages it has not seen. If their contents are here, it knows them now.
     pub(super) fn read_ahead(&mut self, read: ReadAhead, shard: &mut Shard, around: &mut Around<'_>) {
-        let gap = self.window.reaches(read.stream, read.seqs);
-        if gap > read.seqs.first {
+        let first = read.seqs.first;
+        // What nobody wants may be gone from the log, and need not be read to be passed over.
+        let wanted = shard.first_wanted(read.stream, first).unwrap_or(read.seqs.last.next());
+        let gap = self.window.reaches(read.stream, read.seqs).max(wanted.min(read.seqs.last.next()));
+        if gap > first {
             shard.read_ahead(read.group, Seq(gap.0 - 1));
         } else {
-            let purpose = Purpose::ReadAhead(read.group, read.seqs.first);
-            let want = Want { stream: read.stream, next: read.seqs.first, last: read.seqs.last, purpose };
-            self.want(want, around);
+            let (stream, last, purpose) =
+                (read.stream, read.seqs.last, Purpose::ReadAhead(read.group, first));
+            self.want(Want { stream, next: first, last, purpose, search: Search::default() }, around);
         }
     }
 
@@ -175,19 +193,24 @@ impl Payloads {
         {
             // Others may have read what it wanted, or it may have left.
             if self.wants.contains_key(&id) {
-                self.start_read(id, Position::START, around);
+                self.start_read(id, around);
             }
         }
     }
 
-    /// Reads on for one want, no earlier than `from`.
-    fn start_read(&mut self, id: u64, from: Position, around: &mut Around<'_>) {
-        let want = &self.wants[&id];
+    /// Reads for the next message that somebody lacks: on from where the last read ended, unless it was for
+    /// another place, or the message has moved since.
+    fn start_read(&mut self, id: u64, around: &mut Around<'_>) {
+        let want = self.wants.get_mut(&id).expect("a read is for somebody who wants it");
         let place = around.index.find(want.stream, want.next).expect("a durable message is in the index");
+        let moved = around.index.moved(want.stream, want.next).is_some();
+        let goes_on = want.search.place == place && !moved;
+        let next = if goes_on { want.search.next.max(place) } else { place };
+        want.search = Search { seq: want.next, place, next };
         let few = want.last.0 - want.next.0 < FEW;
         let bytes_max = if few { FEW_BYTES.min(around.read_bytes_max) } else { around.read_bytes_max };
         let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads: true };
-        around.outbox.reads.push(Read { id, from: place.max(from), budget });
+        around.outbox.reads.push(Read { id, from: next, budget });
         self.reading.insert(id);
     }
 
@@ -203,16 +226,25 @@ impl Payloads {
         for frame in frames {
             self.take_in(frame, shard, around)?;
         }
-        if let Some(want) = self.wants.get(&id) {
+        if let Some(want) = self.wants.get_mut(&id) {
+            let unwanted = shard.first_wanted(want.stream, want.next) != Some(want.next);
             match &want.purpose {
                 Purpose::ReadAhead(_, asked) if want.next > *asked => self.finish(id, shard, around),
+                // Whoever wanted it has settled it meanwhile, and it may be gone. The group asks again.
+                Purpose::ReadAhead(..) if unwanted => self.finish(id, shard, around),
                 // It may have lapsed while it waited, and its messages may be settled and trimmed by now.
                 Purpose::Deliver(partial) if !is_current(partial, shard) => self.forget(id),
                 _ => {
-                    let Some(last) = frames.last() else {
-                        return Err(RecoveryError::MessageMissing { stream: want.stream, seq: want.next });
-                    };
-                    self.start_read(id, Position(last.position.0 + 1), around);
+                    let (stream, seq) = (want.stream, want.next);
+                    let before = want.search;
+                    let stays = seq == before.seq && around.index.find(stream, seq) == Some(before.place);
+                    let exact = around.index.moved(stream, seq).is_some();
+                    if stays && (exact || frames.is_empty()) {
+                        return Err(RecoveryError::MessageMissing { stream, seq });
+                    }
+                    want.search.next =
+                        frames.last().map_or(before.next, |last| Position(last.position.0 + 1));
+                    self.start_read(id, around);
                 }
             }
         }
@@ -240,34 +272,45 @@ impl Payloads {
         let mut offset = 0;
         for entry in entries(&frame.entries) {
             let entry = entry.map_err(|error| RecoveryError::Entry { position, error })?;
-            let Entry::Published { stream, first, at, messages, .. } = entry else { continue };
-            let end = offset + messages.bytes() as usize;
-            if end > frame.payload.len() {
-                return Err(RecoveryError::PayloadShort { position });
+            match entry {
+                Entry::Published { stream, first, at, messages, .. } => {
+                    let range = SeqRange::starting(first, messages.count());
+                    let contents = contents(frame, &mut offset, messages.bytes())?;
+                    if self.is_lacking(stream, range) {
+                        let contents = alone(contents, frame);
+                        self.window.insert_read(stream, first, at, &messages, contents);
+                        self.give(stream, range, shard, around);
+                    }
+                }
+                Entry::Copied { stream, messages } => {
+                    for run in copied_runs(&messages) {
+                        let metas = run.iter().map(|message| message.meta);
+                        let bytes = metas.clone().map(|meta| u64::from(meta.size)).sum();
+                        let contents = contents(frame, &mut offset, bytes)?;
+                        let range = SeqRange::starting(run[0].seq, run.len() as u64);
+                        if self.is_lacking(stream, range) {
+                            let contents = alone(contents, frame);
+                            self.window.insert(stream, range.first, run[0].at, metas, contents);
+                            self.copies_read += range.count();
+                            self.give(stream, range, shard, around);
+                        }
+                    }
+                }
+                _ => {}
             }
-            let last = Seq(first.0 + messages.count() - 1);
-            if self.is_lacking(stream, first, last) {
-                // A small part of a large frame would keep all of it in memory.
-                let contents = frame.payload.slice(offset..end);
-                let alone = (end - offset) * 2 < frame.payload.len();
-                let contents = if alone { Bytes::copy_from_slice(&contents) } else { contents };
-                self.window.insert_read(stream, first, at, &messages, contents);
-                // At once, since the window may be smaller than what was read.
-                self.give(stream, first, last, shard, around);
-            }
-            offset = end;
         }
         Ok(())
     }
 
-    fn is_lacking(&self, stream: StreamId, first: Seq, last: Seq) -> bool {
-        let place = self.lacking.range((stream, first, 0)..).next();
-        place.is_some_and(|&(of, seq, _)| of == stream && seq <= last)
+    fn is_lacking(&self, stream: StreamId, range: SeqRange) -> bool {
+        let place = self.lacking.range((stream, range.first, 0)..).next();
+        place.is_some_and(|&(of, seq, _)| of == stream && seq <= range.last)
     }
 
-    /// Those who lack one of these messages take them from the window.
-    fn give(&mut self, stream: StreamId, first: Seq, last: Seq, shard: &mut Shard, around: &mut Around<'_>) {
-        let here = (stream, first, 0)..=(stream, last, u64::MAX);
+    /// Those who lack one of these messages take them from the window: at once, since the window may be
+    /// smaller than what was read.
+    fn give(&mut self, stream: StreamId, range: SeqRange, shard: &mut Shard, around: &mut Around<'_>) {
+        let here = (stream, range.first, 0)..=(stream, range.last, u64::MAX);
         let ids: Vec<u64> = self.lacking.range(here).map(|&(.., id)| id).collect();
         for id in ids {
             let want = self.wants.get_mut(&id).expect("whoever lacks something wants it");
@@ -355,11 +398,28 @@ impl Payloads {
         self.settled.sort_unstable();
         self.settled.dedup();
         for stream in self.settled.drain(..) {
-            if let Some(wanted) = shard.oldest_wanted(stream) {
+            if let Some((_, durable)) = shard.kept(stream) {
+                let wanted = shard.first_wanted(stream, Seq(1)).unwrap_or(durable.next());
                 self.window.forget_before(stream, wanted);
             }
         }
     }
+}
+
+/// The contents that follow in the payload of a frame.
+fn contents(frame: &StoredFrame, offset: &mut usize, bytes: u64) -> Result<Bytes, RecoveryError> {
+    let end = *offset + bytes as usize;
+    if end > frame.payload.len() {
+        return Err(RecoveryError::PayloadShort { position: frame.position });
+    }
+    let contents = frame.payload.slice(*offset..end);
+    *offset = end;
+    Ok(contents)
+}
+
+/// A small part of a large frame would keep all of it in memory.
+fn alone(contents: Bytes, frame: &StoredFrame) -> Bytes {
+    if contents.len() * 2 < frame.payload.len() { Bytes::copy_from_slice(&contents) } else { contents }
 }
 
 fn is_current(partial: &Partial, shard: &Shard) -> bool {

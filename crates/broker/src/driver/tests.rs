@@ -1,5 +1,7 @@
 //! The driver on a log that becomes durable when the test says so.
 
+mod reclaim;
+
 use forebay_core::types::{Limits, Seq};
 use forebay_storage::engine::SavedPart;
 use forebay_storage::memory::MemoryLog;

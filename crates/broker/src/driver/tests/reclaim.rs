@@ -1,0 +1,317 @@
+//! Reclaim: the log is trimmed past what is parked or stuck, and nothing is lost by it. In this log a
+//! position is a frame.
+
+use std::collections::BTreeMap;
+
+use forebay_core::entry::{CopiedMessage, Entry, Messages, entries};
+use forebay_core::types::Ordinal;
+
+use super::*;
+
+/// When frames that nobody waits for are written.
+const LATER: Timestamp = Timestamp(NOW.0 + 10_000);
+
+fn config() -> DriverConfig {
+    DriverConfig {
+        image_frames: 8,
+        window_bytes_max: 1,
+        reclaim_dead_bytes_min: 10,
+        reclaim_stretch_bytes: 10,
+        reclaim_slice_bytes: 1_000,
+        ..DriverConfig::default()
+    }
+}
+
+/// A rig whose group parks at the first failure, with one worker.
+fn rig(config: DriverConfig) -> Rig {
+    let mut rig = Rig::new(config);
+    rig.group = parking_group(&mut rig, "strict");
+    let first =
+        rig.driver.shard().group_named(rig.stream, &GroupName::parse("workers").expect("a good name"));
+    assert_ne!(first, Some(rig.group));
+    rig
+}
+
+fn parking_group(rig: &mut Rig, name: &str) -> GroupId {
+    let stream = StreamName::parse(&format!("stream-of-{name}")).expect("a good name");
+    rig.driver.create_stream(NOW, &stream, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+    rig.stream = rig.driver.shard().stream_named(&stream).expect("it was created just now");
+    let name = GroupName::parse(name).expect("a good name");
+    let settings = GroupSettings { retries_max: Some(0), buffer: 1_000, ..GroupSettings::default() };
+    rig.driver
+        .create_group(NOW, rig.stream, &name, &settings, Start::Beginning, Ticket(0))
+        .expect("a new group");
+    rig.driver.shard().group_named(rig.stream, &name).expect("it was created just now")
+}
+
+/// Lets everything happen that can, a few times over.
+fn settle_down(rig: &mut Rig) {
+    for _ in 0..6 {
+        for now in [NOW, LATER, LATER + Duration::from_millis(10)] {
+            rig.driver.finish_turn(now);
+            rig.gather();
+        }
+        rig.sync();
+        rig.read();
+        rig.save_images();
+    }
+}
+
+/// Answers what was delivered: those that are named are parked, the others acked.
+fn answer(rig: &mut Rig, parked: impl Fn(u64) -> bool) {
+    for delivery in std::mem::take(&mut rig.deliveries) {
+        for message in &delivery.messages {
+            let park = parked(message.lease.seq.0);
+            let outcome = if park { Outcome::Retry { delay: None } } else { Outcome::Ack };
+            let mut results = Vec::new();
+            rig.driver.settle(NOW, delivery.group, &[message.lease], outcome, &mut results);
+            assert_eq!(results, [if park { Settled::Parked } else { Settled::Acked }]);
+        }
+    }
+}
+
+/// Publishes and works through messages, so that the log grows and most of it is dead.
+fn work(rig: &mut Rig, rounds: u64, parked: impl Fn(u64) -> bool + Copy) {
+    for ticket in 0..rounds {
+        rig.publish(3, ticket);
+        rig.turn();
+        rig.sync();
+        rig.turn();
+        rig.read();
+        rig.turn();
+        answer(rig, parked);
+        rig.driver.finish_turn(LATER);
+        rig.gather();
+        rig.sync();
+        rig.read();
+        rig.save_images();
+    }
+    settle_down(rig);
+}
+
+/// Where a message was published, then where its copies are, with all that belongs to it.
+type Stored = Vec<(Position, CopiedMessage, Bytes)>;
+
+/// Every message that the log has.
+fn contents(log: &MemoryLog) -> BTreeMap<(StreamId, Seq), Stored> {
+    let all = ReadBudget { bytes_max: usize::MAX, frames_max: usize::MAX, payloads: true };
+    let mut found: BTreeMap<_, Stored> = BTreeMap::new();
+    for frame in log.read(Position::START, all) {
+        let mut payload = frame.payload.clone();
+        for entry in entries(&frame.entries) {
+            let (stream, messages) = match entry.expect("a good entry") {
+                Entry::Published { stream, first, ordinal, at, messages } => {
+                    (stream, each(first, ordinal, at, &messages))
+                }
+                Entry::Copied { stream, messages } => (stream, messages),
+                _ => continue,
+            };
+            for message in messages {
+                let content = payload.split_to(message.meta.size as usize);
+                found.entry((stream, message.seq)).or_default().push((frame.position, message, content));
+            }
+        }
+        assert!(payload.is_empty(), "every content belongs to a message");
+    }
+    found
+}
+
+fn each(first: Seq, ordinal: Ordinal, at: Timestamp, messages: &Messages) -> Vec<CopiedMessage> {
+    let one = |(meta, n)| CopiedMessage { seq: first.plus(n), ordinal: Ordinal(ordinal.0 + n), at, meta };
+    messages.iter().zip(0..).map(one).collect()
+}
+
+#[test]
+fn one_parked_message_does_not_hold_on_to_the_log() {
+    let mut rig = rig(config());
+    rig.join(100);
+    rig.publish(3, 77);
+    rig.turn();
+    rig.sync();
+    let before = contents(&rig.log)[&(rig.stream, Seq(2))][0].clone();
+    work(&mut rig, 100, |seq| seq == 2);
+    assert_eq!(rig.driver.shard().parked(rig.group).count(), 1);
+    let claim = rig.log.claim();
+    assert!(
+        claim.start > Position(100),
+        "the front of the log is gone: {:?} to {:?}",
+        claim.start,
+        claim.end
+    );
+    assert!(claim.end.0 - claim.start.0 < 60, "what is left is short: {:?} to {:?}", claim.start, claim.end);
+    let found = contents(&rig.log);
+    let (position, message, content) = found[&(rig.stream, Seq(2))].last().expect("it is there").clone();
+    assert_eq!(rig.driver.index().find(rig.stream, Seq(2)), Some(position));
+    assert_eq!((message, content), (before.1, before.2), "it is what it was");
+    let figures = rig.driver.reclaimed();
+    assert!(
+        figures.stretches > 3 && figures.messages < 100,
+        "copies of copies, and little else: {figures:?}"
+    );
+}
+
+#[test]
+fn what_is_stuck_is_delivered_from_its_copy() {
+    let mut rig = rig(config());
+    rig.publish(3, 0);
+    rig.turn();
+    rig.sync();
+    // Somebody takes the first three and does nothing with them, while others work.
+    rig.join(3);
+    rig.turn();
+    rig.read();
+    let stuck = rig.deliveries.pop().expect("three messages");
+    rig.driver.join(rig.group, ConsumerId(2), Bound::Connection).expect("a new member");
+    rig.driver.credit(rig.group, ConsumerId(2), Credit::Slots(100)).expect("a member");
+    work(&mut rig, 60, |_| false);
+    assert!(rig.log.claim().start > Position(50));
+    let copies_read = rig.driver.copies_read();
+    rig.driver.leave(rig.group, WORKER, Departure::Goodbye);
+    rig.turn();
+    rig.read();
+    let again: Vec<Delivered> = rig.deliveries.drain(..).flat_map(|delivery| delivery.messages).collect();
+    for (before, after) in stuck.messages.iter().zip(&again) {
+        assert_eq!(
+            (before.lease.seq, before.published, &before.content),
+            (after.lease.seq, after.published, &after.content)
+        );
+    }
+    assert_eq!((again.len(), rig.driver.copies_read() - copies_read), (3, 3));
+}
+
+#[test]
+fn a_group_that_comes_late_is_promised_nothing_that_is_gone() {
+    let mut rig = rig(config());
+    rig.join(100);
+    work(&mut rig, 60, |seq| seq % 50 == 2);
+    let late = {
+        let stream = rig.stream;
+        let name = GroupName::parse("late").expect("a good name");
+        let settings = GroupSettings::default();
+        rig.driver
+            .create_group(NOW, stream, &name, &settings, Start::Beginning, Ticket(0))
+            .expect("a new group");
+        rig.driver.shard().group_named(stream, &name).expect("it was created just now")
+    };
+    let floor = rig.driver.shard().figures(late).expect("the group exists").floor;
+    assert!(floor > Seq(100), "it begins after {floor}");
+    rig.driver.join(late, ConsumerId(9), Bound::Connection).expect("a new member");
+    rig.driver.credit(late, ConsumerId(9), Credit::Slots(1_000)).expect("a member");
+    work(&mut rig, 20, |_| false);
+    let figures = rig.driver.shard().figures(late).expect("the group exists");
+    assert_eq!((figures.lag, figures.floor), (0, Seq(240)));
+}
+
+#[test]
+fn a_restart_at_any_frame_finds_every_message_that_is_wanted() {
+    let mut rig = rig(config());
+    rig.join(100);
+    for round in 0..30 {
+        work(&mut rig, 4, |seq| seq % 17 == 3);
+        // As many frames as there are at this moment survive, whatever reclaim is at.
+        let claim = rig.log.claim();
+        let mut recovery = Recovery::begin(&claim, Limits::DEFAULT).expect("a good image");
+        while let Some((from, budget)) = recovery.next_read() {
+            recovery.feed(&rig.log.read(from, budget)).expect("the image and the log fit together");
+        }
+        let driver = recovery.finish(rig.driver.shard().latest(), config());
+        let found = contents(&rig.log);
+        for driver in [&driver, &rig.driver] {
+            for (seq, _) in driver.shard().parked(rig.group) {
+                let place = driver.index().find(rig.stream, seq).expect("it is in the index");
+                let known = &found[&(rig.stream, seq)];
+                assert!(
+                    known.iter().any(|(position, ..)| *position >= place),
+                    "round {round}: {seq} at {place:?}"
+                );
+            }
+        }
+    }
+    assert!(rig.driver.shard().parked(rig.group).count() > 15);
+    assert!(rig.driver.reclaimed().stretches > 10);
+}
+
+#[test]
+fn reclaim_goes_on_while_publishing_is_refused() {
+    // Nothing is due by itself, so it is the full disk that makes it so.
+    let mut rig = rig(DriverConfig { reclaim_dead_bytes_min: u64::MAX, ..config() });
+    rig.join(100);
+    work(&mut rig, 60, |seq| seq == 2);
+    assert_eq!(rig.driver.reclaimed().stretches, 0);
+    assert!(rig.log.claim().start < Position(10));
+    rig.driver.set_storage_full(true);
+    assert_eq!(rig.driver.wake_at(), Some(Timestamp::ZERO));
+    for _ in 0..10 {
+        settle_down(&mut rig);
+    }
+    let claim = rig.log.claim();
+    assert!(claim.end.0 - claim.start.0 < 30, "what is left is short: {:?} to {:?}", claim.start, claim.end);
+    let wake_at = rig.driver.wake_at().expect("the disk is still full");
+    assert!(wake_at > LATER, "it looks again later");
+}
+
+#[test]
+fn a_log_that_is_wanted_is_left_as_it_is() {
+    let mut rig = rig(config());
+    for ticket in 0..200 {
+        rig.publish(3, ticket);
+        rig.turn();
+        rig.sync();
+        rig.read();
+        rig.save_images();
+    }
+    rig.driver.set_storage_full(true);
+    for _ in 0..10 {
+        settle_down(&mut rig);
+    }
+    assert_eq!(rig.driver.reclaimed(), ReclaimFigures::default(), "there is nothing to gain");
+}
+
+#[test]
+fn copies_go_in_slices_that_fit_in_a_frame() {
+    let limit = 4 << 10;
+    let config = DriverConfig { reclaim_slice_bytes: 1 << 20, image_frames: 4, ..config() };
+    let mut rig = Rig::with_frames(config, 2, limit);
+    rig.group = parking_group(&mut rig, "strict");
+    rig.join(1_000);
+    // Half of the messages are parked, and reclaim copies them all.
+    work(&mut rig, 100, |seq| seq % 2 == 0 && seq < 100);
+    let figures = rig.driver.reclaimed();
+    assert!(figures.messages >= 49, "{figures:?}");
+    let parked: Vec<Seq> = rig.driver.shard().parked(rig.group).map(|(seq, _)| seq).collect();
+    let found = contents(&rig.log);
+    for seq in parked {
+        let (position, ..) = found[&(rig.stream, seq)].last().expect("it is there");
+        assert!(rig.driver.index().find(rig.stream, seq) <= Some(*position));
+    }
+    assert!(rig.log.claim().start > Position(100));
+}
+
+#[test]
+fn what_cannot_be_read_stays() {
+    let mut rig = rig(config());
+    rig.join(100);
+    for ticket in 0..60 {
+        rig.publish(3, ticket);
+        rig.turn();
+        rig.sync();
+        rig.turn();
+        for read in std::mem::take(&mut rig.driver.outbox().reads) {
+            match read.id {
+                0 => rig.driver.on_unreadable(read.id),
+                id => {
+                    let frames = rig.log.read(read.from, read.budget);
+                    rig.driver.on_read(id, &frames).expect("what was written can be read");
+                }
+            }
+        }
+        rig.turn();
+        answer(&mut rig, |seq| seq == 2);
+        rig.driver.finish_turn(LATER);
+        rig.gather();
+        rig.sync();
+        rig.save_images();
+    }
+    assert_eq!(rig.driver.reclaimed(), ReclaimFigures::default());
+    assert!(contents(&rig.log).contains_key(&(rig.stream, Seq(2))), "what was parked is where it was");
+}
