@@ -29,7 +29,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 8] = [
+    pub const ALL: [Fault; 10] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -38,6 +38,8 @@ impl Fault {
         Fault::AttemptsForgotten,
         Fault::SettledForgotten,
         Fault::TrimPastOlderImage,
+        Fault::ReclaimForgetsWanted,
+        Fault::CopyLosesTime,
     ];
 }
 

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use forebay_broker::driver::Delivered;
 use forebay_core::Admission;
+use forebay_core::entry::CopiedMessage;
 use forebay_core::group::{Bound, Lease, Settled};
-use forebay_core::types::{ConsumerId, Epoch, Grant, Seq, Timestamp};
+use forebay_core::types::{ConsumerId, Epoch, Grant, Ordinal, Seq, Timestamp};
 
 /// A change that is not in a frame yet.
 const NOT_YET: u64 = u64::MAX;
@@ -22,6 +23,8 @@ pub(crate) struct Uid(pub(crate) u64);
 pub(crate) struct Sent {
     pub(crate) id: Option<u64>,
     pub(crate) body: Vec<u8>,
+    /// When it was published.
+    at: Timestamp,
     /// The epoch in which it was published.
     epoch: Epoch,
     fate: Fate,
@@ -47,11 +50,29 @@ pub(crate) struct StreamModel {
     at: BTreeMap<Seq, Uid>,
     /// Where the message with an id is, as far as anybody has been told.
     ids: BTreeMap<u64, Seq>,
+    /// Positions in the shard, as the log has them.
+    ordinals: BTreeMap<Seq, Ordinal>,
 }
 
 impl StreamModel {
-    pub(crate) fn sends(&mut self, uid: Uid, id: Option<u64>, body: Vec<u8>, epoch: Epoch) {
-        self.sent.insert(uid, Sent { id, body, epoch, fate: Fate::Open });
+    pub(crate) fn sends(&mut self, uid: Uid, id: Option<u64>, body: Vec<u8>, at: Timestamp, epoch: Epoch) {
+        self.sent.insert(uid, Sent { id, body, at, epoch, fate: Fate::Open });
+    }
+
+    /// What the log has at a position, as it was published or as a copy.
+    pub(crate) fn stored_as(&mut self, uid: Uid, content: &[u8], message: &CopiedMessage) {
+        let CopiedMessage { seq, ordinal, at, .. } = *message;
+        let sent = self.sent.get(&uid).expect("I2: only what was published is stored");
+        assert_eq!(content, sent.body, "I2: a message is stored as it was published");
+        assert!(at == sent.at, "I10: {seq} keeps the time of its publish, {:?}, and has {at:?}", sent.at);
+        if let Some(known) = self.at.get(&seq) {
+            assert_eq!(*known, uid, "I2: one position holds one message");
+        }
+        let known = *self.ordinals.entry(seq).or_insert(ordinal);
+        assert!(
+            ordinal == known,
+            "I10: {seq} keeps its position in the shard, {known:?}, and has {ordinal:?}"
+        );
     }
 
     /// Nothing was stored, and the producer was told so.
@@ -106,9 +127,12 @@ impl StreamModel {
     }
 
     /// A message was delivered. Returns whether its publish had never been answered.
-    pub(crate) fn delivered(&mut self, seq: Seq, uid: Uid, body: &[u8], epoch: Epoch) -> bool {
+    pub(crate) fn delivered(&mut self, uid: Uid, message: &Delivered, epoch: Epoch) -> bool {
+        let seq = message.lease.seq;
         let sent = self.sent.get(&uid).expect("I2: only what was published is delivered");
-        assert_eq!(body, sent.body, "I2: a message is delivered as it was published");
+        assert_eq!(message.content, sent.body, "I2: a message is delivered as it was published");
+        let (at, published) = (sent.at, message.published);
+        assert!(at == published, "I10: {seq} keeps the time of its publish, {at:?}, and has {published:?}");
         let id = sent.id;
         let kept = match sent.fate {
             Fate::Stored(known) => {

@@ -2,12 +2,15 @@
 //! threads between them. Nothing happens by itself: frames wait until the history says that the disk has
 //! time for them, and so do reads, images and trims.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_broker::driver::{Driver, DriverConfig, Read};
 use forebay_broker::recovery::{Recovery, RecoveryError};
-use forebay_core::types::{Limits, Position, Timestamp};
-use forebay_storage::engine::{Frame, Image, SpaceGauge, StorageError};
+use forebay_core::entry::{CopiedMessage, Entry, entries};
+use forebay_core::types::{Limits, Ordinal, Position, Seq, StreamId, Timestamp};
+use forebay_storage::engine::{Frame, Image, ReadBudget, SpaceGauge, StorageError};
 use forebay_storage::journal::{Chores, Journal, JournalConfig, OpenError, Opened, Reader, Writer};
 
 use crate::disk::SimDisk;
@@ -27,8 +30,19 @@ pub(crate) struct Server {
     pub(crate) remarks: Vec<String>,
     /// Deliveries whose contents had to be read back.
     pub(crate) read_back: u64,
+    /// Messages that were read back from a copy.
+    pub(crate) read_from_copy: u64,
     /// The time at which it began to serve: no earlier than anything that is in its log.
     pub(crate) started: Timestamp,
+}
+
+/// A message as it lies in the log.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) position: Position,
+    pub(crate) copied: bool,
+    pub(crate) message: CopiedMessage,
+    pub(crate) content: Bytes,
 }
 
 /// Why the server is no more: the disk stopped answering, a write failed, or something that was read
@@ -54,6 +68,9 @@ impl From<OpenError> for Down {
     }
 }
 
+/// So small that a history of some hundred steps goes through several of them.
+const SEGMENT_BYTES: u64 = 32 << 10;
+
 pub(crate) fn driver_config() -> DriverConfig {
     DriverConfig {
         // Small, so that deliveries have to be read back, images are frequent and take several turns.
@@ -62,6 +79,11 @@ pub(crate) fn driver_config() -> DriverConfig {
         image_frames: 16,
         image_slice_bytes: 256,
         read_bytes_max: 8 << 10,
+        // One segment at a time, as soon as one is dead, in several slices.
+        reclaim_dead_bytes_min: SEGMENT_BYTES,
+        reclaim_stretch_bytes: SEGMENT_BYTES,
+        reclaim_slice_bytes: 1 << 10,
+        reclaim_interval: Duration::from_millis(20),
         ..DriverConfig::default()
     }
 }
@@ -70,8 +92,7 @@ impl Server {
     pub(crate) fn open(disk: &SimDisk, new_id: u128, now: Timestamp) -> Result<Server, Down> {
         let mut config = JournalConfig::small(new_id);
         config.opened_at = now;
-        // So small that a history of some hundred steps goes through several of them.
-        config.segment_bytes = 32 << 10;
+        config.segment_bytes = SEGMENT_BYTES;
         config.block_bytes_max = 12 << 10;
         config.hurried_bytes = 20 << 10;
         config.reserve_bytes = 512 << 10;
@@ -103,6 +124,7 @@ impl Server {
             trim: None,
             remarks: claim.remarks,
             read_back: 0,
+            read_from_copy: 0,
             started,
         })
     }
@@ -124,6 +146,14 @@ impl Server {
 
     pub(crate) fn has_frames(&self) -> bool {
         !self.frames.is_empty()
+    }
+
+    pub(crate) fn has_image(&self) -> bool {
+        self.image.is_some()
+    }
+
+    pub(crate) fn has_trim(&self) -> bool {
+        self.trim.is_some()
     }
 
     pub(crate) fn has_reads(&self) -> bool {
@@ -165,7 +195,9 @@ impl Server {
                 let found: Vec<_> = frames.iter().map(|frame| (frame.position.0, &frame.runs)).collect();
                 format!("  read {} from {}: {found:?}", read.id, read.from.0)
             });
+            let copies = self.driver.copies_read();
             self.driver.on_read(read.id, &frames)?;
+            self.read_from_copy += self.driver.copies_read() - copies;
             self.read_back += self.driver.outbox().deliveries.len() as u64;
             self.gather();
         }
@@ -193,6 +225,37 @@ impl Server {
             self.chores.trim(through)?;
         }
         Ok(())
+    }
+
+    /// Every message that the log has, as it was published and as it was copied, in the order of the log.
+    pub(crate) fn stored(&self) -> Result<BTreeMap<(StreamId, Seq), Vec<Stored>>, Down> {
+        let all = ReadBudget { bytes_max: usize::MAX, frames_max: usize::MAX, payloads: true };
+        let mut found: BTreeMap<_, Vec<Stored>> = BTreeMap::new();
+        for frame in self.reader.read(Position::START, all)? {
+            let (position, mut payload) = (frame.position, frame.payload);
+            for entry in entries(&frame.entries) {
+                let entry = entry.map_err(|error| RecoveryError::Entry { position, error })?;
+                let (stream, copied, messages) = match entry {
+                    Entry::Published { stream, first, ordinal, at, messages } => {
+                        let one = |(meta, n)| CopiedMessage {
+                            seq: first.plus(n),
+                            ordinal: Ordinal(ordinal.0 + n),
+                            at,
+                            meta,
+                        };
+                        (stream, false, messages.iter().zip(0..).map(one).collect())
+                    }
+                    Entry::Copied { stream, messages } => (stream, true, messages),
+                    _ => continue,
+                };
+                for message in messages {
+                    let content = payload.split_to(message.meta.size as usize);
+                    let stored = Stored { position, copied, message, content };
+                    found.entry((stream, message.seq)).or_default().push(stored);
+                }
+            }
+        }
+        Ok(found)
     }
 
     pub(crate) fn stop(&mut self, now: Timestamp) -> Result<(), Down> {

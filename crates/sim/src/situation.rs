@@ -34,10 +34,13 @@ pub enum Situation {
     ParkedByRetries,
     GroupCreatedLate,
     ClockSetBack,
+    CrashInReclaim,
+    ReadBackFromCopy,
+    TrimmedPastParked,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 26] = [
+    pub const ALL: [Situation; 29] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -64,6 +67,9 @@ impl Situation {
         Situation::ParkedByRetries,
         Situation::GroupCreatedLate,
         Situation::ClockSetBack,
+        Situation::CrashInReclaim,
+        Situation::ReadBackFromCopy,
+        Situation::TrimmedPastParked,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -108,6 +114,9 @@ impl Situation {
             Situation::ParkedByRetries => "a message was parked after its retries",
             Situation::GroupCreatedLate => "a group was created late",
             Situation::ClockSetBack => "the clock was set back over a restart",
+            Situation::CrashInReclaim => "a crash in the middle of reclaim",
+            Situation::ReadBackFromCopy => "a copied message was read back from its copy",
+            Situation::TrimmedPastParked => "the log was trimmed past a parked message",
         }
     }
 }

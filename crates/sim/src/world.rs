@@ -42,6 +42,8 @@ pub(crate) struct World {
     acked_this_turn: Vec<GroupId>,
     settled_since_commit: bool,
     mishaps: bool,
+    /// How many of the kept images are whole, as far as the history has to do with it: two at most.
+    whole_images: u32,
     /// One stream, one group, no message parked: what is settled is let go, and the log is trimmed. Where
     /// there is more, something nearly always holds it back.
     plain: bool,
@@ -99,6 +101,7 @@ impl World {
             acked_this_turn: Vec::new(),
             settled_since_commit: false,
             mishaps: false,
+            whole_images: 0,
             plain: false,
             situations: Situations::default(),
             crashes: 0,
@@ -209,8 +212,8 @@ impl World {
             590..730 => self.disk_work(Server::commit),
             730..800 => self.disk_work(Server::read),
             800..820 => self.disk_work(Server::tidy),
-            820..870 => self.disk_work(Server::save),
-            870..900 => self.disk_work(Server::trim),
+            820..870 => self.save(),
+            870..900 => self.trim(),
             900..905 => self.disk_work(Server::sync_mark),
             905..915 => self.disk_work(Server::check_space),
             915..985 => self.pass_time(),
@@ -239,9 +242,29 @@ impl World {
                 if std::mem::take(&mut self.server().read_back) > 0 {
                     self.situations.reached(Situation::ReadBackFromDisk);
                 }
+                if std::mem::take(&mut self.server().read_from_copy) > 0 {
+                    self.situations.reached(Situation::ReadBackFromCopy);
+                }
                 self.receive();
             }
             Err(down) => self.went_down(down),
+        }
+    }
+
+    fn save(&mut self) {
+        let (saved, crashes) = (self.server().has_image(), self.crashes);
+        self.disk_work(Server::save);
+        if saved && crashes == self.crashes {
+            self.whole_images = (self.whole_images + 1).min(2);
+        }
+    }
+
+    fn trim(&mut self) {
+        let trimmed = self.server().has_trim();
+        let crashes = self.crashes;
+        self.disk_work(Server::trim);
+        if trimmed && crashes == self.crashes && self.dice.chance(1, 3) {
+            self.check_log();
         }
     }
 
@@ -348,7 +371,7 @@ impl World {
             });
             self.grants.granted(message.lease);
             let stream = self.streams.get_mut(&following.stream).expect("the stream exists");
-            if stream.delivered(message.lease.seq, uid, &message.content, epoch) {
+            if stream.delivered(uid, message, epoch) {
                 self.situations.reached(Situation::UnknownPublishKept);
             }
             following.model.delivered(self.now, delivery.consumer, bound, message);
@@ -442,6 +465,46 @@ impl World {
         }
         if self.streams.values().any(|stream| stream.unknown() > 0) {
             self.situations.reached(Situation::UnknownPublishGone);
+        }
+        self.check_log();
+    }
+
+    /// Everything in the log is as it was published, copies too, and whatever somebody wants is there, at
+    /// the place where it would be looked for.
+    fn check_log(&mut self) {
+        let server = self.server.as_ref().expect("the server is up between steps");
+        let stored = match server.stored() {
+            Ok(stored) => stored,
+            Err(down) => return self.went_down(down),
+        };
+        for (&(stream, _), places) in &stored {
+            let model = self.streams.get_mut(&stream).expect("I2: messages are of a known stream");
+            for place in places {
+                model.stored_as(clients::identify(&place.content), &place.content, &place.message);
+            }
+            let [first, copies @ ..] = &places[..] else { continue };
+            let alike = copies.iter().all(|copy| copy.message == first.message);
+            assert!(alike, "I10: a copy is what its message was: {places:?}");
+        }
+        let (shard, index) = (server.driver.shard(), server.driver.index());
+        for (&id, following) in &self.groups {
+            let stream = following.stream;
+            let parked: BTreeSet<Seq> = shard.parked(id).map(|(seq, _)| seq).collect();
+            let last = shard.last_seq(stream).expect("the stream exists");
+            let unsettled = (1..=last.0).map(Seq).filter(|&seq| !shard.is_settled(id, seq));
+            for seq in unsettled.chain(parked.iter().copied()) {
+                let places = stored.get(&(stream, seq)).map_or(&[][..], |places| places);
+                let found = match index.moved(stream, seq) {
+                    Some((_, at)) => places.iter().any(|place| place.copied && place.position == at),
+                    None => index.find(stream, seq).is_some_and(|from| {
+                        places.iter().any(|place| !place.copied && place.position >= from)
+                    }),
+                };
+                assert!(found, "I1: {seq} of {stream:?} is wanted and cannot be found: {places:?}");
+                if parked.contains(&seq) && places.iter().all(|place| place.copied) {
+                    self.situations.reached(Situation::TrimmedPastParked);
+                }
+            }
         }
     }
 }

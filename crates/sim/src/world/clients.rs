@@ -25,7 +25,7 @@ impl World {
         let stream = *self.dice.pick(&streams);
         let mut builder = BatchBuilder::default();
         let mut uids = Vec::new();
-        let epoch = self.epoch();
+        let (now, epoch) = (self.now, self.epoch());
         let most = if self.dice.chance(1, 8) { 16 } else { 4 };
         let count = 1 + self.dice.roll(most);
         for _ in 0..count {
@@ -40,11 +40,10 @@ impl World {
             let mut alone = BatchBuilder::default();
             alone.push(&message);
             let content = alone.build().contents().to_vec();
-            self.streams.get_mut(&stream).expect("the stream exists").sends(uid, id, content, epoch);
+            self.streams.get_mut(&stream).expect("the stream exists").sends(uid, id, content, now, epoch);
             uids.push(uid);
         }
         let ticket = Ticket(self.number());
-        let now = self.now;
         tell(|| format!("publish {uids:?} to {stream:?}"));
         match self.server().driver.publish(now, stream, &builder.build(), ticket) {
             Ok(()) => {

@@ -75,6 +75,9 @@ impl World {
         }));
         tell(|| format!("crash: {situation:?}, {:?}", self.disk.crashed()));
         self.crashes += 1;
+        if self.server().driver.is_reclaiming() {
+            self.situations.reached(Situation::CrashInReclaim);
+        }
         self.tell_clients();
         self.server = None;
         self.lose();
@@ -98,8 +101,12 @@ impl World {
         }
     }
 
-    /// Flips a bit in the newest image. The older one and the log after it must do.
+    /// Flips a bit in the newest image. The older one and the log after it must do, so there has to be one:
+    /// a file beside the newest image may hold no more than parts of it.
     fn damage_newest_image(&mut self) {
+        if self.whole_images < 2 {
+            return;
+        }
         let images: Vec<String> = self.disk.files().into_iter().filter(|name| is_image(name)).collect();
         let [.., _, newest] = &images[..] else { return };
         let mut bytes = self.disk.contents(newest).expect("the image was listed just now");
@@ -109,6 +116,7 @@ impl World {
         let at = self.dice.roll(bytes.len() as u64) as usize;
         bytes[at] ^= 1 << self.dice.roll(8);
         self.disk.replace(newest, &bytes);
+        self.whole_images -= 1;
         self.situations.reached(Situation::NewestImageDamaged);
     }
 
@@ -193,6 +201,7 @@ impl World {
                 );
             }
         }
+        self.check_log();
     }
 
     pub(super) fn heal(&mut self) {
