@@ -64,7 +64,8 @@ pub struct DriverConfig {
     /// How much of the log is copied before it is let go: what the engine frees at once, a segment. The
     /// engine's reserve has room for twice as much.
     pub reclaim_stretch_bytes: u64,
-    /// How much one turn may copy, and one read of reclaim may bring.
+    /// How much one turn may copy, and one read of reclaim may bring. Each slice is a block of its own in a
+    /// journal, so it should be far more than what a block is padded to.
     pub reclaim_slice_bytes: usize,
     /// While the disk is full: how often to look whether something can be freed.
     pub reclaim_interval: Duration,

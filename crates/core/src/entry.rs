@@ -84,7 +84,8 @@ pub enum Entry {
         at: Timestamp,
         messages: Vec<ParkedMessage>,
     },
-    /// Messages of the stream before `first` are wanted by nobody any more, and need not be kept.
+    /// Messages of the stream before `first` are kept only for groups that want them, and are promised to
+    /// none that is created later.
     Released {
         stream: StreamId,
         first: Seq,

@@ -15,7 +15,7 @@ pub(crate) struct Stream {
     pub(crate) name: StreamName,
     pub(crate) settings: StreamSettings,
     pub(crate) created: Timestamp,
-    /// The oldest message that is kept.
+    /// From here on everything is kept. What lies before is kept where a group wants it.
     pub(crate) first: Seq,
     /// The last position given out.
     pub(crate) last: Seq,

@@ -88,15 +88,29 @@ pub(crate) fn driver_config() -> DriverConfig {
     }
 }
 
+fn journal_config(new_id: u128, now: Timestamp) -> JournalConfig {
+    JournalConfig {
+        opened_at: now,
+        segment_bytes: SEGMENT_BYTES,
+        block_bytes_max: 12 << 10,
+        hurried_bytes: 20 << 10,
+        reserve_bytes: 512 << 10,
+        ..JournalConfig::small(new_id)
+    }
+}
+
 impl Server {
     pub(crate) fn open(disk: &SimDisk, new_id: u128, now: Timestamp) -> Result<Server, Down> {
-        let mut config = JournalConfig::small(new_id);
-        config.opened_at = now;
-        config.segment_bytes = SEGMENT_BYTES;
-        config.block_bytes_max = 12 << 10;
-        config.hurried_bytes = 20 << 10;
-        config.reserve_bytes = 512 << 10;
-        let Opened { writer, chores, reader, claim } = Journal::open(disk.clone(), &config)?;
+        Server::open_with(disk, &journal_config(new_id, now), driver_config(), now)
+    }
+
+    fn open_with(
+        disk: &SimDisk,
+        config: &JournalConfig,
+        driver_config: DriverConfig,
+        now: Timestamp,
+    ) -> Result<Server, Down> {
+        let Opened { writer, chores, reader, claim } = Journal::open(disk.clone(), config)?;
         tell(|| {
             let parts: Vec<_> = claim.parts.iter().map(|part| (part.key, part.through.0)).collect();
             format!("  claim from {} to {}: {parts:?}, {:?}", claim.start.0, claim.end.0, claim.remarks)
@@ -111,7 +125,7 @@ impl Server {
             recovery.feed(&frames)?;
         }
         let started = now.max(recovery.latest());
-        let driver = recovery.finish(started, driver_config());
+        let driver = recovery.finish(started, driver_config);
         Ok(Server {
             driver,
             writer,
@@ -267,3 +281,6 @@ impl Server {
         Ok(self.chores.stop()?)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,7 +33,7 @@ const GAP_BYTES: u64 = 32;
 
 /// A copied message takes at most this much of a frame beside its content, run included, by rough count.
 const MESSAGE_OVERHEAD: usize = 1 << 10;
-const MESSAGES_MAX: usize = 1_024;
+const MESSAGES_MAX: usize = 4_096;
 
 /// What reclaim has done since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -158,6 +158,7 @@ impl Reclaim {
         let mut lower =
             |position: Position| pin = Some(pin.map_or(position, |pin: Position| pin.min(position)));
         let streams: Vec<StreamId> = shard.stream_ids().collect();
+        self.copied_to.retain(|stream, _| shard.kept(*stream).is_some());
         for stream in streams {
             let (first, durable) = shard.kept(stream).expect("the stream was listed just now");
             let mut from = self.copied_to.get(&stream).copied().unwrap_or(Seq(1));

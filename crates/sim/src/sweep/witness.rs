@@ -77,8 +77,10 @@ impl Witness {
     /// The position that the next message of a stream gets. What a crash lost was never published.
     pub(crate) fn next_seq(&self, stream: StreamId) -> Seq {
         let runs = self.sent.iter().rev().flat_map(|sent| &sent.frame.runs);
-        let last =
-            runs.filter(|run| run.stream == stream).map(|run| run.first.plus(u64::from(run.count))).next();
+        let last = runs
+            .filter(|run| run.stream == stream && !run.copied)
+            .map(|run| run.first.plus(u64::from(run.count)))
+            .next();
         last.unwrap_or(Seq(1))
     }
 
@@ -257,13 +259,23 @@ fn check_order(found: &Found) -> Result<(), String> {
 }
 
 /// Every message before `indexed` is in the run of its stream that begins last at or before it, and that
-/// run points at or before the message's frame.
+/// run points at or before the message's frame. Copies are named one by one, and nothing else is named so.
 fn check_index(found: &Found) -> Result<(), String> {
     let claim = &found.claim;
-    for frame in found.frames.iter().filter(|frame| frame.position < claim.indexed) {
-        for run in &frame.runs {
+    let indexed = || found.frames.iter().filter(|frame| frame.position < claim.indexed);
+    let copies = indexed().flat_map(|frame| {
+        let copies = frame.runs.iter().filter(|run| run.copied);
+        copies.map(|run| (run.stream, run.first, u64::from(run.count), frame.position))
+    });
+    let named = claim.runs.iter().filter(|index| index.copied);
+    if !copies.eq(named.map(|index| (index.stream, index.first, index.count, index.position))) {
+        return Err("the index does not name the copies that there are".to_owned());
+    }
+    for frame in indexed() {
+        for run in frame.runs.iter().filter(|run| !run.copied) {
             let covered = claim.runs.iter().any(|index| {
                 index.stream == run.stream
+                    && !index.copied
                     && index.first <= run.first
                     && run.first.0 + u64::from(run.count) <= index.first.0 + index.count
                     && index.position <= frame.position

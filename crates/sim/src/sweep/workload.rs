@@ -7,7 +7,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use forebay_core::types::{PartKey, Position, StreamId};
+use forebay_core::types::{PartKey, Position, Seq, StreamId};
 use forebay_storage::engine::{Frame, Image, ImagePart, Run};
 
 use super::rig::{Rig, SHARD, Trouble};
@@ -191,11 +191,20 @@ impl Player {
         let stream = StreamId(1 + self.dice.roll(2) as u32);
         let count = if payload == 0 { 0 } else { 1 + self.dice.roll(3) as u32 };
         let first = self.witness.next_seq(stream);
+        let mut runs = Vec::new();
+        if count > 0 {
+            runs.push(Run { stream, first, count, copied: false });
+        }
+        // Now and then a frame holds copies too: two runs that would be joined if they were none.
+        if count > 0 && first.0 > 3 && self.dice.chance(1, 4) {
+            let copied = Seq(1 + self.dice.roll(first.0 - 3));
+            runs.extend([copied, copied.next()].map(|first| Run { stream, first, count: 1, copied: true }));
+        }
         Frame {
             shard: SHARD,
             entries: Bytes::from(self.dice.bytes(entries)),
             payload: Bytes::from(self.dice.bytes(payload)),
-            runs: if count == 0 { Vec::new() } else { vec![Run { stream, first, count, copied: false }] },
+            runs,
         }
     }
 

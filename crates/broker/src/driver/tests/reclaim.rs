@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::entry::{CopiedMessage, Entry, Messages, entries};
 use forebay_core::types::Ordinal;
+use forebay_storage::journal::JournalConfig;
 
 use super::*;
 
@@ -314,4 +315,20 @@ fn what_cannot_be_read_stays() {
     }
     assert_eq!(rig.driver.reclaimed(), ReclaimFigures::default());
     assert!(contents(&rig.log).contains_key(&(rig.stream, Seq(2))), "what was parked is where it was");
+}
+
+#[test]
+fn what_reclaim_writes_fits_in_the_reserve() {
+    let (driver, journal) = (DriverConfig::default(), JournalConfig::new(0));
+    assert_eq!(driver.reclaim_stretch_bytes, journal.segment_bytes, "a stretch is what a trim frees");
+    // At most what the stretch holds, and for each slice the headers and the padding of a block. A slice
+    // ends when it is full, or when nothing more of what was read is wanted.
+    let slice = driver.reclaim_slice_bytes.min(journal.frame_bytes_max / 2) as u64;
+    let slices = 2 * driver.reclaim_stretch_bytes / slice;
+    let copies = driver.reclaim_stretch_bytes + slices * (4_096 + 256);
+    // They may begin at the very end of a segment. For each one that is begun another is made ready.
+    let data = journal.segment_bytes - journal.segment_bytes / 32;
+    let begun = 1 + copies / data;
+    // Settling has the other half.
+    assert!(begun <= 2 && (2 + begun) * journal.segment_bytes <= journal.reserve_bytes, "{begun} segments");
 }

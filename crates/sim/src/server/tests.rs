@@ -1,0 +1,147 @@
+//! Stories about one server on a disk of a given size.
+
+use forebay_broker::batch::{BatchBuilder, Message};
+use forebay_broker::driver::{PublishError, Ticket};
+use forebay_core::group::{Bound, Credit, Lease, Outcome};
+use forebay_core::settings::{GroupSettings, StreamSettings};
+use forebay_core::shard::Start;
+use forebay_core::types::{ConsumerId, GroupId, GroupName, SeqRange, StreamName};
+
+use super::*;
+
+const SEGMENT: u64 = 256 << 10;
+const WORKER: ConsumerId = ConsumerId(1);
+
+struct Rig {
+    server: Server,
+    disk: SimDisk,
+    now: Timestamp,
+    stream: StreamId,
+    group: GroupId,
+    /// What the worker holds.
+    held: Vec<Lease>,
+}
+
+impl Rig {
+    /// A server whose reserve is as small as it may be.
+    fn new() -> Rig {
+        let (disk, now) = (SimDisk::new(), Timestamp(1_000_000));
+        let config = JournalConfig {
+            segment_bytes: SEGMENT,
+            block_bytes_max: 64 << 10,
+            frame_bytes_max: 48 << 10,
+            hurried_bytes: 64 << 10,
+            reserve_bytes: 0,
+            free_bytes_min: 2 * SEGMENT,
+            ..journal_config(1, now)
+        };
+        let driver_config = DriverConfig {
+            window_bytes_max: 64 << 20,
+            image_log_bytes: SEGMENT,
+            reclaim_dead_bytes_min: u64::MAX,
+            reclaim_stretch_bytes: SEGMENT,
+            reclaim_slice_bytes: 24 << 10,
+            ..driver_config()
+        };
+        let mut server = Server::open_with(&disk, &config, driver_config, now).expect("it opens");
+        let stream = StreamName::parse("jobs").expect("a good name");
+        let group = GroupName::parse("workers").expect("a good name");
+        let driver = &mut server.driver;
+        driver.create_stream(now, &stream, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+        let stream = driver.shard().stream_named(&stream).expect("it was created just now");
+        let settings = GroupSettings {
+            message_timeout: Duration::from_secs(3_600),
+            in_flight_max: 100_000,
+            ..GroupSettings::default()
+        };
+        driver
+            .create_group(now, stream, &group, &settings, Start::Beginning, Ticket(0))
+            .expect("a new group");
+        let group = driver.shard().group_named(stream, &group).expect("it was created just now");
+        driver.join(group, WORKER, Bound::Connection).expect("a new member");
+        driver.credit(group, WORKER, Credit::Slots(100_000)).expect("a member");
+        Rig { server, disk, now, stream, group, held: Vec::new() }
+    }
+
+    fn publish(&mut self) -> Result<(), PublishError> {
+        let mut batch = BatchBuilder::default();
+        for _ in 0..4 {
+            batch.push(&Message { body: &[7; 1_900], ..Message::default() });
+        }
+        self.server.driver.publish(self.now, self.stream, &batch.build(), Ticket(0))
+    }
+
+    /// One round of everything, some milliseconds later. Nothing may fail.
+    fn round(&mut self) {
+        self.now = self.now + Duration::from_millis(25);
+        self.server.finish_turn(self.now);
+        for work in [Server::commit, Server::read, Server::save, Server::trim, Server::tidy] {
+            work(&mut self.server).expect("running out of space is no failure");
+        }
+        let outbox = self.server.driver.outbox();
+        outbox.answers.clear();
+        for delivery in outbox.deliveries.drain(..) {
+            self.held.extend(delivery.messages.iter().map(|message| message.lease));
+        }
+    }
+
+    fn ack(&mut self, leases: &[Lease]) {
+        self.server.driver.settle(self.now, self.group, leases, Outcome::Ack, &mut Vec::new());
+    }
+
+    fn wanted(&self) -> Vec<Seq> {
+        let mut ranges = Vec::new();
+        let all = SeqRange::new(Seq(1), Seq(u64::MAX));
+        self.server.driver.shard().wanted(self.stream, all, &mut ranges);
+        ranges.iter().flat_map(SeqRange::seqs).collect()
+    }
+}
+
+/// A log that is full, of which the front is wanted and the rest is not, and a disk on which nothing is free
+/// but the reserve, which is as small as it may be.
+#[test]
+fn the_reserve_is_enough_to_reclaim_from_a_full_disk() {
+    // How much of the front is stuck: a message, most of a segment, more than two segments.
+    for stuck in [1, 100, 300] {
+        let mut rig = Rig::new();
+        rig.disk.set_capacity(24 * SEGMENT);
+        let mut published = 0;
+        for _ in 0..2_000 {
+            match rig.publish() {
+                Ok(()) => published += 4,
+                Err(PublishError::StorageFull) => break,
+                Err(error) => panic!("{error}"),
+            }
+            rig.round();
+        }
+        assert!(rig.server.space.is_full() && published > 1_000, "{published} messages");
+        assert_eq!(rig.server.driver.reclaimed().stretches, 0, "everything is wanted so far");
+        // Somebody else takes what was left beside the reserve.
+        rig.disk.set_capacity(rig.disk.used());
+        for _ in 0..20 {
+            rig.round();
+        }
+        assert!(rig.server.space.is_full());
+        let done: Vec<Lease> = rig.held.iter().filter(|lease| lease.seq.0 > stuck).copied().collect();
+        assert_eq!(done.len() as u64 + stuck, published, "everything was delivered");
+        for leases in done.chunks(20) {
+            rig.ack(leases);
+            rig.round();
+        }
+        let rounds = (0..2_000).find(|_| {
+            rig.round();
+            !rig.server.space.is_full()
+        });
+        let figures = rig.server.driver.reclaimed();
+        assert!(rounds.is_some(), "it resumes by itself: {figures:?}, {} bytes used", rig.disk.used());
+        rig.round();
+        rig.publish().expect("there is room again");
+        rig.round();
+        assert!(figures.messages >= stuck, "what was stuck was copied: {figures:?}");
+        let stored = rig.server.stored().expect("the log can be read");
+        assert_eq!(rig.wanted().iter().filter(|seq| seq.0 <= stuck).count() as u64, stuck);
+        for seq in rig.wanted() {
+            assert!(stored.contains_key(&(rig.stream, seq)), "{seq} is still there");
+        }
+    }
+}
