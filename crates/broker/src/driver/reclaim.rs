@@ -380,6 +380,12 @@ impl Gather<'_> {
     fn entry(&mut self, entry: &Entry, found: &mut VecDeque<Found>) -> Result<(), RecoveryError> {
         match entry {
             Entry::Published { stream, first, ordinal, at, messages } => {
+                // Mostly nothing is wanted.
+                let all = SeqRange::starting(*first, messages.count());
+                if !self.is_wanted(*stream, all) {
+                    self.offset += messages.bytes() as usize;
+                    return Ok(());
+                }
                 let messages = messages.iter().zip(0..).map(|(meta, n)| CopiedMessage {
                     seq: first.plus(n),
                     ordinal: Ordinal(ordinal.0 + n),
@@ -398,6 +404,12 @@ impl Gather<'_> {
         }
     }
 
+    fn is_wanted(&mut self, stream: StreamId, range: SeqRange) -> bool {
+        self.ranges.clear();
+        self.shard.wanted(stream, range, self.ranges);
+        !self.ranges.is_empty()
+    }
+
     /// Takes those of consecutive messages that are wanted and for which this frame is the place: `None`
     /// for the place where they were published, else the one that the index names.
     fn run(
@@ -407,9 +419,7 @@ impl Gather<'_> {
         place: Option<Position>,
         found: &mut VecDeque<Found>,
     ) -> Result<(), RecoveryError> {
-        self.ranges.clear();
-        let all = SeqRange::new(messages[0].seq, messages[messages.len() - 1].seq);
-        self.shard.wanted(stream, all, self.ranges);
+        self.is_wanted(stream, SeqRange::starting(messages[0].seq, messages.len() as u64));
         let is_here = |seq: Seq| self.index.moved(stream, seq).map(|(_, position)| position) == place;
         let mut wanted = self.ranges.iter().copied().peekable();
         // Unwanted ones since the last that was taken.

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use forebay_core::entry::{CopiedMessage, Entry, Messages, entries};
+use bytes::BytesMut;
+use forebay_core::entry::{CopiedMessage, Entry, Messages, entries, put_copied};
 use forebay_core::types::Ordinal;
+use forebay_storage::engine::Run;
 use forebay_storage::journal::JournalConfig;
 
 use super::*;
@@ -331,4 +333,100 @@ fn what_reclaim_writes_fits_in_the_reserve() {
     let begun = 1 + copies / data;
     // Settling has the other half.
     assert!(begun <= 2 && (2 + begun) * journal.segment_bytes <= journal.reserve_bytes, "{begun} segments");
+}
+
+/// A worker takes these messages, does nothing with them, and says goodbye once `meanwhile` has happened.
+/// Returns what comes then, in order, with what was read.
+fn delivered_again(rig: &mut Rig, meanwhile: impl FnOnce(&mut Rig)) -> (Vec<Seq>, Vec<Seq>) {
+    rig.join(1_000);
+    for _ in 0..40 {
+        rig.turn();
+        rig.read();
+    }
+    let seqs = |rig: &mut Rig| {
+        let messages = rig.deliveries.drain(..).flat_map(|delivery| delivery.messages);
+        let found = contents(&rig.log);
+        let mut seqs: Vec<Seq> = messages
+            .map(|message| {
+                let (_, stored, content) = &found[&(rig.stream, message.lease.seq)][0];
+                assert_eq!((message.published, &message.content), (stored.at, content));
+                message.lease.seq
+            })
+            .collect();
+        seqs.sort_unstable();
+        seqs
+    };
+    let before = seqs(rig);
+    meanwhile(rig);
+    rig.driver.join(rig.group, ConsumerId(3), Bound::Connection).expect("a new member");
+    rig.driver.leave(rig.group, WORKER, Departure::Goodbye);
+    rig.turn();
+    rig.driver.credit(rig.group, ConsumerId(3), Credit::Slots(1_000)).expect("a member");
+    for _ in 0..200 {
+        rig.turn();
+        rig.sync();
+        // One frame at a time, so that nothing is found by the way.
+        for read in std::mem::take(&mut rig.driver.outbox().reads) {
+            let frames = rig.log.read(read.from, ReadBudget { frames_max: 1, ..read.budget });
+            rig.driver.on_read(read.id, &frames).expect("what was written can be read");
+        }
+        rig.gather();
+    }
+    (before, seqs(rig))
+}
+
+#[test]
+fn a_delivery_may_be_copies_in_part() {
+    let mut rig = rig(config());
+    for ticket in 0..20 {
+        rig.publish(3, ticket);
+        rig.turn();
+        rig.sync();
+    }
+    let (before, after) = delivered_again(&mut rig, |rig| {
+        rig.driver.join(rig.group, ConsumerId(2), Bound::Connection).expect("a new member");
+        rig.driver.credit(rig.group, ConsumerId(2), Credit::Slots(1_000)).expect("a member");
+        while rig.driver.reclaimed().messages == 0 {
+            work(rig, 1, |_| false);
+        }
+        rig.driver.leave(rig.group, ConsumerId(2), Departure::Goodbye);
+        let moved = (1..=60).filter(|&seq| rig.driver.index().moved(rig.stream, Seq(seq)).is_some()).count();
+        assert!(moved > 0 && moved < 60, "some are copied and some are not: {moved}");
+    });
+    assert_eq!((before.len(), &after), (60, &before));
+    assert!(rig.driver.copies_read() > 0);
+}
+
+#[test]
+fn copies_are_found_in_whatever_order_they_lie() {
+    let mut rig = rig(config());
+    for ticket in 0..4 {
+        rig.publish(5, ticket);
+        rig.turn();
+        rig.sync();
+    }
+    let (before, after) = delivered_again(&mut rig, |rig| {
+        // Copies of all but 7 and 8: two frames, and in them later messages before earlier ones.
+        let stored = contents(&rig.log);
+        for runs in [&[(15, 20), (9, 10), (12, 14)][..], &[(11, 11), (4, 6), (1, 3)]] {
+            let mut frame = Frame { shard: ShardId(0), ..Frame::default() };
+            let (mut entries, mut payload) = (Vec::new(), BytesMut::new());
+            for &(first, last) in runs {
+                let range = SeqRange::new(Seq(first), Seq(last));
+                let messages: Vec<_> = range.seqs().map(|seq| &stored[&(rig.stream, seq)][0]).collect();
+                messages.iter().for_each(|(.., content)| payload.extend_from_slice(content));
+                let messages: Vec<CopiedMessage> = messages.iter().map(|(_, message, _)| *message).collect();
+                put_copied(&mut entries, rig.stream, &messages);
+                let (stream, count) = (rig.stream, range.count() as u32);
+                frame.runs.push(Run { stream, first: range.first, count, copied: true });
+            }
+            (frame.entries, frame.payload) = (entries.into(), payload.freeze());
+            let runs = frame.runs.clone();
+            let mut durable = Vec::new();
+            rig.log.commit(&mut vec![frame], &mut durable).expect("the log takes it");
+            rig.driver.index.frame(durable[0].get(), &runs);
+        }
+    });
+    assert_eq!((before.len(), &after), (20, &before));
+    assert_eq!(rig.driver.copies_read(), 16, "all but 7 to 10, which lie in one frame");
 }
