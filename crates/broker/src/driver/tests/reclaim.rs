@@ -430,3 +430,30 @@ fn copies_are_found_in_whatever_order_they_lie() {
     assert_eq!((before.len(), &after), (20, &before));
     assert_eq!(rig.driver.copies_read(), 16, "all but 7 to 10, which lie in one frame");
 }
+
+#[test]
+fn a_clean_stop_does_not_wait_for_reclaim() {
+    let mut rig = rig(DriverConfig { reclaim_stretch_bytes: 100, ..config() });
+    rig.join(100);
+    for ticket in 0..2_000 {
+        rig.publish(3, ticket);
+        rig.turn();
+        rig.sync();
+        rig.turn();
+        rig.read();
+        answer(&mut rig, |seq| seq % 3 == 0);
+        rig.turn();
+        rig.save_images();
+        if rig.driver.is_reclaiming() {
+            break;
+        }
+    }
+    assert!(rig.driver.is_reclaiming());
+    rig.driver.flush(NOW);
+    rig.gather();
+    rig.sync();
+    rig.read();
+    rig.turn();
+    assert!(rig.driver.is_settled() && rig.driver.outbox().reads.is_empty());
+    assert!(!rig.driver.is_reclaiming());
+}
