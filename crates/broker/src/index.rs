@@ -332,7 +332,8 @@ mod tests {
                             Some(&at) => prop_assert_eq!(found, Some(at), "{} is exactly there", seq),
                             None => {
                                 let found = found.expect("a message is found");
-                                prop_assert!(found <= main && main - found <= stride + 10, "{} {} {}", seq, found, main);
+                                let near = found <= main && main - found <= stride + 10;
+                                prop_assert!(near, "{} is at {}, found {}", seq, main, found);
                                 prop_assert!(found < start || found / unit == main / unit || found == start);
                             }
                         }
