@@ -69,6 +69,8 @@ fn the_chores_are_done_in_the_background() {
     while let Scrubbed::Good { .. } = bench.journal.chores.scrub_next().expect("segments are good") {
         sealed += 1;
     }
-    assert_eq!(sealed, 4, "seven of these frames fill a segment, and all but the last one have a footer");
+    // Seven of these frames fill a segment, and all but the last one have a footer. On a busy machine the
+    // next one may not be ready in time, and a short one is begun instead.
+    assert!(sealed >= 4, "{sealed} are sealed");
     bench.check_all();
 }
