@@ -314,7 +314,7 @@ fn open_here(folder: &Path) -> Result<(), Box<dyn Error>> {
     shell.turn()?;
     let delivered: usize = shell.driver.outbox().deliveries.iter().map(|it| it.messages.len()).sum();
     let first = begun.elapsed();
-    let waiting = shell.driver.shard().figures(shell.group).ok_or("the group is gone")?.lag;
+    let waiting = shell.driver.shard().figures(now()?, shell.group).ok_or("the group is gone")?.lag;
     if waiting > 0 && delivered == 0 {
         return Err("messages are waiting and none was delivered".into());
     }

@@ -13,17 +13,18 @@ use forebay_broker::driver::DriverConfig;
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Credit, Effects, Lease, Outcome, Settled};
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{Shard, Start};
+use forebay_core::shard::{KeyRun, PublishOptions, Shard, Start};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Limits, StreamId, StreamName, Timestamp};
 use forebay_storage::memory::MemoryLog;
 
 use crate::arguments::Arguments;
+use crate::features;
 use crate::measure::{Stopwatch, Took, Yardstick, median};
 use crate::shell::{Shell, batch};
 
 const BODY: [u8; 100] = [b'x'; 100];
 const BATCHES: [u64; 4] = [1, 8, 64, 256];
-const ROUNDS: u32 = 9;
+pub(crate) const ROUNDS: u32 = 9;
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
 /// Slots of all consumers together: enough for the largest batch, however it is shared out.
@@ -57,8 +58,12 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let core_alone = match layer.as_deref() {
         None | Some("driver") => false,
         Some("core") => true,
-        Some(other) => return Err(format!("--layer is `driver` or `core`. layer=`{other}`").into()),
+        Some("features") => return features::compare(Duration::from_secs_f64(seconds)),
+        Some(other) => {
+            return Err(format!("--layer is `driver`, `core` or `features`. layer=`{other}`").into());
+        }
     };
+    let all = layer.is_none() && only.is_none();
     if let Some(count) = count {
         return run_counted(count, only.unwrap_or(64), consumers, core_alone);
     }
@@ -75,7 +80,12 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    compare(&mut subjects, Duration::from_secs_f64(seconds))
+    compare(&mut subjects, Duration::from_secs_f64(seconds))?;
+    if all {
+        println!();
+        features::compare(Duration::from_secs_f64(seconds))?;
+    }
+    Ok(())
 }
 
 /// Exactly so many cycles and nothing else, so that instructions can be counted.
@@ -92,7 +102,7 @@ fn run_counted(count: u64, size: u64, consumers: u64, core_alone: bool) -> Resul
 }
 
 /// Something whose messages are counted against time.
-trait Subject {
+pub(crate) trait Subject {
     fn name(&self) -> String;
 
     fn batch(&self) -> u64;
@@ -155,13 +165,13 @@ struct Rates {
     yardsticks: Vec<f64>,
 }
 
-struct Rate {
-    wall: f64,
-    cpu: f64,
+pub(crate) struct Rate {
+    pub(crate) wall: f64,
+    pub(crate) cpu: f64,
 }
 
 /// Repeats chunks of work until they have taken this long.
-fn rate_of(long: Duration, subject: &mut dyn Subject) -> Result<Rate, Box<dyn Error>> {
+pub(crate) fn rate_of(long: Duration, subject: &mut dyn Subject) -> Result<Rate, Box<dyn Error>> {
     let mut took = Took::default();
     let mut done = 0;
     while took.wall < long {
@@ -288,8 +298,8 @@ impl Core {
         let name = GroupName::parse("workers")?;
         let group = shard.create_group(NOW, stream, &name, &settings, Start::Beginning)?;
         for consumer in (1..=consumers).map(ConsumerId) {
-            shard.join(group, consumer, Bound::Connection)?;
-            shard.credit(group, consumer, Credit::Slots(SLOTS / consumers as u32))?;
+            shard.join(NOW, group, consumer, "worker", Bound::Connection)?;
+            shard.credit(NOW, group, consumer, Credit::slots(SLOTS / consumers as u32))?;
         }
         let effects = Effects::default();
         Ok(Core {
@@ -309,10 +319,11 @@ impl Core {
         let Core { shard, effects, leases, results, .. } = self;
         self.now.0 += 10;
         let mut admissions = Vec::new();
-        let stored = shard.publish(self.now, self.stream, metas, &mut admissions)?;
+        let stored =
+            shard.publish(self.now, self.stream, metas, PublishOptions::default(), &mut admissions)?;
         shard.finish_turn(self.now, effects);
         shard.entries().clear();
-        shard.arrived(self.stream, stored.ok_or("nothing was stored")?);
+        shard.arrived(self.stream, stored.ok_or("nothing was stored")?, KeyRun::Plain);
         shard.finish_turn(self.now, effects);
         leases.clear();
         for deliver in effects.deliveries.drain(..) {
@@ -324,7 +335,7 @@ impl Core {
             }));
         }
         results.clear();
-        shard.settle(self.now, self.group, leases, Outcome::Ack, results);
+        shard.settle(self.now, self.group, leases, Outcome::Ack.into(), results);
         shard.finish_turn(self.now, effects);
         let acked = results.iter().filter(|result| **result == Settled::Acked).count();
         assert_eq!(acked, metas.len(), "a cycle delivers what it published");
@@ -360,13 +371,13 @@ mod tests {
                 let mut whole = Whole::new(64, consumers, building)?;
                 whole.prepare(30_001);
                 whole.run(30_001)?;
-                let figures = whole.shell.driver.shard().figures(whole.shell.group).ok_or("no group")?;
+                let figures = whole.shell.driver.shard().figures(NOW, whole.shell.group).ok_or("no group")?;
                 assert_eq!((figures.floor.0, figures.lag), (30_001, 0));
                 assert!(whole.shell.log.covered().0 > 0, "no image was made, so the log only grows");
             }
             let mut core = Core::new(64, consumers)?;
             core.run(30_001)?;
-            let figures = core.shard.figures(core.group).ok_or("no group")?;
+            let figures = core.shard.figures(NOW, core.group).ok_or("no group")?;
             assert_eq!((figures.floor.0, figures.lag), (30_001, 0));
         }
         Ok(())

@@ -11,10 +11,14 @@
 mod arguments;
 mod backlog;
 mod cost;
+mod deep;
 mod e2e;
+mod features;
 mod journal;
 mod measure;
 mod shell;
+mod stage;
+mod turns;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -30,12 +34,15 @@ Benches:
   cost     Publish, deliver and ack through core, driver and a log in memory, on one thread
   journal  The journal's commit beside a bare loop that writes and syncs as many bytes
   backlog  Ten million messages waiting: memory, time to the first delivery, cost of a cycle
+  deep     Millions of messages in the way: a stuck key, a priority, delays, an outage
+  turns    The longest turn of what could take long: ten thousand leases, a million parked messages
   e2e      The server over gRPC, beside a bare pass-through
 
 cost:
   --batch B       One batch size instead of 1, 8, 64 and 256
   --seconds S     How long each figure is measured in all (2)
-  --layer L       `driver` (everything), or `core` (the shard alone: no frames, no contents)
+  --layer L       `driver` (everything), `core` (the shard alone: no frames, no contents), or `features`
+                  (the shard alone, each feature beside a message that uses none)
   --consumers C   How many consumers share the messages (1; without it, a second figure with 4)
   --count N       Run exactly N cycles in batches of B (64) and print one line, for callgrind
 
@@ -50,6 +57,15 @@ backlog:
   --few N         How many wait in the backlog that it is compared with (10000)
   --rounds N      How often each cost is measured (9)
   --dir D         A folder on the file system to measure
+
+deep:
+  --only NAME     One of stuck-key-seen, stuck-key-read, priority, priority-pinned, priority-ordered,
+                  delayed, outage, outage-ordered
+  --messages N    How many are in the way (5000000; 1000000 delayed)
+
+turns:
+  --only TEXT     Those whose name has this in it
+  --divide N      A smaller version: one in N of the messages (1)
 
 e2e:
   --seconds S     How long each figure is measured (3)
@@ -75,6 +91,8 @@ fn main() -> ExitCode {
         Some("journal") => journal::run,
         Some("backlog") => backlog::run,
         Some(backlog::CHILD) => backlog::run_child,
+        Some("deep") => deep::run,
+        Some("turns") => turns::run,
         Some("e2e") => e2e::run,
         Some(e2e::CHILD) => e2e::run_child,
         Some("help" | "--help" | "-h") => {

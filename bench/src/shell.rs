@@ -8,7 +8,7 @@ use forebay_broker::driver::{Answer, Delivered, Driver, DriverConfig, Read, Tick
 use forebay_broker::recovery::{Recovery, RecoveryError};
 use forebay_core::group::{Bound, Credit, Lease, Outcome, Settled};
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::Start;
+use forebay_core::shard::{PublishOptions, Start};
 use forebay_core::types::{
     ConsumerId, GroupId, GroupName, Limits, Position, StreamId, StreamName, Timestamp,
 };
@@ -183,14 +183,14 @@ impl<L: Log> Shell<L> {
     /// Lets in consumers whose connections last, each with this many slots.
     pub(crate) fn join(&mut self, consumers: u64, slots: u32) -> Result<(), Box<dyn Error>> {
         for consumer in (1..=consumers).map(ConsumerId) {
-            self.driver.join(self.group, consumer, Bound::Connection)?;
-            self.driver.credit(self.group, consumer, Credit::Slots(slots))?;
+            self.driver.join(self.now, self.group, consumer, "worker", Bound::Connection)?;
+            self.driver.credit(self.now, self.group, consumer, Credit::slots(slots))?;
         }
         Ok(())
     }
 
     pub(crate) fn publish(&mut self, batch: &Batch) -> Result<(), Box<dyn Error>> {
-        Ok(self.driver.publish(self.now, self.stream, batch, Ticket(1))?)
+        Ok(self.driver.publish(self.now, self.stream, batch, PublishOptions::default(), Ticket(1))?)
     }
 
     /// Ends a turn and does what it asks for, until nothing is left to do but to answer and deliver.
@@ -237,7 +237,13 @@ impl<L: Log> Shell<L> {
             self.leases.clear();
             self.leases.extend(delivery.messages.iter().map(|message: &Delivered| message.lease));
             self.results.clear();
-            self.driver.settle(self.now, delivery.group, &self.leases, Outcome::Ack, &mut self.results);
+            self.driver.settle(
+                self.now,
+                delivery.group,
+                &self.leases,
+                Outcome::Ack.into(),
+                &mut self.results,
+            );
             count += self.results.iter().filter(|result| **result == Settled::Acked).count() as u64;
         }
         count

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::{cargo_command, finish};
 
 pub(crate) const HELP: &str = "\
-Usage: cargo xtask bench [cost|journal|backlog|e2e] ...
+Usage: cargo xtask bench [cost|journal|backlog|deep|turns|e2e] ...
        cargo xtask bench callgrind [--batch B] [--short N] [--long N]
 
 Builds the benches in release mode and runs one. All arguments go to the bench as they are.

@@ -20,11 +20,12 @@ Usage: cargo xtask <command> [arguments]
 
 Commands:
   test    Run every test of the workspace, then 200 simulated histories
+  model   Run the core against a plain model of it: [--commands N] [--seed S]
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
   tell    Replay one history and tell what happened in it: SEED [--steps N]
   sweep   Try every crash, or every damage to a file: [crash|corruption] [--full]
   faults  Break each promise on purpose and show that the simulator notices
-  bench   Measure: [cost|journal|backlog|e2e|callgrind] ...
+  bench   Measure: [cost|journal|backlog|deep|turns|e2e|callgrind] ...
   tidy    Check the project's own rules over the source tree
   ci      Formatting, lints, documentation, then `test`
   help    Print this
@@ -66,6 +67,11 @@ enum Task {
         arguments: Vec<String>,
     },
     Callgrind(callgrind::Plan),
+    /// The long run of the core against its reference model.
+    Model {
+        commands: String,
+        seed: String,
+    },
 }
 
 impl Task {
@@ -92,6 +98,7 @@ impl Task {
             "tidy" => alone(Task::Tidy),
             "ci" => alone(Task::Ci),
             "sim" | "tell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
+            "model" => model_of(rest),
             "bench" => match rest.split_first() {
                 Some((which, plan)) if which == "callgrind" => {
                     callgrind::Plan::parse(plan).map(Task::Callgrind)
@@ -113,6 +120,7 @@ impl Task {
             Task::Ci => ci(),
             Task::Tool { package, arguments } => tool(package, arguments),
             Task::Callgrind(plan) => callgrind::run(plan),
+            Task::Model { commands, seed } => model(commands, seed),
         }
     }
 }
@@ -127,6 +135,14 @@ Usage: cargo xtask test
 
 Runs `cargo test --workspace`, which includes the tidy test, and then simulates 200 histories.
 Stops at the first of the two that fails. Needs nothing but Rust.
+"
+        }
+        "model" => {
+            "\
+Usage: cargo xtask model [--commands N] [--seed S]
+
+Plays N commands, a million if not told, to the core and to a plain model of it, and compares the two
+after every turn. What fails is shortened and printed with its seed.
 "
         }
         "sim" => {
@@ -218,6 +234,40 @@ fn ci() -> Result<(), String> {
     Ok(())
 }
 
+fn model_of(arguments: &[String]) -> Result<Task, String> {
+    let (mut commands, mut seed) = ("1000000".to_owned(), "1".to_owned());
+    for pair in arguments.chunks(2) {
+        match pair {
+            [name, value] if value.parse::<u64>().is_err() => {
+                return Err(format!("not a number. argument=`{name}` value=`{value}`"));
+            }
+            [name, value] if name == "--commands" => value.clone_into(&mut commands),
+            [name, value] if name == "--seed" => value.clone_into(&mut seed),
+            other => return Err(format!("`model` does not take this. argument=`{}`", other.join(" "))),
+        }
+    }
+    Ok(Task::Model { commands, seed })
+}
+
+fn model(commands: &str, seed: &str) -> Result<(), String> {
+    let line = [
+        "test",
+        "--release",
+        "--package",
+        "forebay-core",
+        "--test",
+        "model",
+        "--",
+        "--ignored",
+        "--nocapture",
+    ];
+    let mut command = cargo_command(&line);
+    command.env("FOREBAY_MODEL_COMMANDS", commands).env("FOREBAY_MODEL_SEED", seed);
+    finish(command, &line)?;
+    println!("xtask model: the core and its model agree after {commands} commands, seed {seed}");
+    Ok(())
+}
+
 /// Builds one of the workspace's own binaries in release mode and runs it.
 fn tool(package: &str, arguments: &[String]) -> Result<(), String> {
     let mut line = vec!["run", "--release", "--quiet", "--package", package, "--bin", package, "--"];
@@ -278,6 +328,13 @@ mod tests {
     }
 
     #[test]
+    fn the_model_takes_how_many_commands_and_a_seed() {
+        let task = Task::Model { commands: "500".to_owned(), seed: "7".to_owned() };
+        assert_eq!(parse("model --seed 7 --commands 500"), Ok(task));
+        assert!(parse("model --commands many").is_err() && parse("model --seed").is_err());
+    }
+
+    #[test]
     fn what_is_not_understood_is_named() {
         assert_eq!(parse("sweeep"), Err("no such command. command=`sweeep`".to_owned()));
         assert_eq!(parse("sweeep --help"), Err("no such command. command=`sweeep`".to_owned()));
@@ -296,6 +353,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 9);
+        assert_eq!(count, 10);
     }
 }

@@ -87,7 +87,9 @@ async fn produce(mut client: ForebayClient<Channel>, size: usize, batch: usize) 
     let mut send = || {
         ticket += 1;
         let stream = if ticket == 1 { "bench".to_owned() } else { String::new() };
-        requests.send(v1::PublishRequest { stream, messages: messages.clone(), ticket }).is_ok()
+        requests
+            .send(v1::PublishRequest { stream, messages: messages.clone(), ticket, ..Default::default() })
+            .is_ok()
     };
     for _ in 0..(WINDOW / batch).max(1) {
         send();

@@ -93,6 +93,7 @@ impl BatchBuilder {
             priority: message.priority,
             not_before: message.not_before,
             expires: message.expires,
+            origin: None,
         });
     }
 

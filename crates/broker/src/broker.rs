@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use forebay_core::group::{Departure, GroupFigures};
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{CreateRefusal, MemberRefusal, PublishRefusal, Start};
+use forebay_core::shard::{CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Start};
 use forebay_core::types::{ConsumerId, Epoch, GroupName, Limits, StreamId, StreamName};
 use forebay_storage::engine::{Durable, Engine};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -25,7 +25,7 @@ use crate::driver::{self, DriverConfig, Published};
 use crate::recovery::{Recovery, RecoveryError};
 use crate::shard_task::{Command, Session, ShardTask};
 
-pub use crate::shard_task::{Event, Settlement, Settlements};
+pub use crate::shard_task::{Action, Event, Settlement, Settlements};
 
 /// What a broker may use.
 #[derive(Debug, Clone)]
@@ -102,9 +102,11 @@ impl PublishError {
             PublishError::Refused(driver::PublishError::Refused(PublishRefusal::NoSuchStream)) => {
                 Advice::FixRequest
             }
-            PublishError::Refused(driver::PublishError::StorageFull) | PublishError::Stopping => {
-                Advice::RetryLater
-            }
+            PublishError::Refused(driver::PublishError::Refused(
+                PublishRefusal::Full { .. } | PublishRefusal::TooFast { .. },
+            ))
+            | PublishError::Refused(driver::PublishError::StorageFull)
+            | PublishError::Stopping => Advice::RetryLater,
             PublishError::Refused(_) => Advice::FixRequest,
             PublishError::Unknown => Advice::RetryWithSameId,
         }
@@ -273,8 +275,20 @@ impl Broker {
 
     /// Stores a batch, whole or not at all. Batches of one caller are stored in the order of the calls.
     pub fn publish(&self, room: Room, stream: StreamId, batch: Batch) -> Confirmation {
+        self.publish_if(room, stream, batch, PublishOptions::default())
+    }
+
+    /// As [`Broker::publish`], with what the batch asks for beside being stored.
+    pub fn publish_if(
+        &self,
+        room: Room,
+        stream: StreamId,
+        batch: Batch,
+        options: PublishOptions,
+    ) -> Confirmation {
         let (reply, answer) = oneshot::channel();
-        if let Err(unsent) = self.commands.send(Command::Publish { stream, batch, room: room.0, reply })
+        let command = Command::Publish { stream, batch, options, room: room.0, reply };
+        if let Err(unsent) = self.commands.send(command)
             && let Command::Publish { reply, .. } = unsent.0
         {
             let _ = reply.send(Err(PublishError::Stopping));
@@ -327,6 +341,7 @@ impl Broker {
         &self,
         stream: StreamName,
         group: GroupName,
+        name: &str,
         credit: u32,
     ) -> Result<Consumer, SubscribeError> {
         let id = ConsumerId(self.consumers.fetch_add(1, Ordering::Relaxed));
@@ -344,7 +359,8 @@ impl Broker {
             credit_max: self.limits.credit_max,
         };
         let (reply, answer) = oneshot::channel();
-        let joined = self.call(Command::Join { stream, group, credit, session, reply }, answer).await;
+        let name = name.to_owned();
+        let joined = self.call(Command::Join { stream, group, name, credit, session, reply }, answer).await;
         consumer.epoch = joined.unwrap_or(Err(GroupError::Stopping.into()))?.epoch;
         Ok(consumer)
     }

@@ -10,6 +10,7 @@
 //! State is applied when decided and visible when durable: an answer about something durable is kept with
 //! the frame that makes it so, and leaves with that frame's receipt.
 
+mod admin;
 mod frames;
 mod images;
 mod payloads;
@@ -19,23 +20,29 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::Admission;
+use forebay_core::entry::MessageMeta;
 use forebay_core::fault::{Fault, planted};
-use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, Outcome, Settled};
+use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, Settled, Settlement};
+use forebay_core::notes::NoteRefusal;
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{CreateRefusal, MemberRefusal, PublishRefusal, Shard, Start};
+use forebay_core::shard::{
+    CreateRefusal, KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Shard, Start,
+};
 use forebay_core::types::{
-    Attempt, ConsumerId, GroupId, GroupName, Position, SeqRange, ShardId, StreamId, StreamName, Timestamp,
+    Attempt, ConsumerId, GroupId, GroupName, JobId, KeyHash, Position, Seq, SeqRange, ShardId, StreamId,
+    StreamName, Timestamp,
 };
 use forebay_storage::engine::{Durable, Frame, Image, ReadBudget, Saved, StoredFrame};
 
 use crate::batch::Batch;
 use crate::index::Index;
-use crate::window::Window;
+use crate::window::{Found, Window};
 use frames::Frames;
 use images::Images;
 use payloads::Payloads;
 use reclaim::Reclaim;
 
+pub use admin::NoteChange;
 pub use reclaim::ReclaimFigures;
 
 /// Names a request, so that the shell knows whom an answer is for. The driver only hands it back.
@@ -102,6 +109,16 @@ pub enum PublishError {
     StorageFull,
 }
 
+/// Why several batches, and notes with them, were not stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishAllError {
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    #[error(transparent)]
+    Note(#[from] NoteRefusal),
+}
+
 /// Where the messages of a batch are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published {
@@ -117,6 +134,27 @@ pub enum Answer {
     Published(Published),
     StreamCreated(StreamId),
     GroupCreated(GroupId),
+    /// Batches for several streams, in the order in which they were given.
+    PublishedAll(Vec<Published>),
+    /// What was asked for has been done.
+    Done,
+    /// Settings, progress or the like are what they are now said to be.
+    Settled(Vec<Settled>),
+    Purged {
+        messages: u64,
+    },
+    Reset {
+        floor: Seq,
+    },
+    JobStarted {
+        job: JobId,
+        matched: u64,
+    },
+    NotePut {
+        version: u64,
+    },
+    /// Refused for what is true now.
+    Refused(PublishRefusal),
 }
 
 /// Messages for one consumer, with what they are leased on.
@@ -132,7 +170,11 @@ pub struct Delivered {
     pub lease: Lease,
     pub attempt: Attempt,
     pub deadline: Timestamp,
+    /// When it was published, before it was moved here if it was.
     pub published: Timestamp,
+    pub priority: u8,
+    /// How often it was handed out before it was moved here.
+    pub receives: u32,
     pub content: Bytes,
 }
 
@@ -150,6 +192,10 @@ pub struct Outbox {
     pub frames: Vec<Frame>,
     pub answers: Vec<(Ticket, Durable<Answer>)>,
     pub deliveries: Vec<Delivery>,
+    /// Messages that were asked for with [`Driver::fetch`].
+    pub fetched: Vec<(Ticket, Vec<Found>)>,
+    /// Consumers that are members no longer, although they have not left.
+    pub departed: Vec<(GroupId, ConsumerId)>,
     pub reads: Vec<Read>,
     /// To be saved; [`Driver::on_saved`] follows.
     pub image: Option<Image>,
@@ -162,6 +208,8 @@ impl Outbox {
         self.frames.is_empty()
             && self.answers.is_empty()
             && self.deliveries.is_empty()
+            && self.fetched.is_empty()
+            && self.departed.is_empty()
             && self.reads.is_empty()
             && self.image.is_none()
             && self.trim.is_none()
@@ -282,14 +330,107 @@ impl Driver {
         now: Timestamp,
         stream: StreamId,
         batch: &Batch,
+        options: PublishOptions,
         ticket: Ticket,
     ) -> Result<(), PublishError> {
         if self.storage_full {
             return Err(PublishError::StorageFull);
         }
         self.frames.make_room(batch.contents.len(), &mut self.outbox);
+        match self.store(now, stream, batch, options) {
+            Ok(published) => self.frames.answer(ticket, Answer::Published(published), &mut self.outbox),
+            // Where the stream ends may not be durable yet, and then it must not be told.
+            Err(refusal @ PublishRefusal::WrongLastSeq { .. }) => {
+                self.frames.answer(ticket, Answer::Refused(refusal), &mut self.outbox);
+            }
+            Err(refusal) => return Err(refusal.into()),
+        }
+        Ok(())
+    }
+
+    /// Stores batches in several streams, and notes with them, in one frame: all or nothing.
+    pub fn publish_all(
+        &mut self,
+        now: Timestamp,
+        batches: &[(StreamId, &Batch, PublishOptions)],
+        notes: &[NoteChange<'_>],
+        ticket: Ticket,
+    ) -> Result<(), PublishAllError> {
+        if self.storage_full {
+            return Err(PublishError::StorageFull.into());
+        }
+        let bytes: usize = batches.iter().map(|(_, batch, _)| batch.contents.len()).sum();
+        let limit = self.shard.limits().batch_bytes_max;
+        if bytes > limit as usize {
+            return Err(
+                PublishError::from(PublishRefusal::BatchTooLarge { bytes: bytes as u64, limit }).into()
+            );
+        }
+        for note in notes {
+            self.shard.check_note(
+                now,
+                note.door,
+                note.key,
+                note.expected,
+                note.value.map_or(0, <[u8]>::len),
+            )?;
+        }
+        for &(stream, batch, options) in batches {
+            self.shard.admit(now, stream, &batch.metas, options).map_err(PublishError::from)?;
+        }
+        let notes_bytes: usize =
+            notes.iter().map(|note| note.key.len() + note.value.map_or(0, <[u8]>::len)).sum();
+        self.frames.make_room(bytes + notes_bytes, &mut self.outbox);
+        let mut published = Vec::with_capacity(batches.len());
+        for &(stream, batch, options) in batches {
+            published.push(self.store_admitted(now, stream, batch, options));
+        }
+        for note in notes {
+            match note.value {
+                Some(value) => {
+                    self.shard.put_note(now, note.door, note.key, value, note.expected, note.expires)?;
+                }
+                None => self.shard.remove_note(now, note.door, note.key, note.expected)?,
+            }
+        }
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
+        self.frames.answer(ticket, Answer::PublishedAll(published), &mut self.outbox);
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        batch: &Batch,
+        options: PublishOptions,
+    ) -> Result<Published, PublishRefusal> {
         self.admissions.clear();
-        let stored = self.shard.publish(now, stream, &batch.metas, &mut self.admissions)?;
+        let stored = self.shard.publish(now, stream, &batch.metas, options, &mut self.admissions)?;
+        Ok(self.put_away(now, stream, batch, stored))
+    }
+
+    /// As `store`, for a batch that was admitted together with others.
+    fn store_admitted(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        batch: &Batch,
+        options: PublishOptions,
+    ) -> Published {
+        self.admissions.clear();
+        let stored = self.shard.store_admitted(now, stream, &batch.metas, options, &mut self.admissions);
+        self.put_away(now, stream, batch, stored)
+    }
+
+    /// Puts the contents of what was stored into the frame and the window.
+    fn put_away(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        batch: &Batch,
+        stored: Option<SeqRange>,
+    ) -> Published {
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         let all_new = stored.is_some_and(|range| range.count() == batch.metas.len() as u64);
         if let Some(range) = stored {
@@ -298,8 +439,10 @@ impl Driver {
             } else {
                 payloads::fresh_contents(batch, &self.admissions)
             };
-            self.frames.publish(stream, range, &contents);
             let admissions = &self.admissions;
+            let fresh = batch.metas.iter().zip(admissions).filter(|(_, admission)| !admission.duplicate);
+            let keys = keys_of(fresh.map(|(meta, _)| meta));
+            self.frames.publish(stream, range, &contents, keys);
             if all_new {
                 let metas = batch.metas.iter().copied();
                 self.payloads.window.insert(stream, range.first, now, metas, contents);
@@ -309,25 +452,31 @@ impl Driver {
                 self.payloads.window.insert(stream, range.first, now, fresh.into_iter(), contents);
             }
         }
-        let answer = match stored {
+        match stored {
             Some(range) if all_new => Published::Stored(range),
             _ => Published::Mixed(self.admissions.clone()),
-        };
-        self.frames.answer(ticket, Answer::Published(answer), &mut self.outbox);
-        Ok(())
+        }
     }
 
-    pub fn join(&mut self, group: GroupId, consumer: ConsumerId, bound: Bound) -> Result<(), MemberRefusal> {
-        self.shard.join(group, consumer, bound)
+    pub fn join(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        consumer: ConsumerId,
+        name: &str,
+        bound: Bound,
+    ) -> Result<(), MemberRefusal> {
+        self.shard.join(now, group, consumer, name, bound)
     }
 
     pub fn credit(
         &mut self,
+        now: Timestamp,
         group: GroupId,
         consumer: ConsumerId,
         credit: Credit,
     ) -> Result<(), MemberRefusal> {
-        self.shard.credit(group, consumer, credit)
+        self.shard.credit(now, group, consumer, credit)
     }
 
     pub fn leave(&mut self, group: GroupId, consumer: ConsumerId, departure: Departure) {
@@ -335,16 +484,17 @@ impl Driver {
         self.shard.leave(group, consumer, departure);
     }
 
-    /// Ends leases and says of each what became of it. The entry goes with the next frame.
+    /// Ends leases and says of each what became of it. The entry goes with the next frame; where the group
+    /// asks for durable acks, the answer is for [`Driver::confirm`].
     pub fn settle(
         &mut self,
         now: Timestamp,
         group: GroupId,
         leases: &[Lease],
-        outcome: Outcome,
+        settlement: Settlement<'_>,
         results: &mut Vec<Settled>,
     ) {
-        self.shard.settle(now, group, leases, outcome, results);
+        self.shard.settle(now, group, leases, settlement, results);
         if let Some(stream) = self.shard.stream_of(group) {
             self.payloads.settled(stream);
         }
@@ -354,8 +504,9 @@ impl Driver {
     pub fn on_durable(&mut self, position: Durable<Position>) {
         let frame = self.frames.durable(position, &mut self.outbox);
         self.index.frame(position.get(), &frame.runs);
-        for &(stream, range) in &frame.published {
-            self.shard.arrived(stream, range);
+        for (stream, range, keys) in &frame.published {
+            let keys = keys.as_ref().map_or(KeyRun::Plain, |keys| KeyRun::Each(keys));
+            self.shard.arrived(*stream, *range, keys);
         }
         self.payloads.durable(frame.number, &self.shard, &mut self.outbox);
         self.images.durable(frame.number, position.get());
@@ -381,7 +532,7 @@ impl Driver {
             return self.reclaim.unreadable();
         }
         let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
-        self.payloads.unreadable(id, &mut around);
+        self.payloads.unreadable(id, &mut self.shard, &mut around);
     }
 
     /// The image is kept.
@@ -419,10 +570,45 @@ impl Driver {
         self.reclaim.image_begun();
     }
 
+    /// Brings messages over that are to be moved and whose contents are here.
+    fn finish_moves(&mut self, now: Timestamp) {
+        for (moved, found) in std::mem::take(&mut self.payloads.moves) {
+            let Some(found) = found else {
+                let why = "cannot be moved: its content cannot be read";
+                self.shard.abandon_move(now, moved.group, moved.seq, why);
+                continue;
+            };
+            // The end of the message here and its beginning there are in one frame, whatever else the turn has
+            // changed.
+            self.shard.write_down(now, moved.group);
+            self.frames.take_entries(self.shard.entries(), &mut self.outbox);
+            self.frames.make_room(found.content.len(), &mut self.outbox);
+            let meta = found.meta();
+            let done = self.shard.complete_move(now, moved.group, moved.seq, &meta, found.published);
+            self.frames.take_entries(self.shard.entries(), &mut self.outbox);
+            if let Ok((stream, seq)) = done
+                && let Some(meta) = self.shard.moved_meta().filter(|_| seq > Seq::START)
+            {
+                let range = SeqRange::one(seq);
+                self.frames.publish(stream, range, &found.content, keys_of([&meta].into_iter()));
+                self.payloads.window.insert(stream, seq, now, [meta].into_iter(), found.content);
+            }
+            self.payloads.settled(moved.stream);
+        }
+    }
+
+    /// Asks to see messages of a stream; those that are kept and readable come with [`Outbox::fetched`].
+    pub fn fetch(&mut self, stream: StreamId, ranges: &[SeqRange], ticket: Ticket) {
+        let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
+        self.payloads.fetch(stream, ranges, ticket, &mut around);
+    }
+
     /// Lets the groups do what they can, and attaches contents to what they hand out.
     fn hand_out(&mut self, now: Timestamp) {
         self.shard.finish_turn(now, &mut self.effects);
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
+        self.outbox.departed.append(&mut self.effects.departed);
+        self.effects.checkpoints.clear();
         let frame = self.frames.last();
         for deliver in self.effects.deliveries.drain(..) {
             if deliver.bound == Bound::Clock {
@@ -448,6 +634,13 @@ impl Driver {
                 self.hand_out(now);
             }
         }
+        for moved in self.effects.moves.drain(..) {
+            let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
+            self.payloads.move_out(moved, &mut around);
+        }
+        let mut around_here = around(&self.index, &self.config, &self.frames, &mut self.outbox);
+        self.payloads.give_up(&mut self.shard, &mut around_here);
+        self.finish_moves(now);
         for (ticket, answer) in self.confirmations.drain(..) {
             self.frames.answer(ticket, answer, &mut self.outbox);
         }
@@ -510,10 +703,18 @@ impl Driver {
 
     /// Closes the frame being filled even if nobody waits for it, as a clean stop does.
     pub fn flush(&mut self, now: Timestamp) {
+        self.shard.check_point_all(now);
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         self.reclaim.halt();
         self.frames.want();
         self.frames.close_if_due(now, &self.config, &mut self.outbox);
     }
+}
+
+/// The keys of messages, if any of them has one.
+fn keys_of<'a>(messages: impl Iterator<Item = &'a MessageMeta> + Clone) -> Option<Box<[KeyHash]>> {
+    let any = messages.clone().any(|message| message.key.is_some());
+    any.then(|| messages.map(|message| message.key.unwrap_or(KeyHash(0))).collect())
 }
 
 /// The parts of a driver that attaching contents looks at, borrowed apart from those that it changes.

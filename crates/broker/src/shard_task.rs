@@ -29,8 +29,8 @@ use crate::driver::{Answer, Driver, Outbox};
 use crate::recovery::RecoveryError;
 use commands::{Member, Waiting, WaitingRoom, answer};
 
+pub use commands::{Action, Event, Settlement, Settlements};
 pub(crate) use commands::{Command, Session};
-pub use commands::{Event, Settlement, Settlements};
 
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.
 const COMMANDS_PER_TURN: usize = 4_096;
@@ -118,7 +118,7 @@ impl ShardTask {
                 count = self.commands.recv_many(&mut inbox, COMMANDS_PER_TURN) => {
                     if count == 0 {
                         // Every handle is gone, and with them everyone who could ask for anything.
-                        self.stop();
+                        self.stop(now);
                     }
                 }
             }
@@ -132,11 +132,11 @@ impl ShardTask {
 
     fn on_command(&mut self, now: Timestamp, command: Command) {
         match command {
-            Command::Publish { stream, batch, room, reply } => {
+            Command::Publish { stream, batch, options, room, reply } => {
                 if self.stopping {
                     return answer(reply, Err(PublishError::Stopping));
                 }
-                match self.driver.publish(now, stream, &batch, self.waiting.next()) {
+                match self.driver.publish(now, stream, &batch, options, self.waiting.next()) {
                     Ok(()) => self.waiting.enter(Waiting::Publish(reply, room)),
                     Err(refusal) => answer(reply, Err(refusal.into())),
                 }
@@ -145,12 +145,13 @@ impl ShardTask {
             Command::Credit { consumer, credit } => {
                 if let Some(member) = self.members.get_mut(&consumer).filter(|_| !self.stopping) {
                     member.credit = credit;
-                    let known = self.driver.credit(member.group, consumer, Credit::Slots(credit));
-                    known.expect("a member's credit was checked before it was sent");
+                    let slots = Credit::slots(credit);
+                    // The group may have been deleted, which it is told by itself.
+                    let _ = self.driver.credit(now, member.group, consumer, slots);
                 }
             }
-            Command::Join { stream, group, credit, session, reply } => {
-                let joined = self.join(&stream, &group, credit, session);
+            Command::Join { stream, group, name, credit, session, reply } => {
+                let joined = self.join(now, (&stream, &group), &name, credit, session);
                 answer(reply, joined);
             }
             Command::Leave { consumer, departure } => {
@@ -170,24 +171,25 @@ impl ShardTask {
             }
             Command::Figures { stream, group, reply } => match self.find_group(&stream, &group) {
                 Ok(group) => {
-                    let figures = self.driver.shard().figures(group).expect("the group was found just now");
+                    let figures =
+                        self.driver.shard().figures(now, group).expect("the group was found just now");
                     self.driver.confirm(Answer::GroupCreated(group), self.waiting.next());
-                    self.waiting.enter(Waiting::Figures(reply, figures));
+                    self.waiting.enter(Waiting::Figures(reply, Box::new(figures)));
                 }
                 Err(error) => answer(reply, Err(error)),
             },
-            Command::Stop => self.stop(),
+            Command::Stop => self.stop(now),
         }
     }
 
     /// Hands out nothing more. What consumers hold stays leased in the log, as after a crash: the stop is
     /// no failure of theirs, so it must not use up a retry.
-    fn stop(&mut self) {
+    fn stop(&mut self, now: Timestamp) {
         self.stopping = true;
         let _ = self.running.send_replace(false);
         for (&consumer, member) in &self.members {
-            let known = self.driver.credit(member.group, consumer, Credit::Slots(0));
-            known.expect("a session stands for a member of its group");
+            // A group that was deleted has no members any more.
+            let _ = self.driver.credit(now, member.group, consumer, Credit::slots(0));
         }
     }
 
@@ -219,7 +221,11 @@ impl ShardTask {
     /// Does what the driver says has to be done.
     fn carry_out(&mut self) {
         let shard = self.driver.id();
-        let Outbox { frames, answers, deliveries, reads, image, trim } = self.driver.outbox();
+        let Outbox { frames, answers, deliveries, fetched, departed, reads, image, trim } =
+            self.driver.outbox();
+        // Nobody asks for these yet: consumers here are connected, and leave by themselves.
+        fetched.clear();
+        departed.clear();
         for frame in frames.drain(..) {
             self.receipts.push_back(self.engine.append(frame));
         }

@@ -10,8 +10,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use forebay_core::entry::{MessageMeta, Messages};
-use forebay_core::types::{Seq, SeqRange, StreamId, Timestamp};
+use forebay_core::entry::{MessageMeta, Messages, Origin};
+use forebay_core::types::{KeyHash, Seq, SeqRange, StreamId, Timestamp};
 
 /// What a chunk costs beside its bytes, by rough count.
 const OVERHEAD: usize = 160;
@@ -34,12 +34,49 @@ struct Chunk {
     last: Seq,
     at: Timestamp,
     sizes: Sizes,
+    /// What the messages are beside plain, unless all of them are.
+    extras: Option<Box<[Extra]>>,
     contents: Bytes,
     /// Bytes that are kept in memory because of the contents, which may be a part of them.
     held: usize,
 }
 
+/// What a message is beside its content, as far as it matters once it is published.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Extra {
+    pub key: Option<KeyHash>,
+    pub priority: u8,
+    pub expires: Option<Timestamp>,
+    /// Boxed, since few messages were ever moved.
+    pub origin: Option<Box<Origin>>,
+}
+
+impl Extra {
+    fn of(meta: &MessageMeta) -> Extra {
+        Extra {
+            key: meta.key,
+            priority: meta.priority,
+            expires: meta.expires,
+            origin: meta.origin.map(Box::new),
+        }
+    }
+
+    /// What they are beside plain, if any of them is anything.
+    fn of_all(messages: impl Iterator<Item = MessageMeta> + Clone) -> Option<Box<[Extra]>> {
+        let plain = |meta: MessageMeta| {
+            meta.key.is_none() && meta.priority == 0 && meta.expires.is_none() && meta.origin.is_none()
+        };
+        (!messages.clone().all(plain)).then(|| messages.map(|meta| Extra::of(&meta)).collect())
+    }
+}
+
 impl Chunk {
+    /// What it takes in memory.
+    fn cost(&self) -> usize {
+        let extras = self.extras.as_ref().map_or(0, |extras| extras.len() * size_of::<Extra>());
+        self.contents.len() + OVERHEAD + extras
+    }
+
     /// What of a chunk that begins with `first` lies in the range. It keeps the number.
     fn part(&self, first: Seq, range: SeqRange) -> Chunk {
         let from = (range.first.0 - first.0) as usize;
@@ -54,7 +91,8 @@ impl Chunk {
         let alone = contents.len() * 2 < self.held;
         let held = if alone { contents.len() } else { self.held };
         let contents = if alone { Bytes::copy_from_slice(&contents) } else { contents };
-        Chunk { number: self.number, last: range.last, at: self.at, sizes, contents, held }
+        let extras = self.extras.as_ref().map(|extras| extras[from..=to].into());
+        Chunk { number: self.number, last: range.last, at: self.at, sizes, extras, contents, held }
     }
 }
 
@@ -82,7 +120,32 @@ impl Sizes {
 pub struct Found {
     pub seq: Seq,
     pub published: Timestamp,
+    pub extra: Extra,
     pub content: Bytes,
+}
+
+impl Found {
+    /// When it was published, before it was moved here if it was.
+    pub fn published(&self) -> Timestamp {
+        self.extra.origin.as_ref().map_or(self.published, |origin| origin.published)
+    }
+
+    /// How often it was handed out before it was moved here.
+    pub fn receives(&self) -> u32 {
+        self.extra.origin.as_ref().map_or(0, |origin| origin.receives)
+    }
+
+    pub(crate) fn meta(&self) -> MessageMeta {
+        MessageMeta {
+            size: self.content.len() as u32,
+            id: None,
+            key: self.extra.key,
+            priority: self.extra.priority,
+            not_before: None,
+            expires: self.extra.expires,
+            origin: self.extra.origin.as_deref().copied(),
+        }
+    }
 }
 
 impl Window {
@@ -100,6 +163,7 @@ impl Window {
         contents: Bytes,
     ) {
         let count = messages.len() as u64;
+        let extras = Extra::of_all(messages.clone());
         let size = messages.clone().next().map_or(0, |message| message.size);
         let sizes = if messages.clone().all(|message| message.size == size) {
             Sizes::Uniform(size)
@@ -114,7 +178,7 @@ impl Window {
                     .collect(),
             )
         };
-        self.add(stream, SeqRange::starting(first, count), at, sizes, contents);
+        self.add(stream, SeqRange::starting(first, count), at, sizes, extras, contents);
     }
 
     /// As [`Window::insert`], from an entry that was read back.
@@ -129,19 +193,27 @@ impl Window {
         match messages {
             Messages::Uniform { count, size } => {
                 let range = SeqRange::starting(first, u64::from(*count));
-                self.add(stream, range, at, Sizes::Uniform(*size), contents);
+                self.add(stream, range, at, Sizes::Uniform(*size), None, contents);
             }
             Messages::Each(messages) => self.insert(stream, first, at, messages.iter().copied(), contents),
         }
     }
 
-    fn add(&mut self, stream: StreamId, range: SeqRange, at: Timestamp, sizes: Sizes, contents: Bytes) {
+    fn add(
+        &mut self,
+        stream: StreamId,
+        range: SeqRange,
+        at: Timestamp,
+        sizes: Sizes,
+        extras: Option<Box<[Extra]>>,
+        contents: Bytes,
+    ) {
         self.cut(stream, range);
         let held = contents.len();
         self.put(
             stream,
             range.first,
-            Chunk { number: self.next, last: range.last, at, sizes, contents, held },
+            Chunk { number: self.next, last: range.last, at, sizes, extras, contents, held },
         );
         self.order.push_back(((stream, range.first), self.next));
         self.next += 1;
@@ -157,7 +229,7 @@ impl Window {
     }
 
     fn put(&mut self, stream: StreamId, first: Seq, chunk: Chunk) {
-        self.bytes += chunk.contents.len() + OVERHEAD;
+        self.bytes += chunk.cost();
         let before = self.chunks.insert((stream, first), chunk);
         assert!(before.is_none(), "room was made for the chunk");
     }
@@ -166,7 +238,7 @@ impl Window {
     fn cut(&mut self, stream: StreamId, range: SeqRange) {
         while let Some((first, _)) = self.chunk_within(stream, range) {
             let chunk = self.chunks.remove(&(stream, first)).expect("the chunk was found just now");
-            self.bytes -= chunk.contents.len() + OVERHEAD;
+            self.bytes -= chunk.cost();
             if first < range.first {
                 let left = chunk.part(first, SeqRange::new(first, Seq(range.first.0 - 1)));
                 self.put(stream, first, left);
@@ -193,7 +265,7 @@ impl Window {
         if let Entry::Occupied(chunk) = self.chunks.entry(key)
             && chunk.get().number == number
         {
-            self.bytes -= chunk.remove().contents.len() + OVERHEAD;
+            self.bytes -= chunk.remove().cost();
         }
     }
 
@@ -205,12 +277,31 @@ impl Window {
             let Some((first, chunk)) = self.chunk_within(stream, SeqRange::one(next)) else { break };
             let last = chunk.last.min(range.last);
             for seq in SeqRange::new(next, last).seqs() {
-                let (from, to) = chunk.sizes.stretch((seq.0 - first.0) as usize);
-                take(Found { seq, published: chunk.at, content: chunk.contents.slice(from..to) });
+                let n = (seq.0 - first.0) as usize;
+                let (from, to) = chunk.sizes.stretch(n);
+                let extra = chunk.extras.as_ref().map_or_else(Extra::default, |extras| extras[n].clone());
+                take(Found { seq, published: chunk.at, extra, content: chunk.contents.slice(from..to) });
             }
             next = last.next();
         }
         next
+    }
+
+    /// The keys of the messages of the range, in order; none for those that are not here.
+    pub fn keys(&self, stream: StreamId, range: SeqRange, keys: &mut Vec<KeyHash>) {
+        let mut next = range.first;
+        while next <= range.last {
+            let here = self.chunk_within(stream, SeqRange::one(next));
+            let last = here.map_or(next, |(_, chunk)| chunk.last.min(range.last));
+            match here.and_then(|(first, chunk)| chunk.extras.as_ref().map(|extras| (first, extras))) {
+                Some((first, extras)) => {
+                    let of = &extras[(next.0 - first.0) as usize..=(last.0 - first.0) as usize];
+                    keys.extend(of.iter().map(|extra| extra.key.unwrap_or(KeyHash(0))));
+                }
+                None => keys.resize(keys.len() + SeqRange::new(next, last).count() as usize, KeyHash(0)),
+            }
+            next = last.next();
+        }
     }
 
     /// The first message from the range's start on that is not here.
@@ -231,7 +322,7 @@ impl Window {
             if chunk.last >= wanted {
                 break;
             }
-            self.bytes -= chunk.contents.len() + OVERHEAD;
+            self.bytes -= chunk.cost();
             let named = (key, chunk.number);
             self.chunks.remove(&key);
             if self.order.front() == Some(&named) {

@@ -1,6 +1,7 @@
 //! `forebay pub` and `forebay sub`: a person's way in, over the same gRPC as everyone's.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use forebay_wire::v1;
@@ -43,8 +44,9 @@ pub(crate) fn publish(options: &Pub) -> anyhow::Result<()> {
         let (requests, sent) = mpsc::channel(REQUESTS_MAX);
         let stream = options.stream.clone();
         let text = options.text.clone();
+        let terms = terms(options);
         // Reading lines blocks, so it has a thread of its own.
-        let reading = tokio::task::spawn_blocking(move || send_batches(&stream, text, &requests));
+        let reading = tokio::task::spawn_blocking(move || send_batches(&stream, text, &terms, &requests));
         let mut stored = 0;
         let broken = |status: Status, stored: u64| {
             let text = format!("{} ({:?})", status.message(), status.code());
@@ -69,12 +71,28 @@ pub(crate) fn publish(options: &Pub) -> anyhow::Result<()> {
     })
 }
 
+/// What every message of a command is beside its body.
+fn terms(options: &Pub) -> v1::Message {
+    v1::Message {
+        key: options.key.clone().unwrap_or_default(),
+        priority: options.priority.into(),
+        delay_ms: options.delay.map_or(0, millis),
+        ttl_ms: options.ttl.map_or(0, millis),
+        ..v1::Message::default()
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn send_batches(
     stream: &str,
     text: Vec<String>,
+    terms: &v1::Message,
     requests: &mpsc::Sender<v1::PublishRequest>,
 ) -> anyhow::Result<()> {
-    let mut batches = Batches { stream, requests, messages: Vec::new(), bytes: 0, ticket: 0 };
+    let mut batches = Batches { stream, terms, requests, messages: Vec::new(), bytes: 0, ticket: 0 };
     if !text.is_empty() {
         for text in text {
             batches.push(text.into_bytes());
@@ -103,6 +121,8 @@ fn send_batches(
 /// Puts messages together to batches and sends them.
 struct Batches<'a> {
     stream: &'a str,
+    /// What every message is beside its body.
+    terms: &'a v1::Message,
     requests: &'a mpsc::Sender<v1::PublishRequest>,
     messages: Vec<v1::Message>,
     bytes: usize,
@@ -117,7 +137,7 @@ impl Batches<'_> {
             return false;
         }
         self.bytes += body.len();
-        self.messages.push(v1::Message { body: body.into(), ..v1::Message::default() });
+        self.messages.push(v1::Message { body: body.into(), ..self.terms.clone() });
         true
     }
 
@@ -128,7 +148,8 @@ impl Batches<'_> {
         self.bytes = 0;
         self.ticket += 1;
         let messages = std::mem::take(&mut self.messages);
-        let request = v1::PublishRequest { stream: self.stream.to_owned(), messages, ticket: self.ticket };
+        let (stream, ticket) = (self.stream.to_owned(), self.ticket);
+        let request = v1::PublishRequest { stream, messages, ticket, ..Default::default() };
         self.requests.blocking_send(request).is_ok()
     }
 }
@@ -149,7 +170,7 @@ pub(crate) fn subscribe(options: &Sub) -> anyhow::Result<()> {
         // Without acks every message stays in hand, so there must be room for all that are asked for.
         let most = if options.ack { CREDIT } else { CREDIT_MAX };
         let credit = options.max.map_or(most, |max| u32::try_from(max).unwrap_or(most).min(most));
-        let open = v1::Open { stream, group, consumer: "forebay-sub".to_owned(), credit };
+        let open = v1::Open { stream, group, consumer: options.name.clone(), credit };
         let first = v1::ConsumeRequest { open: Some(open), ..Default::default() };
         requests.try_send(first).context("the first request was not sent")?;
         let replies = client.consume(Requests(sent)).await.map_err(refused)?.into_inner();

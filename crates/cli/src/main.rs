@@ -6,6 +6,7 @@ mod serve;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -55,13 +56,17 @@ Examples:
 const PUB_EXAMPLES: &str = "\
 Examples:
   forebay pub emails 'hello' 'world'
-  seq 1000 | forebay pub numbers         one message for each line";
+  seq 1000 | forebay pub numbers         one message for each line
+  forebay pub emails 'now' --priority 9  goes before what has less
+  forebay pub emails 'later' --delay 15m --ttl 2h
+  forebay pub accounts 'debit 5' --key account-17";
 
 const SUB_EXAMPLES: &str = "\
 Examples:
   forebay sub emails/senders             look at messages; they are given back when you leave
   forebay sub emails/senders --ack       settle them
-  forebay sub emails/senders --ack --max 10";
+  forebay sub emails/senders --ack --max 10
+  forebay sub emails/senders --ack --name laptop";
 
 #[derive(Debug, Args)]
 struct Serve {
@@ -81,6 +86,18 @@ struct Pub {
     stream: String,
     /// The messages. If there are none, each line of the standard input is one.
     text: Vec<String>,
+    /// Higher goes first.
+    #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
+    priority: u8,
+    /// Not handed out before this long has passed, such as 250ms, 30s, 15m, 12h, 7d.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    delay: Option<Duration>,
+    /// Not handed out after this long has passed.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
+    /// Messages of one key belong together, where a group orders or spreads by key.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
     #[command(flatten)]
     server: Server,
 }
@@ -96,6 +113,9 @@ struct Sub {
     /// Leave after this many messages.
     #[arg(long, value_name = "N")]
     max: Option<u64>,
+    /// What the consumer is called in figures and failures.
+    #[arg(long, value_name = "NAME", default_value = "forebay-sub")]
+    name: String,
     #[command(flatten)]
     server: Server,
 }
@@ -109,6 +129,23 @@ struct Server {
 
 const DEFAULT_ADDRESS: &str = "127.0.0.1:7070";
 
+/// A length of time with its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err("a time is a number and a unit: ms, s, m, h or d".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "a time begins with a number".to_owned())?;
+    let millis = number.checked_mul(millis).ok_or("that is too long")?;
+    Ok(Duration::from_millis(millis))
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(options) => serve::run(&options),
@@ -120,6 +157,22 @@ fn main() -> ExitCode {
         Err(error) => {
             exit::say(&format!("forebay: {error:#}"));
             exit::code(&error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_number_and_a_unit() {
+        let seconds = |text| duration(text).map(|duration| duration.as_secs_f64());
+        assert_eq!(seconds("250ms"), Ok(0.25));
+        assert_eq!(seconds("15m"), Ok(900.0));
+        assert_eq!(seconds("7d"), Ok(604_800.0));
+        for wrong in ["", "5", "s", "-5s", "5 s", "1.5h", "99999999999999999999s", "9999999999999999999d"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The real binary, from outside: it is started, used over gRPC, killed and started again.
 
 mod rig;
+mod verbs;
 
 use std::time::Duration;
 
@@ -163,7 +164,9 @@ async fn wrong_requests_are_refused_with_a_reason() {
         ("work", vec![message(1); 10_001], Code::TooLarge),
         ("work", vec![], Code::Invalid),
         ("$work", vec![message(1)], Code::Invalid),
-        ("work", vec![v1::Message { delay_ms: 5, ..message(1) }], Code::Unsupported),
+        ("work", vec![v1::Message { priority: 10, ..message(1) }], Code::Invalid),
+        ("work", vec![v1::Message { priority: 256, ..message(1) }], Code::Invalid),
+        ("work", vec![v1::Message { delay_ms: 5, deliver_at_us: 1, ..message(1) }], Code::Invalid),
     ] {
         let count = messages.len();
         let confirmed = rig::publish_one(&server, stream, messages).await;
@@ -228,6 +231,13 @@ async fn a_person_can_see_a_message_go_through() {
         assert_eq!((settled.code, &settled.printed[..]), (0, "1\t#1\thello\n2\t#1\tworld\n3\t#1\tfrom\n"));
         let rest = run(&["sub", "emails/senders", "--ack", "--max", "1"], "");
         assert_eq!(rest.printed, "4\t#1\tstdin\n");
+        let terms = ["--priority", "9", "--key", "user-4", "--ttl", "1h"];
+        assert_eq!(run(&[&["pub", "emails", "soon"][..], &terms[..]].concat(), "").code, 0);
+        assert_eq!(run(&["pub", "emails", "later", "--delay", "100ms"], "").code, 0);
+        let named = run(&["sub", "emails/senders", "--ack", "--max", "2", "--name", "laptop"], "");
+        assert_eq!(named.printed, "5\t#1\tsoon\n6\t#1\tlater\n");
+        assert_eq!(run(&["pub", "emails", "x", "--delay", "5"], "").code, 2);
+        assert_eq!(run(&["pub", "emails", "x", "--priority", "10"], "").code, 2);
         let wrong = run(&["sub", "emails", "--max", "1"], "");
         assert!(wrong.code == 1 && wrong.said.contains("STREAM/GROUP"), "{}", wrong.said);
     })

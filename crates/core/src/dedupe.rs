@@ -171,7 +171,11 @@ mod tests {
     }
 
     fn settings(seconds: u64, max: u32) -> StreamSettings {
-        StreamSettings { dedupe_window: Duration::from_secs(seconds), dedupe_max: max }
+        StreamSettings {
+            dedupe_window: Duration::from_secs(seconds),
+            dedupe_max: max,
+            ..StreamSettings::default()
+        }
     }
 
     #[test]

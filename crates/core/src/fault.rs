@@ -22,6 +22,26 @@ pub enum Fault {
     SettledForgotten,
     /// The log is trimmed to the newer image instead of the older.
     TrimPastOlderImage,
+    /// After a retry the next message of a key goes before the one that failed.
+    KeyOrderBroken,
+    /// A key that is locked is given to a second consumer.
+    KeyLockedTwice,
+    /// A restart forgets the ids that were seen.
+    DedupeForgotten,
+    /// A replay loses some of the messages it brings back.
+    ReplayLoses,
+    /// A move settles the message without publishing it.
+    MoveLoses,
+    /// A delayed message is handed out before its time.
+    DeliveredEarly,
+    /// The pace of a group is not kept.
+    PaceExceeded,
+    /// Waiting does not raise a message's priority.
+    PriorityStarves,
+    /// Changing one group's settings changes another's.
+    SettingsLeak,
+    /// An answer to an earlier lease of a message counts for the present one.
+    StaleAckCounts,
     /// The log is trimmed past a parked message that was not copied.
     ReclaimForgetsWanted,
     /// A copy says that its message was published when it was copied.
@@ -29,7 +49,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 10] = [
+    pub const ALL: [Fault; 20] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -38,6 +58,16 @@ impl Fault {
         Fault::AttemptsForgotten,
         Fault::SettledForgotten,
         Fault::TrimPastOlderImage,
+        Fault::KeyOrderBroken,
+        Fault::KeyLockedTwice,
+        Fault::DedupeForgotten,
+        Fault::ReplayLoses,
+        Fault::MoveLoses,
+        Fault::DeliveredEarly,
+        Fault::PaceExceeded,
+        Fault::PriorityStarves,
+        Fault::SettingsLeak,
+        Fault::StaleAckCounts,
         Fault::ReclaimForgetsWanted,
         Fault::CopyLosesTime,
     ];

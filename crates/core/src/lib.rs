@@ -5,14 +5,22 @@
 
 pub mod codec;
 mod dedupe;
+mod due;
 pub mod entry;
 pub mod fault;
 pub mod group;
+mod lanes;
+pub mod notes;
+pub mod pace;
+pub mod producers;
+mod queue;
 pub mod seqset;
 pub mod settings;
 pub mod shard;
 pub mod snapshot;
 mod stream;
+mod texts;
+mod timeline;
 pub mod types;
 mod wanted;
 

@@ -73,6 +73,16 @@ impl SeqSet {
         Some(join(number, first))
     }
 
+    /// The first position at `seq` or after it.
+    pub fn first_from(&self, seq: Seq) -> Option<Seq> {
+        let (number, bit) = split(seq);
+        // Only the chunk of `seq` itself can have nothing from there on.
+        self.chunks.range(number..).take(2).find_map(|(&at, chunk)| {
+            let (first, _) = chunk.run_from(if at == number { bit } else { 0 })?;
+            Some(join(at, first))
+        })
+    }
+
     /// The first run that ends at `seq` or after it, cut to begin no earlier than `seq`.
     pub fn run_from(&self, seq: Seq) -> Option<SeqRange> {
         let (number, bit) = split(seq);
@@ -104,7 +114,12 @@ impl SeqSet {
 
     /// All runs, in order.
     pub fn runs(&self) -> impl Iterator<Item = SeqRange> + '_ {
-        let mut next = Some(Seq::START);
+        self.runs_from(Seq::START)
+    }
+
+    /// The runs from a position on, in order; the first is cut to begin no earlier.
+    pub fn runs_from(&self, seq: Seq) -> impl Iterator<Item = SeqRange> + '_ {
+        let mut next = Some(seq);
         std::iter::from_fn(move || {
             let run = self.run_from(next?)?;
             next = Some(run.last.next());
@@ -123,6 +138,14 @@ impl SeqSet {
     pub fn clear(&mut self) {
         self.chunks.clear();
         self.count = 0;
+    }
+
+    /// Bytes on the heap, about. Looks at every chunk.
+    pub fn memory(&self) -> usize {
+        // The nodes of a tree are two thirds full on average, and one node has room for eleven chunks.
+        let entry = size_of::<(u64, Chunk)>();
+        let nodes = if self.chunks.is_empty() { 0 } else { (self.chunks.len() * 3 / 2).max(11) * entry };
+        nodes + self.chunks.values().map(Chunk::memory).sum::<usize>()
     }
 }
 
@@ -249,6 +272,13 @@ impl Chunk {
         }
     }
 
+    fn memory(&self) -> usize {
+        match self {
+            Chunk::Runs(runs) => runs.capacity() * size_of::<(u16, u16)>(),
+            Chunk::Bits(words) => size_of_val(&**words),
+        }
+    }
+
     fn become_bits(&mut self) {
         let Chunk::Runs(runs) = self else { return };
         let mut words = Box::new([0; WORDS]);
@@ -371,9 +401,23 @@ mod tests {
             prop_assert!(runs.windows(2).all(|pair| pair[0].last.next() < pair[1].first));
             for probe in [1u64, 5, 4_095, 4_096, 8_191, 8_192, 11_999] {
                 prop_assert_eq!(set.contains(Seq(probe)), plain.contains(&probe));
+                let first = set.first_from(Seq(probe)).map(|seq| seq.0);
+                prop_assert_eq!(first, plain.range(probe..).next().copied());
                 let gap = (probe..).find(|n| !plain.contains(n)).expect("the set is finite");
                 prop_assert_eq!(set.gap_from(Seq(probe)), Seq(gap));
             }
         }
+    }
+
+    #[test]
+    fn memory_follows_what_is_kept() {
+        let mut set = SeqSet::new();
+        assert_eq!(set.memory(), 0);
+        set.insert(SeqRange::one(Seq(5)));
+        assert!(set.memory() < 512, "{} bytes", set.memory());
+        set.insert(SeqRange::new(Seq(1), Seq(10_000_000)));
+        assert!(set.memory() < 200_000, "{} bytes", set.memory());
+        let scattered: SeqSet = (0..500_000).map(|n| SeqRange::one(Seq(n * 2))).collect();
+        assert!((125_000..160_000).contains(&scattered.memory()), "{} bytes", scattered.memory());
     }
 }

@@ -6,46 +6,211 @@
 use std::time::Duration;
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
-use crate::types::{Attempt, Seq, Timestamp, micros};
+use crate::pace::Rate;
+use crate::types::{Attempt, Seq, StreamName, Timestamp, micros};
 
 /// What users may choose about a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamSettings {
+    pub retention: Retention,
     /// How long a message id is remembered, so that a second publish with it stores nothing.
     pub dedupe_window: Duration,
     /// How many ids are remembered at most; beyond, the window shortens.
     pub dedupe_max: u32,
+    pub limits: StreamLimits,
+    /// What producers may publish, over all of them.
+    pub ingress: Option<Rate>,
 }
 
 impl Default for StreamSettings {
     fn default() -> StreamSettings {
-        StreamSettings { dedupe_window: Duration::from_secs(600), dedupe_max: 1_000_000 }
+        StreamSettings {
+            retention: Retention::Work,
+            dedupe_window: Duration::from_secs(600),
+            dedupe_max: 1_000_000,
+            limits: StreamLimits::default(),
+            ingress: None,
+        }
+    }
+}
+
+/// How long messages are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Retention {
+    /// Until every group has settled them.
+    Work,
+    /// Whatever the groups did, so that a group can be created later or moved back in time.
+    Log { age_max: Option<Duration>, bytes_max: Option<u64>, messages_max: Option<u64> },
+}
+
+/// What a stream may hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StreamLimits {
+    pub messages_max: Option<u64>,
+    pub bytes_max: Option<u64>,
+    pub age_max: Option<Duration>,
+    pub on_full: OnFull,
+}
+
+/// What happens to a message that a full stream has no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFull {
+    #[default]
+    Reject,
+    /// The oldest that is neither leased nor parked goes. If there is none, the new one is refused.
+    DropOldest,
+}
+
+impl StreamSettings {
+    /// The age after which a message is gone, whatever asks for it.
+    pub fn age_max(&self) -> Option<Duration> {
+        let kept = match self.retention {
+            Retention::Log { age_max, .. } => age_max,
+            Retention::Work => None,
+        };
+        kept.into_iter().chain(self.limits.age_max).min()
+    }
+
+    /// Whether everything is within its range. Past this point nobody checks again.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let zero = |limit: Option<u64>| limit == Some(0);
+        let (bytes, messages) = match self.retention {
+            Retention::Log { bytes_max, messages_max, .. } => (bytes_max, messages_max),
+            Retention::Work => (None, None),
+        };
+        match () {
+            () if [bytes, messages, self.limits.bytes_max, self.limits.messages_max]
+                .into_iter()
+                .any(zero) =>
+            {
+                Err(SettingsError::NoRoom)
+            }
+            () if self.age_max().is_some_and(|age| age.is_zero()) => Err(SettingsError::NoRoom),
+            () if self.dedupe_window > YEAR => Err(SettingsError::TooLong),
+            () => self.ingress.map_or(Ok(()), check_rate),
+        }
     }
 }
 
 /// What users may choose about a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupSettings {
+    pub strategy: Strategy,
     /// Length of a lease when the consumer asks for none.
     pub message_timeout: Duration,
     /// Attempts after the first; `None` is unlimited.
     pub retries_max: Option<u32>,
+    pub on_exhausted: OnExhausted,
     pub backoff: Backoff,
+    /// Ordered: messages of one key that may go out together to one consumer.
+    pub key_batch: u32,
+    /// Ordered: what follows a parked message of the key.
+    pub on_parked_key: OnParkedKey,
+    pub fairness: Fairness,
+    /// Waiting this long raises a message by one priority.
+    pub priority_age_step: Duration,
+    /// Ready, waiting and leased together.
+    pub window_max: u32,
+    pub parked_max: u32,
+    pub parked_age_max: Option<Duration>,
     /// Leases that the whole group may hold at once.
     pub in_flight_max: u32,
+    /// Zero is no limit but the server's.
+    pub consumers_max: u32,
+    /// The steady pace that whatever is behind the consumers can bear.
+    pub rate: Option<Rate>,
+    pub acks: Acks,
+    pub checkpoint: CheckpointPolicy,
     /// Messages read ahead of dispatch.
     pub buffer: u32,
+    /// Whether processing times are kept as a histogram.
+    pub extra_statistics: bool,
 }
 
 impl Default for GroupSettings {
     fn default() -> GroupSettings {
         GroupSettings {
+            strategy: Strategy::RoundRobin,
             message_timeout: Duration::from_secs(30),
             retries_max: Some(10),
+            on_exhausted: OnExhausted::Park,
             backoff: Backoff::default(),
+            key_batch: 1,
+            on_parked_key: OnParkedKey::Continue,
+            fairness: Fairness::None,
+            priority_age_step: Duration::from_secs(60),
+            window_max: 100_000,
+            parked_max: 1_000_000,
+            parked_age_max: None,
             in_flight_max: 10_000,
+            consumers_max: 0,
+            rate: None,
+            acks: Acks::Journal,
+            checkpoint: CheckpointPolicy::default(),
             buffer: 500,
+            extra_statistics: true,
         }
+    }
+}
+
+/// Whom a message is offered to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// Consumers take turns.
+    RoundRobin = 0,
+    /// One consumer gets everything until it has no room, then the next.
+    Single = 1,
+    /// A key stays with one consumer until that one leaves.
+    Pinned = 2,
+    /// One message of a key at a time, in order, with any number of consumers.
+    Ordered = 3,
+}
+
+/// What becomes of a message whose retries are used up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OnExhausted {
+    Park,
+    Skip,
+    /// Settled here and published there.
+    Move(StreamName),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnParkedKey {
+    Continue = 0,
+    /// The rest of the key waits until the parked message is replayed or discarded.
+    Hold = 1,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fairness {
+    None = 0,
+    /// Keys take turns.
+    Key = 1,
+}
+
+/// When an ack is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acks {
+    /// With the next frame.
+    Journal = 0,
+    /// With the next frame, and answered after the sync.
+    Durable = 1,
+    /// When the checkpoint policy says so.
+    Checkpoint = 2,
+}
+
+/// How often a group writes down its progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointPolicy {
+    pub interval: Duration,
+    pub messages_min: u32,
+    pub messages_max: u32,
+}
+
+impl Default for CheckpointPolicy {
+    fn default() -> CheckpointPolicy {
+        CheckpointPolicy { interval: Duration::from_secs(2), messages_min: 10, messages_max: 1_000 }
     }
 }
 
@@ -63,6 +228,16 @@ pub enum SettingsError {
     DelayOrder,
     #[error("a lease lasts for some time")]
     NoTimeout,
+    #[error("a limit leaves room for at least one")]
+    NoRoom,
+    #[error("a rate is between 0.001 and 10 million a second, with a burst of at least one")]
+    Rate,
+    #[error("a checkpoint's least number of messages is above its most, or its most is zero")]
+    Checkpoint,
+    #[error("keys that stay with one consumer cannot take turns as well")]
+    PinnedFairness,
+    #[error("a message cannot be moved to the stream it is in")]
+    MoveToItself,
 }
 
 /// Nothing that is waited for takes longer.
@@ -78,14 +253,37 @@ impl GroupSettings {
             () if backoff.delay_max > YEAR || self.message_timeout > YEAR => Err(SettingsError::TooLong),
             () if backoff.delay_min > backoff.delay_max => Err(SettingsError::DelayOrder),
             () if self.message_timeout.is_zero() => Err(SettingsError::NoTimeout),
-            () => Ok(()),
+            () if [self.window_max, self.parked_max, self.in_flight_max, self.buffer, self.key_batch]
+                .contains(&0) =>
+            {
+                Err(SettingsError::NoRoom)
+            }
+            () if self.checkpoint.messages_min > self.checkpoint.messages_max
+                || self.checkpoint.messages_max == 0 =>
+            {
+                Err(SettingsError::Checkpoint)
+            }
+            () if self.strategy == Strategy::Pinned && self.fairness == Fairness::Key => {
+                Err(SettingsError::PinnedFairness)
+            }
+            () => self.rate.map_or(Ok(()), check_rate),
         }
+    }
+
+    /// Whether messages are looked at one by one, for their keys.
+    pub fn is_keyed(&self) -> bool {
+        matches!(self.strategy, Strategy::Ordered | Strategy::Pinned) || self.fairness == Fairness::Key
     }
 
     /// Whether a message that failed this attempt has used up its retries.
     pub fn is_exhausted(&self, attempt: Attempt) -> bool {
         self.retries_max.is_some_and(|retries| attempt.0 > retries)
     }
+}
+
+fn check_rate(rate: Rate) -> Result<(), SettingsError> {
+    let fits = (0.001..=10_000_000.0).contains(&rate.per_second) && rate.burst > 0;
+    if fits { Ok(()) } else { Err(SettingsError::Rate) }
 }
 
 /// How long to wait before a message that failed is offered again.
@@ -138,8 +336,19 @@ impl Fields<'_> {
     fn number(&mut self, field: u64, value: u64) {
         let mut bytes = Vec::with_capacity(10);
         put_varint(&mut bytes, value);
+        self.bytes(field, &bytes);
+    }
+
+    fn bytes(&mut self, field: u64, value: &[u8]) {
         put_varint(self.0, field);
-        put_bytes(self.0, &bytes);
+        put_bytes(self.0, value);
+    }
+
+    /// Left out where there is none, which is what a reader takes its absence for.
+    fn some(&mut self, field: u64, value: Option<u64>) {
+        if let Some(value) = value {
+            self.number(field, value);
+        }
     }
 
     fn duration(&mut self, field: u64, value: Duration) {
@@ -149,24 +358,61 @@ impl Fields<'_> {
     fn float(&mut self, field: u64, value: f64) {
         self.number(field, value.to_bits());
     }
+
+    /// Two fields in a row.
+    fn rate(&mut self, field: u64, rate: Option<Rate>) {
+        if let Some(rate) = rate {
+            self.float(field, rate.per_second);
+            self.number(field + 1, rate.burst.into());
+        }
+    }
 }
 
-/// Reads `field | length | value` until the end and hands each number to `set`, which says whether it
+/// The value of one field.
+struct Value<'a>(&'a [u8]);
+
+impl Value<'_> {
+    fn number(&self) -> Result<u64, DecodeError> {
+        Cursor::new(self.0).varint()
+    }
+
+    fn small(&self) -> Result<u32, DecodeError> {
+        Ok(u32::try_from(self.number()?).unwrap_or(u32::MAX))
+    }
+
+    fn duration(&self) -> Result<Duration, DecodeError> {
+        Ok(Duration::from_micros(self.number()?))
+    }
+
+    fn float(&self) -> Result<f64, DecodeError> {
+        Ok(f64::from_bits(self.number()?))
+    }
+
+    fn stream(&self) -> Result<StreamName, DecodeError> {
+        Ok(StreamName::stored(std::str::from_utf8(self.0).map_err(|_| DecodeError::NotText)?))
+    }
+
+    /// One of a closed set.
+    fn choice<T: Copy>(&self, choices: &[T]) -> Result<T, DecodeError> {
+        let number = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+        choices.get(number).copied().ok_or(DecodeError::OutOfRange("choice in settings"))
+    }
+}
+
+/// Reads `field | length | value` until the end and hands each value to `set`, which says whether it
 /// knows the field.
-fn read_fields(bytes: &[u8], mut set: impl FnMut(u64, u64) -> bool) -> Result<(), DecodeError> {
+fn read_fields(
+    bytes: &[u8],
+    mut set: impl FnMut(u64, Value<'_>) -> Result<bool, DecodeError>,
+) -> Result<(), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     while !cursor.is_at_end() {
         let field = cursor.varint()?;
-        let value = Cursor::new(cursor.bytes()?).varint()?;
-        if !set(field, value) {
+        if !set(field, Value(cursor.bytes()?))? {
             return Err(DecodeError::UnknownField { field });
         }
     }
     Ok(())
-}
-
-fn as_u32(value: u64) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 impl StreamSettings {
@@ -174,21 +420,52 @@ impl StreamSettings {
         let mut fields = Fields(out);
         fields.duration(1, self.dedupe_window);
         fields.number(2, self.dedupe_max.into());
+        if let Retention::Log { age_max, bytes_max, messages_max } = self.retention {
+            fields.number(3, 1);
+            fields.some(4, age_max.map(micros));
+            fields.some(5, bytes_max);
+            fields.some(6, messages_max);
+        }
+        fields.some(7, self.limits.messages_max);
+        fields.some(8, self.limits.bytes_max);
+        fields.some(9, self.limits.age_max.map(micros));
+        fields.number(10, self.limits.on_full as u64);
+        fields.rate(11, self.ingress);
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<StreamSettings, DecodeError> {
         let mut settings = StreamSettings::default();
+        let (mut log, mut age, mut most_bytes, mut most_messages) = (false, None, None, None);
+        let mut rate = NO_RATE;
         read_fields(bytes, |field, value| {
             match field {
-                1 => settings.dedupe_window = Duration::from_micros(value),
-                2 => settings.dedupe_max = as_u32(value),
-                _ => return false,
+                1 => settings.dedupe_window = value.duration()?,
+                2 => settings.dedupe_max = value.small()?,
+                3 => log = value.choice(&[false, true])?,
+                4 => age = Some(value.duration()?),
+                5 => most_bytes = Some(value.number()?),
+                6 => most_messages = Some(value.number()?),
+                7 => settings.limits.messages_max = Some(value.number()?),
+                8 => settings.limits.bytes_max = Some(value.number()?),
+                9 => settings.limits.age_max = Some(value.duration()?),
+                10 => settings.limits.on_full = value.choice(&[OnFull::Reject, OnFull::DropOldest])?,
+                11 => rate.per_second = value.float()?,
+                12 => rate.burst = value.small()?,
+                _ => return Ok(false),
             }
-            true
+            Ok(true)
         })?;
+        if log {
+            settings.retention =
+                Retention::Log { age_max: age, bytes_max: most_bytes, messages_max: most_messages };
+        }
+        settings.ingress = (rate.burst > 0).then_some(rate);
+        settings.check().map_err(|_| DecodeError::OutOfRange("settings of a stream"))?;
         Ok(settings)
     }
 }
+
+const NO_RATE: Rate = Rate { per_second: 0.0, burst: 0 };
 
 impl GroupSettings {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -202,28 +479,71 @@ impl GroupSettings {
         fields.float(6, self.backoff.jitter);
         fields.number(7, self.in_flight_max.into());
         fields.number(8, self.buffer.into());
+        fields.number(9, self.strategy as u64);
+        match &self.on_exhausted {
+            OnExhausted::Park => {}
+            OnExhausted::Skip => fields.bytes(10, &[]),
+            OnExhausted::Move(to) => fields.bytes(10, to.as_str().as_bytes()),
+        }
+        fields.number(11, self.key_batch.into());
+        fields.number(12, self.on_parked_key as u64);
+        fields.number(13, self.fairness as u64);
+        fields.duration(14, self.priority_age_step);
+        fields.number(15, self.window_max.into());
+        fields.number(16, self.parked_max.into());
+        fields.some(17, self.parked_age_max.map(micros));
+        fields.number(18, self.consumers_max.into());
+        fields.rate(19, self.rate);
+        fields.number(21, self.acks as u64);
+        fields.duration(22, self.checkpoint.interval);
+        fields.number(23, self.checkpoint.messages_min.into());
+        fields.number(24, self.checkpoint.messages_max.into());
+        fields.number(25, self.extra_statistics.into());
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<GroupSettings, DecodeError> {
         let mut settings = GroupSettings::default();
+        let mut rate = NO_RATE;
         read_fields(bytes, |field, value| {
             match field {
-                1 => settings.message_timeout = Duration::from_micros(value),
-                2 => settings.retries_max = value.checked_sub(1).map(as_u32),
-                3 => settings.backoff.delay_min = Duration::from_micros(value),
-                4 => settings.backoff.delay_max = Duration::from_micros(value),
-                5 => settings.backoff.factor = f64::from_bits(value),
-                6 => settings.backoff.jitter = f64::from_bits(value),
-                7 => settings.in_flight_max = as_u32(value),
-                8 => settings.buffer = as_u32(value),
-                _ => return false,
+                1 => settings.message_timeout = value.duration()?,
+                2 => settings.retries_max = value.number()?.checked_sub(1).map(|n| n as u32),
+                3 => settings.backoff.delay_min = value.duration()?,
+                4 => settings.backoff.delay_max = value.duration()?,
+                5 => settings.backoff.factor = value.float()?,
+                6 => settings.backoff.jitter = value.float()?,
+                7 => settings.in_flight_max = value.small()?,
+                8 => settings.buffer = value.small()?,
+                9 => settings.strategy = value.choice(&STRATEGIES)?,
+                10 if value.0.is_empty() => settings.on_exhausted = OnExhausted::Skip,
+                10 => settings.on_exhausted = OnExhausted::Move(value.stream()?),
+                11 => settings.key_batch = value.small()?,
+                12 => settings.on_parked_key = value.choice(&[OnParkedKey::Continue, OnParkedKey::Hold])?,
+                13 => settings.fairness = value.choice(&[Fairness::None, Fairness::Key])?,
+                14 => settings.priority_age_step = value.duration()?,
+                15 => settings.window_max = value.small()?,
+                16 => settings.parked_max = value.small()?,
+                17 => settings.parked_age_max = Some(value.duration()?),
+                18 => settings.consumers_max = value.small()?,
+                19 => rate.per_second = value.float()?,
+                20 => rate.burst = value.small()?,
+                21 => settings.acks = value.choice(&[Acks::Journal, Acks::Durable, Acks::Checkpoint])?,
+                22 => settings.checkpoint.interval = value.duration()?,
+                23 => settings.checkpoint.messages_min = value.small()?,
+                24 => settings.checkpoint.messages_max = value.small()?,
+                25 => settings.extra_statistics = value.choice(&[false, true])?,
+                _ => return Ok(false),
             }
-            true
+            Ok(true)
         })?;
+        settings.rate = (rate.burst > 0).then_some(rate);
         settings.check().map_err(|_| DecodeError::OutOfRange("settings of a group"))?;
         Ok(settings)
     }
 }
+
+const STRATEGIES: [Strategy; 4] =
+    [Strategy::RoundRobin, Strategy::Single, Strategy::Pinned, Strategy::Ordered];
 
 #[cfg(test)]
 mod tests {
@@ -232,16 +552,55 @@ mod tests {
     #[test]
     fn settings_survive_the_round_trip() {
         let group = GroupSettings {
+            strategy: Strategy::Ordered,
+            message_timeout: Duration::from_millis(1_500),
             retries_max: None,
+            on_exhausted: OnExhausted::Move(StreamName::stored("elsewhere")),
             backoff: Backoff { jitter: 0.25, ..Backoff::default() },
+            key_batch: 3,
+            on_parked_key: OnParkedKey::Hold,
+            fairness: Fairness::Key,
+            priority_age_step: Duration::from_secs(9),
+            window_max: 11,
+            parked_max: 12,
+            parked_age_max: Some(Duration::from_secs(13)),
+            in_flight_max: 14,
+            consumers_max: 15,
+            rate: Some(Rate { per_second: 0.5, burst: 16 }),
+            acks: Acks::Checkpoint,
+            checkpoint: CheckpointPolicy {
+                interval: Duration::from_secs(17),
+                messages_min: 18,
+                messages_max: 19,
+            },
             buffer: 7,
-            ..GroupSettings::default()
+            extra_statistics: false,
         };
         let mut bytes = Vec::new();
         group.encode(&mut bytes);
         assert_eq!(GroupSettings::decode(&bytes), Ok(group));
 
-        let stream = StreamSettings { dedupe_max: 3, ..StreamSettings::default() };
+        let skip = GroupSettings { on_exhausted: OnExhausted::Skip, ..GroupSettings::default() };
+        let mut bytes = Vec::new();
+        skip.encode(&mut bytes);
+        assert_eq!(GroupSettings::decode(&bytes), Ok(skip));
+
+        let stream = StreamSettings {
+            retention: Retention::Log {
+                age_max: Some(Duration::from_secs(1)),
+                bytes_max: None,
+                messages_max: Some(2),
+            },
+            dedupe_window: Duration::from_secs(3),
+            dedupe_max: 3,
+            limits: StreamLimits {
+                messages_max: Some(4),
+                bytes_max: Some(5),
+                age_max: Some(Duration::from_secs(6)),
+                on_full: OnFull::DropOldest,
+            },
+            ingress: Some(Rate { per_second: 7.5, burst: 8 }),
+        };
         let mut bytes = Vec::new();
         stream.encode(&mut bytes);
         assert_eq!(StreamSettings::decode(&bytes), Ok(stream));

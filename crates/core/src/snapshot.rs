@@ -3,16 +3,24 @@
 //! | part | key | holds |
 //! | --- | --- | --- |
 //! | registry | kind 1 | epoch, next numbers, every stream and group with name and settings |
-//! | stream | kind 2, stream | the last position |
+//! | stream | kind 2, stream | positions, times, priorities, producers, readers |
 //! | dedupe generation | kind 3, stream, generation | ids |
-//! | group | kind 4, group | progress, standing, parked |
+//! | group | kind 4, group | progress, standing, failures, jobs |
+//! | parked | kind 5, group, chunk | messages that were set aside |
+//! | notes | kind 6, bucket | small values of doors |
 //!
 //! Parts may be taken at different times. Each is loaded with the position it covers, and entries up to
 //! there are not applied to it again. The registry is taken first: what is created later is not in the
-//! image and comes from the log.
+//! image and comes from the log. What is parked may be much, so it is taken a chunk at a time, but as it
+//! was when its group was taken.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
+use crate::group::parked::{Chunk, encode_chunk};
 use crate::group::{Group, ledger::Ledger};
+use crate::notes;
 use crate::settings::{GroupSettings, StreamSettings};
 use crate::shard::Shard;
 use crate::stream::Stream;
@@ -24,10 +32,19 @@ const REGISTRY: u8 = 1;
 const STREAM: u8 = 2;
 const DEDUPE: u8 = 3;
 const GROUP: u8 = 4;
+const PARKED: u8 = 5;
+const NOTES: u8 = 6;
 
 /// The first byte of every part, so that a later form can be told from this one. The latest time that
 /// anything was decided at follows, so that time does not go back with a restart.
 const VERSION: u8 = 1;
+
+/// A chunk of parked messages as it was when its group was taken.
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    chunk: Arc<Chunk>,
+    changed: bool,
+}
 
 /// What came of taking a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,23 +63,50 @@ impl Shard {
         let mut parts = vec![PartKey { kind: REGISTRY, id: 0, sub: 0 }];
         parts.extend(self.streams.keys().map(|id| PartKey { kind: STREAM, id: id.0, sub: 0 }));
         parts.extend(self.groups.keys().map(|id| PartKey { kind: GROUP, id: id.0, sub: 0 }));
+        let used = (0..notes::BUCKETS as u32).filter(|&id| self.notes.bucket_used(id as usize));
+        parts.extend(used.map(|id| PartKey { kind: NOTES, id, sub: 0 }));
         parts
     }
 
-    /// The parts that belong to one that has just been taken, and are to be taken after it: the ids of a
-    /// stream. Listed then and not before, since a generation may have been opened meanwhile, and what is
-    /// in the stream's part is not looked for in the log.
-    pub fn parts_of(&self, key: PartKey) -> Vec<PartKey> {
-        let stream = self.streams.get(&StreamId(key.id)).filter(|_| key.kind == STREAM);
-        let generations = stream.into_iter().flat_map(|stream| stream.dedupe.generations());
-        generations.map(|(sub, _)| PartKey { kind: DEDUPE, id: key.id, sub }).collect()
+    /// The parts that belong to one that has just been taken, and are to be taken after it. Listed then and
+    /// not before, since there may be others by then.
+    ///
+    /// The ids of a stream may be taken at any time after it. What is parked in a group is taken as it was
+    /// when the group was: these parts cover what the group's part covers, and nothing that came later.
+    pub fn parts_of(&mut self, key: PartKey) -> Vec<PartKey> {
+        match key.kind {
+            STREAM => {
+                let stream = self.streams.get(&StreamId(key.id));
+                let generations = stream.into_iter().flat_map(|stream| stream.dedupe.generations());
+                generations.map(|(sub, _)| PartKey { kind: DEDUPE, id: key.id, sub }).collect()
+            }
+            GROUP => {
+                let Some(group) = self.groups.get_mut(&GroupId(key.id)) else { return Vec::new() };
+                let chunks = group.ledger.parked.freeze().into_iter();
+                let parts = chunks.map(|(sub, chunk, changed)| {
+                    let part = PartKey { kind: PARKED, id: key.id, sub };
+                    self.frozen.insert(part, Frozen { chunk, changed });
+                    part
+                });
+                parts.collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether a part covers what the part before it that was not such a part covers.
+    pub fn is_taken_along(key: PartKey) -> bool {
+        key.kind == PARKED
     }
 
     /// Writes one part as it is now, if it has changed since it was last taken.
     pub fn take_part(&mut self, key: PartKey, out: &mut Vec<u8>) -> Taking {
         match self.part_changed(key) {
             None => return Taking::Gone,
-            Some(false) => return Taking::Unchanged,
+            Some(false) => {
+                self.frozen.remove(&key);
+                return Taking::Unchanged;
+            }
             Some(true) => {}
         }
         out.push(VERSION);
@@ -78,6 +122,11 @@ impl Shard {
                     stream.dedupe.encode(key.sub, out);
                 }
             }
+            PARKED => {
+                let frozen = self.frozen.remove(&key).expect("a part that changed is there");
+                encode_chunk(key.sub, &frozen.chunk, out);
+            }
+            NOTES => self.notes.encode_bucket(key.id as usize, out),
             _ => {
                 let group = self.groups.get_mut(&GroupId(key.id)).expect("a part that changed is there");
                 group.ledger.encode(out);
@@ -94,6 +143,8 @@ impl Shard {
             STREAM => self.streams.get(&StreamId(key.id)).map(|stream| stream.changed),
             DEDUPE => self.streams.get(&StreamId(key.id))?.dedupe.changed(key.sub),
             GROUP => self.groups.get(&GroupId(key.id)).map(|group| group.ledger.changed),
+            PARKED => self.frozen.get(&key).map(|frozen| frozen.changed),
+            NOTES => Some(self.notes.bucket_changed(key.id as usize)),
             _ => None,
         }
     }
@@ -135,9 +186,14 @@ impl Shard {
         let mut parts: Vec<_> = parts.into_iter().collect();
         // The registry has the lowest kind, and what it lists must be there for the others.
         parts.sort_by_key(|(key, ..)| *key);
-        for (key, through, bytes) in parts {
-            self.load_part(key, through, bytes)?;
+        for (key, through, bytes) in &parts {
+            self.load_part(*key, *through, bytes)?;
         }
+        // What was listed and has no part was deleted while the image was made.
+        let keys: BTreeSet<PartKey> = parts.iter().map(|(key, ..)| *key).collect();
+        let has = |kind: u8, id: u32| keys.contains(&PartKey { kind, id, sub: 0 });
+        self.doomed_streams.extend(self.streams.keys().filter(|id| !has(STREAM, id.0)));
+        self.doomed_groups.extend(self.groups.keys().filter(|id| !has(GROUP, id.0)));
         Ok(())
     }
 
@@ -160,6 +216,11 @@ impl Shard {
                 group.through = through;
                 Ok(())
             }
+            PARKED => {
+                let group = self.groups.get_mut(&GroupId(key.id)).ok_or(unlisted)?;
+                group.ledger.parked.load(key.sub, bytes)
+            }
+            NOTES => self.notes.decode_bucket(key.id as usize, bytes),
             kind => Err(DecodeError::UnknownKind { kind }),
         }
     }

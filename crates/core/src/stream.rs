@@ -1,12 +1,24 @@
-//! A stream: admission, dedupe, positions.
+//! A stream: admission, dedupe, positions, and what its messages say about time and priority.
 //!
 //! A message gets its position when it is admitted and exists when its frame is durable; `last` is the
 //! former, `durable` the latter. Groups are told only of what is durable.
+//!
+//! Plain messages cost nothing here but a share of a bucket of sizes and times. A priority is a position in
+//! a set, a delay or an expiry a few bytes by time; groups share all three.
 
-use crate::codec::{Cursor, DecodeError, put_varint};
+use std::collections::BTreeMap;
+
+use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::dedupe::Dedupe;
+use crate::due::Due;
 use crate::entry::{MessageMeta, Messages};
-use crate::settings::StreamSettings;
+use crate::group::ledger::{put_run, take_run};
+use crate::lanes::{LANES, Lanes};
+use crate::pace::Pace;
+use crate::producers::{ProducerStamp, Producers};
+use crate::seqset::SeqSet;
+use crate::settings::{Retention, StreamSettings};
+use crate::timeline::Timeline;
 use crate::types::{GroupId, GroupName, Ordinal, Position, Seq, SeqRange, StreamId, StreamName, Timestamp};
 
 #[derive(Debug)]
@@ -24,8 +36,28 @@ pub(crate) struct Stream {
     /// The shard-wide position of the last message.
     pub(crate) ordinal: Ordinal,
     pub(crate) dedupe: Dedupe,
+    pub(crate) producers: Producers,
+    pub(crate) timeline: Timeline,
+    /// Messages with a priority above 0.
+    pub(crate) lanes: Lanes,
+    /// Messages whose time has not come, and when it does.
+    pub(crate) undue: SeqSet,
+    pub(crate) delayed: Due,
+    /// Messages that expire, and those that have.
+    pub(crate) expiring: Due,
+    pub(crate) expired: SeqSet,
+    /// Everything up to here is too old, or too much for what the stream keeps.
+    pub(crate) gone: Seq,
+    /// Who reads along without leases, and what they have read.
+    pub(crate) readers: BTreeMap<GroupName, Seq>,
+    /// Holds producers to their rate. Starts empty with every owner.
+    pub(crate) ingress: Option<Pace>,
     /// By name, so that they are told of arrivals in an order that does not depend on history.
     pub(crate) groups: Vec<(GroupName, GroupId)>,
+    /// When the shard will look after it next, so that it is not told the same twice.
+    pub(crate) scheduled: Option<Timestamp>,
+    /// Whether the shard has it on its list for the end of the turn.
+    pub(crate) touched: bool,
     /// Whether something changed since a snapshot took this part.
     pub(crate) changed: bool,
     /// Recovery: the part as loaded has every entry up to here.
@@ -57,7 +89,19 @@ impl Stream {
             durable: Seq::START,
             ordinal: Ordinal(0),
             dedupe: Dedupe::default(),
+            producers: Producers::default(),
+            timeline: Timeline::default(),
+            lanes: Lanes::default(),
+            undue: SeqSet::new(),
+            delayed: Due::default(),
+            expiring: Due::default(),
+            expired: SeqSet::new(),
+            gone: Seq::START,
+            readers: BTreeMap::new(),
+            ingress: None,
             groups: Vec::new(),
+            scheduled: None,
+            touched: false,
             changed: true,
             through: Position::START,
         }
@@ -72,6 +116,7 @@ impl Stream {
         &mut self,
         now: Timestamp,
         ordinal: Ordinal,
+        stamp: Option<ProducerStamp>,
         messages: &[MessageMeta],
         fresh: &mut Vec<MessageMeta>,
         admissions: &mut Vec<Admission>,
@@ -83,11 +128,21 @@ impl Stream {
             admissions.push(Admission { seq: known.unwrap_or(next), duplicate: known.is_some() });
             if known.is_none() {
                 fresh.push(*message);
-                self.remember_id(now, next, message);
+                if let Some(id) = message.id {
+                    self.dedupe.remember(now, id, next, &self.settings);
+                }
             }
         }
         let range = (!fresh.is_empty()).then(|| SeqRange::starting(first, fresh.len() as u64))?;
-        self.advance(range, ordinal);
+        let mut bytes = 0;
+        for (n, message) in fresh.iter().enumerate() {
+            bytes += u64::from(message.size);
+            self.take_in(first.plus(n as u64), message);
+        }
+        if let Some(stamp) = stamp {
+            self.producers.remember(now, stamp, range);
+        }
+        self.advance(range, ordinal, bytes, now);
         Some(range)
     }
 
@@ -97,6 +152,7 @@ impl Stream {
         first: Seq,
         ordinal: Ordinal,
         at: Timestamp,
+        stamp: Option<ProducerStamp>,
         messages: &Messages,
     ) -> Result<SeqRange, DecodeError> {
         if first != self.last.next() {
@@ -104,39 +160,170 @@ impl Stream {
         }
         if let Messages::Each(messages) = messages {
             for (n, message) in messages.iter().enumerate() {
-                self.remember_id(at, first.plus(n as u64), message);
+                let seq = first.plus(n as u64);
+                if let Some(id) = message.id {
+                    self.dedupe.remember(at, id, seq, &self.settings);
+                }
+                self.take_in(seq, message);
             }
         }
         if ordinal.0.checked_add(messages.count()).is_none() {
             return Err(DecodeError::OutOfRange("position in the shard"));
         }
         let range = SeqRange::starting(first, messages.count());
-        self.advance(range, ordinal);
+        if let Some(stamp) = stamp {
+            self.producers.remember(at, stamp, range);
+        }
+        self.advance(range, ordinal, messages.bytes(), at);
         Ok(range)
     }
 
-    fn remember_id(&mut self, at: Timestamp, seq: Seq, message: &MessageMeta) {
-        if let Some(id) = message.id {
-            self.dedupe.remember(at, id, seq, &self.settings);
+    /// What a message asks of time and priority.
+    fn take_in(&mut self, seq: Seq, message: &MessageMeta) {
+        if message.priority > 0 {
+            self.lanes.insert(message.priority, SeqRange::one(seq));
+        }
+        if let Some(at) = message.not_before {
+            self.undue.insert(SeqRange::one(seq));
+            self.delayed.insert(seq, at);
+        }
+        if let Some(at) = message.expires {
+            self.expiring.insert(seq, at);
         }
     }
 
-    fn advance(&mut self, range: SeqRange, ordinal: Ordinal) {
+    fn advance(&mut self, range: SeqRange, ordinal: Ordinal, bytes: u64, at: Timestamp) {
         self.last = range.last;
         self.ordinal = Ordinal(ordinal.0 + range.count() - 1);
+        self.timeline.push(range.first, range.count(), bytes, at);
         self.changed = true;
     }
 
+    /// A new owner begins. Rates begin with nothing saved up.
+    pub(crate) fn reopened(&mut self, now: Timestamp) {
+        self.ingress = self.settings.ingress.map(|rate| Pace::starting(now, rate));
+    }
+
+    /// Takes on other settings.
+    pub(crate) fn change(&mut self, now: Timestamp, settings: StreamSettings) {
+        self.settings = settings;
+        self.ingress = match (self.ingress.take(), self.settings.ingress) {
+            (Some(mut pace), Some(rate)) => {
+                pace.change(now, rate);
+                Some(pace)
+            }
+            (None, Some(rate)) => Some(Pace::starting(now, rate)),
+            (_, None) => None,
+        };
+    }
+
+    /// Messages before `first` are kept no longer.
     pub(crate) fn release(&mut self, first: Seq) {
-        self.first = self.first.max(first);
         self.changed = true;
+        if first <= self.first {
+            return;
+        }
+        self.first = first;
     }
 
-    /// `first | last | ordinal`. Name and settings are in the registry, ids in parts of their own.
+    /// No group will ask about messages before this one again.
+    pub(crate) fn forget_before(&mut self, seq: Seq) {
+        self.timeline.forget_before(seq);
+        self.forget_through(Seq(seq.0.saturating_sub(1)));
+    }
+
+    /// What was said about time and priority of these does not matter any more.
+    pub(crate) fn forget_through(&mut self, through: Seq) {
+        self.changed = true;
+        let range = SeqRange::new(Seq::START, through);
+        self.lanes.remove_all(range);
+        self.expired.remove(range);
+        if self.undue.remove(range) > 0 {
+            self.delayed.forget_through(through);
+        }
+        self.expiring.forget_through(through);
+    }
+
+    /// Whether a message may be handed out no more, because of its own time or the stream's.
+    pub(crate) fn is_expired(&self, seq: Seq) -> bool {
+        seq <= self.gone || self.expired.contains(seq)
+    }
+
+    /// Whether messages have expired that nobody has been told of yet. Until then nothing is handed out.
+    pub(crate) fn is_behind(&self, now: Timestamp) -> bool {
+        self.expiring.next_at().is_some_and(|at| at <= now)
+    }
+
+    pub(crate) fn priority(&self, seq: Seq) -> u8 {
+        self.lanes.lane_of(seq).unwrap_or(0)
+    }
+
+    /// Everything up to here is beyond what the stream keeps.
+    pub(crate) fn beyond(&self, now: Timestamp) -> Seq {
+        let mut beyond = self.gone;
+        if let Some(age) = self.settings.age_max()
+            && let Some(old) = self.timeline.last_before(now - age)
+        {
+            beyond = beyond.max(old);
+        }
+        if let Retention::Log { bytes_max, messages_max, .. } = self.settings.retention {
+            if let Some(most) = messages_max {
+                beyond = beyond.max(Seq(self.durable.0.saturating_sub(most)));
+            }
+            if let Some(most) = bytes_max {
+                beyond = beyond.max(self.beyond_bytes(most, beyond));
+            }
+        }
+        beyond.min(self.durable)
+    }
+
+    /// How far the front has to go so that the rest is no more than `most` bytes. Found by halving, since
+    /// sizes are known by ranges.
+    fn beyond_bytes(&self, most: u64, beyond: Seq) -> Seq {
+        let bytes_after = |seq: Seq| {
+            if seq >= self.last { 0 } else { self.timeline.bytes(SeqRange::new(seq.next(), self.last)) }
+        };
+        let (mut low, mut high) = (beyond.max(Seq(self.first.0 - 1)), self.last);
+        if bytes_after(low) <= most {
+            return beyond;
+        }
+        while low.0 + 1 < high.0 {
+            let middle = Seq(low.0 + (high.0 - low.0) / 2);
+            if bytes_after(middle) > most { low = middle } else { high = middle }
+        }
+        high
+    }
+
+    /// When time next does something to its messages.
+    pub(crate) fn next_at(&self) -> Option<Timestamp> {
+        let oldest = self.first.max(self.gone.next());
+        let aged = self.settings.age_max().filter(|_| oldest <= self.durable).and_then(|age| {
+            // A little more than the age, since a message goes once it is certainly older.
+            self.timeline.at(oldest).map(|at| Timestamp((at + age).0 + 1))
+        });
+        [self.delayed.next_at(), self.expiring.next_at(), aged].into_iter().flatten().min()
+    }
+
+    /// `first | last | ordinal | gone | readers | priorities | not due | expired | delays | expiries |
+    /// producers | sizes and times`. Name and settings are in the registry, ids in parts of their own.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.first.0);
-        put_varint(out, self.last.0);
-        put_varint(out, self.ordinal.0);
+        for value in [self.first.0, self.last.0, self.ordinal.0, self.gone.0] {
+            put_varint(out, value);
+        }
+        put_varint(out, self.readers.len() as u64);
+        for (name, seq) in &self.readers {
+            put_bytes(out, name.as_str().as_bytes());
+            put_varint(out, seq.0);
+        }
+        for lane in 1..LANES as u8 {
+            put_set(out, self.lanes.lane(lane));
+        }
+        put_set(out, &self.undue);
+        put_set(out, &self.expired);
+        self.delayed.encode(out);
+        self.expiring.encode(out);
+        self.producers.encode(out);
+        self.timeline.encode(out);
     }
 
     pub(crate) fn decode(&mut self, bytes: &[u8], through: Position) -> Result<(), DecodeError> {
@@ -144,8 +331,41 @@ impl Stream {
         self.first = Seq(cursor.varint()?);
         self.last = Seq(cursor.varint()?);
         self.ordinal = Ordinal(cursor.varint()?);
+        self.gone = Seq(cursor.varint()?);
+        for _ in 0..cursor.count()? {
+            let name = GroupName::stored(cursor.text()?);
+            self.readers.insert(name, Seq(cursor.varint()?));
+        }
+        for lane in 1..LANES as u8 {
+            for run in take_set(&mut cursor)?.runs() {
+                self.lanes.insert(lane, run);
+            }
+        }
+        self.undue = take_set(&mut cursor)?;
+        self.expired = take_set(&mut cursor)?;
+        self.delayed = Due::decode(&mut cursor)?;
+        self.expiring = Due::decode(&mut cursor)?;
+        self.producers = Producers::decode(&mut cursor)?;
+        self.timeline = Timeline::decode(&mut cursor)?;
         self.through = through;
         self.changed = false;
         Ok(())
     }
+}
+
+fn put_set(out: &mut Vec<u8>, set: &SeqSet) {
+    put_varint(out, set.runs().count() as u64);
+    let mut from = 0;
+    for run in set.runs() {
+        put_run(out, run, &mut from);
+    }
+}
+
+fn take_set(cursor: &mut Cursor<'_>) -> Result<SeqSet, DecodeError> {
+    let mut set = SeqSet::new();
+    let mut from = 0;
+    for _ in 0..cursor.count()? {
+        set.insert(take_run(cursor, &mut from)?);
+    }
+    Ok(set)
 }

@@ -162,6 +162,10 @@ pub struct StreamId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
+/// A job on the parked messages of a group, by the number it got when it was started. 0 is no job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct JobId(pub u32);
+
 /// A consumer, by the number its session was given. Never used again while the process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerId(pub u64);
@@ -271,6 +275,11 @@ pub struct Limits {
     pub consumers_per_group_max: u32,
     /// What one consumer may hold.
     pub credit_max: u32,
+    /// What a group may remember of messages that it had to read past.
+    pub key_scan_bytes_max: usize,
+    /// Jobs of one group that are not over.
+    pub jobs_max: usize,
+    pub readers_per_stream_max: usize,
 }
 
 impl Limits {
@@ -283,6 +292,9 @@ impl Limits {
         groups_per_stream_max: 256,
         consumers_per_group_max: 20_000,
         credit_max: 100_000,
+        key_scan_bytes_max: 64 << 20,
+        jobs_max: 16,
+        readers_per_stream_max: 1_000,
     };
 }
 

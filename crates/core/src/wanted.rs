@@ -12,7 +12,9 @@ use crate::codec::DecodeError;
 use crate::entry::Entry;
 use crate::fault::{Fault, planted};
 use crate::group::ledger::Ledger;
+use crate::settings::Retention;
 use crate::shard::Shard;
+use crate::stream::Stream;
 use crate::types::{Seq, SeqRange, StreamId};
 
 impl Shard {
@@ -23,11 +25,9 @@ impl Shard {
         let Some(range) = whole(Seq(1), of.durable).and_then(|durable| durable.overlap(range)) else {
             return;
         };
-        if of.groups.is_empty() {
-            out.extend(whole(of.first, range.last).and_then(|kept| kept.overlap(range)));
-            return;
-        }
         let mut found = Vec::new();
+        let kept = self.kept_from(of).and_then(|first| whole(first, range.last));
+        found.extend(kept.and_then(|kept| kept.overlap(range)));
         for (_, group) in &of.groups {
             self.groups[group].ledger.wanted(range, &mut found);
         }
@@ -45,7 +45,7 @@ impl Shard {
     pub fn first_wanted(&self, stream: StreamId, from: Seq) -> Option<Seq> {
         let of = self.streams.get(&stream)?;
         let groups = of.groups.iter().map(|(_, group)| self.groups[group].ledger.first_wanted(from));
-        let first = if of.groups.is_empty() { from.max(of.first) } else { groups.min()? };
+        let first = groups.chain(self.kept_from(of).map(|first| from.max(first))).min()?;
         (first <= of.durable).then_some(first)
     }
 
@@ -53,11 +53,18 @@ impl Shard {
     /// as often as that.
     pub fn wanted_count(&self, stream: StreamId) -> u64 {
         let Some(of) = self.streams.get(&stream) else { return 0 };
-        if of.groups.is_empty() {
-            return (of.durable.0 + 1).saturating_sub(of.first.0);
+        let groups = of.groups.iter().map(|(_, group)| self.groups[group].wanted_count(of));
+        let kept = self.kept_from(of).map(|first| (of.durable.0 + 1).saturating_sub(first.0));
+        groups.chain(kept).sum()
+    }
+
+    /// Everything from here on is wanted, whatever the groups have done: nobody has settled what there is no
+    /// group for, a log keeps what it keeps, and readers have not read the rest.
+    fn kept_from(&self, stream: &Stream) -> Option<Seq> {
+        if stream.groups.is_empty() || stream.settings.retention != Retention::Work {
+            return Some(stream.first);
         }
-        let figures = of.groups.iter().filter_map(|(_, group)| self.figures(*group));
-        figures.map(|figures| figures.lag + figures.parked).sum()
+        stream.readers.values().min().map(|seq| seq.next().max(stream.first))
     }
 
     /// What lies before `first` may have gaps from now on. Written down before the log is trimmed, so that
@@ -98,7 +105,12 @@ impl Ledger {
             out.push(SeqRange::new(next, last));
             next = self.progress.unsettled_from(last.next());
         }
-        out.extend(self.parked.range(range.first..=range.last).map(|(&seq, _)| SeqRange::one(seq)));
+        let mut next = range.first;
+        while let Some(run) = self.parked.positions().run_from(next).and_then(|run| run.overlap(range)) {
+            out.push(run);
+            next = run.last.next();
+        }
+        out.extend(self.replayed.range(range.first..=range.last).map(|(&seq, _)| SeqRange::one(seq)));
     }
 
     /// The first message at `from` or after it that the group wants, whether it has been published or not.
@@ -107,7 +119,9 @@ impl Ledger {
         if planted(Fault::ReclaimForgetsWanted) {
             return unsettled;
         }
-        self.parked.range(from..).next().map_or(unsettled, |(&parked, _)| parked.min(unsettled))
+        let parked = self.parked.positions().first_from(from);
+        let replayed = self.replayed.range(from..).next().map(|(&seq, _)| seq);
+        [parked, replayed].into_iter().flatten().fold(unsettled, Seq::min)
     }
 }
 
@@ -118,9 +132,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::entry::{Cause, MessageMeta};
+    use crate::entry::{Cause, Failure, MessageMeta, ParkedMessage};
     use crate::settings::{GroupSettings, StreamSettings};
-    use crate::shard::Start;
+    use crate::shard::{KeyRun, PublishOptions, Start};
     use crate::types::{Epoch, GroupName, Limits, StreamName, Timestamp};
 
     const NOW: Timestamp = Timestamp(1_000);
@@ -138,8 +152,9 @@ mod tests {
             shard.create_group(NOW, stream, &name, &settings, Start::Beginning).expect("a new group");
         }
         let messages = vec![MessageMeta::plain(1); MESSAGES as usize];
-        let stored = shard.publish(NOW, stream, &messages, &mut Vec::new()).expect("a good batch");
-        shard.arrived(stream, stored.expect("they are new"));
+        let options = PublishOptions::default();
+        let stored = shard.publish(NOW, stream, &messages, options, &mut Vec::new()).expect("a good batch");
+        shard.arrived(stream, stored.expect("they are new"), KeyRun::Plain);
         (shard, stream)
     }
 
@@ -165,10 +180,17 @@ mod tests {
                     let last = (first + more).min(MESSAGES);
                     for seq in first..=last {
                         if unsettled.remove(&seq) && park {
-                            ledger.parked(Seq(seq), NOW, Cause::Nack);
+                            let failure = Failure {
+                                at: NOW,
+                                attempt: 1,
+                                cause: Cause::Nack,
+                                reason: None,
+                                consumer: None,
+                            };
+                            ledger.parked(&ParkedMessage { seq: Seq(seq), key: None, failure });
                             parked.insert(seq);
                         } else if !parked.contains(&seq) {
-                            ledger.acked(SeqRange::one(Seq(seq)));
+                            ledger.settled(SeqRange::one(Seq(seq)));
                         }
                     }
                 }
@@ -196,7 +218,7 @@ mod tests {
         let name = GroupName::parse("late").expect("a good name");
         let settings = GroupSettings::default();
         let late = shard.create_group(NOW, stream, &name, &settings, Start::Beginning).expect("a new group");
-        assert_eq!(shard.figures(late).map(|figures| figures.floor), Some(Seq(40)));
+        assert_eq!(shard.figures(NOW, late).map(|figures| figures.floor), Some(Seq(40)));
         let mut found = Vec::new();
         shard.wanted(stream, SeqRange::new(Seq(1), Seq(99)), &mut found);
         assert_eq!(found, [SeqRange::new(Seq(1), Seq(MESSAGES))], "the first group still wants all");

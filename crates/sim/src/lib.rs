@@ -11,4 +11,5 @@ mod server;
 pub mod situation;
 pub mod sweep;
 pub mod tale;
+mod watch;
 mod world;

@@ -75,6 +75,18 @@ impl StreamModel {
         );
     }
 
+    pub(crate) fn knows(&self, uid: Uid) -> bool {
+        self.sent.contains_key(&uid)
+    }
+
+    /// What the log has of a message in a stream that it was moved to.
+    pub(crate) fn moved_as(&self, uid: Uid, content: &[u8], message: &CopiedMessage) {
+        let sent = &self.sent[&uid];
+        assert_eq!(content, sent.body, "I2: a message is moved as it was published");
+        let origin = message.meta.origin.expect("I10: a moved message says when it was published");
+        assert!(origin.published == sent.at, "I10: a moved message keeps the time of its publish");
+    }
+
     /// Nothing was stored, and the producer was told so.
     pub(crate) fn refused(&mut self, uid: Uid) {
         self.sent.remove(&uid);
@@ -180,6 +192,9 @@ impl StreamModel {
 #[derive(Debug)]
 pub(crate) struct GroupModel {
     pub(crate) retries_max: u32,
+    /// The fewest and the most that there were ever, where settings change.
+    retries_least: u32,
+    retries_most: u32,
     pub(crate) in_flight_max: u32,
     messages: BTreeMap<Seq, MessageModel>,
     held: BTreeMap<Seq, Hold>,
@@ -194,6 +209,10 @@ pub(crate) struct GroupModel {
     answered: Vec<(u64, Hold)>,
     /// Those for which that may have happened.
     maybe_held: BTreeMap<Seq, Hold>,
+    /// Leases may have been forgotten, and attempts be fewer than consumers were told.
+    lenient: bool,
+    /// Leases on the clock that the last reset or purge ended. If it is forgotten, they go on.
+    ended: Vec<Hold>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -226,6 +245,16 @@ enum Change {
     Acked,
 }
 
+/// What a consumer wants for a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Ack,
+    Retry,
+    Park,
+    Skip,
+    Move,
+}
+
 /// A message in a consumer's hands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hold {
@@ -241,6 +270,8 @@ impl GroupModel {
     pub(crate) fn new(retries_max: u32, in_flight_max: u32, start: Seq) -> GroupModel {
         GroupModel {
             retries_max,
+            retries_least: retries_max,
+            retries_most: retries_max,
             in_flight_max,
             messages: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -250,6 +281,82 @@ impl GroupModel {
             counted: HashSet::new(),
             answered: Vec::new(),
             maybe_held: BTreeMap::new(),
+            lenient: false,
+            ended: Vec::new(),
+        }
+    }
+
+    /// The settings are others now. What is leased beyond the new limit stays leased.
+    pub(crate) fn change(&mut self, retries_max: u32, in_flight_max: u32) {
+        self.retries_max = retries_max;
+        self.retries_least = self.retries_least.min(retries_max);
+        self.retries_most = self.retries_most.max(retries_max);
+        self.in_flight_max = self.in_flight_max.max(in_flight_max);
+    }
+
+    /// Whether a lapse or a lost consumer may have ended the last attempt of a message.
+    pub(crate) fn may_be_used_up(&self, seq: Seq) -> bool {
+        self.messages.get(&seq).is_some_and(|message| message.attempts.max > self.retries_least)
+    }
+
+    /// A parked message is ready again, as if it had never been handed out.
+    pub(crate) fn replayed(&mut self, seq: Seq) {
+        let message = self.messages.entry(seq).or_default();
+        message.attempts = Bounds::default();
+        message.stops = 0;
+        self.attempts_changed(seq);
+    }
+
+    /// Everything up to `through` begins anew, or is gone. Returns the leases that are over.
+    pub(crate) fn upset(&mut self, through: Seq) -> Vec<Lease> {
+        let over: Vec<Lease> =
+            self.held.values().map(|hold| hold.lease).filter(|lease| lease.seq <= through).collect();
+        let answered = self.answered.iter().map(|&(_, hold)| hold);
+        let ended = self.held.values().chain(self.maybe_held.values()).copied().chain(answered);
+        let ended = ended.filter(|hold| hold.bound == Bound::Clock && hold.lease.seq <= through);
+        self.ended = ended.collect();
+        self.held.retain(|&seq, _| seq > through);
+        self.maybe_held.retain(|&seq, _| seq > through);
+        self.answered.retain(|(_, hold)| hold.lease.seq > through);
+        let seqs: Vec<Seq> = self.messages.range(..=through).map(|(&seq, _)| seq).collect();
+        for seq in seqs {
+            let message = self.messages.get_mut(&seq).expect("it was listed just now");
+            let mut recent = std::mem::take(&mut message.recent);
+            recent.retain(|(_, change)| *change != Change::Acked);
+            let at_start = message.at_start;
+            *message = MessageModel { recent, at_start, ..MessageModel::default() };
+            self.attempts_changed(seq);
+        }
+        self.floor = self.start;
+        over
+    }
+
+    pub(crate) fn begin_at(&mut self, start: Seq) {
+        self.start = start;
+    }
+
+    /// A reset or a purge may have been forgotten by a crash: nothing is known of what it was about.
+    pub(crate) fn know_nothing(&mut self) {
+        for message in self.messages.values_mut() {
+            message.attempts = Bounds { min: 0, max: u32::MAX / 2 };
+            message.at_start = message.attempts;
+            message.stops = u32::MAX / 2;
+            message.maybe_acked = true;
+            message.acked_for_good = false;
+        }
+        let held = std::mem::take(&mut self.held);
+        self.maybe_held.extend(held);
+        self.maybe_held.extend(self.ended.drain(..).map(|hold| (hold.lease.seq, hold)));
+    }
+
+    /// Leases and acks that were not written may be forgotten.
+    pub(crate) fn forget_unwritten(&mut self) {
+        self.lenient = true;
+        for message in self.messages.values_mut() {
+            message.attempts.min = 0;
+            message.at_start.min = 0;
+            message.maybe_acked |= message.acked_for_good;
+            message.acked_for_good = false;
         }
     }
 
@@ -304,19 +411,22 @@ impl GroupModel {
             (min..=max).contains(&attempt),
             "I8: {seq} comes as attempt {attempt} and was leased {min} to {max} times"
         );
-        let allowed = self.retries_max + 1 + message.stops;
+        let allowed = (self.retries_most + 1).saturating_add(message.stops);
         assert!(attempt <= allowed, "I8: {seq} comes as attempt {attempt}, and {allowed} are allowed");
         message.maybe_acked = false;
         message.attempts = Bounds { min: attempt, max: attempt };
         self.attempts_changed(seq);
         let hold = Hold { lease: delivered.lease, consumer, attempt, deadline: delivered.deadline, bound };
-        self.held.insert(seq, hold);
+        let before = self.held.insert(seq, hold);
+        // That it has lapsed may be forgotten by a crash, like an answer.
+        let before = before.filter(|before| before.bound == Bound::Clock);
+        self.answered.extend(before.map(|before| (NOT_YET, before)));
         let live = self.held.values().filter(|hold| hold.deadline > now).count();
         assert!(live <= self.in_flight_max as usize, "I7: the group holds {live} of {}", self.in_flight_max);
     }
 
-    /// A consumer answered a lease with ack (or retry), and was told what became of it.
-    pub(crate) fn settled(&mut self, now: Timestamp, lease: Lease, ack: bool, result: Settled) {
+    /// A consumer answered a lease, and was told what became of it.
+    pub(crate) fn settled(&mut self, now: Timestamp, lease: Lease, wanted: Wanted, result: Settled) {
         let is_this = |hold: &Hold| hold.lease == lease;
         let mut hold = self.held.get(&lease.seq).copied().filter(is_this);
         if hold.is_none() && result != Settled::NotYours {
@@ -329,25 +439,32 @@ impl GroupModel {
             }
             (None, Settled::NotYours) => return,
             (None, _) => panic!("I15: an answer that is not the present holder's changed {}", lease.seq),
-            (Some(hold), Settled::Acked) => assert!(ack, "a retry was taken for an ack: {hold:?}"),
+            (Some(hold), Settled::Acked) => {
+                assert!(wanted == Wanted::Ack, "{wanted:?} was taken for an ack: {hold:?}");
+            }
             (Some(hold), Settled::Retrying) => {
                 assert!(
-                    !ack && hold.attempt <= self.retries_max,
+                    wanted == Wanted::Retry && (hold.attempt <= self.retries_max || self.lenient),
                     "I8: {} has retries left: {hold:?}",
                     lease.seq
                 );
             }
-            (Some(hold), Settled::Parked) => {
+            (Some(_), Settled::Skipped) if wanted == Wanted::Skip => {}
+            (Some(_), Settled::Moving) if wanted == Wanted::Move => {}
+            (Some(_), Settled::Parked) if wanted == Wanted::Park => {}
+            (Some(_), Settled::Expired) if wanted == Wanted::Retry => {}
+            (Some(hold), Settled::Parked | Settled::Skipped | Settled::Moving) => {
                 assert!(
-                    !ack && hold.attempt > self.retries_max,
+                    wanted == Wanted::Retry && hold.attempt > self.retries_max,
                     "I8: {} is parked too early: {hold:?}",
                     lease.seq
                 );
             }
+            (Some(hold), other) => panic!("nobody asked for {other:?}: {hold:?}"),
         }
         self.held.remove(&lease.seq);
         self.answered.extend(hold.filter(|hold| hold.bound == Bound::Clock).map(|hold| (NOT_YET, hold)));
-        if result == Settled::Acked {
+        if matches!(result, Settled::Acked | Settled::Skipped | Settled::Expired) {
             let message = self.messages.get_mut(&lease.seq).expect("what is held was delivered");
             message.acked = true;
             message.recent.push((NOT_YET, Change::Acked));
@@ -377,8 +494,8 @@ impl GroupModel {
     /// The attempt does not count. One that has lapsed was counted before it could be given back.
     fn give_back(&mut self, seq: Seq, certain: bool) {
         let message = self.messages.get_mut(&seq).expect("what is held was leased");
-        message.attempts.min -= 1;
-        message.attempts.max -= u32::from(certain);
+        message.attempts.min = message.attempts.min.saturating_sub(1);
+        message.attempts.max = message.attempts.max.saturating_sub(u32::from(certain));
         self.attempts_changed(seq);
     }
 
@@ -402,12 +519,13 @@ impl GroupModel {
     }
 
     /// The server stopped when frames up to `durable` were durable. Later ones may or may not be.
-    pub(crate) fn crashed(&mut self, now: Timestamp, durable: u64) {
+    /// `lenient`: acks may have been kept back, and are then forgotten whatever is durable.
+    pub(crate) fn crashed(&mut self, now: Timestamp, durable: u64, lenient: bool) {
         for message in self.messages.values_mut() {
             message.crashed(durable);
         }
         self.unstamped.clear();
-        let forgotten = self.answered.drain(..).filter(|(frame, _)| *frame > durable);
+        let forgotten = self.answered.drain(..).filter(|(frame, _)| lenient || *frame > durable);
         self.maybe_held.extend(forgotten.map(|(_, hold)| (hold.lease.seq, hold)));
         // So may a lapse: a lease that is over stands until the first turn finds it so again.
         let lapsed = self.held.values().filter(|hold| hold.bound == Bound::Clock && hold.deadline <= now);
@@ -423,6 +541,17 @@ impl GroupModel {
 
     pub(crate) fn acked_for_good(&self) -> impl Iterator<Item = Seq> + '_ {
         self.messages.iter().filter(|(_, message)| message.acked_for_good).map(|(&seq, _)| seq)
+    }
+
+    /// The floor does not go back, whatever is settled above it.
+    pub(crate) fn check_floor_only(&mut self, floor: Seq) {
+        assert!(floor >= self.floor, "I9: the floor went back from {} to {floor}", self.floor);
+        self.floor = floor;
+    }
+
+    /// Whether a lease has been counted as an attempt.
+    pub(crate) fn is_counted(&self, lease: Lease) -> bool {
+        self.counted.contains(&lease)
     }
 
     /// The server says that everything up to here is settled.

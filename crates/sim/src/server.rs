@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_broker::driver::{Driver, DriverConfig, Read};
 use forebay_broker::recovery::{Recovery, RecoveryError};
-use forebay_core::entry::{CopiedMessage, Entry, entries};
+use forebay_core::entry::{CopiedMessage, Entry, MessageMeta, entries};
 use forebay_core::types::{Limits, Ordinal, Position, Seq, StreamId, Timestamp};
 use forebay_storage::engine::{Frame, Image, ReadBudget, SpaceGauge, StorageError};
 use forebay_storage::journal::{Chores, Journal, JournalConfig, OpenError, Opened, Reader, Writer};
@@ -22,6 +22,8 @@ pub(crate) struct Server {
     chores: Chores<SimDisk>,
     reader: Reader<SimDisk>,
     pub(crate) space: SpaceGauge,
+    /// What the frames so far publish.
+    pub(crate) published: Vec<(StreamId, Seq, MessageMeta, Timestamp)>,
     /// Appended, and waiting for the disk.
     frames: Vec<Frame>,
     reads: VecDeque<Read>,
@@ -88,6 +90,11 @@ pub(crate) fn driver_config() -> DriverConfig {
     }
 }
 
+/// So little room for what is read past that a stuck key fills it.
+fn limits() -> Limits {
+    Limits { key_scan_bytes_max: 1_600, ..Limits::DEFAULT }
+}
+
 fn journal_config(new_id: u128, now: Timestamp) -> JournalConfig {
     JournalConfig {
         opened_at: now,
@@ -115,7 +122,7 @@ impl Server {
             let parts: Vec<_> = claim.parts.iter().map(|part| (part.key, part.through.0)).collect();
             format!("  claim from {} to {}: {parts:?}, {:?}", claim.start.0, claim.end.0, claim.remarks)
         });
-        let mut recovery = Recovery::begin(&claim, Limits::DEFAULT)?;
+        let mut recovery = Recovery::begin(&claim, limits())?;
         while let Some((from, budget)) = recovery.next_read() {
             let frames = reader.read(from, budget)?;
             tell(|| {
@@ -132,6 +139,7 @@ impl Server {
             chores,
             reader,
             space: claim.space,
+            published: Vec::new(),
             frames: Vec::new(),
             reads: VecDeque::new(),
             image: None,
@@ -152,6 +160,14 @@ impl Server {
 
     fn gather(&mut self) {
         let outbox = self.driver.outbox();
+        for frame in &outbox.frames {
+            for entry in entries(&frame.entries) {
+                if let Ok(Entry::Published { stream, first, at, messages, .. }) = entry {
+                    let metas = messages.iter().zip(0..);
+                    self.published.extend(metas.map(|(meta, n)| (stream, first.plus(n), meta, at)));
+                }
+            }
+        }
         self.frames.append(&mut outbox.frames);
         self.reads.extend(outbox.reads.drain(..));
         self.image = outbox.image.take().or(self.image.take());
@@ -250,7 +266,7 @@ impl Server {
             for entry in entries(&frame.entries) {
                 let entry = entry.map_err(|error| RecoveryError::Entry { position, error })?;
                 let (stream, copied, messages) = match entry {
-                    Entry::Published { stream, first, ordinal, at, messages } => {
+                    Entry::Published { stream, first, ordinal, at, messages, .. } => {
                         let one = |(meta, n)| CopiedMessage {
                             seq: first.plus(n),
                             ordinal: Ordinal(ordinal.0 + n),

@@ -37,10 +37,21 @@ pub enum Situation {
     CrashInReclaim,
     ReadBackFromCopy,
     TrimmedPastParked,
+    CrashInReplayJob,
+    CrashInMove,
+    CrashInReset,
+    SettingsChangedWhileLeased,
+    ParkedFull,
+    WindowFull,
+    KeyScanFull,
+    ClockJumpUnderLeases,
+    GoodbyeAgainstTimeout,
+    ReplayedAndSettled,
+    MovedElsewhere,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 29] = [
+    pub const ALL: [Situation; 40] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -70,6 +81,17 @@ impl Situation {
         Situation::CrashInReclaim,
         Situation::ReadBackFromCopy,
         Situation::TrimmedPastParked,
+        Situation::CrashInReplayJob,
+        Situation::CrashInMove,
+        Situation::CrashInReset,
+        Situation::SettingsChangedWhileLeased,
+        Situation::ParkedFull,
+        Situation::WindowFull,
+        Situation::KeyScanFull,
+        Situation::ClockJumpUnderLeases,
+        Situation::GoodbyeAgainstTimeout,
+        Situation::ReplayedAndSettled,
+        Situation::MovedElsewhere,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -117,6 +139,17 @@ impl Situation {
             Situation::CrashInReclaim => "a crash in the middle of reclaim",
             Situation::ReadBackFromCopy => "a copied message was read back from its copy",
             Situation::TrimmedPastParked => "the log was trimmed past a parked message",
+            Situation::CrashInReplayJob => "a crash in the middle of a replay job",
+            Situation::CrashInMove => "a crash in the middle of a move",
+            Situation::CrashInReset => "a crash in the middle of a reset or a purge",
+            Situation::SettingsChangedWhileLeased => "settings changed while messages were leased",
+            Situation::ParkedFull => "a group had as many parked as it may",
+            Situation::WindowFull => "a group had as many in process as it may",
+            Situation::KeyScanFull => "a group could not read past more of a stuck key",
+            Situation::ClockJumpUnderLeases => "the clock jumped under leases",
+            Situation::GoodbyeAgainstTimeout => "a goodbye came together with the timeout",
+            Situation::ReplayedAndSettled => "a replayed message was settled",
+            Situation::MovedElsewhere => "a message was moved",
         }
     }
 }

@@ -5,14 +5,16 @@
 
 mod clients;
 mod mishaps;
+mod operators;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use forebay_broker::driver::{Answer, Delivery, Published, Ticket};
 use forebay_core::Admission;
+use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Lease};
-use forebay_core::settings::{Backoff, GroupSettings, StreamSettings};
+use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, StreamSettings};
 use forebay_core::shard::Start;
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 
@@ -22,6 +24,8 @@ use crate::model::{Grants, GroupModel, StreamModel, Uid};
 use crate::server::{Down, Server};
 use crate::situation::{Situation, Situations};
 use crate::tale::tell;
+use crate::watch::Watch;
+use operators::PaceWatch;
 
 pub(crate) struct World {
     dice: Dice,
@@ -47,6 +51,16 @@ pub(crate) struct World {
     /// One stream, one group, no message parked: what is settled is let go, and the log is trimmed. Where
     /// there is more, something nearly always holds it back.
     plain: bool,
+    /// Everything there is: keys, delays, priorities, every verb, and operators.
+    wild: bool,
+    /// What the log has of each message, as it was last published at its position.
+    published: BTreeMap<(StreamId, Seq), (MessageMeta, Timestamp)>,
+    /// Leases that were first seen in this turn.
+    new_leases: Vec<(GroupId, ConsumerId, Lease)>,
+    /// The newest frame that was durable when the server last stopped.
+    durable_at_crash: u64,
+    /// The latest time there ever was, whatever the clock says now.
+    latest: Timestamp,
     pub(crate) situations: Situations,
     pub(crate) crashes: u32,
     trace: Trace,
@@ -60,6 +74,37 @@ struct Following {
     start: Seq,
     /// Whoever created it was told that it exists.
     answered: bool,
+    settings: GroupSettings,
+    /// The order was always what it is now, so that keys of parked messages are known.
+    same_order: bool,
+    /// What was ever done with messages whose retries were used up.
+    on_exhausted: Vec<OnExhausted>,
+    paused: bool,
+    /// Acks may have been kept back at some time.
+    lenient: bool,
+    /// How far the group had looked at the end of the last turn.
+    seen: Seq,
+    watch: Watch,
+    pace: PaceWatch,
+    /// Which message is at a position, for those that were delivered.
+    uids: BTreeMap<Seq, Uid>,
+}
+
+impl Following {
+    /// The group has other settings from now on.
+    fn take_on(&mut self, settings: GroupSettings) {
+        self.model.change(settings.retries_max.unwrap_or(u32::MAX), settings.in_flight_max);
+        self.same_order &= settings.strategy == self.settings.strategy
+            && settings.on_parked_key == self.settings.on_parked_key;
+        if !self.on_exhausted.contains(&settings.on_exhausted) {
+            self.on_exhausted.push(settings.on_exhausted.clone());
+        }
+        self.pace.change(settings.rate);
+        // It may have begun to look anew.
+        self.seen = Seq::START;
+        self.lenient |= settings.acks == Acks::Checkpoint;
+        self.settings = settings;
+    }
 }
 
 struct Consumer {
@@ -103,6 +148,11 @@ impl World {
             mishaps: false,
             whole_images: 0,
             plain: false,
+            wild: false,
+            published: BTreeMap::new(),
+            new_leases: Vec::new(),
+            durable_at_crash: 0,
+            latest: now,
             situations: Situations::default(),
             crashes: 0,
             trace: Trace(seed),
@@ -128,16 +178,24 @@ impl World {
 
     /// Creates the streams and groups of this history, and waits until they are durable.
     fn set_up(&mut self) {
-        self.plain = self.dice.chance(1, 2);
+        self.wild = self.dice.chance(1, 2);
+        self.plain = !self.wild && self.dice.chance(1, 2);
         let most = if self.plain { 1 } else { 2 };
         for stream in 0..1 + self.dice.roll(most) {
             let name = StreamName::parse(&format!("stream-{stream}")).expect("a good name");
             let now = self.now;
             let ticket = Ticket(self.number());
-            let settings = StreamSettings::default();
+            // Longer than any history, so that an id is never forgotten because of its age.
+            let dedupe_window = Duration::from_secs(86_400 * 30);
+            let settings = StreamSettings { dedupe_window, ..StreamSettings::default() };
             self.server().driver.create_stream(now, &name, &settings, ticket).expect("a new stream");
             let id = self.server().driver.shard().stream_named(&name).expect("it was created just now");
             self.streams.insert(id, StreamModel::default());
+            if self.wild && stream == 0 {
+                let ticket = Ticket(self.number());
+                let name = operators::elsewhere();
+                self.server().driver.create_stream(now, &name, &settings, ticket).expect("a new stream");
+            }
             for group in 0..1 + self.dice.roll(most) {
                 self.create_group(id, &format!("group-{group}"));
             }
@@ -173,7 +231,9 @@ impl World {
             },
             in_flight_max: 4 + self.dice.roll(40) as u32,
             buffer: 2 + self.dice.roll(30) as u32,
+            ..GroupSettings::default()
         };
+        let settings = if self.wild { self.wild_settings() } else { settings };
         let name = GroupName::parse(name).expect("a good name");
         let now = self.now;
         let ticket = Ticket(self.number());
@@ -182,11 +242,29 @@ impl World {
         let driver = &mut self.server().driver;
         driver.create_group(now, stream, &name, &settings, start, ticket).expect("a new group");
         let id = driver.shard().group_named(stream, &name).expect("it was created just now");
-        let start = driver.shard().figures(id).expect("it was created just now").floor;
+        let start = driver.shard().figures(now, id).expect("it was created just now").floor;
         tell(|| format!("{id:?} on {stream:?} begins after {start}"));
         let retries_max = settings.retries_max.unwrap_or(u32::MAX);
         let model = GroupModel::new(retries_max, settings.in_flight_max, start);
-        self.groups.insert(id, Following { stream, model, start, answered: false });
+        let mut pace = PaceWatch::default();
+        pace.change(settings.rate);
+        let on_exhausted = vec![settings.on_exhausted.clone()];
+        let following = Following {
+            stream,
+            model,
+            start,
+            answered: false,
+            same_order: true,
+            on_exhausted,
+            paused: false,
+            lenient: settings.acks == Acks::Checkpoint,
+            settings,
+            seen: Seq::START,
+            watch: Watch::default(),
+            pace,
+            uids: BTreeMap::new(),
+        };
+        self.groups.insert(id, following);
         self.creations.insert(ticket, id);
     }
 
@@ -202,8 +280,8 @@ impl World {
         self.trace.add(step);
         match step {
             0..140 => self.publish(),
-            140..360 => self.answer_some(true),
-            360..395 => self.answer_some(false),
+            140..350 => self.answer_some(true),
+            350..395 => self.answer_some(false),
             395..425 => self.answer_stale(),
             425..475 => self.join(),
             475..505 => self.leave(),
@@ -216,8 +294,9 @@ impl World {
             870..900 => self.trim(),
             900..905 => self.disk_work(Server::sync_mark),
             905..915 => self.disk_work(Server::check_space),
-            915..985 => self.pass_time(),
-            985..990 => self.create_late_group(),
+            915..978 => self.pass_time(),
+            978..986 => self.operate(),
+            986..990 => self.create_late_group(),
             _ => self.mishap(),
         }
         if self.dice.chance(7, 10) {
@@ -272,6 +351,12 @@ impl World {
         let wake_at = self.server().driver.wake_at();
         self.now = match (self.dice.roll(4), wake_at) {
             (0, Some(at)) => self.now.max(at),
+            (1, _) if self.wild && self.dice.chance(1, 40) => {
+                if self.groups.values().any(|following| following.model.held().next().is_some()) {
+                    self.situations.reached(Situation::ClockJumpUnderLeases);
+                }
+                self.now + Duration::from_secs(self.dice.roll(7_200))
+            }
             (1, _) => self.now + Duration::from_millis(self.dice.roll(2_000)),
             _ => self.now + Duration::from_micros(self.dice.roll(30_000)),
         };
@@ -286,11 +371,27 @@ impl World {
                 self.situations.reached(Situation::ExpiryAndAckInOneTurn);
             }
         }
+        self.latest = self.latest.max(now);
         tell(|| format!("turn at {}", now.0));
         self.server().finish_turn(now);
+        for (stream, seq, meta, at) in std::mem::take(&mut self.server().published) {
+            self.published.insert((stream, seq), (meta, at));
+        }
+        self.new_leases.clear();
+        if self.wild {
+            self.note_replays();
+        }
         self.receive();
         self.note_leases();
         self.check_floors();
+        if self.wild {
+            let new = std::mem::take(&mut self.new_leases);
+            self.check_turn(&new);
+        }
+        let (frame, _) = self.server().driver.frame_numbers();
+        for following in self.groups.values_mut() {
+            following.watch.stamp(frame);
+        }
     }
 
     /// Leases count when they are given, seen or not; what has changed is durable once its frame is.
@@ -300,6 +401,9 @@ impl World {
         let mut waiting = BTreeSet::new();
         for (&id, following) in &mut self.groups {
             for (consumer, lease) in server.driver.undelivered(id) {
+                if !following.model.is_counted(lease) {
+                    self.new_leases.push((id, consumer, lease));
+                }
                 following.model.leased(lease);
                 waiting.insert(consumer);
             }
@@ -318,6 +422,11 @@ impl World {
         let outbox = self.server().driver.outbox();
         let answers = std::mem::take(&mut outbox.answers);
         let deliveries = std::mem::take(&mut outbox.deliveries);
+        let departed = std::mem::take(&mut outbox.departed);
+        for (group, consumer) in departed {
+            let gone = self.consumers.remove(&consumer).expect("only a member departs");
+            assert!(gone.group == group && gone.bound == Bound::Clock, "only pollers are forgotten");
+        }
         for (ticket, answer) in answers {
             match answer.get() {
                 Answer::Published(published) => self.published(ticket, &published),
@@ -325,7 +434,7 @@ impl World {
                     self.creations.remove(&ticket);
                     self.groups.get_mut(&group).expect("it was asked for").answered = true;
                 }
-                Answer::StreamCreated(_) => {}
+                _ => {}
             }
         }
         for delivery in deliveries {
@@ -374,6 +483,10 @@ impl World {
             if stream.delivered(uid, message, epoch) {
                 self.situations.reached(Situation::UnknownPublishKept);
             }
+            if !following.model.is_counted(message.lease) {
+                self.new_leases.push((delivery.group, delivery.consumer, message.lease));
+            }
+            following.uids.insert(message.lease.seq, uid);
             following.model.delivered(self.now, delivery.consumer, bound, message);
         }
         match bound {
@@ -402,10 +515,12 @@ impl World {
         let server = self.server.as_ref().expect("the server is up between steps");
         let shard = server.driver.shard();
         for (&id, following) in &mut self.groups {
-            let figures = shard.figures(id).expect("the group exists");
-            following
-                .model
-                .check_floor(figures.floor, |seq| shard.parked(id).any(|(parked, _)| parked == seq));
+            let figures = shard.figures(self.now, id).expect("the group exists");
+            if self.wild {
+                following.model.check_floor_only(figures.floor);
+                continue;
+            }
+            following.model.check_floor(figures.floor, |seq| shard.parked(id, seq).is_some());
         }
     }
 
@@ -422,7 +537,8 @@ impl World {
                 assert!(self.server.is_some(), "nothing goes wrong any more");
             }
             let idle = self.groups.keys().copied().collect::<Vec<_>>().into_iter().all(|id| {
-                let figures = self.server().driver.shard().figures(id).expect("the group exists");
+                let now = self.now;
+                let figures = self.server().driver.shard().figures(now, id).expect("the group exists");
                 figures.lag == 0
             });
             if idle && self.server().driver.is_settled() && self.publishes.is_empty() {
@@ -438,8 +554,9 @@ impl World {
 
     fn left_over(&mut self) -> String {
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        let now = self.now;
         let server = self.server();
-        groups.iter().map(|id| format!("{id:?} {:?} ", server.driver.shard().figures(*id))).collect()
+        groups.iter().map(|id| format!("{id:?} {:?} ", server.driver.shard().figures(now, *id))).collect()
     }
 
     /// At the end: every message that a producer was told is stored has been finished in every group.
@@ -449,14 +566,18 @@ impl World {
         for (&id, following) in &self.groups {
             let stream = &self.streams[&following.stream];
             for seq in stream.stored().filter(|&seq| seq > following.start) {
-                let parked = shard.parked(id).any(|(parked, _)| parked == seq);
-                let acked = following.model.may_be_acked(seq);
+                let parked = shard.parked(id, seq).is_some();
+                let acked = following.model.may_be_acked(seq) || self.wild;
                 assert!(parked || acked, "I1: an acknowledged message was never seen by {id:?}: {seq}");
                 assert!(shard.is_settled(id, seq), "I4: {seq} is not settled in {id:?}");
             }
-            for (seq, parked) in shard.parked(id) {
+            for (seq, parked) in shard.parked_after(id, Seq::START) {
                 let retries = following.model.retries_max;
-                assert!(parked.attempts > retries, "I8: {seq} was parked after {} attempts", parked.attempts);
+                assert!(
+                    parked.attempts > retries || self.wild,
+                    "I8: {seq} was parked after {} attempts",
+                    parked.attempts
+                );
                 self.situations.reached(Situation::ParkedByRetries);
             }
             let last = shard.last_seq(following.stream).expect("the stream exists");
@@ -477,7 +598,19 @@ impl World {
             Ok(stored) => stored,
             Err(down) => return self.went_down(down),
         };
+        let elsewhere = server.driver.shard().stream_named(&operators::elsewhere());
+        let mut moved = BTreeSet::new();
         for (&(stream, _), places) in &stored {
+            if Some(stream) == elsewhere {
+                for place in places {
+                    let uid = clients::identify(&place.content);
+                    let from = self.streams.values().find(|model| model.knows(uid));
+                    let from = from.expect("I2: only what was published is moved");
+                    from.moved_as(uid, &place.content, &place.message);
+                    moved.insert(uid);
+                }
+                continue;
+            }
             let model = self.streams.get_mut(&stream).expect("I2: messages are of a known stream");
             for place in places {
                 model.stored_as(clients::identify(&place.content), &place.content, &place.message);
@@ -487,9 +620,15 @@ impl World {
             assert!(alike, "I10: a copy is what its message was: {places:?}");
         }
         let (shard, index) = (server.driver.shard(), server.driver.index());
+        let all_durable = server.driver.is_settled();
         for (&id, following) in &self.groups {
             let stream = following.stream;
-            let parked: BTreeSet<Seq> = shard.parked(id).map(|(seq, _)| seq).collect();
+            for seq in following.watch.gone_elsewhere().filter(|_| all_durable) {
+                self.situations.reached(Situation::MovedElsewhere);
+                let Some(uid) = following.uids.get(&seq) else { continue };
+                assert!(moved.contains(uid), "a moved message is lost: {seq} of {id:?}, {uid:?}");
+            }
+            let parked: BTreeSet<Seq> = shard.parked_after(id, Seq::START).map(|(seq, _)| seq).collect();
             let last = shard.last_seq(stream).expect("the stream exists");
             let unsettled = (1..=last.0).map(Seq).filter(|&seq| !shard.is_settled(id, seq));
             for seq in unsettled.chain(parked.iter().copied()) {

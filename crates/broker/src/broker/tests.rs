@@ -55,7 +55,7 @@ async fn next_events(consumer: &mut Consumer) -> Vec<Event> {
 async fn a_consumer_that_leaves_messages_lying_is_cut_off_and_others_get_them() {
     let (broker, _running) = open(engine(), BrokerConfig::default()).await;
     let work = create(&broker, Duration::from_millis(20)).await;
-    let mut silent = broker.subscribe(stream(), group(), 2).await.expect("it is let in");
+    let mut silent = broker.subscribe(stream(), group(), "worker", 2).await.expect("it is let in");
     publish(&broker, work, 2).await.expect("there is room");
     let mut seen = 0;
     tokio::time::sleep(Duration::from_millis(400)).await;
@@ -70,7 +70,7 @@ async fn a_consumer_that_leaves_messages_lying_is_cut_off_and_others_get_them() 
     }
     assert!((3..=4).contains(&seen), "the queue is as long as the credit, and one delivery: {seen}");
     assert!(next_events(&mut silent).await.is_empty(), "nothing comes after that");
-    let mut other = broker.subscribe(stream(), group(), 2).await.expect("it is let in");
+    let mut other = broker.subscribe(stream(), group(), "worker", 2).await.expect("it is let in");
     let events = next_events(&mut other).await;
     assert!(matches!(&events[0], Event::Delivery(delivery) if delivery.messages[0].attempt.0 > 1));
 }
@@ -96,7 +96,7 @@ async fn publishers_wait_for_room_and_settling_does_not() {
     let (broker, _running) = open(engine(), config).await;
     let work = create(&broker, Duration::from_secs(30)).await;
     publish(&broker, work, 1).await.expect("there is room");
-    let mut consumer = broker.subscribe(stream(), group(), 1).await.expect("it is let in");
+    let mut consumer = broker.subscribe(stream(), group(), "worker", 1).await.expect("it is let in");
     let events = next_events(&mut consumer).await;
     let Event::Delivery(delivery) = &events[0] else { panic!("a delivery comes first") };
 
@@ -104,8 +104,8 @@ async fn publishers_wait_for_room_and_settling_does_not() {
     let room = broker.try_room(&large).expect("a batch larger than the budget enters alone");
     assert!(broker.try_room(&batch(1, 1)).is_none());
     let lease = delivery.messages[0].lease;
-    let outcome = forebay_core::group::Outcome::Ack;
-    consumer.settle(vec![Settlement { ticket: 7, leases: vec![lease], outcome }]);
+    let action = Action::Ack;
+    consumer.settle(vec![Settlement { ticket: 7, leases: vec![lease], action, reason: None }]);
     let events = next_events(&mut consumer).await;
     let Event::Settled(settled) = &events[0] else { panic!("the answer comes") };
     assert_eq!((settled[0].ticket, &settled[0].results[..]), (7, &[forebay_core::group::Settled::Acked][..]));
@@ -119,12 +119,12 @@ async fn what_was_taken_in_is_durable_after_a_stop() {
     let again = engine.another();
     let (broker, running) = open(engine, BrokerConfig::default()).await;
     let work = create(&broker, Duration::from_secs(30)).await;
-    let mut consumer = broker.subscribe(stream(), group(), 5).await.expect("it is let in");
+    let mut consumer = broker.subscribe(stream(), group(), "worker", 5).await.expect("it is let in");
     publish(&broker, work, 5).await.expect("there is room");
     let events = next_events(&mut consumer).await;
     let Event::Delivery(delivery) = &events[0] else { panic!("a delivery comes first") };
     let leases = delivery.messages.iter().take(3).map(|message| message.lease).collect();
-    consumer.settle(vec![Settlement { ticket: 1, leases, outcome: forebay_core::group::Outcome::Ack }]);
+    consumer.settle(vec![Settlement { ticket: 1, leases, action: Action::Ack, reason: None }]);
     broker.stop();
     running.await.expect("the task did not panic").expect("it stopped as asked");
     assert_eq!(publish(&broker, work, 1).await, Err(PublishError::Stopping));

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use forebay_core::entry::{CopiedMessage, each_encoded, put_copied};
 use forebay_core::fault::{Fault, planted};
-use forebay_core::types::{Position, SeqRange, ShardId, StreamId, Timestamp};
+use forebay_core::types::{KeyHash, Position, SeqRange, ShardId, StreamId, Timestamp};
 use forebay_storage::engine::{Durable, Frame, Run};
 
 use crate::driver::{Answer, DriverConfig, Outbox, Ticket};
@@ -52,11 +52,14 @@ enum Payload {
     Many(BytesMut),
 }
 
+/// Messages that groups are told of once they are durable, with their keys if any of them has one.
+pub(super) type Arrival = (StreamId, SeqRange, Option<Box<[KeyHash]>>);
+
 /// What to do when a frame is durable.
 #[derive(Debug, Default)]
 pub(super) struct OnItsWay {
     pub(super) number: u64,
-    pub(super) published: Vec<(StreamId, SeqRange)>,
+    pub(super) published: Vec<Arrival>,
     pub(super) runs: Vec<Run>,
     /// Size of the frame.
     pub(super) bytes: u64,
@@ -161,10 +164,16 @@ impl Frames {
         }
     }
 
-    pub(super) fn publish(&mut self, stream: StreamId, range: SeqRange, contents: &Bytes) {
+    pub(super) fn publish(
+        &mut self,
+        stream: StreamId,
+        range: SeqRange,
+        contents: &Bytes,
+        keys: Option<Box<[KeyHash]>>,
+    ) {
         self.filling.payload.push(contents);
         let way = &mut self.filling.way;
-        way.published.push((stream, range));
+        way.published.push((stream, range, keys));
         match way.runs.last_mut() {
             Some(run) if run.stream == stream && !run.copied => run.count += range.count() as u32,
             _ => {

@@ -35,8 +35,8 @@ pub(super) struct Images {
 /// An image that is being made.
 #[derive(Debug)]
 struct Making {
-    /// Still to be taken, the next one last.
-    left: Vec<PartKey>,
+    /// Still to be taken, the next one last. Some are taken as they were when another was: which of `taken`.
+    left: Vec<(PartKey, Option<usize>)>,
     taken: Vec<Taken>,
 }
 
@@ -112,8 +112,7 @@ impl Images {
         self.log_begin = None;
         self.frames = 0;
         self.pinned = pinned;
-        let mut left = shard.parts();
-        left.reverse();
+        let left = shard.parts().into_iter().rev().map(|key| (key, None)).collect();
         self.making = Some(Making { left, taken: Vec::new() });
     }
 
@@ -175,7 +174,7 @@ impl Making {
         let mut bytes = 0;
         let frame = frames.last();
         let through = (frame <= frames.durable_number()).then(|| frames.durable_position());
-        while let Some(key) = self.left.pop() {
+        while let Some((key, along)) = self.left.pop() {
             let mut out = Vec::new();
             let taken = match shard.take_part(key, &mut out) {
                 Taking::Gone => continue,
@@ -183,7 +182,14 @@ impl Making {
                 Taking::Taken => Some(Bytes::from(out)),
             };
             bytes += PART_COST + taken.as_ref().map_or(0, Bytes::len);
-            self.left.extend(shard.parts_of(key));
+            let parent = self.taken.len();
+            let along_with = |key| Shard::is_taken_along(key).then_some(parent);
+            self.left.extend(shard.parts_of(key).into_iter().map(|key| (key, along_with(key))));
+            // What was frozen with another part covers what that one covers, however late it is taken.
+            let (frame, through) = match along {
+                Some(parent) => (self.taken[parent].frame, self.taken[parent].through),
+                None => (frame, through),
+            };
             self.taken.push(Taken { key, bytes: taken, frame, through });
             if bytes >= bytes_max {
                 break;

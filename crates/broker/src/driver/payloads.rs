@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::Admission;
-use forebay_core::entry::{Entry, copied_runs, entries};
-use forebay_core::group::{Deliver, Lease, ReadAhead};
-use forebay_core::shard::Shard;
-use forebay_core::types::{ConsumerId, Epoch, GroupId, Position, Seq, SeqRange, StreamId};
+use forebay_core::entry::{Entry, MessageMeta, copied_runs, entries};
+use forebay_core::group::{Deliver, Lease, MoveOut, ReadAhead};
+use forebay_core::shard::{KeyRun, Shard};
+use forebay_core::types::{ConsumerId, Epoch, GroupId, KeyHash, Position, Seq, SeqRange, StreamId};
 use forebay_storage::engine::{ReadBudget, StoredFrame};
 
 use crate::batch::Batch;
-use crate::driver::{Delivered, Delivery, Outbox, Read};
+use crate::driver::{Delivered, Delivery, Outbox, Read, Ticket};
 use crate::index::Index;
 use crate::recovery::RecoveryError;
-use crate::window::Window;
+use crate::window::{Found, Window};
 
 /// Reads that are on their way to the engine at once.
 const READS_MAX: usize = 4;
@@ -36,11 +36,17 @@ pub(super) struct Payloads {
     /// The next message each of them lacks, so that whoever reads it finds them.
     lacking: BTreeSet<(StreamId, Seq, u64)>,
     /// Those that a read is on its way for, and those that wait for their turn.
-    reading: BTreeSet<u64>,
+    /// Whether contents are read too.
+    reading: BTreeMap<u64, bool>,
     queued: VecDeque<u64>,
     next: u64,
     /// Streams of which something was settled this turn.
     settled: Vec<StreamId>,
+    fetches: BTreeMap<u64, Fetch>,
+    /// Those whose message the log does not have any more.
+    nowhere: Vec<u64>,
+    /// What is to be moved and has been found, or cannot be read.
+    pub(super) moves: Vec<(MoveOut, Option<Found>)>,
     /// Messages that were read back from a copy.
     pub(super) copies_read: u64,
 }
@@ -68,9 +74,33 @@ struct Search {
 
 #[derive(Debug)]
 enum Purpose {
-    /// A group wants to look ahead. Anything from here on is progress.
-    ReadAhead(GroupId, Seq),
+    /// A group wants to look ahead.
+    ReadAhead(Look),
     Deliver(Partial),
+    /// Somebody wants to see messages, or to bring one to another stream.
+    Fetch(u64, Vec<Found>),
+    Move(MoveOut, Option<Found>),
+}
+
+/// A group that looks ahead.
+#[derive(Debug)]
+struct Look {
+    group: GroupId,
+    /// Anything from here on is progress.
+    asked: Seq,
+    /// The keys of what was found so far, for a group that has to know them.
+    keys: Option<Vec<KeyHash>>,
+    /// Whether what is found is worth keeping.
+    contents: bool,
+}
+
+/// Messages that somebody wants to see, from several places.
+#[derive(Debug)]
+struct Fetch {
+    ticket: Ticket,
+    /// Places that are not found yet.
+    left: usize,
+    found: Vec<Found>,
 }
 
 /// A delivery that is being put together.
@@ -93,6 +123,39 @@ pub(super) struct Around<'a> {
     pub(super) outbox: &'a mut Outbox,
 }
 
+impl Want {
+    /// Takes what the window has, from the next message that is lacking on.
+    fn take_from(&mut self, window: &Window) {
+        let range = SeqRange::new(self.next, self.last);
+        self.next = match &mut self.purpose {
+            Purpose::Deliver(partial) => partial.collect(window),
+            Purpose::ReadAhead(look) => {
+                let next = window.reaches(self.stream, range);
+                if let Some(keys) = look.keys.as_mut().filter(|_| next > range.first) {
+                    window.keys(self.stream, SeqRange::new(range.first, Seq(next.0 - 1)), keys);
+                }
+                next
+            }
+            Purpose::Fetch(_, found) => window.collect(self.stream, range, |one| found.push(one)),
+            Purpose::Move(_, found) => window.collect(self.stream, range, |one| *found = Some(one)),
+        };
+    }
+
+    fn take_key(&mut self, seq: Seq, meta: &MessageMeta) {
+        if let Purpose::ReadAhead(Look { keys: Some(keys), .. }) = &mut self.purpose
+            && seq == self.next
+            && seq <= self.last
+        {
+            keys.push(meta.key.unwrap_or(KeyHash(0)));
+            self.next = seq.next();
+        }
+    }
+}
+
+fn key_run(keys: Option<&Vec<KeyHash>>) -> KeyRun<'_> {
+    keys.map_or(KeyRun::Plain, |keys| KeyRun::Each(keys))
+}
+
 impl Partial {
     fn leases(&self) -> impl Iterator<Item = (ConsumerId, Lease)> + '_ {
         let Deliver { seqs, grant, consumer, .. } = self.deliver;
@@ -113,7 +176,9 @@ impl Partial {
                 lease: Lease { epoch: self.epoch, seq: found.seq, grant },
                 attempt: deliver.attempt,
                 deadline: deliver.deadline,
-                published: found.published,
+                published: found.published(),
+                priority: found.extra.priority,
+                receives: found.receives(),
                 content: found.content,
             });
         })
@@ -131,11 +196,72 @@ impl Payloads {
             held: BTreeMap::new(),
             wants: BTreeMap::new(),
             lacking: BTreeSet::new(),
-            reading: BTreeSet::new(),
+            reading: BTreeMap::new(),
             queued: VecDeque::new(),
             next: 1,
             settled: Vec::new(),
+            fetches: BTreeMap::new(),
+            nowhere: Vec::new(),
+            moves: Vec::new(),
             copies_read: 0,
+        }
+    }
+
+    /// Somebody wants to see these messages. What is gone or damaged is left out.
+    pub(super) fn fetch(
+        &mut self,
+        stream: StreamId,
+        ranges: &[SeqRange],
+        ticket: Ticket,
+        around: &mut Around<'_>,
+    ) {
+        let job = self.next;
+        self.next += 1;
+        self.fetches.insert(job, Fetch { ticket, left: ranges.len(), found: Vec::new() });
+        for range in ranges {
+            self.want_all(stream, *range, Purpose::Fetch(job, Vec::new()), around);
+        }
+        self.finish_fetch(job, around.outbox);
+    }
+
+    fn finish_fetch(&mut self, job: u64, outbox: &mut Outbox) {
+        if self.fetches.get(&job).is_some_and(|fetch| fetch.left == 0) {
+            let mut fetch = self.fetches.remove(&job).expect("it was there just now");
+            fetch.found.sort_by_key(|found| found.seq);
+            outbox.fetched.push((fetch.ticket, fetch.found));
+        }
+    }
+
+    /// The content of a message has to be brought to another stream.
+    pub(super) fn move_out(&mut self, moved: MoveOut, around: &mut Around<'_>) {
+        let (stream, seq) = (moved.stream, SeqRange::one(moved.seq));
+        self.want_all(stream, seq, Purpose::Move(moved, None), around);
+    }
+
+    /// Wants messages from the window, or else from the engine.
+    fn want_all(&mut self, stream: StreamId, range: SeqRange, purpose: Purpose, around: &mut Around<'_>) {
+        let mut want =
+            Want { stream, next: range.first, last: range.last, purpose, search: Search::default() };
+        want.take_from(&self.window);
+        if want.next > want.last {
+            self.complete(want, around);
+        } else {
+            self.want(want, around);
+        }
+    }
+
+    /// Somebody has what he wanted, of those that no group waits for.
+    fn complete(&mut self, want: Want, around: &mut Around<'_>) {
+        match want.purpose {
+            Purpose::Fetch(job, found) => {
+                if let Some(fetch) = self.fetches.get_mut(&job) {
+                    fetch.left -= 1;
+                    fetch.found.extend(found);
+                }
+                self.finish_fetch(job, around.outbox);
+            }
+            Purpose::Move(moved, found) => self.moves.push((moved, found)),
+            Purpose::ReadAhead(_) | Purpose::Deliver(_) => unreachable!("a group waits for it"),
         }
     }
 
@@ -170,10 +296,16 @@ impl Payloads {
         let wanted = shard.first_wanted(read.stream, first).unwrap_or(read.seqs.last.next());
         let gap = self.window.reaches(read.stream, read.seqs).max(wanted.min(read.seqs.last.next()));
         if gap > first {
-            shard.read_ahead(read.group, Seq(gap.0 - 1));
+            let range = SeqRange::new(first, Seq(gap.0 - 1));
+            let mut keys = Vec::new();
+            if read.keys {
+                self.window.keys(read.stream, range, &mut keys);
+            }
+            shard.read_ahead(read.group, range, key_run(read.keys.then_some(&keys)));
         } else {
-            let (stream, last, purpose) =
-                (read.stream, read.seqs.last, Purpose::ReadAhead(read.group, first));
+            let keys = read.keys.then(Vec::new);
+            let look = Look { group: read.group, asked: first, keys, contents: read.contents };
+            let (stream, last, purpose) = (read.stream, read.seqs.last, Purpose::ReadAhead(look));
             self.want(Want { stream, next: first, last, purpose, search: Search::default() }, around);
         }
     }
@@ -202,16 +334,20 @@ impl Payloads {
     /// another place, or the message has moved since.
     fn start_read(&mut self, id: u64, around: &mut Around<'_>) {
         let want = self.wants.get_mut(&id).expect("a read is for somebody who wants it");
-        let place = around.index.find(want.stream, want.next).expect("a durable message is in the index");
+        let Some(place) = around.index.find(want.stream, want.next) else {
+            self.nowhere.push(id);
+            return;
+        };
         let moved = around.index.moved(want.stream, want.next).is_some();
         let goes_on = want.search.place == place && !moved;
         let next = if goes_on { want.search.next.max(place) } else { place };
         want.search = Search { seq: want.next, place, next };
         let few = want.last.0 - want.next.0 < FEW;
         let bytes_max = if few { FEW_BYTES.min(around.read_bytes_max) } else { around.read_bytes_max };
-        let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads: true };
+        let payloads = !matches!(&want.purpose, Purpose::ReadAhead(look) if !look.contents);
+        let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads };
         around.outbox.reads.push(Read { id, from: next, budget });
-        self.reading.insert(id);
+        self.reading.insert(id, payloads);
     }
 
     /// Takes in frames that were read for one want, and reads on if that was not enough.
@@ -222,16 +358,31 @@ impl Payloads {
         shard: &mut Shard,
         around: &mut Around<'_>,
     ) -> Result<(), RecoveryError> {
-        self.reading.remove(&id);
-        for frame in frames {
-            self.take_in(frame, shard, around)?;
+        let contents = self.reading.remove(&id).expect("what was read was asked for");
+        if !contents {
+            for frame in frames {
+                if self.wants.contains_key(&id) {
+                    self.take_keys(id, frame)?;
+                }
+            }
+            if self.wants.get(&id).is_some_and(|want| want.next > want.last) {
+                self.finish(id, shard, around);
+            }
+        } else {
+            for frame in frames {
+                self.take_in(frame, shard, around)?;
+            }
         }
         if let Some(want) = self.wants.get_mut(&id) {
             let unwanted = shard.first_wanted(want.stream, want.next) != Some(want.next);
             match &want.purpose {
-                Purpose::ReadAhead(_, asked) if want.next > *asked => self.finish(id, shard, around),
+                Purpose::ReadAhead(look) if want.next > look.asked => self.finish(id, shard, around),
                 // Whoever wanted it has settled it meanwhile, and it may be gone. The group asks again.
-                Purpose::ReadAhead(..) if unwanted => self.finish(id, shard, around),
+                Purpose::ReadAhead(_) if unwanted => self.finish(id, shard, around),
+                // What nobody wants any more cannot be shown.
+                Purpose::Fetch(..) | Purpose::Move(..) if unwanted && frames.is_empty() => {
+                    self.finish(id, shard, around);
+                }
                 // It may have lapsed while it waited, and its messages may be settled and trimmed by now.
                 Purpose::Deliver(partial) if !is_current(partial, shard) => self.forget(id),
                 _ => {
@@ -252,13 +403,73 @@ impl Payloads {
         Ok(())
     }
 
+    /// Somebody wanted what everybody else was done with, and it has gone: a reader who came too late, a
+    /// message that was purged while it was on its way.
+    pub(super) fn give_up(&mut self, shard: &mut Shard, around: &mut Around<'_>) {
+        for id in std::mem::take(&mut self.nowhere) {
+            let Some(want) = self.wants.get(&id) else { continue };
+            let (stream, seq) = (want.stream, want.next);
+            let unwanted = shard.first_wanted(stream, seq) != Some(seq);
+            assert!(unwanted, "a message that is wanted is in the index: {seq} of {stream:?}");
+            match want.purpose {
+                Purpose::Deliver(_) => self.forget(id),
+                _ => self.finish(id, shard, around),
+            }
+        }
+    }
+
     /// What was wanted cannot be read.
-    pub(super) fn unreadable(&mut self, id: u64, around: &mut Around<'_>) {
+    pub(super) fn unreadable(&mut self, id: u64, shard: &mut Shard, around: &mut Around<'_>) {
         self.reading.remove(&id);
-        if self.wants.get(&id).is_some_and(|want| matches!(want.purpose, Purpose::Deliver(_))) {
-            self.forget(id);
+        let Some(want) = self.wants.get_mut(&id) else { return self.start_reads(around) };
+        match &mut want.purpose {
+            Purpose::Deliver(_) => self.forget(id),
+            Purpose::Fetch(..) | Purpose::Move(..) => self.finish(id, shard, around),
+            // The keys may be readable where the content is not.
+            Purpose::ReadAhead(look) if look.keys.is_some() && look.contents => {
+                look.contents = false;
+                want.search = Search::default();
+                self.start_read(id, around);
+            }
+            // What order it is in is not known, and must not be guessed: the group stays where it is.
+            Purpose::ReadAhead(look) if look.keys.is_some() => {}
+            // It is found damaged once more when it is handed out, and set aside in the end.
+            Purpose::ReadAhead(_) => {
+                self.lacking.remove(&(want.stream, want.next, id));
+                want.next = want.last.next();
+                self.lacking.insert((want.stream, want.next, id));
+                self.finish(id, shard, around);
+            }
         }
         self.start_reads(around);
+    }
+
+    /// Tells a group that only asks for keys those that a frame has.
+    fn take_keys(&mut self, id: u64, frame: &StoredFrame) -> Result<(), RecoveryError> {
+        let position = frame.position;
+        let want = self.wants.get_mut(&id).expect("keys are read for somebody");
+        let before = want.next;
+        for entry in entries(&frame.entries) {
+            match entry.map_err(|error| RecoveryError::Entry { position, error })? {
+                Entry::Published { stream, first, messages, .. } if stream == want.stream => {
+                    for (n, meta) in messages.iter().enumerate() {
+                        want.take_key(first.plus(n as u64), &meta);
+                    }
+                }
+                Entry::Copied { stream, messages } if stream == want.stream => {
+                    for message in messages {
+                        want.take_key(message.seq, &message.meta);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let (stream, next) = (want.stream, want.next);
+        if next != before {
+            self.lacking.remove(&(stream, before, id));
+            self.lacking.insert((stream, next, id));
+        }
+        Ok(())
     }
 
     /// Puts those messages of a frame that somebody lacks into the window, and gives them to those.
@@ -315,10 +526,7 @@ impl Payloads {
         for id in ids {
             let want = self.wants.get_mut(&id).expect("whoever lacks something wants it");
             self.lacking.remove(&(stream, want.next, id));
-            want.next = match &mut want.purpose {
-                Purpose::Deliver(partial) => partial.collect(&self.window),
-                Purpose::ReadAhead(..) => self.window.reaches(stream, SeqRange::new(want.next, want.last)),
-            };
+            want.take_from(&self.window);
             self.lacking.insert((stream, want.next, id));
             if want.next > want.last {
                 self.finish(id, shard, around);
@@ -330,7 +538,12 @@ impl Payloads {
     fn finish(&mut self, id: u64, shard: &mut Shard, around: &mut Around<'_>) {
         let Some(want) = self.remove(id) else { return };
         match want.purpose {
-            Purpose::ReadAhead(group, _) => shard.read_ahead(group, Seq(want.next.0 - 1)),
+            Purpose::ReadAhead(look) if want.next > look.asked => {
+                let range = SeqRange::new(look.asked, Seq(want.next.0 - 1));
+                shard.read_ahead(look.group, range, key_run(look.keys.as_ref()));
+            }
+            Purpose::ReadAhead(look) => shard.read_nothing(look.group),
+            Purpose::Fetch(..) | Purpose::Move(..) => self.complete(want, around),
             Purpose::Deliver(partial) => match partial.frame.filter(|&frame| frame > around.durable) {
                 Some(frame) => self.held.entry(frame).or_default().push(partial.into_delivery()),
                 None => send_current(partial.into_delivery(), shard, around.outbox),
@@ -378,11 +591,33 @@ impl Payloads {
             Purpose::Deliver(Partial { deliver, .. }) => {
                 deliver.group == group && deliver.consumer == consumer
             }
-            Purpose::ReadAhead(..) => false,
+            Purpose::ReadAhead(_) | Purpose::Fetch(..) | Purpose::Move(..) => false,
         };
-        let theirs: Vec<u64> =
-            self.wants.iter().filter(|(_, want)| is_theirs(want)).map(|(&id, _)| id).collect();
-        for id in theirs {
+        self.drop_wants(is_theirs);
+    }
+
+    /// Nobody of the group waits for anything any more.
+    pub(super) fn drop_group(&mut self, group: GroupId) {
+        self.drop_wants(|want| match &want.purpose {
+            Purpose::Deliver(partial) => partial.deliver.group == group,
+            Purpose::ReadAhead(look) => look.group == group,
+            Purpose::Move(moved, _) => moved.group == group,
+            Purpose::Fetch(..) => false,
+        });
+        for deliveries in self.held.values_mut() {
+            deliveries.retain(|delivery| delivery.group != group);
+        }
+    }
+
+    /// The stream is gone, and whoever wants to see something of it sees what has been found.
+    pub(super) fn drop_stream(&mut self, stream: StreamId) {
+        self.drop_wants(|want| want.stream == stream && !matches!(want.purpose, Purpose::Fetch(..)));
+        self.window.forget_before(stream, Seq(u64::MAX));
+    }
+
+    fn drop_wants(&mut self, which: impl Fn(&Want) -> bool) {
+        let ids: Vec<u64> = self.wants.iter().filter(|(_, want)| which(want)).map(|(&id, _)| id).collect();
+        for id in ids {
             self.forget(id);
         }
     }

@@ -379,7 +379,7 @@ struct Gather<'a> {
 impl Gather<'_> {
     fn entry(&mut self, entry: &Entry, found: &mut VecDeque<Found>) -> Result<(), RecoveryError> {
         match entry {
-            Entry::Published { stream, first, ordinal, at, messages } => {
+            Entry::Published { stream, first, ordinal, at, messages, .. } => {
                 // Mostly nothing is wanted.
                 let all = SeqRange::starting(*first, messages.count());
                 if !self.is_wanted(*stream, all) {

@@ -2,6 +2,7 @@
 
 mod reclaim;
 
+use forebay_core::group::Outcome;
 use forebay_core::types::{Limits, Seq};
 use forebay_storage::engine::SavedPart;
 use forebay_storage::memory::MemoryLog;
@@ -66,7 +67,9 @@ impl Rig {
             let body = format!("{ticket}-{n}-{}", "x".repeat(90));
             batch.push(&Message { body: body.as_bytes(), ..Message::default() });
         }
-        self.driver.publish(NOW, self.stream, &batch.build(), Ticket(ticket)).expect("a good batch");
+        self.driver
+            .publish(NOW, self.stream, &batch.build(), PublishOptions::default(), Ticket(ticket))
+            .expect("a good batch");
     }
 
     fn create_group(&mut self, name: &str) -> GroupId {
@@ -91,14 +94,14 @@ impl Rig {
     }
 
     fn join(&mut self, slots: u32) {
-        self.driver.join(self.group, WORKER, Bound::Connection).expect("a new member");
-        self.driver.credit(self.group, WORKER, Credit::Slots(slots)).expect("a member");
+        self.driver.join(NOW, self.group, WORKER, "worker", Bound::Connection).expect("a new member");
+        self.driver.credit(NOW, self.group, WORKER, Credit::slots(slots)).expect("a member");
     }
 
     fn ack(&mut self, delivery: &Delivery) {
         let leases: Vec<Lease> = delivery.messages.iter().map(|message| message.lease).collect();
         let mut results = Vec::new();
-        self.driver.settle(NOW, self.group, &leases, Outcome::Ack, &mut results);
+        self.driver.settle(NOW, self.group, &leases, Outcome::Ack.into(), &mut results);
         assert!(results.iter().all(|result| *result == Settled::Acked));
     }
 
@@ -177,7 +180,9 @@ fn a_duplicate_is_answered_no_earlier_than_the_first() {
     for ticket in [1, 2] {
         let mut batch = BatchBuilder::default();
         batch.push(&Message { id: Some("once"), body: b"x", ..Message::default() });
-        rig.driver.publish(NOW, rig.stream, &batch.build(), Ticket(ticket)).expect("a good batch");
+        rig.driver
+            .publish(NOW, rig.stream, &batch.build(), PublishOptions::default(), Ticket(ticket))
+            .expect("a good batch");
         rig.turn();
     }
     assert_eq!(rig.waiting.len(), 1, "the second stores nothing");
@@ -218,12 +223,14 @@ fn a_full_disk_refuses_messages_and_nothing_else() {
     let mut batch = BatchBuilder::default();
     batch.push(&Message { body: b"x", ..Message::default() });
     let batch = batch.build();
-    let refused = rig.driver.publish(NOW, rig.stream, &batch, Ticket(2));
+    let refused = rig.driver.publish(NOW, rig.stream, &batch, PublishOptions::default(), Ticket(2));
     assert_eq!(refused, Err(PublishError::StorageFull));
     let delivery = rig.deliveries.pop().expect("the message was delivered");
     rig.ack(&delivery);
     rig.driver.set_storage_full(false);
-    rig.driver.publish(NOW, rig.stream, &batch, Ticket(3)).expect("there is room again");
+    rig.driver
+        .publish(NOW, rig.stream, &batch, PublishOptions::default(), Ticket(3))
+        .expect("there is room again");
 }
 
 #[test]
@@ -327,8 +334,8 @@ fn a_group_that_comes_late_begins_with_what_is_kept() {
     assert!(first > Seq(300), "most of the log was let go, up to {first}");
     let late = rig.create_group("late");
     rig.group = late;
-    rig.driver.join(late, ConsumerId(2), Bound::Connection).expect("a new member");
-    rig.driver.credit(late, ConsumerId(2), Credit::Slots(1_000)).expect("a member");
+    rig.driver.join(NOW, late, ConsumerId(2), "worker", Bound::Connection).expect("a new member");
+    rig.driver.credit(NOW, late, ConsumerId(2), Credit::slots(1_000)).expect("a member");
     for _ in 0..20 {
         rig.turn();
         rig.sync();
@@ -356,7 +363,9 @@ fn ids_are_remembered_whenever_the_image_was_taken() {
             next += 1;
             batch.push(&Message { id: Some(&format!("id-{next}")), body: b"x", ..Message::default() });
         }
-        rig.driver.publish(NOW, rig.stream, &batch.build(), Ticket(ticket)).expect("a good batch");
+        rig.driver
+            .publish(NOW, rig.stream, &batch.build(), PublishOptions::default(), Ticket(ticket))
+            .expect("a good batch");
         rig.turn();
         rig.sync();
         let done = ticket > 12 && !rig.images.is_empty();
@@ -373,7 +382,9 @@ fn ids_are_remembered_whenever_the_image_was_taken() {
         for known in 1..=next {
             let mut batch = BatchBuilder::default();
             batch.push(&Message { id: Some(&format!("id-{known}")), body: b"x", ..Message::default() });
-            driver.publish(NOW, rig.stream, &batch.build(), Ticket(known)).expect("a good batch");
+            driver
+                .publish(NOW, rig.stream, &batch.build(), PublishOptions::default(), Ticket(known))
+                .expect("a good batch");
         }
         driver.finish_turn(NOW);
         let frames = &driver.outbox().frames;
@@ -400,7 +411,7 @@ fn a_slow_engine_is_given_frames_that_it_can_take() {
     assert!(leases.len() > 5_000);
     for pair in leases.chunks(2) {
         let mut results = Vec::new();
-        rig.driver.settle(NOW, rig.group, &pair[..1], Outcome::Ack, &mut results);
+        rig.driver.settle(NOW, rig.group, &pair[..1], Outcome::Ack.into(), &mut results);
         assert_eq!(results, [Settled::Acked]);
         rig.turn();
     }
@@ -414,9 +425,9 @@ fn a_slow_engine_is_given_frames_that_it_can_take() {
         rig.gather();
     }
     assert!(rig.driver.is_settled());
-    let (settled, group) = (rig.driver.shard().figures(rig.group).expect("the group exists"), rig.group);
+    let (settled, group) = (rig.driver.shard().figures(NOW, rig.group).expect("the group exists"), rig.group);
     let recovered = rig.recovered(&Image::default());
-    assert_eq!(recovered.figures(group).map(|figures| figures.lag), Some(settled.lag));
+    assert_eq!(recovered.figures(NOW, group).map(|figures| figures.lag), Some(settled.lag));
 }
 
 #[test]
@@ -433,7 +444,9 @@ fn messages_far_apart_are_read_back_by_way_of_the_index() {
         for n in 0..100 {
             let mut batch = BatchBuilder::default();
             batch.push(&Message { body: &[7; 90], ..Message::default() });
-            rig.driver.publish(NOW, busy, &batch.build(), Ticket(1_000 + n)).expect("a good batch");
+            rig.driver
+                .publish(NOW, busy, &batch.build(), PublishOptions::default(), Ticket(1_000 + n))
+                .expect("a good batch");
             rig.turn();
             rig.sync();
         }
@@ -481,11 +494,11 @@ fn many_retries_share_a_few_reads() {
                 let outcome =
                     if again { Outcome::Retry { delay: Some(Duration::ZERO) } } else { Outcome::Ack };
                 let mut results = Vec::new();
-                rig.driver.settle(NOW, rig.group, &[message.lease], outcome, &mut results);
+                rig.driver.settle(NOW, rig.group, &[message.lease], outcome.into(), &mut results);
             }
         }
     }
-    let figures = rig.driver.shard().figures(rig.group).expect("the group exists");
+    let figures = rig.driver.shard().figures(NOW, rig.group).expect("the group exists");
     assert_eq!(figures.lag, 0, "every message is done: {figures:?}");
     assert!(most <= 4, "{most} reads at once");
     assert!(all < 400, "{all} reads for 1,000 retries");
@@ -516,8 +529,8 @@ fn what_cannot_be_read_holds_up_nobody_else() {
     rig.stream = other;
     let group = rig.create_group("others");
     rig.publish(2, 9);
-    rig.driver.join(group, ConsumerId(9), Bound::Connection).expect("a new member");
-    rig.driver.credit(group, ConsumerId(9), Credit::Slots(9)).expect("a member");
+    rig.driver.join(NOW, group, ConsumerId(9), "worker", Bound::Connection).expect("a new member");
+    rig.driver.credit(NOW, group, ConsumerId(9), Credit::slots(9)).expect("a member");
     for _ in 0..5 {
         rig.turn();
         rig.sync();

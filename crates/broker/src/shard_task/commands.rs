@@ -3,17 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use forebay_core::group::{Departure, GroupFigures, Lease, Outcome, Settled};
+use forebay_core::group::{Departure, GroupFigures, Lease, Settled};
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::Start;
+use forebay_core::shard::{PublishOptions, Start};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamId, StreamName};
 use forebay_storage::engine::Durable;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::batch::Batch;
 use crate::broker::{CreateError, Created, GroupError, PublishError, SubscribeError};
-use crate::driver::{Answer, Delivery, Published, Ticket};
+use crate::driver::{self, Answer, Delivery, Published, Ticket};
 
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 /// Puts the settings that a caller supplied in place of what is there.
@@ -23,6 +24,7 @@ pub(crate) enum Command {
     Publish {
         stream: StreamId,
         batch: Batch,
+        options: PublishOptions,
         /// Given back after the sync.
         room: OwnedSemaphorePermit,
         reply: Reply<Result<Durable<Published>, PublishError>>,
@@ -38,6 +40,8 @@ pub(crate) enum Command {
     Join {
         stream: StreamName,
         group: GroupName,
+        /// What the consumer is called.
+        name: String,
         credit: u32,
         session: Session,
         reply: Reply<Result<Joined, SubscribeError>>,
@@ -66,13 +70,32 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// Leases that a consumer wants to end in the same way.
+/// Leases that a consumer wants to end, or to prolong, in the same way.
 #[derive(Debug)]
 pub struct Settlement {
     /// Comes back with the answer.
     pub ticket: u64,
     pub leases: Vec<Lease>,
-    pub outcome: Outcome,
+    pub action: Action,
+    /// Why, for those who look at failures later.
+    pub reason: Option<String>,
+}
+
+/// What a consumer wants for the messages it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    Ack,
+    /// After `delay`, or as the group's backoff says.
+    Retry {
+        delay: Option<Duration>,
+    },
+    Park,
+    Skip,
+    Move(StreamName),
+    /// More time, counted from now.
+    Extend {
+        by: Duration,
+    },
 }
 
 /// What became of the leases of one settlement, in their order.
@@ -127,7 +150,9 @@ impl Member {
 pub(super) enum Waiting {
     Publish(Reply<Result<Durable<Published>, PublishError>>, OwnedSemaphorePermit),
     Create(Reply<Result<Durable<Created>, CreateError>>, Created),
-    Figures(Reply<Result<Durable<GroupFigures>, GroupError>>, GroupFigures),
+    /// A consumer of a group with durable acks.
+    Settled(mpsc::UnboundedSender<Event>, Vec<Settlements>),
+    Figures(Reply<Result<Durable<GroupFigures>, GroupError>>, Box<GroupFigures>),
 }
 
 /// Those who wait, by ticket. Tickets are given in order and answered nearly so.
@@ -161,15 +186,21 @@ impl Waiting {
     pub(super) fn tell(self, what: Durable<Answer>) {
         match self {
             Waiting::Publish(reply, room) => {
-                let published = what.map(|what| match what {
-                    Answer::Published(published) => published,
-                    other => unreachable!("a publish is answered as one, not with {other:?}"),
-                });
                 drop(room);
-                answer(reply, Ok(published));
+                let durable = what.clone();
+                match what.get() {
+                    Answer::Published(published) => answer(reply, Ok(durable.map(|_| published))),
+                    Answer::Refused(refusal) => {
+                        answer(reply, Err(driver::PublishError::from(refusal).into()));
+                    }
+                    other => unreachable!("a publish is answered as one, not with {other:?}"),
+                }
+            }
+            Waiting::Settled(events, settled) => {
+                let _ = events.send(Event::Settled(settled));
             }
             Waiting::Create(reply, created) => answer(reply, Ok(what.map(|_| created))),
-            Waiting::Figures(reply, figures) => answer(reply, Ok(what.map(|_| figures))),
+            Waiting::Figures(reply, figures) => answer(reply, Ok(what.map(|_| *figures))),
         }
     }
 }

@@ -1,32 +1,54 @@
 //! What the task does when it is asked: settling, joining, creating.
 
-use forebay_core::group::{Bound, Credit, Departure};
-use forebay_core::settings::{GroupSettings, StreamSettings};
+use forebay_core::group::{self, Bound, Credit, Departure, Outcome};
+use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
 use forebay_core::shard::{CreateRefusal, Start};
 use forebay_core::types::{ConsumerId, GroupId, GroupName, StreamName, Timestamp};
 use tokio::sync::oneshot;
 
 use super::ShardTask;
-use super::commands::{Event, Joined, Member, Session, Settlement, Settlements, Waiting};
+use super::commands::{Action, Event, Joined, Member, Session, Settlement, Settlements, Waiting};
 use crate::broker::{CreateError, Created, GroupError, SubscribeError};
 use crate::driver::Answer;
 
 impl ShardTask {
     pub(super) fn settle(&mut self, now: Timestamp, consumer: ConsumerId, settlements: Vec<Settlement>) {
         let Some(member) = self.members.get(&consumer) else { return };
-        let settled = settlements.into_iter().map(|Settlement { ticket, leases, outcome }| {
+        let group = member.group;
+        let settled = settlements.into_iter().map(|Settlement { ticket, leases, action, reason }| {
             let mut results = Vec::with_capacity(leases.len());
-            self.driver.settle(now, member.group, &leases, outcome, &mut results);
+            let outcome = match &action {
+                Action::Ack => Outcome::Ack,
+                Action::Retry { delay } => Outcome::Retry { delay: *delay },
+                Action::Park => Outcome::Park,
+                Action::Skip => Outcome::Skip,
+                Action::Move(to) => Outcome::Move(to),
+                Action::Extend { by } => {
+                    self.driver.extend(now, group, &leases, *by, &mut results);
+                    return Settlements { ticket, results };
+                }
+            };
+            let settlement = group::Settlement { outcome, reason: reason.as_deref(), late: false };
+            self.driver.settle(now, group, &leases, settlement, &mut results);
             Settlements { ticket, results }
         });
-        let settled = settled.collect();
-        let _ = member.session.events.send(Event::Settled(settled));
+        let settled: Vec<Settlements> = settled.collect();
+        let durable = self.driver.shard().group_settings(group).is_some_and(|of| of.acks == Acks::Durable);
+        if durable {
+            // Answered after the sync, so that nothing that was said to be acked is ever delivered again.
+            let events = member.session.events.clone();
+            self.driver.confirm(Answer::Done, self.waiting.next());
+            self.waiting.enter(Waiting::Settled(events, settled));
+        } else {
+            let _ = member.session.events.send(Event::Settled(settled));
+        }
     }
 
     pub(super) fn join(
         &mut self,
-        stream: &StreamName,
-        group: &GroupName,
+        now: Timestamp,
+        (stream, group): (&StreamName, &GroupName),
+        name: &str,
         credit: u32,
         session: Session,
     ) -> Result<Joined, SubscribeError> {
@@ -35,8 +57,8 @@ impl ShardTask {
         }
         let group = self.find_group(stream, group)?;
         let consumer = session.consumer;
-        self.driver.join(group, consumer, Bound::Connection)?;
-        if let Err(refusal) = self.driver.credit(group, consumer, Credit::Slots(credit)) {
+        self.driver.join(now, group, consumer, name, Bound::Connection)?;
+        if let Err(refusal) = self.driver.credit(now, group, consumer, Credit::slots(credit)) {
             self.driver.leave(group, consumer, Departure::Goodbye);
             return Err(refusal.into());
         }

@@ -148,6 +148,15 @@ impl Server {
         millis: u64,
     ) -> Result<(), Status> {
         let settings = v1::GroupSettings { message_timeout_ms: Some(millis), ..Default::default() };
+        self.create_group_as(stream, group, settings).await
+    }
+
+    pub(crate) async fn create_group_as(
+        &self,
+        stream: &str,
+        group: &str,
+        settings: v1::GroupSettings,
+    ) -> Result<(), Status> {
         let request = v1::CreateGroupRequest {
             stream: stream.to_owned(),
             group: group.to_owned(),
@@ -187,7 +196,7 @@ pub(crate) async fn publish(
         .map(|(messages, ticket)| {
             // Only the first one names the stream.
             let stream = if ticket == 1 { stream.to_owned() } else { String::new() };
-            v1::PublishRequest { stream, messages: messages.to_vec(), ticket }
+            v1::PublishRequest { stream, messages: messages.to_vec(), ticket, ..Default::default() }
         })
         .collect();
     let confirmations = send(server, requests).await;
@@ -201,11 +210,11 @@ pub(crate) async fn publish_one(
     stream: &str,
     messages: Vec<v1::Message>,
 ) -> v1::Confirmation {
-    let request = v1::PublishRequest { stream: stream.to_owned(), messages, ticket: 1 };
+    let request = v1::PublishRequest { stream: stream.to_owned(), messages, ticket: 1, ..Default::default() };
     send(server, vec![request]).await.remove(0)
 }
 
-async fn send(server: &Server, requests: Vec<v1::PublishRequest>) -> Vec<v1::Confirmation> {
+pub(crate) async fn send(server: &Server, requests: Vec<v1::PublishRequest>) -> Vec<v1::Confirmation> {
     let mut replies =
         server.client().publish(tokio_stream::iter(requests)).await.expect("the call is open").into_inner();
     let mut confirmations = Vec::new();
@@ -323,6 +332,19 @@ impl Session {
         self.settle(of.epoch, of, seqs, Action::Ack, None).await
     }
 
+    /// Settles one message, with a reason.
+    pub(crate) async fn settle_one(
+        &mut self,
+        of: &Received,
+        seq: u64,
+        action: Action,
+        delay_ms: Option<u64>,
+    ) -> Outcome {
+        let outcomes = self.settle(of.epoch, of, seq..=seq, action, delay_ms).await;
+        assert_eq!(outcomes.len(), 1);
+        outcomes[0].0
+    }
+
     pub(crate) async fn retry(
         &mut self,
         of: &Received,
@@ -358,7 +380,7 @@ impl Session {
             epoch,
             leases,
             delay_ms,
-            ..Default::default()
+            reason: "because".to_owned(),
         };
         self.send(v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() }).await;
         loop {
@@ -369,6 +391,66 @@ impl Session {
             if let Some(settled) = reply.settled.first() {
                 assert_eq!((settled.ticket, &settled.problem), (first.seq, &None));
                 return settled.outcomes.iter().map(|run| (run.outcome(), run.count)).collect();
+            }
+        }
+    }
+
+    /// What is wrong with an answer.
+    pub(crate) async fn refused(
+        &mut self,
+        of: &Received,
+        seq: u64,
+        action: i32,
+        delay_ms: Option<u64>,
+    ) -> v1::Problem {
+        let lease = of.messages.iter().find(|message| message.seq == seq).expect("it was received");
+        let leases = vec![v1::LeaseRun { first_seq: seq, first_grant: lease.grant, count: 1 }];
+        let epoch = of.epoch;
+        let settlement = v1::Settlement { action, epoch, leases, delay_ms, ..Default::default() };
+        self.send(v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() }).await;
+        let reply = self.reply().await.expect("the call goes on").expect("the call goes on");
+        let settled = reply.settled.first().cloned().expect("an answer");
+        assert!(settled.outcomes.is_empty(), "nothing was changed");
+        settled.problem.expect("a problem")
+    }
+
+    /// Works through everything that comes until the call breaks. Says what came, what was done with just
+    /// before it is acked, and which acks were answered.
+    pub(crate) async fn work(
+        mut self,
+        mut came: impl FnMut(&ReceivedMessage, &v1::Message),
+        mut done: impl FnMut(&v1::Message),
+        mut acked: impl FnMut(u64),
+    ) {
+        let mut received = std::mem::take(&mut self.early);
+        loop {
+            for (message, raw) in received.messages.iter().zip(&received.raw) {
+                came(message, raw);
+            }
+            for (message, raw) in received.messages.iter().zip(&received.raw) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                done(raw);
+                let run = v1::LeaseRun { first_seq: message.seq, first_grant: message.grant, count: 1 };
+                let settlement = v1::Settlement {
+                    ticket: message.seq,
+                    epoch: received.epoch,
+                    leases: vec![run],
+                    ..Default::default()
+                };
+                let request = v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() };
+                if self.requests.send(request).await.is_err() {
+                    return;
+                }
+            }
+            received = Received::default();
+            let Ok(Some(reply)) = self.replies.message().await else { return };
+            for settled in &reply.settled {
+                if settled.outcomes.iter().all(|run| run.outcome() == Outcome::Acked) {
+                    acked(settled.ticket);
+                }
+            }
+            if let Some(deliveries) = reply.deliveries {
+                received.take(deliveries);
             }
         }
     }

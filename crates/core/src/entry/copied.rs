@@ -7,7 +7,10 @@
 //! before, so that a run takes no more than the `Published` entry that it is a part of.
 
 use crate::codec::{Cursor, DecodeError, put_varint, unzigzag, zigzag};
-use crate::entry::{Entry, MessageMeta, UNIFORM, kind, put_entry, put_message, take_message};
+use crate::entry::decode::take_message;
+use crate::entry::encode::{put_entry, put_message};
+use crate::entry::form::UNIFORM;
+use crate::entry::{Entry, MessageMeta, kind};
 use crate::types::{Ordinal, Seq, StreamId, Timestamp};
 
 /// A message that is stored once more, as it was published.

@@ -1,41 +1,50 @@
-//! What time does by itself: leases lapse, retries become due, and consumers that left let go of what
-//! they held.
+//! What time does by itself: leases lapse, retries become due, messages become too old, and consumers that
+//! left let go of what they held.
 //!
 //! Ten thousand leases may lapse at one instant. A turn does as much of that as its budget allows and asks
 //! to be called again at once for the rest, so that no turn is long.
 
-use crate::entry::Cause;
+use crate::entry::{Cause, Ending};
+use crate::group::settle::Blame;
 use crate::group::standing::State;
-use crate::group::{Budget, Departure, Group, Lapse};
-use crate::types::{SeqRange, Timestamp, push_range};
+use crate::group::{Departure, Group, Lapse, Turn};
+use crate::stream::Stream;
+use crate::types::{Seq, SeqRange, Timestamp, push_range};
 
 /// Messages that are seen to at a time, so that the budget is asked often enough.
 const SLICE: u64 = 64;
 
 impl Group {
-    pub(super) fn expire(&mut self, now: Timestamp, budget: &mut Budget) {
+    pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
         // First those who left: a goodbye that came in time must not be taken for a timeout.
-        self.release_left_behind(now, budget);
-        self.lapse(now, budget);
-        self.make_due_ready(now, budget);
-    }
-
-    fn make_due_ready(&mut self, now: Timestamp, budget: &mut Budget) {
-        while !budget.is_spent() {
-            let Some(&(until, seq)) = self.due.first().filter(|(until, _)| *until <= now) else { break };
-            budget.spend_each(1);
-            self.due.remove(&(until, seq));
-            self.waiting -= 1;
-            let one = SeqRange::one(seq);
-            self.ledger.released(one);
-            self.again.insert(one);
+        self.release_left_behind(turn);
+        self.lapse(turn);
+        self.expire_gone(turn);
+        self.expire_anew(turn);
+        self.expire_parked(turn);
+        self.make_due_ready(turn);
+        while let Some(consumer) = self.members.next_idle(turn.now) {
+            self.leave(consumer, Departure::Goodbye);
+            turn.effects.departed.push((self.id, consumer));
         }
     }
 
-    fn lapse(&mut self, now: Timestamp, budget: &mut Budget) {
-        while !budget.is_spent() {
+    fn make_due_ready(&mut self, turn: &mut Turn<'_>) {
+        while !turn.budget.is_spent() {
+            let due = self.due.first().filter(|(until, _)| *until <= turn.now);
+            let Some(&(until, seq)) = due else { break };
+            turn.budget.spend_each(1);
+            self.due.remove(&(until, seq));
+            self.waiting -= 1;
+            self.ledger.released(SeqRange::one(seq));
+            self.put_on_offer(turn.stream, SeqRange::one(seq));
+        }
+    }
+
+    fn lapse(&mut self, turn: &mut Turn<'_>) {
+        while !turn.budget.is_spent() {
             let Some((&lapse, &outstanding)) = self.lapses.first_key_value() else { break };
-            if lapse.deadline > now {
+            if lapse.deadline > turn.now {
                 break;
             }
             let (seqs, lease) = self
@@ -48,10 +57,16 @@ impl Group {
                 })
                 .expect("a deadline is kept while something is leased until then");
             let seqs = SeqRange::starting(seqs.first, seqs.count().min(SLICE));
-            budget.spend_each(seqs.count());
-            self.end_lease(seqs, &lease);
+            turn.budget.spend_each(seqs.count());
+            self.end_lease(turn.now, turn.stream, seqs, &lease);
+            self.counters.timed_out += seqs.count();
+            let consumer = lease.holder.and_then(|holder| self.members.name(holder));
+            if let Some(holder) = lease.holder {
+                self.members.count_failed(holder, seqs.count());
+            }
+            let blame = Blame { cause: Cause::Timeout, reason: None, consumer };
             for seq in seqs.seqs() {
-                self.fail(now, seq, lease.attempt, None, Cause::Timeout);
+                self.fail(turn.now, turn.stream, seq, lease.attempt, None, blame.clone());
             }
             // What was looked at is done with, so that a long delivery is not searched from its start
             // again and again.
@@ -61,36 +76,127 @@ impl Group {
         }
     }
 
-    fn release_left_behind(&mut self, now: Timestamp, budget: &mut Budget) {
-        while !budget.is_spent() {
-            let Some((departure, run)) = self.members.next_left_behind(SLICE) else { break };
+    fn release_left_behind(&mut self, turn: &mut Turn<'_>) {
+        while !turn.budget.is_spent() {
+            let Some((departure, name, run)) = self.members.next_left_behind(SLICE) else { break };
             let mut next = run.first;
             while next <= run.last {
                 let rest = SeqRange::new(next, run.last);
                 let (seqs, state) =
                     self.ledger.standing.pieces(rest).next().expect("a range has at least one piece");
-                budget.spend_run(seqs.count());
+                turn.budget.spend_run(seqs.count());
                 let Some(State::Leased(lease)) = state else { panic!("what a consumer holds is leased") };
-                self.end_lease(seqs, &lease);
+                self.end_lease(turn.now, turn.stream, seqs, &lease);
                 match departure {
                     Departure::Goodbye => {
                         self.ledger.returned(seqs);
                         push_range(&mut self.pending.returned, seqs);
-                        self.again.insert(seqs);
+                        self.counters.returned += seqs.count();
+                        self.offer_returned(turn, seqs);
                     }
                     Departure::Lost if self.settings.is_exhausted(lease.attempt) => {
-                        budget.spend_each(seqs.count());
+                        turn.budget.spend_each(seqs.count());
+                        let consumer = Some(name.clone());
+                        let blame = Blame { cause: Cause::Lost, reason: None, consumer };
                         for seq in seqs.seqs() {
-                            self.fail(now, seq, lease.attempt, None, Cause::Lost);
+                            self.fail(turn.now, turn.stream, seq, lease.attempt, None, blame.clone());
                         }
                     }
                     Departure::Lost => {
                         self.ledger.released(seqs);
-                        self.again.insert(seqs);
+                        self.offer_returned(turn, seqs);
                     }
                 }
                 next = seqs.last.next();
             }
+        }
+    }
+
+    /// What is given back goes out again at once, unless its time is over.
+    fn offer_returned(&mut self, turn: &mut Turn<'_>, seqs: SeqRange) {
+        if turn.stream.expired.is_empty() && seqs.first > turn.stream.gone {
+            self.put_on_offer(turn.stream, seqs);
+            return;
+        }
+        for seq in seqs.seqs() {
+            if self.is_expired(turn.stream, seq) {
+                self.done(turn.now, turn.stream, SeqRange::one(seq), Ending::Expired);
+            } else {
+                self.put_on_offer(turn.stream, SeqRange::one(seq));
+            }
+        }
+    }
+
+    /// The time of one message is over. If it is with a consumer, that is seen when the lease ends.
+    pub(crate) fn expire_one(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
+        if self.ledger.is_settled(seq) || self.ledger.replayed.contains_key(&seq) {
+            return;
+        }
+        match self.ledger.standing.run_at(seq) {
+            Some((_, State::Leased(_) | State::Moving { .. })) => return,
+            Some((_, state)) => self.withdraw(stream, seq, state),
+            None => self.take_off_offer(stream, seq),
+        }
+        self.done(now, stream, SeqRange::one(seq), Ending::Expired);
+    }
+
+    /// Messages whose time was over before the group began, or began anew.
+    fn expire_anew(&mut self, turn: &mut Turn<'_>) {
+        while let Some(from) = self.recheck.filter(|_| !turn.budget.is_spent()) {
+            let Some(run) = turn.stream.expired.run_from(from) else {
+                self.recheck = None;
+                break;
+            };
+            let seqs = SeqRange::starting(run.first, run.count().min(SLICE));
+            turn.budget.spend_each(seqs.count());
+            for seq in seqs.seqs() {
+                self.expire_one(turn.now, turn.stream, seq);
+            }
+            self.recheck = Some(seqs.last.next());
+        }
+    }
+
+    /// Everything up to the stream's watermark is too old, or more than it keeps.
+    fn expire_gone(&mut self, turn: &mut Turn<'_>) {
+        let gone = turn.stream.gone;
+        while self.expired < gone && !turn.budget.is_spent() {
+            turn.budget.spend_run(0);
+            let first = self.ledger.progress.unsettled_from(self.expired.next());
+            if first > gone {
+                self.expired = gone;
+                break;
+            }
+            let settled = self.ledger.progress.above().first_from(first);
+            let last = settled.map_or(gone, |settled| gone.min(Seq(settled.0 - 1)));
+            let range = SeqRange::new(first, last);
+            let (seqs, state) =
+                self.ledger.standing.pieces(range).next().expect("a range has at least one piece");
+            match state {
+                Some(State::Leased(_) | State::Moving { .. }) => {}
+                None => {
+                    if let Some(keys) = &self.keys {
+                        // Those that are on offer have to be taken off one by one.
+                        let looked_at = seqs.overlap(SeqRange::new(Seq(1), self.arrived.max(Seq(1))));
+                        let ordered = keys.is_ordered();
+                        for seq in looked_at.into_iter().flat_map(|seqs| seqs.seqs()) {
+                            turn.budget.spend_each(u64::from(seq.0 % 4 == 0));
+                            if !ordered || self.keys.as_ref().is_some_and(|keys| keys.key(seq).is_some()) {
+                                self.take_off_offer(turn.stream, seq);
+                            }
+                        }
+                    } else if let crate::group::Offer::Position(lanes) = &mut self.offer {
+                        lanes.remove_all(seqs);
+                    }
+                    self.done(turn.now, turn.stream, seqs, Ending::Expired);
+                }
+                Some(_) => {
+                    for seq in seqs.seqs() {
+                        turn.budget.spend_each(1);
+                        self.expire_one(turn.now, turn.stream, seq);
+                    }
+                }
+            }
+            self.expired = seqs.last;
         }
     }
 }

@@ -6,28 +6,39 @@
 
 use std::collections::BTreeMap;
 
-use crate::codec::{Cursor, DecodeError, put_varint};
-use crate::entry::Cause;
+use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
+use crate::entry::{FailedMessage, Failure, ParkedMessage, Selection, Work};
 use crate::fault::{Fault, planted};
+use crate::group::jobs::{FINISHED_MAX, Job, JobState};
+use crate::group::parked::{HISTORY_MAX, Parked, ParkedStore, put_failures, take_failures};
 use crate::group::progress::Progress;
-use crate::group::standing::{Bound, Leased, Standing, State};
-use crate::types::{Attempt, ConsumerId, Epoch, Grant, Seq, SeqRange, Timestamp};
+use crate::group::standing::{Bound, Last, Leased, Standing, State};
+use crate::pace::Rate;
+use crate::seqset::SeqSet;
+use crate::types::{Attempt, ConsumerId, Epoch, Grant, JobId, KeyHash, Seq, SeqRange, StreamName, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) progress: Progress,
     pub(crate) standing: Standing,
-    pub(crate) parked: BTreeMap<Seq, Parked>,
+    pub(crate) parked: ParkedStore,
+    /// Replayed and not settled since, with their keys. They count as settled for the floor, which never
+    /// goes back.
+    pub(crate) replayed: BTreeMap<Seq, Option<KeyHash>>,
+    /// What went wrong with messages that are in process, oldest first.
+    pub(crate) failures: BTreeMap<Seq, Vec<Failure>>,
+    /// Where those go that are on their way to another stream.
+    pub(crate) moving: BTreeMap<Seq, StreamName>,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) next_job: JobId,
+    pub(crate) paused: bool,
+    /// After a reset or a purge: what is in `standing`, `failures`, `replayed` and `moving` up to here is
+    /// over, and goes a slice a turn.
+    pub(crate) sweep: Option<Seq>,
+    /// Parked messages that nobody wants any more, let go a slice a turn.
+    pub(crate) dead: Vec<ParkedStore>,
     /// Whether something changed since a snapshot took this part.
     pub(crate) changed: bool,
-}
-
-/// What is remembered of a parked message beside its position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parked {
-    pub attempts: u32,
-    pub at: Timestamp,
-    pub cause: Cause,
 }
 
 /// The terms on which messages are handed out.
@@ -46,7 +57,15 @@ impl Ledger {
         Ledger {
             progress: Progress::starting_at(floor),
             standing: Standing::default(),
-            parked: BTreeMap::new(),
+            parked: ParkedStore::default(),
+            replayed: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            moving: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            next_job: JobId(1),
+            paused: false,
+            sweep: None,
+            dead: Vec::new(),
             changed: true,
         }
     }
@@ -75,18 +94,35 @@ impl Ledger {
         }
     }
 
-    /// Entry `Acked`.
-    pub(crate) fn acked(&mut self, range: SeqRange) {
+    /// Entry `Acked` or `Skipped`.
+    pub(crate) fn settled(&mut self, range: SeqRange) {
         self.changed = true;
         self.standing.remove(range);
         self.progress.settle(range);
+        self.forget(range);
+    }
+
+    /// What is remembered beside the standing of messages that are done with.
+    fn forget(&mut self, range: SeqRange) {
+        forget_in(&mut self.failures, range);
+        forget_in(&mut self.replayed, range);
+        forget_in(&mut self.moving, range);
     }
 
     /// Entry `Failed`.
-    pub(crate) fn failed(&mut self, seq: Seq, until: Timestamp) {
+    pub(crate) fn failed(&mut self, message: &FailedMessage) {
         self.changed = true;
-        let attempts = self.attempts(seq);
-        self.standing.put(SeqRange::one(seq), State::Waiting { attempts, until });
+        let seq = message.seq;
+        let (attempts, last) = self.attempts_and_last(seq);
+        // The lease that failed need not have been written, but the failure is.
+        let attempts = attempts.max(message.failure.attempt);
+        let state = State::Waiting { attempts, until: message.until, last };
+        self.standing.put(SeqRange::one(seq), state);
+        let failures = self.failures.entry(seq).or_default();
+        if failures.len() == HISTORY_MAX {
+            failures.remove(0);
+        }
+        failures.push(message.failure.clone());
     }
 
     /// Entry `Returned`: as if these had not been handed out.
@@ -106,26 +142,233 @@ impl Ledger {
             let rest = SeqRange::new(next, range.last);
             let (piece, state) = self.standing.pieces(rest).next().expect("a range has at least one piece");
             let attempts = state.map_or(0, |state| state.attempts()).saturating_sub(uncounted);
-            self.standing.put(piece, State::Ready { attempts });
+            // Given back is given up: what was on that lease is nobody's.
+            let last = state.and_then(|state| state.last()).filter(|_| uncounted == 0);
+            self.standing.put(piece, State::Ready { attempts, last });
             next = piece.last.next();
         }
     }
 
     /// Entry `Parked`. A parked message counts as settled.
-    pub(crate) fn parked(&mut self, seq: Seq, at: Timestamp, cause: Cause) {
+    pub(crate) fn parked(&mut self, message: &ParkedMessage) {
         self.changed = true;
-        let attempts = self.attempts(seq);
+        let seq = message.seq;
+        let (attempts, _) = self.attempts_and_last(seq);
+        let attempts = attempts.max(message.failure.attempt);
+        let mut failures = self.failures.remove(&seq).unwrap_or_default();
+        if failures.len() == HISTORY_MAX {
+            failures.remove(0);
+        }
+        failures.push(message.failure.clone());
         self.standing.remove(SeqRange::one(seq));
         self.progress.settle(SeqRange::one(seq));
-        self.parked.insert(seq, Parked { attempts, at, cause });
+        self.forget(SeqRange::one(seq));
+        self.parked.insert(seq, Parked { attempts, key: message.key, failures: failures.into() });
     }
 
-    fn attempts(&self, seq: Seq) -> u32 {
-        self.standing.run_at(seq).map_or(0, |(_, state)| state.attempts())
+    fn attempts_and_last(&self, seq: Seq) -> (u32, Option<Last>) {
+        self.standing.run_at(seq).map_or((0, None), |(_, state)| (state.attempts(), state.last()))
+    }
+
+    /// Entry `Moving`.
+    pub(crate) fn moving(&mut self, seq: Seq, to: &StreamName) {
+        self.changed = true;
+        let (attempts, _) = self.attempts_and_last(seq);
+        self.standing.put(SeqRange::one(seq), State::Moving { attempts });
+        self.moving.insert(seq, to.clone());
+    }
+
+    /// Entry `Replayed`: parked messages are ready again, with their attempts counted anew and their
+    /// history kept. Returns the keys of those that were parked.
+    pub(crate) fn replayed(&mut self, range: SeqRange, job: JobId) -> Vec<(Seq, Option<KeyHash>)> {
+        self.changed = true;
+        let mut replayed = Vec::new();
+        for seq in range.seqs() {
+            let Some(parked) = self.take_parked(seq, job) else { continue };
+            self.standing.put(SeqRange::one(seq), State::Ready { attempts: 0, last: None });
+            self.replayed.insert(seq, parked.key);
+            self.failures.insert(seq, parked.failures.into_vec());
+            replayed.push((seq, parked.key));
+        }
+        self.job_came_to(job, range, replayed.len() as u64);
+        replayed
+    }
+
+    /// Entry `Discarded`. Returns the keys of those that were parked.
+    pub(crate) fn discarded(&mut self, range: SeqRange, job: JobId) -> Vec<(Seq, Option<KeyHash>)> {
+        self.changed = true;
+        let parked = range.seqs().filter_map(|seq| Some((seq, self.take_parked(seq, job)?.key)));
+        let discarded: Vec<_> = parked.collect();
+        self.job_came_to(job, range, discarded.len() as u64);
+        discarded
+    }
+
+    /// A parked message that the job is about. One that was brought back by somebody else and parked again
+    /// since the job began is not meant any more.
+    fn take_parked(&mut self, seq: Seq, job: JobId) -> Option<Parked> {
+        let began = self.jobs.get(&job).map(|job| job.started);
+        let later = self.parked.get(seq)?.at() > began.unwrap_or(Timestamp(u64::MAX));
+        if later { None } else { self.parked.remove(seq) }
+    }
+
+    /// `done` of the positions in the range were still parked.
+    fn job_came_to(&mut self, job: JobId, range: SeqRange, done: u64) {
+        if let Some(job) = self.jobs.get_mut(&job) {
+            let came_to = job.left.remove(range);
+            job.done += done;
+            job.failed += came_to.saturating_sub(done);
+        }
+    }
+
+    /// Entry `JobStarted`.
+    pub(crate) fn job_started(
+        &mut self,
+        id: JobId,
+        at: Timestamp,
+        work: Work,
+        selection: &Selection,
+        limit: Option<u64>,
+        rate: Option<Rate>,
+    ) {
+        self.changed = true;
+        let mut left = self.selected(selection);
+        if let Some(limit) = limit.filter(|&limit| limit < left.count()) {
+            left = first_of(&mut left, limit);
+        }
+        let matched = left.count();
+        let state = JobState::Running;
+        self.jobs.insert(id, Job { id, work, started: at, rate, matched, done: 0, failed: 0, state, left });
+        self.next_job = self.next_job.max(JobId(id.0 + 1));
+        self.forget_finished_jobs();
+    }
+
+    /// The positions that a selection means now.
+    pub(crate) fn selected(&self, selection: &Selection) -> SeqSet {
+        match selection {
+            Selection::All => self.parked.positions().clone(),
+            Selection::Reason(reason) => self.parked.with_reason(reason).cloned().unwrap_or_default(),
+            Selection::Seqs(ranges) => {
+                let mut seqs = SeqSet::new();
+                let parked = self.parked.positions();
+                for range in ranges {
+                    let mut next = range.first;
+                    while let Some(run) = parked.run_from(next).and_then(|run| run.overlap(*range)) {
+                        seqs.insert(run);
+                        next = run.last.next();
+                    }
+                }
+                seqs
+            }
+        }
+    }
+
+    fn forget_finished_jobs(&mut self) {
+        let finished = self.jobs.values().filter(|job| !job.is_running());
+        let ids: Vec<JobId> = finished.map(|job| job.id).collect();
+        for id in ids.iter().take(ids.len().saturating_sub(FINISHED_MAX)) {
+            self.jobs.remove(id);
+        }
+    }
+
+    /// Entry `JobEnded`.
+    pub(crate) fn job_ended(&mut self, id: JobId, at: Timestamp, cancelled: bool) {
+        self.changed = true;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.state = if cancelled { JobState::Cancelled { at } } else { JobState::Done { at } };
+            job.left.clear();
+        }
+    }
+
+    /// Entry `Extended`, and what extending does to a lease on a connection, which is not written down.
+    /// Messages that are not leased any more are left as they are.
+    pub(crate) fn extended(&mut self, range: SeqRange, deadline: Timestamp) {
+        self.changed = true;
+        let pieces: Vec<_> = self.standing.pieces(range).collect();
+        for (piece, state) in pieces {
+            if let Some(State::Leased(lease)) = state {
+                self.standing.put(piece, State::Leased(Leased { deadline, ..lease }));
+            }
+        }
+    }
+
+    /// Entry `GroupPaused`.
+    pub(crate) fn paused(&mut self, paused: bool) {
+        self.changed = true;
+        self.paused = paused;
+    }
+
+    /// Entry `Reset`. What stood is over at once, and let go by `sweep`.
+    pub(crate) fn reset(&mut self, floor: Seq, parked: bool) {
+        self.changed = true;
+        if parked {
+            self.dead.push(std::mem::take(&mut self.parked));
+        }
+        self.progress = Progress::starting_with(floor, self.parked.positions());
+        self.sweep = Some(Seq(u64::MAX - 1));
+    }
+
+    /// Entry `Purged`.
+    pub(crate) fn purged(&mut self, through: Seq, parked: bool) {
+        self.changed = true;
+        if parked {
+            let keep = self.parked.positions().run_from(through.next()).is_some();
+            if keep {
+                let gone: Vec<Seq> = self.parked.positions().runs().flat_map(|run| run.seqs()).collect();
+                for seq in gone.into_iter().take_while(|&seq| seq <= through) {
+                    self.parked.remove(seq);
+                }
+            } else {
+                self.dead.push(std::mem::take(&mut self.parked));
+            }
+        }
+        if through > self.progress.floor() {
+            self.progress.settle(SeqRange::new(Seq(1), through));
+        }
+        self.sweep = self.sweep.max(Some(through));
+    }
+
+    pub(crate) fn is_swept(&self, seq: Seq) -> bool {
+        self.sweep.is_some_and(|through| seq <= through)
+    }
+
+    /// How many were replayed and are not terminal again, without those that only wait to be swept.
+    pub(crate) fn replayed_count(&self) -> u64 {
+        let count = match self.sweep {
+            Some(through) => self.replayed.range(through.next()..).count(),
+            None => self.replayed.len(),
+        };
+        count as u64
+    }
+
+    /// Lets go of up to `max` things beside the standing that a sweep is about. False when there is nothing
+    /// left of those.
+    pub(crate) fn sweep_aside(&mut self, max: usize) -> bool {
+        let through = self.sweep.unwrap_or(Seq::START);
+        fn pop<T>(map: &mut BTreeMap<Seq, T>, through: Seq) -> bool {
+            map.first_entry()
+                .filter(|first| *first.key() <= through)
+                .map(std::collections::btree_map::OccupiedEntry::remove)
+                .is_some()
+        }
+        (0..max).all(|_| {
+            pop(&mut self.failures, through)
+                || pop(&mut self.replayed, through)
+                || pop(&mut self.moving, through)
+        })
+    }
+
+    /// Lets go of some of what was parked and is wanted no more.
+    pub(crate) fn drop_dead(&mut self, count: usize) {
+        if let Some(dead) = self.dead.last_mut()
+            && !dead.drop_some(count)
+        {
+            self.dead.pop();
+        }
     }
 
     /// After the last entry: leases that hung on a connection are over, the others go on.
     pub(crate) fn reopened(&mut self) {
+        self.finish_sweep();
         let over: Vec<SeqRange> = self
             .standing
             .runs()
@@ -138,13 +381,40 @@ impl Ledger {
         }
     }
 
+    /// Recovery sweeps at once: it has no turns.
+    pub(crate) fn finish_sweep(&mut self) {
+        if let Some(through) = self.sweep {
+            // A stream without messages can be purged too.
+            if through > Seq::START {
+                self.standing.remove(SeqRange::new(Seq(1), through));
+            }
+            while self.sweep_aside(usize::MAX) {}
+            self.sweep = None;
+        }
+        self.dead.clear();
+    }
+
+    /// Whether the group is done with a message: settled or parked.
+    pub(crate) fn is_settled(&self, seq: Seq) -> bool {
+        self.progress.is_settled(seq) && (!self.replayed.contains_key(&seq) || self.is_swept(seq))
+    }
+
+    /// The first position at `seq` or after it that the group is not done with.
+    pub(crate) fn unsettled_from(&self, seq: Seq) -> Seq {
+        let replayed = self.replayed.range(seq..).next().map(|(&replayed, _)| replayed);
+        replayed.into_iter().fold(self.progress.unsettled_from(seq), Seq::min)
+    }
+
     /// The oldest message whose content is still wanted.
     pub(crate) fn oldest_wanted(&self) -> Seq {
         let unsettled = self.progress.floor().next();
-        self.parked.keys().next().map_or(unsettled, |&parked| parked.min(unsettled))
+        let parked = self.parked.positions().first();
+        let replayed = self.replayed.keys().next().copied();
+        [parked, replayed].into_iter().flatten().fold(unsettled, Seq::min)
     }
 
-    /// `floor | settled runs | standing runs | parked`, positions as distances from the one before.
+    /// `floor | settled | standing | replayed | failures | moving | jobs | next job | paused`, positions as
+    /// distances from the one before. What is parked has parts of its own.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.progress.floor().0);
         let above = self.progress.above();
@@ -154,21 +424,32 @@ impl Ledger {
         for run in above.runs().filter(|_| !forgotten) {
             put_run(out, run, &mut from);
         }
-        put_varint(out, self.standing.len() as u64);
+        // What a sweep has not come to yet is over all the same.
+        let begin = self.sweep.map_or(Seq(1), Seq::next);
+        let pieces = || {
+            let runs = self.standing.pieces(SeqRange::new(begin, Seq(u64::MAX - 1)));
+            runs.filter_map(|(run, state)| state.map(|state| (run, state)))
+        };
+        put_varint(out, pieces().count() as u64);
         let mut from = 0;
-        for (run, state) in self.standing.runs() {
+        for (run, state) in pieces() {
             put_run(out, run, &mut from);
             put_state(out, state);
         }
-        put_varint(out, self.parked.len() as u64);
-        let mut from = 0;
-        for (seq, parked) in &self.parked {
-            put_varint(out, seq.0 - from);
-            from = seq.0;
-            put_varint(out, parked.attempts.into());
-            put_varint(out, parked.at.0);
-            out.push(parked.cause as u8);
+        put_map(out, &self.replayed, begin, |out, key| {
+            out.push(u8::from(key.is_some()));
+            if let Some(key) = key {
+                out.extend_from_slice(&key.0.to_le_bytes());
+            }
+        });
+        put_map(out, &self.failures, begin, |out, failures| put_failures(out, failures));
+        put_map(out, &self.moving, begin, |out, to| put_bytes(out, to.as_str().as_bytes()));
+        put_varint(out, self.jobs.len() as u64);
+        for job in self.jobs.values() {
+            job.encode(out);
         }
+        put_varint(out, self.next_job.0.into());
+        out.push(u8::from(self.paused));
     }
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Ledger, DecodeError> {
@@ -184,39 +465,88 @@ impl Ledger {
             let run = take_run(cursor, &mut from)?;
             ledger.standing.put(run, take_state(cursor)?);
         }
-        let mut from = 0u64;
+        ledger.replayed = take_map(cursor, |cursor| {
+            Ok(if cursor.byte()? == 1 { Some(KeyHash(cursor.u64()?)) } else { None })
+        })?;
+        ledger.failures = take_map(cursor, take_failures)?;
+        ledger.moving = take_map(cursor, |cursor| Ok(StreamName::stored(cursor.text()?)))?;
         for _ in 0..cursor.count()? {
-            from = from.checked_add(cursor.varint()?).ok_or(DecodeError::OutOfRange("position"))?;
-            let parked = Parked {
-                attempts: cursor.varint_u32()?,
-                at: Timestamp(cursor.varint()?),
-                cause: Cause::decode(cursor.byte()?)?,
-            };
-            ledger.parked.insert(Seq(from), parked);
+            let job = Job::decode(cursor)?;
+            ledger.jobs.insert(job.id, job);
         }
+        ledger.next_job = JobId(cursor.varint_u32()?);
+        ledger.paused = cursor.byte()? == 1;
         ledger.changed = false;
         Ok(ledger)
     }
 }
 
-fn put_run(out: &mut Vec<u8>, run: SeqRange, from: &mut u64) {
+fn forget_in<T>(map: &mut BTreeMap<Seq, T>, range: SeqRange) {
+    // Nearly always there is nothing in it, and this is asked for every ack.
+    if map.is_empty() {
+        return;
+    }
+    while let Some((&seq, _)) = map.range(range.first..=range.last).next() {
+        map.remove(&seq);
+    }
+}
+
+/// The lowest `count` of them.
+fn first_of(seqs: &mut SeqSet, count: u64) -> SeqSet {
+    let mut first = SeqSet::new();
+    while first.count() < count
+        && let Some(run) = seqs.pop_run(count - first.count())
+    {
+        first.insert(run);
+    }
+    first
+}
+
+pub(crate) fn put_run(out: &mut Vec<u8>, run: SeqRange, from: &mut u64) {
     put_varint(out, run.first.0 - *from);
     put_varint(out, run.count() - 1);
     *from = run.last.0;
 }
 
-fn take_run(cursor: &mut Cursor<'_>, from: &mut u64) -> Result<SeqRange, DecodeError> {
-    let out_of_range = DecodeError::OutOfRange("run of positions");
-    let first = from.checked_add(cursor.varint()?).ok_or(out_of_range.clone())?;
-    let last = first.checked_add(cursor.varint()?).ok_or(out_of_range)?;
+pub(crate) fn take_run(cursor: &mut Cursor<'_>, from: &mut u64) -> Result<SeqRange, DecodeError> {
+    let out_of_range = || DecodeError::OutOfRange("run of positions");
+    let first = from.checked_add(cursor.varint()?).ok_or_else(out_of_range)?;
+    let last =
+        first.checked_add(cursor.varint()?).filter(|&last| last < u64::MAX).ok_or_else(out_of_range)?;
     *from = last;
     Ok(SeqRange::new(Seq(first), Seq(last)))
+}
+
+fn put_map<T>(out: &mut Vec<u8>, map: &BTreeMap<Seq, T>, begin: Seq, put: impl Fn(&mut Vec<u8>, &T)) {
+    put_varint(out, map.range(begin..).count() as u64);
+    let mut from = 0;
+    for (seq, value) in map.range(begin..) {
+        put_varint(out, seq.0 - from);
+        from = seq.0;
+        put(out, value);
+    }
+}
+
+fn take_map<T>(
+    cursor: &mut Cursor<'_>,
+    take: impl Fn(&mut Cursor<'_>) -> Result<T, DecodeError>,
+) -> Result<BTreeMap<Seq, T>, DecodeError> {
+    let mut map = BTreeMap::new();
+    let mut from = 0u64;
+    for _ in 0..cursor.count()? {
+        from = from.checked_add(cursor.varint()?).ok_or(DecodeError::OutOfRange("position"))?;
+        map.insert(Seq(from), take(cursor)?);
+    }
+    Ok(map)
 }
 
 const READY: u8 = 0;
 const WAITING: u8 = 1;
 const LEASED_CONNECTION: u8 = 2;
 const LEASED_CLOCK: u8 = 3;
+const MOVING: u8 = 4;
+/// The last lease follows.
+const LAST: u8 = 0x10;
 
 /// `kind | attempts | what the state has`. The holder is not written: it is gone after a restart.
 fn put_state(out: &mut Vec<u8>, state: State) {
@@ -228,22 +558,33 @@ fn put_state(out: &mut Vec<u8>, state: State) {
         }
     };
     match state {
-        State::Ready { .. } => put(READY, &[]),
-        State::Waiting { until, .. } => put(WAITING, &[until.0]),
+        State::Ready { last: None, .. } => put(READY, &[]),
+        State::Ready { last: Some(last), .. } => put(READY | LAST, &[last.epoch.0.into(), last.grant.0]),
+        State::Waiting { until, last: None, .. } => put(WAITING, &[until.0]),
+        State::Waiting { until, last: Some(last), .. } => {
+            put(WAITING | LAST, &[last.epoch.0.into(), last.grant.0, until.0]);
+        }
         State::Leased(lease) if lease.bound == Bound::Connection => put(LEASED_CONNECTION, &[]),
         State::Leased(lease) => put(
             LEASED_CLOCK,
             &[lease.epoch.0.into(), lease.grant.0, lease.delivery.0, lease.granted.0, lease.deadline.0],
         ),
+        State::Moving { .. } => put(MOVING, &[]),
     }
 }
 
 fn take_state(cursor: &mut Cursor<'_>) -> Result<State, DecodeError> {
     let kind = cursor.byte()?;
     let attempts = cursor.varint_u32()?;
-    Ok(match kind {
-        READY => State::Ready { attempts },
-        WAITING => State::Waiting { attempts, until: Timestamp(cursor.varint()?) },
+    let last = if kind & LAST != 0 {
+        Some(Last { epoch: Epoch(cursor.varint_u32()?), grant: Grant(cursor.varint()?) })
+    } else {
+        None
+    };
+    Ok(match kind & !LAST {
+        READY => State::Ready { attempts, last },
+        WAITING => State::Waiting { attempts, until: Timestamp(cursor.varint()?), last },
+        MOVING => State::Moving { attempts },
         LEASED_CONNECTION => State::Leased(Leased {
             attempt: Attempt(attempts),
             epoch: Epoch(0),

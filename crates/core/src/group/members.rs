@@ -2,35 +2,70 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::group::Departure;
 use crate::group::standing::Bound;
 use crate::seqset::SeqSet;
-use crate::types::{ConsumerId, SeqRange};
+use crate::types::{ConsumerId, SeqRange, Timestamp};
+
+/// A consumer without a connection is a member until this long after its last receive or its last lease.
+pub const POLLER_IDLE_MAX: Duration = Duration::from_secs(30);
 
 /// How many more messages a consumer is willing to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Credit {
-    /// Up to this many at any time: a slot opens when a message is settled or lapses.
-    Slots(u32),
+    /// Up to this many at any time, and up to this many bytes of content: a slot opens when a message is
+    /// settled or lapses. One message always fits, however large.
+    Slots { messages: u32, bytes: Option<u64> },
     /// Up to this many in the next delivery, and then none until asked again. `timeout` is the length of
     /// these leases, if not the group's.
     Once { messages: u32, timeout: Option<Duration> },
 }
 
+impl Credit {
+    pub fn slots(messages: u32) -> Credit {
+        Credit::Slots { messages, bytes: None }
+    }
+
+    pub fn messages(&self) -> u32 {
+        let (Credit::Slots { messages, .. } | Credit::Once { messages, .. }) = self;
+        *messages
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Member {
+    pub(crate) name: Arc<str>,
     pub(crate) credit: Credit,
     pub(crate) bound: Bound,
     pub(crate) held: SeqSet,
+    /// Bytes of what it holds, where its credit asks for it.
+    pub(crate) held_bytes: u64,
+    pub(crate) joined: Timestamp,
+    /// When it last received or held something.
+    seen: Timestamp,
+    pub(crate) acked: u64,
+    pub(crate) failed: u64,
 }
 
 impl Member {
     pub(crate) fn room(&self) -> u64 {
         match self.credit {
-            Credit::Slots(slots) => u64::from(slots).saturating_sub(self.held.count()),
+            Credit::Slots { messages, bytes } => {
+                let full = bytes.is_some_and(|bytes| self.held_bytes >= bytes && !self.held.is_empty());
+                if full { 0 } else { u64::from(messages).saturating_sub(self.held.count()) }
+            }
             Credit::Once { messages, .. } => messages.into(),
+        }
+    }
+
+    /// Bytes that still fit, if that matters.
+    pub(crate) fn room_bytes(&self) -> Option<u64> {
+        match self.credit {
+            Credit::Slots { bytes: Some(bytes), .. } => Some(bytes.saturating_sub(self.held_bytes)),
+            _ => None,
         }
     }
 }
@@ -41,16 +76,21 @@ pub(crate) struct Members {
     /// Those with room. Consumers are numbered as they come, so this is also the order of turns.
     hungry: BTreeSet<ConsumerId>,
     served: Option<ConsumerId>,
+    /// Those with room for messages, but not for the bytes of what was there to be had.
+    sated: Vec<ConsumerId>,
     /// Those that are gone, with what they still held. By number, so that those who came first are seen
     /// to first.
     leaving: BTreeMap<ConsumerId, Leaving>,
+    /// When to look whether a consumer without a connection is still there.
+    idle: BTreeSet<(Timestamp, ConsumerId)>,
 }
 
 /// A consumer that is gone, and what it still held.
 #[derive(Debug)]
-pub(crate) struct Leaving {
-    pub(crate) departure: Departure,
-    pub(crate) held: SeqSet,
+struct Leaving {
+    name: Arc<str>,
+    departure: Departure,
+    held: SeqSet,
 }
 
 impl Members {
@@ -66,6 +106,11 @@ impl Members {
         !self.hungry.is_empty()
     }
 
+    /// Also counts those for whom what there was to be had so far is too large.
+    pub(crate) fn any_with_room(&self) -> bool {
+        !self.hungry.is_empty() || !self.sated.is_empty()
+    }
+
     pub(crate) fn hungry(&self) -> u64 {
         self.hungry.len() as u64
     }
@@ -74,29 +119,78 @@ impl Members {
         self.members.get(&consumer)
     }
 
-    pub(crate) fn join(&mut self, consumer: ConsumerId, bound: Bound) {
-        let member = Member { credit: Credit::Slots(0), bound, held: SeqSet::new() };
-        let before = self.members.insert(consumer, member);
-        assert!(before.is_none(), "a consumer joins a group once");
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConsumerId, &Member)> + '_ {
+        self.members.iter().map(|(&consumer, member)| (consumer, member))
     }
 
-    pub(crate) fn set_credit(&mut self, consumer: ConsumerId, credit: Credit) {
+    /// What a consumer is called, present or leaving.
+    pub(crate) fn name(&self, consumer: ConsumerId) -> Option<Arc<str>> {
+        let present = self.members.get(&consumer).map(|member| &member.name);
+        present.or_else(|| self.leaving.get(&consumer).map(|leaving| &leaving.name)).cloned()
+    }
+
+    pub(crate) fn join(&mut self, now: Timestamp, consumer: ConsumerId, name: Arc<str>, bound: Bound) {
+        let member = Member {
+            name,
+            credit: Credit::slots(0),
+            bound,
+            held: SeqSet::new(),
+            held_bytes: 0,
+            joined: now,
+            seen: now,
+            acked: 0,
+            failed: 0,
+        };
+        let before = self.members.insert(consumer, member);
+        assert!(before.is_none(), "a consumer joins a group once");
+        if bound == Bound::Clock {
+            self.idle.insert((now + POLLER_IDLE_MAX, consumer));
+        }
+    }
+
+    pub(crate) fn set_credit(&mut self, now: Timestamp, consumer: ConsumerId, credit: Credit) {
         if let Some(member) = self.members.get_mut(&consumer) {
             member.credit = credit;
+            member.seen = member.seen.max(now);
             self.weigh(consumer);
         }
     }
 
-    /// The member is gone at once; what it held is released in its own time, a slice a turn. Leases that
-    /// hang on the clock are not released by leaving.
-    pub(crate) fn leave(&mut self, consumer: ConsumerId, departure: Departure) {
-        self.hungry.remove(&consumer);
-        if let Some(member) = self.members.remove(&consumer) {
-            let released = member.bound == Bound::Connection || departure == Departure::Goodbye;
-            if released && !member.held.is_empty() {
-                self.leaving.insert(consumer, Leaving { departure, held: member.held });
-            }
+    pub(crate) fn set_held_bytes(&mut self, consumer: ConsumerId, bytes: u64) {
+        if let Some(member) = self.members.get_mut(&consumer) {
+            member.held_bytes = bytes;
         }
+    }
+
+    /// The member is gone at once; what it held is released in its own time, a slice a turn. Leases that
+    /// hang on the clock are not released by leaving. False if it was not a member.
+    pub(crate) fn leave(&mut self, consumer: ConsumerId, departure: Departure) -> bool {
+        self.hungry.remove(&consumer);
+        let Some(member) = self.members.remove(&consumer) else { return false };
+        let released = member.bound == Bound::Connection || departure == Departure::Goodbye;
+        if released && !member.held.is_empty() {
+            self.leaving.insert(consumer, Leaving { name: member.name, departure, held: member.held });
+        }
+        true
+    }
+
+    /// The next consumer without a connection that has been silent for too long.
+    pub(crate) fn next_idle(&mut self, now: Timestamp) -> Option<ConsumerId> {
+        while let Some(&(at, consumer)) = self.idle.first().filter(|(at, _)| *at <= now) {
+            self.idle.remove(&(at, consumer));
+            let Some(member) = self.members.get(&consumer) else { continue };
+            let waits = member.credit.messages() > 0 || !member.held.is_empty();
+            let seen = if waits { now } else { member.seen };
+            if seen + POLLER_IDLE_MAX <= now {
+                return Some(consumer);
+            }
+            self.idle.insert((seen + POLLER_IDLE_MAX, consumer));
+        }
+        None
+    }
+
+    pub(crate) fn idle_at(&self) -> Option<Timestamp> {
+        self.idle.first().map(|&(at, _)| at)
     }
 
     pub(crate) fn are_leaving(&self) -> bool {
@@ -104,14 +198,20 @@ impl Members {
     }
 
     /// The next messages of a consumer that has left.
-    pub(crate) fn next_left_behind(&mut self, max: u64) -> Option<(Departure, SeqRange)> {
+    pub(crate) fn next_left_behind(&mut self, max: u64) -> Option<(Departure, Arc<str>, SeqRange)> {
         let mut leaving = self.leaving.first_entry()?;
         let departure = leaving.get().departure;
+        let name = leaving.get().name.clone();
         let run = leaving.get_mut().held.pop_run(max).expect("those who hold nothing are not kept");
         if leaving.get().held.is_empty() {
             leaving.remove();
         }
-        Some((departure, run))
+        Some((departure, name, run))
+    }
+
+    /// All with room.
+    pub(crate) fn all_hungry(&self) -> impl Iterator<Item = ConsumerId> + '_ {
+        self.hungry.iter().copied()
     }
 
     /// Whose turn it is among those with room.
@@ -120,10 +220,34 @@ impl Members {
         self.hungry.range((after, Unbounded)).next().or_else(|| self.hungry.first()).copied()
     }
 
-    pub(crate) fn gave(&mut self, consumer: ConsumerId, seqs: SeqRange) {
+    /// The one who was served last while it has room, and then the next.
+    pub(crate) fn same_hungry(&self) -> Option<ConsumerId> {
+        self.served.filter(|served| self.hungry.contains(served)).or_else(|| self.next_hungry())
+    }
+
+    /// What there is to be had is too large for this one, for this turn.
+    pub(crate) fn sate(&mut self, consumer: ConsumerId) {
+        self.hungry.remove(&consumer);
+        self.sated.push(consumer);
+    }
+
+    /// What there is to be had now may be smaller.
+    pub(crate) fn wake_sated(&mut self) {
+        for consumer in std::mem::take(&mut self.sated) {
+            self.weigh(consumer);
+        }
+    }
+
+    /// It is somebody else's turn, although this one was given nothing.
+    pub(crate) fn passed_over(&mut self, consumer: ConsumerId) {
+        self.served = Some(consumer);
+    }
+
+    pub(crate) fn gave(&mut self, consumer: ConsumerId, seqs: SeqRange, bytes: u64) {
         self.served = Some(consumer);
         let member = self.members.get_mut(&consumer).expect("only a member is given messages");
         member.held.insert(seqs);
+        member.held_bytes += bytes;
         if let Credit::Once { messages, .. } = &mut member.credit {
             *messages = u64::from(*messages).saturating_sub(seqs.count()) as u32;
         }
@@ -140,15 +264,37 @@ impl Members {
         }
     }
 
-    pub(crate) fn took_back(&mut self, consumer: ConsumerId, seqs: SeqRange) {
+    pub(crate) fn took_back(&mut self, now: Timestamp, consumer: ConsumerId, seqs: SeqRange, bytes: u64) {
         if let Some(member) = self.members.get_mut(&consumer) {
             member.held.remove(seqs);
+            // Sizes are known by ranges, so the sum may be off by a little until nothing is held.
+            member.held_bytes = member.held_bytes.saturating_sub(bytes);
+            if member.held.is_empty() {
+                member.held_bytes = 0;
+            }
+            member.seen = member.seen.max(now);
             self.weigh(consumer);
         } else if let Some(leaving) = self.leaving.get_mut(&consumer) {
             leaving.held.remove(seqs);
             if leaving.held.is_empty() {
                 self.leaving.remove(&consumer);
             }
+        }
+    }
+
+    pub(crate) fn counts_bytes(&self, consumer: ConsumerId) -> bool {
+        self.members.get(&consumer).is_some_and(|member| member.room_bytes().is_some())
+    }
+
+    pub(crate) fn count_acked(&mut self, consumer: ConsumerId, count: u64) {
+        if let Some(member) = self.members.get_mut(&consumer) {
+            member.acked += count;
+        }
+    }
+
+    pub(crate) fn count_failed(&mut self, consumer: ConsumerId, count: u64) {
+        if let Some(member) = self.members.get_mut(&consumer) {
+            member.failed += count;
         }
     }
 

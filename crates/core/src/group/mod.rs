@@ -7,35 +7,66 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `ledger` | what the log remembers: progress, standing, parked; one method per kind of entry |
+//! | `ledger` | what the log remembers: progress, standing, parked, jobs; one method per kind of entry |
 //! | `members` | who takes part, with how much credit, and whose turn it is |
-//! | `dispatch` | sharing out what is ready |
+//! | `settle` | how leases end |
+//! | `offer`, `keys` | what may go next, by position, key or consumer |
+//! | `scan` | looking at messages before they can be offered |
+//! | `dispatch` | sharing out what is on offer |
 //! | `expiry` | what time does: leases that lapse, retries that are due, consumers that leave |
+//! | `jobs`, `triage` | parked messages: listing, replaying, discarding |
+//! | `checkpoint` | progress as users see it, and acks that are written only with it |
+//! | `change` | settings, pause, reset, purge |
+//! | `figures` | what a group says about itself |
 
+mod change;
+mod checkpoint;
 mod dispatch;
 mod expiry;
+mod figures;
+pub(crate) mod jobs;
+mod keys;
 pub(crate) mod ledger;
 mod members;
+mod offer;
+pub(crate) mod parked;
 pub(crate) mod progress;
+pub(crate) mod scan;
+mod scatter;
+mod settle;
 pub(crate) mod standing;
+mod triage;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry::{self, Cause, FailedMessage, LeasedRun, ParkedMessage};
+use crate::entry::{self, Ending, FailedMessage, LeasedRun, ParkedMessage};
+use crate::fault::{Fault, planted};
+use crate::lanes::Lanes;
+use crate::pace::Pace;
 use crate::seqset::SeqSet;
-use crate::settings::GroupSettings;
+use crate::settings::{Acks, GroupSettings};
+use crate::stream::Stream;
+use crate::texts::Texts;
 use crate::types::{
-    Attempt, ConsumerId, Epoch, Grant, GroupId, GroupName, Position, Seq, SeqRange, StreamId, Timestamp,
-    push_range,
+    Attempt, ConsumerId, Epoch, Grant, GroupId, GroupName, JobId, KeyHash, Position, Seq, SeqRange, StreamId,
+    StreamName, Timestamp, push_range,
 };
-use ledger::{Ledger, Terms};
+use checkpoint::Checkpoint;
+use keys::Keys;
+use ledger::Ledger;
 use members::Members;
+use offer::Offer;
 use standing::{Leased, State};
 
-pub use ledger::Parked;
-pub use members::Credit;
+pub use figures::{ConsumerFigures, Counters, GroupFigures, Status};
+pub use jobs::{Job, JobState};
+pub use members::{Credit, POLLER_IDLE_MAX};
+pub use parked::Parked;
+pub use settle::{Outcome, Settled, Settlement};
 pub use standing::Bound;
+pub use triage::JobRefusal;
 
 /// One delivery of one message to one consumer. The epoch and the grant make it unlike any other, so a
 /// late answer is never taken for the present holder's.
@@ -44,28 +75,6 @@ pub struct Lease {
     pub epoch: Epoch,
     pub seq: Seq,
     pub grant: Grant,
-}
-
-/// How a consumer ends a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Ack,
-    /// Offer it again: after `delay`, or as the group's backoff says.
-    Retry {
-        delay: Option<Duration>,
-    },
-}
-
-/// What became of a lease that a consumer wanted to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settled {
-    Acked,
-    Retrying,
-    /// Its retries were used up.
-    Parked,
-    /// The lease has lapsed, was given to another, or its message is no longer in process. Nothing was
-    /// changed.
-    NotYours,
 }
 
 /// How a consumer left.
@@ -99,6 +108,20 @@ pub struct ReadAhead {
     pub group: GroupId,
     pub stream: StreamId,
     pub seqs: SeqRange,
+    /// The group looks at keys, and has to be told them.
+    pub keys: bool,
+    /// What is read will be handed out soon, so its content is worth reading too.
+    pub contents: bool,
+}
+
+/// A message whose content has to be brought to another stream. [`crate::shard::Shard::complete_move`]
+/// follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoveOut {
+    pub group: GroupId,
+    pub stream: StreamId,
+    pub seq: Seq,
+    pub to: StreamName,
 }
 
 /// What the shell must now do.
@@ -106,6 +129,11 @@ pub struct ReadAhead {
 pub struct Effects {
     pub deliveries: Vec<Deliver>,
     pub reads: Vec<ReadAhead>,
+    pub moves: Vec<MoveOut>,
+    /// Consumers that are members no longer, although they have not left.
+    pub departed: Vec<(GroupId, ConsumerId)>,
+    /// Progress was published, or written down.
+    pub checkpoints: Vec<(GroupId, Seq)>,
 }
 
 /// How much one turn does. What is left over is done in the next, which follows at once, so that nobody
@@ -129,7 +157,7 @@ impl Budget {
     }
 
     /// Things that are done to each message by itself.
-    fn spend_each(&mut self, messages: u64) {
+    pub(crate) fn spend_each(&mut self, messages: u64) {
         self.0 = self.0.saturating_sub(messages);
     }
 }
@@ -140,8 +168,9 @@ pub(crate) struct Turn<'a> {
     pub(crate) epoch: Epoch,
     /// The grant that the next lease gets.
     pub(crate) grant: &'a mut Grant,
-    /// The last durable position of the group's stream.
-    pub(crate) durable: Seq,
+    pub(crate) stream: &'a Stream,
+    /// What a group may remember of messages that it had to read past.
+    pub(crate) key_scan_bytes_max: usize,
     /// What is left of the work that a turn may do, over all groups.
     pub(crate) budget: &'a mut Budget,
     /// Entries of the frame being filled.
@@ -163,20 +192,41 @@ pub(crate) struct Group {
     pub(crate) scheduled: Option<Timestamp>,
     /// Whether the shard has this group on its list for the end of the turn.
     pub(crate) touched: bool,
-
     members: Members,
+    texts: Texts,
     /// Messages past this one have not been looked at for handing out.
     cursor: Seq,
     /// Messages up to here may be handed out: they were seen arriving or have been read ahead.
     arrived: Seq,
     reading: bool,
-    /// Positions whose state is `Ready`: handed out before, and to be offered again.
-    again: SeqSet,
+    /// How far each lane of the stream above 0 has been put on offer.
+    lane_cursors: Vec<Seq>,
+    /// Positions that may go out, except those between `cursor` and `arrived` of a plain group.
+    offer: Offer,
+    /// New messages that were taken off the offer until the turn ends, since the window is full.
+    set_aside: Vec<(u8, KeyHash, Seq)>,
+    /// What a group that looks at keys knows of them.
+    keys: Option<Box<Keys>>,
+    /// Of the messages looked at last, how many could not go, in percent.
+    passed_by: u32,
     /// When each waiting message may go out again.
     due: BTreeSet<(Timestamp, Seq)>,
     lapses: BTreeMap<Lapse, Outstanding>,
     in_flight: u64,
     waiting: u64,
+    /// Everything up to here that is too old has been seen to.
+    expired: Seq,
+    /// Beginning anew: messages from here on may have expired before, when the group was not told.
+    recheck: Option<Seq>,
+    pace: Option<Pace>,
+    job_paces: BTreeMap<JobId, Pace>,
+    /// Moving messages that the shell has been asked to bring over.
+    asked: SeqSet,
+    /// Those among them that found no room, and when they are asked for again.
+    put_off: SeqSet,
+    moves_at: Option<Timestamp>,
+    checkpoint: Checkpoint,
+    counters: Counters,
     pending: Pending,
 }
 
@@ -208,6 +258,11 @@ struct Pending {
     returned: Vec<SeqRange>,
     failed: Vec<FailedMessage>,
     parked: Vec<ParkedMessage>,
+    moving: Vec<(StreamName, Seq)>,
+    skipped: Vec<(Ending, SeqRange)>,
+    /// Replayed if true, else discarded. In one list, since it matters which came first.
+    taken_out: Vec<((bool, JobId), SeqRange)>,
+    extended: Vec<(Timestamp, SeqRange)>,
     handed: Vec<SeqRange>,
     leased: Vec<(Duration, LeasedRun)>,
 }
@@ -219,13 +274,21 @@ impl Pending {
         self.returned.clear();
         self.failed.clear();
         self.parked.clear();
+        self.moving.clear();
+        self.skipped.clear();
+        self.taken_out.clear();
+        self.extended.clear();
         self.handed.clear();
         self.leased.clear();
     }
 }
 
+/// How long a message waits that found no room where it is moved to.
+const MOVE_AGAIN: Duration = Duration::from_secs(1);
 /// Items in one entry at most, so that an entry fits in the smallest frame that an engine takes.
 const ENTRY_ITEMS_MAX: usize = 1_000;
+/// The same for items that bring texts along.
+const ENTRY_TEXTS_MAX: usize = 64;
 
 impl Group {
     pub(crate) fn new(
@@ -236,7 +299,7 @@ impl Group {
         floor: Seq,
         created: Timestamp,
     ) -> Group {
-        Group {
+        let mut group = Group {
             id,
             stream,
             name,
@@ -247,63 +310,62 @@ impl Group {
             scheduled: None,
             touched: false,
             members: Members::default(),
+            texts: Texts::default(),
             cursor: floor,
             arrived: floor,
             reading: false,
-            again: SeqSet::new(),
+            lane_cursors: Vec::new(),
+            offer: Offer::Position(Lanes::default()),
+            set_aside: Vec::new(),
+            keys: None,
+            passed_by: 0,
             due: BTreeSet::new(),
             lapses: BTreeMap::new(),
             in_flight: 0,
             waiting: 0,
+            expired: Seq::START,
+            recheck: None,
+            pace: None,
+            job_paces: BTreeMap::new(),
+            asked: SeqSet::new(),
+            put_off: SeqSet::new(),
+            moves_at: None,
+            checkpoint: Checkpoint::at(floor),
+            counters: Counters::default(),
             pending: Pending::default(),
-        }
+        };
+        group.lay_out_offer();
+        group
     }
 
     /// Recovery is over: builds what is not in the log from what is.
-    pub(crate) fn reopened(&mut self) {
+    pub(crate) fn reopened(&mut self, now: Timestamp, stream: &Stream) {
         self.ledger.reopened();
-        self.cursor = Seq(self.untouched_from(self.ledger.progress.floor().next()).0 - 1);
-        self.arrived = self.cursor;
         for (range, state) in self.ledger.standing.runs() {
             match state {
-                State::Ready { .. } => {
-                    self.again.insert(range);
-                }
+                State::Ready { .. } | State::Moving { .. } => {}
                 State::Waiting { until, .. } => {
                     self.due.extend(range.seqs().map(|seq| (until, seq)));
                     self.waiting += range.count();
                 }
                 State::Leased(lease) => {
                     self.in_flight += range.count();
-                    let outstanding =
-                        self.lapses.entry(Lapse::of(&lease)).or_insert(Outstanding { seqs: range, count: 0 });
-                    outstanding.count += range.count();
-                    outstanding.seqs.first = outstanding.seqs.first.min(range.first);
-                    outstanding.seqs.last = outstanding.seqs.last.max(range.last);
+                    outstanding(&mut self.lapses, Lapse::of(&lease), range);
                 }
             }
         }
+        self.checkpoint = Checkpoint::at(self.ledger.progress.floor());
+        self.pace = self.settings.rate.map(|rate| Pace::starting(now, rate));
+        self.start_job_paces(now);
+        self.begin_anew(stream);
     }
 
-    /// Messages have become durable. A group that has kept up takes them as they come; one that has not
-    /// will read them when it gets there.
-    pub(crate) fn arrived(&mut self, range: SeqRange) -> bool {
-        let ahead = self.arrived.0 - self.cursor.0;
-        if self.arrived.next() != range.first || ahead >= u64::from(self.settings.buffer) {
-            return self.members.any();
+    pub(crate) fn join(&mut self, now: Timestamp, consumer: ConsumerId, name: &str, bound: Bound) {
+        let name = self.texts.intern(name);
+        self.members.join(now, consumer, name, bound);
+        if let Offer::Pinned(pinned) = &mut self.offer {
+            pinned.joined(consumer);
         }
-        self.arrived = range.last;
-        self.members.any_hungry()
-    }
-
-    /// What was asked for with [`ReadAhead`] has been read, up to and including `through`.
-    pub(crate) fn read_ahead(&mut self, through: Seq) {
-        self.reading = false;
-        self.arrived = self.arrived.max(through);
-    }
-
-    pub(crate) fn join(&mut self, consumer: ConsumerId, bound: Bound) {
-        self.members.join(consumer, bound);
     }
 
     pub(crate) fn consumers(&self) -> usize {
@@ -314,180 +376,101 @@ impl Group {
         self.members.get(consumer).is_some()
     }
 
-    pub(crate) fn set_credit(&mut self, consumer: ConsumerId, credit: Credit) {
-        self.members.set_credit(consumer, credit);
+    pub(crate) fn set_credit(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        consumer: ConsumerId,
+        credit: Credit,
+    ) {
+        let counts = matches!(credit, Credit::Slots { bytes: Some(_), .. });
+        // Bytes are not counted while nobody asks for them, so they are now.
+        if counts && !self.members.counts_bytes(consumer) {
+            let held = self.members.get(consumer).map(|member| &member.held);
+            let runs = held.into_iter().flat_map(SeqSet::runs);
+            let bytes = runs.map(|run| stream.timeline.bytes(run)).sum();
+            self.members.set_held_bytes(consumer, bytes);
+        }
+        self.members.set_credit(now, consumer, credit);
     }
 
     pub(crate) fn leave(&mut self, consumer: ConsumerId, departure: Departure) {
-        self.members.leave(consumer, departure);
-    }
-
-    /// Ends leases. One that is no longer current changes nothing: after a timeout the message may be
-    /// with another consumer, and a late answer from the first is ordinary.
-    pub(crate) fn settle(
-        &mut self,
-        now: Timestamp,
-        leases: &[Lease],
-        outcome: Outcome,
-        results: &mut Vec<Settled>,
-    ) {
-        let mut rest = leases;
-        while let Some(first) = rest.first() {
-            let alike = rest
-                .iter()
-                .zip(0..)
-                .take_while(|(lease, n)| {
-                    lease.epoch == first.epoch
-                        && lease.seq == first.seq.plus(*n)
-                        && lease.grant == first.grant.plus(*n)
-                })
-                .count();
-            let answered = self.settle_run(now, *first, alike as u64, outcome, results);
-            rest = &rest[answered..];
+        if self.members.leave(consumer, departure)
+            && let Offer::Pinned(pinned) = &mut self.offer
+        {
+            pinned.left(consumer);
         }
-    }
-
-    /// Ends up to `count` leases that follow each other, as many as are in one run, and returns how many.
-    fn settle_run(
-        &mut self,
-        now: Timestamp,
-        first: Lease,
-        count: u64,
-        outcome: Outcome,
-        results: &mut Vec<Settled>,
-    ) -> usize {
-        let Some((run, lease)) = self.lease_at(first) else {
-            results.push(Settled::NotYours);
-            return 1;
-        };
-        let seqs = SeqRange::starting(run.first, run.count().min(count));
-        let count = seqs.count() as usize;
-        self.end_lease(seqs, &lease);
-        match outcome {
-            Outcome::Ack => {
-                self.ledger.acked(seqs);
-                push_range(&mut self.pending.acked, seqs);
-                results.resize(results.len() + count, Settled::Acked);
-            }
-            Outcome::Retry { delay } => {
-                for seq in seqs.seqs() {
-                    results.push(self.fail(now, seq, lease.attempt, delay, Cause::Nack));
-                }
-            }
-        }
-        count
-    }
-
-    /// Takes the messages out of their holder's hands and off the clock. What they are next is up to the
-    /// caller.
-    fn end_lease(&mut self, seqs: SeqRange, lease: &Leased) {
-        self.in_flight -= seqs.count();
-        if let Some(holder) = lease.holder {
-            self.members.took_back(holder, seqs);
-        }
-        let key = Lapse::of(lease);
-        let outstanding = self.lapses.get_mut(&key).expect("a leased message has a deadline");
-        outstanding.count -= seqs.count();
-        if outstanding.count == 0 {
-            self.lapses.remove(&key);
-        }
-    }
-
-    /// A message was not finished: offers it again later, or parks it when its retries are used up.
-    fn fail(
-        &mut self,
-        now: Timestamp,
-        seq: Seq,
-        attempt: Attempt,
-        delay: Option<Duration>,
-        cause: Cause,
-    ) -> Settled {
-        if self.settings.is_exhausted(attempt) {
-            self.ledger.parked(seq, now, cause);
-            self.pending.parked.push(ParkedMessage { seq, at: now, cause });
-            return Settled::Parked;
-        }
-        let until = match delay {
-            Some(delay) => now + delay,
-            None => self.settings.backoff.ready_at(now, seq, attempt),
-        };
-        self.ledger.failed(seq, until);
-        self.pending.failed.push(FailedMessage { seq, until, cause });
-        self.due.insert((until, seq));
-        self.waiting += 1;
-        Settled::Retrying
     }
 
     /// Does what time and credit allow, and writes down what the turn has changed.
     pub(crate) fn finish_turn(&mut self, mut turn: Turn<'_>) {
-        self.expire(turn.now, turn.budget);
-        self.dispatch(&mut turn);
+        if self.sweep(&mut turn) {
+            self.expire(&mut turn);
+            self.run_jobs(turn.now, turn.stream, turn.budget);
+            self.dispatch(&mut turn);
+            self.ask_for_moves(turn.now, turn.effects);
+            self.read_on(&mut turn);
+        }
+        self.check_point(turn.now, turn.effects);
         self.write_down(turn.now, turn.entries);
-        self.read_on(turn.durable, turn.effects);
     }
 
     /// When the group next has something to do by itself. What is late is late already.
-    pub(crate) fn wake_at(&self) -> Option<Timestamp> {
-        if self.members.are_leaving() {
+    pub(crate) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.members.are_leaving() || self.ledger.sweep.is_some() || !self.ledger.dead.is_empty() {
             return Some(Timestamp::ZERO);
         }
         let due = self.due.first().map(|&(at, _)| at);
         let lapse = self.lapses.first_key_value().map(|(lapse, _)| lapse.deadline);
-        [due, lapse].into_iter().flatten().min()
+        let parked = self.parked_age_at();
+        let times =
+            [due, lapse, parked, self.members.idle_at(), self.checkpoint.at_next(), self.jobs_at(now)];
+        times.into_iter().chain([self.pace_at(now), self.moves_at]).flatten().min()
     }
 
-    /// The order matters where a message appears twice: it ends one lease before it begins another.
-    fn write_down(&mut self, now: Timestamp, out: &mut Vec<u8>) {
+    /// Writes down what was changed. The order matters where a message appears twice: it ends one lease
+    /// before it begins another, and is parked before it is replayed.
+    pub(crate) fn write_down(&mut self, now: Timestamp, out: &mut Vec<u8>) {
+        let id = self.id;
+        if self.settings.acks != Acks::Checkpoint {
+            let pending = &self.pending;
+            for ranges in pending.acked.chunks(ENTRY_ITEMS_MAX) {
+                entry::put_acked(out, id, ranges);
+            }
+        } else {
+            self.checkpoint.keep_back(&self.pending.acked);
+        }
+        // Also what was kept back before the settings changed.
+        self.checkpoint.write(id, out);
         let pending = &mut self.pending;
-        for ranges in pending.acked.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_acked(out, self.id, ranges);
-        }
         for ranges in pending.returned.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_returned(out, self.id, ranges);
+            entry::put_returned(out, id, ranges);
         }
-        for messages in pending.failed.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_failed(out, self.id, now, messages);
+        for messages in pending.failed.chunks(ENTRY_TEXTS_MAX) {
+            entry::put_failed(out, id, now, messages);
         }
-        for messages in pending.parked.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_parked(out, self.id, now, messages);
+        for messages in pending.parked.chunks(ENTRY_TEXTS_MAX) {
+            entry::put_parked(out, id, now, messages);
         }
-        for ranges in pending.handed.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_handed(out, self.id, ranges);
-        }
-        for alike in pending.leased.chunk_by(|a, b| a.0 == b.0) {
-            for runs in alike.chunks(ENTRY_ITEMS_MAX) {
-                let runs: Vec<LeasedRun> = runs.iter().map(|(_, run)| *run).collect();
-                entry::put_leased(out, self.id, now, alike[0].0, &runs);
+        for alike in pending.moving.chunk_by(|a, b| a.0 == b.0) {
+            for some in alike.chunks(ENTRY_ITEMS_MAX) {
+                let mut seqs = Vec::new();
+                for (_, seq) in some {
+                    push_range(&mut seqs, SeqRange::one(*seq));
+                }
+                entry::Entry::Moving { group: id, to: alike[0].0.clone(), seqs }.encode(out);
             }
         }
+        each_alike(&pending.skipped, |how, ranges| entry::put_skipped(out, id, how, ranges));
+        each_alike(&pending.taken_out, |(replayed, job), ranges| {
+            entry::put_taken_out(out, id, replayed, job, ranges);
+        });
+        each_alike(&pending.extended, |deadline, ranges| entry::put_extended(out, id, now, deadline, ranges));
+        for ranges in pending.handed.chunks(ENTRY_ITEMS_MAX) {
+            entry::put_handed(out, id, ranges);
+        }
+        each_alike(&pending.leased, |duration, runs| entry::put_leased(out, id, now, duration, runs));
         pending.clear();
-    }
-
-    /// Asks for more when what may be handed out runs low and there is somebody to hand it to.
-    fn read_on(&mut self, durable: Seq, effects: &mut Effects) {
-        let ahead = self.arrived.0 - self.cursor.0;
-        let buffer = u64::from(self.settings.buffer.max(1));
-        if self.reading || self.arrived >= durable || ahead > buffer / 2 || !self.members.any() {
-            return;
-        }
-        self.reading = true;
-        let last = self.arrived.plus(buffer).min(durable);
-        let seqs = SeqRange::new(self.arrived.next(), last);
-        effects.reads.push(ReadAhead { group: self.id, stream: self.stream, seqs });
-    }
-
-    pub(crate) fn figures(&self, durable: Seq) -> GroupFigures {
-        let progress = &self.ledger.progress;
-        GroupFigures {
-            floor: progress.floor(),
-            last_known: durable,
-            lag: durable.0.saturating_sub(progress.floor().0) - progress.above().count(),
-            in_flight: self.in_flight,
-            ready: self.again.count() + (self.arrived.0 - self.cursor.0),
-            waiting: self.waiting,
-            parked: self.ledger.parked.len() as u64,
-            consumers: self.members.len(),
-        }
     }
 
     pub(crate) fn is_current(&self, lease: Lease) -> bool {
@@ -497,10 +480,16 @@ impl Group {
     /// What the lease is part of, if it is the one that its message is held on now: the messages from its
     /// own to the end of the run.
     fn lease_at(&self, lease: Lease) -> Option<(SeqRange, Leased)> {
+        if self.ledger.is_swept(lease.seq) {
+            return None;
+        }
         let (run, state) = self.ledger.standing.run_at(lease.seq)?;
         match state {
             State::Leased(held) if held.epoch == lease.epoch && held.grant == lease.grant => {
                 Some((run, held))
+            }
+            State::Leased(held) if planted(Fault::StaleAckCounts) && held.grant > lease.grant => {
+                Some((SeqRange::one(run.first), held))
             }
             _ => None,
         }
@@ -511,33 +500,45 @@ impl Group {
         self.ledger.standing.run_at(seq).map(|(_, state)| state.attempts())
     }
 
-    /// The terms of leases that are granted now.
-    fn terms(&self, turn: &Turn<'_>, consumer: ConsumerId, bound: Bound, timeout: Duration) -> Terms {
-        Terms {
-            epoch: turn.epoch,
-            grant: *turn.grant,
-            bound,
-            granted: turn.now,
-            deadline: turn.now + timeout,
-            holder: Some(consumer),
+    /// Asks for the contents of messages that are to be moved, once.
+    fn ask_for_moves(&mut self, now: Timestamp, effects: &mut Effects) {
+        if self.moves_at.take_if(|at| *at <= now).is_some() {
+            for run in std::mem::take(&mut self.put_off).runs() {
+                self.asked.remove(run);
+            }
         }
+        if self.asked.count() == self.ledger.moving.len() as u64 {
+            return;
+        }
+        for (&seq, to) in &self.ledger.moving {
+            if self.asked.insert(SeqRange::one(seq)) > 0 {
+                effects.moves.push(MoveOut { group: self.id, stream: self.stream, seq, to: to.clone() });
+            }
+        }
+    }
+
+    /// Interned, so that a million messages that fail alike share one text.
+    fn reason(&mut self, reason: Option<&str>) -> Option<Arc<str>> {
+        reason.filter(|reason| !reason.is_empty()).map(|reason| self.texts.intern(reason))
     }
 }
 
-/// What a group says about itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupFigures {
-    /// Everything up to here is settled or parked.
-    pub floor: Seq,
-    pub last_known: Seq,
-    /// Messages not yet settled.
-    pub lag: u64,
-    pub in_flight: u64,
-    /// Messages that could go out now.
-    pub ready: u64,
-    pub waiting: u64,
-    pub parked: u64,
-    pub consumers: usize,
+/// Adds messages to what a deadline is about.
+fn outstanding(lapses: &mut BTreeMap<Lapse, Outstanding>, lapse: Lapse, seqs: SeqRange) {
+    let of = lapses.entry(lapse).or_insert(Outstanding { seqs, count: 0 });
+    of.count += seqs.count();
+    of.seqs.first = of.seqs.first.min(seqs.first);
+    of.seqs.last = of.seqs.last.max(seqs.last);
+}
+
+/// Calls `put` with those in a row that have the same first part, a bounded number at a time.
+fn each_alike<K: Copy + PartialEq, T: Copy>(items: &[(K, T)], mut put: impl FnMut(K, &[T])) {
+    for alike in items.chunk_by(|a, b| a.0 == b.0) {
+        for some in alike.chunks(ENTRY_ITEMS_MAX) {
+            let some: Vec<T> = some.iter().map(|(_, item)| *item).collect();
+            put(alike[0].0, &some);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -17,8 +17,30 @@ impl Progress {
         Progress { floor, above: SeqSet::new() }
     }
 
+    /// As if everything up to `floor` were settled, and these.
+    pub(crate) fn starting_with(floor: Seq, settled: &SeqSet) -> Progress {
+        let mut above = settled.clone();
+        above.remove(SeqRange::new(Seq::START, floor));
+        let floor = Seq(above.gap_from(floor.next()).0 - 1);
+        above.remove(SeqRange::new(Seq::START, floor));
+        Progress { floor, above }
+    }
+
     pub(crate) fn floor(&self) -> Seq {
         self.floor
+    }
+
+    /// How many positions up to `last` are not settled. What is not durable yet may be settled already, where
+    /// a stream was purged.
+    pub(crate) fn unsettled_through(&self, last: Seq) -> u64 {
+        let beyond = match self.above.first_from(last.next()) {
+            None => 0,
+            Some(_) => {
+                let runs = self.above.runs_from(last.next());
+                runs.map(|run| run.count()).sum()
+            }
+        };
+        last.0.saturating_sub(self.floor.0).saturating_sub(self.above.count() - beyond)
     }
 
     pub(crate) fn above(&self) -> &SeqSet {

@@ -14,13 +14,27 @@ pub(crate) enum State {
     /// May go out now. `attempts` is how often it has been handed out so far.
     Ready {
         attempts: u32,
+        last: Option<Last>,
     },
     /// Failed, and may go out from `until` on.
     Waiting {
         attempts: u32,
         until: Timestamp,
+        last: Option<Last>,
     },
     Leased(Leased),
+    /// On its way to another stream.
+    Moving {
+        attempts: u32,
+    },
+}
+
+/// The lease that a message was on last, if it hung on the clock: a late answer may still count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Last {
+    pub(crate) epoch: Epoch,
+    /// Of the run's first message; the others follow.
+    pub(crate) grant: Grant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,16 +65,32 @@ impl State {
     /// How often the message has been handed out.
     pub(crate) fn attempts(&self) -> u32 {
         match self {
-            State::Ready { attempts } | State::Waiting { attempts, .. } => *attempts,
+            State::Ready { attempts, .. } | State::Waiting { attempts, .. } | State::Moving { attempts } => {
+                *attempts
+            }
             State::Leased(lease) => lease.attempt.0,
+        }
+    }
+
+    /// The lease that a late answer would have to name.
+    pub(crate) fn last(&self) -> Option<Last> {
+        match self {
+            State::Ready { last, .. } | State::Waiting { last, .. } => *last,
+            State::Leased(lease) if lease.bound == Bound::Clock => {
+                Some(Last { epoch: lease.epoch, grant: lease.grant })
+            }
+            State::Leased(_) | State::Moving { .. } => None,
         }
     }
 
     /// The state of the message `by` places after the first of the run.
     fn shifted(self, by: u64) -> State {
+        let later = |last: Option<Last>| last.map(|last| Last { grant: last.grant.plus(by), ..last });
         match self {
             State::Leased(lease) => State::Leased(Leased { grant: lease.grant.plus(by), ..lease }),
-            other => other,
+            State::Ready { attempts, last } => State::Ready { attempts, last: later(last) },
+            State::Waiting { attempts, until, last } => State::Waiting { attempts, until, last: later(last) },
+            State::Moving { .. } => self,
         }
     }
 }
@@ -69,9 +99,16 @@ impl State {
 pub(crate) struct Standing {
     /// By first position; runs never overlap.
     runs: BTreeMap<Seq, (Seq, State)>,
+    /// Messages in all of them.
+    messages: u64,
 }
 
 impl Standing {
+    /// How many messages there are in these states.
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages
+    }
+
     /// The run that `seq` is in, from `seq` to its end.
     pub(crate) fn run_at(&self, seq: Seq) -> Option<(SeqRange, State)> {
         let (&first, &(last, state)) = self.runs.range(..=seq).next_back()?;
@@ -90,8 +127,12 @@ impl Standing {
         self.runs.iter().map(|(&first, &(last, state))| (SeqRange::new(first, last), state))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.runs.len()
+    /// Takes some runs out, whatever they are. False when none is left.
+    pub(crate) fn pop_some(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            self.runs.pop_first();
+        }
+        !self.runs.is_empty()
     }
 
     /// Takes the messages of the range out; runs that reach beyond it keep the rest.
@@ -99,6 +140,7 @@ impl Standing {
         // The whole run, which is what nearly every call is about.
         if self.runs.get(&range.first).is_some_and(|&(last, _)| last == range.last) {
             self.runs.remove(&range.first);
+            self.messages -= range.count();
             return;
         }
         while let Some((&first, &(last, state))) = self.runs.range(..=range.last).next_back() {
@@ -106,6 +148,7 @@ impl Standing {
                 break;
             }
             self.runs.remove(&first);
+            self.messages -= SeqRange::new(first.max(range.first), last.min(range.last)).count();
             if last > range.last {
                 let rest = range.last.next();
                 self.runs.insert(rest, (last, state.shifted(rest.0 - first.0)));
@@ -124,6 +167,7 @@ impl Standing {
             _ => {
                 self.remove(range);
                 self.runs.insert(range.first, (range.last, state));
+                self.messages += range.count();
             }
         }
     }
@@ -207,6 +251,7 @@ mod tests {
                 }
                 prop_assert_eq!(next, 81);
                 prop_assert_eq!(&seen, &plain);
+                prop_assert_eq!(standing.messages(), plain.len() as u64);
             }
         }
     }

@@ -46,8 +46,10 @@ impl Consume {
         let stream = stream_name(&open.stream)?;
         let group = group_name(&open.group)?;
         let credit = first.credit.take().unwrap_or(open.credit);
-        let consumer =
-            broker.subscribe(stream, group, credit).await.map_err(|error| status::of_subscribe(&error))?;
+        let consumer = broker
+            .subscribe(stream, group, &open.consumer, credit)
+            .await
+            .map_err(|error| status::of_subscribe(&error))?;
         let limits = broker.limits().clone();
         let opened = v1::Opened { epoch: consumer.epoch().0, credit_max: limits.credit_max };
         let mut call = Consume {

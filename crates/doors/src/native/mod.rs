@@ -7,6 +7,7 @@
 mod consume;
 mod convert;
 mod publish;
+mod settings;
 mod status;
 
 use std::future::Future;
@@ -14,6 +15,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use forebay_broker::broker::Broker;
+use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
@@ -85,9 +87,11 @@ impl Forebay for NativeDoor {
         let request = request.into_inner();
         let name = stream_name(&request.stream)?;
         let settings = request.settings.unwrap_or_default();
+        settings::stream(&settings, &mut StreamSettings::default())?;
+        // What was checked above cannot be refused: a stream that is there is only compared with it.
         let created = self
             .broker
-            .create_stream(name, move |stream| convert::stream_settings(&settings, stream))
+            .create_stream(name, move |stream| drop(settings::stream(&settings, stream)))
             .await
             .map_err(|error| status::of_create(&error))?;
         Ok(Response::new(v1::CreateStreamReply { created: created.get().new }))
@@ -102,10 +106,10 @@ impl Forebay for NativeDoor {
         let group = group_name(&request.group)?;
         let start = convert::start(request.start.as_ref());
         let settings = request.settings.unwrap_or_default();
-        convert::check_group_settings(&settings)?;
+        settings::group(&settings, &mut GroupSettings::default())?;
         let created = self
             .broker
-            .create_group(stream, group, start, move |group| convert::group_settings(&settings, group))
+            .create_group(stream, group, start, move |group| drop(settings::group(&settings, group)))
             .await
             .map_err(|error| status::of_create(&error))?;
         Ok(Response::new(v1::CreateGroupReply { created: created.get().new }))

@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use forebay_broker::batch::Batch;
-use forebay_broker::broker::{Advice, Broker, Confirmation, PublishError, Room};
-use forebay_core::types::{StreamId, StreamName};
+use forebay_broker::broker::{Broker, Confirmation, PublishError, Room};
+use forebay_core::shard::PublishOptions;
+use forebay_core::types::{StreamId, StreamName, Timestamp};
 use forebay_wire::v1;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
@@ -36,9 +37,15 @@ pub(super) struct Publish {
 }
 
 struct HeldUp {
+    sent: Sent,
+    by: By,
+}
+
+/// A batch, with what its client says of it.
+struct Sent {
     ticket: u64,
     batch: Batch,
-    by: By,
+    options: PublishOptions,
 }
 
 enum By {
@@ -80,24 +87,25 @@ impl Publish {
 
     fn on_request(&mut self, request: v1::PublishRequest) {
         let ticket = request.ticket;
-        let batch = match convert::batch(&request.messages) {
+        let batch = match convert::batch(self.broker.clock().now(), &request.messages) {
             Ok(batch) => batch,
             Err(problem) => return self.refuse(ticket, problem),
         };
+        let sent = Sent { ticket, batch, options: convert::publish_options(&request) };
         match &self.stream {
             Some((name, stream)) if request.stream.is_empty() || request.stream == *name => {
-                self.enter(ticket, *stream, batch);
+                self.enter(*stream, sent);
             }
-            _ => self.look_up(ticket, request.stream, batch),
+            _ => self.look_up(request.stream, sent),
         }
     }
 
-    fn look_up(&mut self, ticket: u64, text: String, batch: Batch) {
+    fn look_up(&mut self, text: String, sent: Sent) {
         let name = match StreamName::parse(&text) {
             Ok(name) => name,
             Err(error) => {
                 let text = format!("the stream's name: {error}");
-                return self.refuse(ticket, invalid(text));
+                return self.refuse(sent.ticket, convert::invalid(text));
             }
         };
         let broker = self.broker.clone();
@@ -105,20 +113,23 @@ impl Publish {
             let created = broker.create_stream(name, |_| {}).await;
             created.map(|created| created.get().stream).map_err(|error| status::create_problem(&error))
         };
-        self.held_up = Some(HeldUp { ticket, batch, by: By::Stream(text, Box::pin(found)) });
+        self.held_up = Some(HeldUp { sent, by: By::Stream(text, Box::pin(found)) });
     }
 
-    fn enter(&mut self, ticket: u64, stream: StreamId, batch: Batch) {
-        match self.broker.try_room(&batch) {
-            Some(room) => {
-                let confirmation = self.broker.publish(room, stream, batch);
-                self.unconfirmed.push_back(Unconfirmed::OnItsWay(ticket, confirmation));
-            }
+    fn enter(&mut self, stream: StreamId, sent: Sent) {
+        match self.broker.try_room(&sent.batch) {
+            Some(room) => self.publish(room, stream, sent),
             None => {
-                let room = Box::pin(self.broker.room(&batch));
-                self.held_up = Some(HeldUp { ticket, batch, by: By::Room(stream, room) });
+                let room = Box::pin(self.broker.room(&sent.batch));
+                self.held_up = Some(HeldUp { sent, by: By::Room(stream, room) });
             }
         }
+    }
+
+    fn publish(&mut self, room: Room, stream: StreamId, sent: Sent) {
+        let Sent { ticket, batch, options } = sent;
+        let confirmation = self.broker.publish_if(room, stream, batch, options);
+        self.unconfirmed.push_back(Unconfirmed::OnItsWay(ticket, confirmation));
     }
 
     /// Ready when what held the batch up is over.
@@ -128,19 +139,18 @@ impl Publish {
             By::Stream(name, found) => match found.as_mut().poll(cx) {
                 Poll::Ready(Ok(stream)) => {
                     self.stream = Some((std::mem::take(name), stream));
-                    self.enter(held.ticket, stream, held.batch);
+                    self.enter(stream, held.sent);
                     return Poll::Ready(());
                 }
                 Poll::Ready(Err(problem)) => {
-                    self.refuse(held.ticket, problem);
+                    self.refuse(held.sent.ticket, problem);
                     return Poll::Ready(());
                 }
                 Poll::Pending => {}
             },
             By::Room(stream, room) => {
                 if let Poll::Ready(room) = room.as_mut().poll(cx) {
-                    let confirmation = self.broker.publish(room, *stream, held.batch);
-                    self.unconfirmed.push_back(Unconfirmed::OnItsWay(held.ticket, confirmation));
+                    self.publish(room, *stream, held.sent);
                     return Poll::Ready(());
                 }
             }
@@ -164,7 +174,7 @@ impl Publish {
                 Unconfirmed::Known(confirmation) => std::mem::take(confirmation),
                 Unconfirmed::OnItsWay(ticket, on_its_way) => match Pin::new(on_its_way).poll(cx) {
                     Poll::Ready(Ok(published)) => convert::confirmation(*ticket, published.get()),
-                    Poll::Ready(Err(error)) => failed(*ticket, &error),
+                    Poll::Ready(Err(error)) => failed(self.broker.clock().now(), *ticket, &error),
                     Poll::Pending => break,
                 },
             };
@@ -187,7 +197,8 @@ impl Stream for Publish {
         }
         if call.ended.is_none() && call.stopping.as_mut().poll(cx).is_ready() {
             if let Some(held) = call.held_up.take() {
-                let confirmation = failed(held.ticket, &PublishError::Stopping);
+                let now = call.broker.clock().now();
+                let confirmation = failed(now, held.sent.ticket, &PublishError::Stopping);
                 call.unconfirmed.push_back(Unconfirmed::Known(confirmation));
             }
             call.ended = Some(Err(status::stopping()));
@@ -204,10 +215,6 @@ impl Stream for Publish {
     }
 }
 
-fn failed(ticket: u64, error: &PublishError) -> v1::Confirmation {
-    v1::Confirmation { ticket, problem: Some(status::publish_problem(error)), ..Default::default() }
-}
-
-fn invalid(text: String) -> v1::Problem {
-    status::problem(v1::problem::Code::Invalid, Advice::FixRequest, text)
+fn failed(now: Timestamp, ticket: u64, error: &PublishError) -> v1::Confirmation {
+    v1::Confirmation { ticket, problem: Some(status::publish_problem(now, error)), ..Default::default() }
 }

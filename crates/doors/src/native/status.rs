@@ -3,7 +3,9 @@
 
 use forebay_broker::broker::{Advice, CreateError, GroupError, PublishError, SubscribeError};
 use forebay_broker::driver;
+use forebay_core::producers::ProducerRefusal;
 use forebay_core::shard::{CreateRefusal, MemberRefusal, PublishRefusal};
+use forebay_core::types::Timestamp;
 use forebay_wire::v1::problem::Code as Problem;
 use forebay_wire::v1::{self, Retry};
 use tonic::metadata::MetadataValue;
@@ -11,6 +13,7 @@ use tonic::{Code, Status};
 
 pub(super) fn of_create(error: &CreateError) -> Status {
     let (code, advice) = match error {
+        CreateError::Refused(CreateRefusal::Settings(_)) => (Code::InvalidArgument, Advice::FixRequest),
         CreateError::Refused(CreateRefusal::NoSuchStream) => (Code::NotFound, Advice::FixRequest),
         CreateError::Refused(CreateRefusal::TooMany { .. }) => (Code::ResourceExhausted, Advice::FixRequest),
         CreateError::Refused(_) | CreateError::Different => (Code::AlreadyExists, Advice::FixRequest),
@@ -58,7 +61,8 @@ pub(super) fn cut_off() -> Status {
 }
 
 /// A batch that was not stored does not end the call, so its error is no status but part of a reply.
-pub(super) fn publish_problem(error: &PublishError) -> v1::Problem {
+pub(super) fn publish_problem(now: Timestamp, error: &PublishError) -> v1::Problem {
+    let (mut last_seq, mut retry_after_ms) = (None, None);
     let code = match error {
         PublishError::Refused(driver::PublishError::StorageFull) => Problem::StorageFull,
         PublishError::Refused(driver::PublishError::Refused(refusal)) => match refusal {
@@ -66,13 +70,26 @@ pub(super) fn publish_problem(error: &PublishError) -> v1::Problem {
             PublishRefusal::MessageTooLarge { .. }
             | PublishRefusal::BatchTooLarge { .. }
             | PublishRefusal::TooMany { .. } => Problem::TooLarge,
+            PublishRefusal::Full { .. } => Problem::StreamFull,
+            PublishRefusal::TooFast { retry_at } => {
+                // Rounded up, so that whoever waits as long is not refused again.
+                retry_after_ms = Some(retry_at.since(now).as_micros().div_ceil(1_000) as u64);
+                Problem::TooFast
+            }
+            PublishRefusal::WrongLastSeq { last } => {
+                last_seq = Some(last.0);
+                Problem::WrongLastSeq
+            }
+            PublishRefusal::Producer(ProducerRefusal::Fenced { .. }) => Problem::ProducerFenced,
+            PublishRefusal::Producer(ProducerRefusal::Gap { .. }) => Problem::ProducerGap,
+            PublishRefusal::Producer(ProducerRefusal::TooOld { .. }) => Problem::ProducerTooOld,
             _ => Problem::Invalid,
         },
         PublishError::Stopping => Problem::Stopping,
         PublishError::Unknown => Problem::OutcomeUnknown,
         _ => Problem::Invalid,
     };
-    problem(code, error.advice(), error.to_string())
+    v1::Problem { last_seq, retry_after_ms, ..problem(code, error.advice(), error.to_string()) }
 }
 
 /// The stream that a batch was for could not be created.
@@ -92,7 +109,7 @@ pub(super) fn problem(code: Problem, advice: Advice, detail: String) -> v1::Prob
         Advice::RetryLater => Retry::Later,
         Advice::RetryWithSameId => Retry::SameId,
     };
-    v1::Problem { code: code.into(), retry: retry.into(), detail }
+    v1::Problem { code: code.into(), retry: retry.into(), detail, ..v1::Problem::default() }
 }
 
 fn status(code: Code, advice: Advice, text: String) -> Status {

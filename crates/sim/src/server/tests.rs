@@ -4,7 +4,7 @@ use forebay_broker::batch::{BatchBuilder, Message};
 use forebay_broker::driver::{PublishError, Ticket};
 use forebay_core::group::{Bound, Credit, Lease, Outcome};
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::Start;
+use forebay_core::shard::{PublishOptions, Start};
 use forebay_core::types::{ConsumerId, GroupId, GroupName, SeqRange, StreamName};
 
 use super::*;
@@ -58,8 +58,8 @@ impl Rig {
             .create_group(now, stream, &group, &settings, Start::Beginning, Ticket(0))
             .expect("a new group");
         let group = driver.shard().group_named(stream, &group).expect("it was created just now");
-        driver.join(group, WORKER, Bound::Connection).expect("a new member");
-        driver.credit(group, WORKER, Credit::Slots(100_000)).expect("a member");
+        driver.join(now, group, WORKER, "worker", Bound::Connection).expect("a new member");
+        driver.credit(now, group, WORKER, Credit::slots(100_000)).expect("a member");
         Rig { server, disk, now, stream, group, held: Vec::new() }
     }
 
@@ -68,7 +68,13 @@ impl Rig {
         for _ in 0..4 {
             batch.push(&Message { body: &[7; 1_900], ..Message::default() });
         }
-        self.server.driver.publish(self.now, self.stream, &batch.build(), Ticket(0))
+        self.server.driver.publish(
+            self.now,
+            self.stream,
+            &batch.build(),
+            PublishOptions::default(),
+            Ticket(0),
+        )
     }
 
     /// One round of everything, some milliseconds later. Nothing may fail.
@@ -86,7 +92,7 @@ impl Rig {
     }
 
     fn ack(&mut self, leases: &[Lease]) {
-        self.server.driver.settle(self.now, self.group, leases, Outcome::Ack, &mut Vec::new());
+        self.server.driver.settle(self.now, self.group, leases, Outcome::Ack.into(), &mut Vec::new());
     }
 
     fn wanted(&self) -> Vec<Seq> {

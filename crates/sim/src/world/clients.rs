@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use forebay_broker::batch::{BatchBuilder, Message, parse_content};
 use forebay_broker::driver::{PublishError, Ticket};
-use forebay_core::group::{Bound, Credit, Departure, Lease, Outcome, Settled};
+use forebay_core::group::{Bound, Credit, Departure, Lease, Outcome, Settled, Settlement};
+use forebay_core::shard::PublishOptions;
 use forebay_core::types::{ConsumerId, GroupId, StreamId};
 
-use crate::model::{Hold, Uid};
+use crate::model::{Hold, Uid, Wanted};
 use crate::situation::Situation;
 use crate::tale::tell;
+use crate::world::operators::elsewhere;
 use crate::world::{Consumer, World};
 
 /// Which message a content is of. The body begins with its number.
@@ -35,7 +37,15 @@ impl World {
             let mut body = uid.0.to_le_bytes().to_vec();
             body.extend(self.dice.bytes(size as usize));
             let text = id.map(|id| format!("id-{id}"));
-            let message = Message { id: text.as_deref(), body: &body, ..Message::default() };
+            let mut message = Message { id: text.as_deref(), body: &body, ..Message::default() };
+            if self.wild {
+                message.key = self.dice.chance(4, 5).then(|| *self.dice.pick(&["a", "b", "c", "d", "e"]));
+                message.priority = if self.dice.chance(1, 5) { self.dice.roll(10) as u8 } else { 0 };
+                let delay = Duration::from_millis(self.dice.roll(3_000));
+                message.not_before = self.dice.chance(1, 8).then_some(now + delay);
+                let life = Duration::from_millis(500 + self.dice.roll(8_000));
+                message.expires = self.dice.chance(1, 8).then_some(now + life);
+            }
             builder.push(&message);
             let mut alone = BatchBuilder::default();
             alone.push(&message);
@@ -45,7 +55,7 @@ impl World {
         }
         let ticket = Ticket(self.number());
         tell(|| format!("publish {uids:?} to {stream:?}"));
-        match self.server().driver.publish(now, stream, &builder.build(), ticket) {
+        match self.server().driver.publish(now, stream, &builder.build(), PublishOptions::default(), ticket) {
             Ok(()) => {
                 self.publishes.insert(ticket, (stream, uids));
             }
@@ -77,13 +87,21 @@ impl World {
 
     /// A consumer answers some of what it holds.
     pub(super) fn answer_some(&mut self, ack: bool) {
+        let wanted = match self.dice.roll(10) {
+            _ if ack => Wanted::Ack,
+            0..6 => Wanted::Retry,
+            _ if !self.wild => Wanted::Retry,
+            6 => Wanted::Skip,
+            7 => Wanted::Move,
+            _ => Wanted::Park,
+        };
         let Some((group, mut holds)) = self.somebody_holding() else { return };
         let count = 1 + self.dice.roll(holds.len() as u64) as usize;
         if self.dice.chance(1, 3) {
             holds.reverse();
         }
         holds.truncate(count);
-        self.answer(group, &holds, ack);
+        self.answer(group, &holds, wanted);
     }
 
     fn somebody_holding(&mut self) -> Option<(GroupId, Vec<Hold>)> {
@@ -102,20 +120,30 @@ impl World {
         for group in groups {
             let holds: Vec<Hold> = self.groups[&group].model.held().copied().collect();
             if !holds.is_empty() {
-                self.answer(group, &holds, true);
+                self.answer(group, &holds, Wanted::Ack);
             }
         }
     }
 
-    fn answer(&mut self, group: GroupId, holds: &[Hold], ack: bool) {
+    fn answer(&mut self, group: GroupId, holds: &[Hold], wanted: Wanted) {
         let leases: Vec<Lease> = holds.iter().map(|hold| hold.lease).collect();
         let delay = self.dice.chance(1, 3).then(|| Duration::from_millis(self.dice.roll(500)));
-        let outcome = if ack { Outcome::Ack } else { Outcome::Retry { delay } };
+        let to = elsewhere();
+        let outcome = match wanted {
+            Wanted::Ack => Outcome::Ack,
+            Wanted::Retry => Outcome::Retry { delay },
+            Wanted::Park => Outcome::Park,
+            Wanted::Skip => Outcome::Skip,
+            Wanted::Move => Outcome::Move(&to),
+        };
+        let reason = self.dice.chance(1, 2).then(|| *self.dice.pick(&["bad", "worse"]));
+        let settlement = Settlement { outcome, reason, late: false };
         let now = self.now;
         let mut results = Vec::new();
-        self.server().driver.settle(now, group, &leases, outcome, &mut results);
+        self.server().driver.settle(now, group, &leases, settlement, &mut results);
         assert_eq!(results.len(), leases.len(), "I17: every answer is answered");
-        let model = &mut self.groups.get_mut(&group).expect("the group exists").model;
+        let following = self.groups.get_mut(&group).expect("the group exists");
+        let model = &mut following.model;
         for (&lease, &result) in leases.iter().zip(&results) {
             if result == Settled::NotYours && model.moved_on(lease) {
                 self.situations.reached(Situation::StaleAnswerAfterMoving);
@@ -125,7 +153,20 @@ impl World {
                 self.settled_since_commit = true;
             }
             tell(|| format!("{group:?} settles {lease:?} with {outcome:?}: {result:?}"));
-            model.settled(now, lease, ack, result);
+            let watch = &mut following.watch;
+            match result {
+                Settled::Acked | Settled::Skipped | Settled::Expired => {
+                    watch.reasons.settled.insert(lease.seq);
+                }
+                Settled::Parked => {
+                    watch.reasons.parked.insert(lease.seq);
+                }
+                Settled::Moving => {
+                    watch.moved.insert(lease.seq);
+                }
+                _ => {}
+            }
+            model.settled(now, lease, wanted, result);
             self.trace.add(lease.grant.0 ^ (result as u64) << 50);
         }
         self.stale.extend(leases.iter().map(|&lease| (group, lease)));
@@ -141,13 +182,17 @@ impl World {
         let (group, lease) = *self.dice.pick(&self.stale);
         let now = self.now;
         let mut results = Vec::new();
-        self.server().driver.settle(now, group, &[lease], Outcome::Ack, &mut results);
-        let model = &mut self.groups.get_mut(&group).expect("the group exists").model;
+        self.server().driver.settle(now, group, &[lease], Outcome::Ack.into(), &mut results);
+        let following = self.groups.get_mut(&group).expect("the group exists");
+        if results[0] == Settled::Acked {
+            following.watch.reasons.settled.insert(lease.seq);
+        }
+        let model = &mut following.model;
         if results[0] == Settled::NotYours && model.moved_on(lease) {
             self.situations.reached(Situation::StaleAnswerAfterMoving);
         }
         tell(|| format!("{group:?} acks {lease:?} again: {:?}", results[0]));
-        model.settled(now, lease, true, results[0]);
+        model.settled(now, lease, Wanted::Ack, results[0]);
     }
 
     pub(super) fn join(&mut self) {
@@ -162,22 +207,24 @@ impl World {
     pub(super) fn join_group(&mut self, group: GroupId) {
         let id = ConsumerId(self.number());
         let bound = if self.mishaps && self.dice.chance(1, 3) { Bound::Clock } else { Bound::Connection };
+        let now = self.now;
         tell(|| format!("{id:?} joins {group:?}, bound to {bound:?}"));
-        self.server().driver.join(group, id, bound).expect("a new member");
+        self.server().driver.join(now, group, id, "worker", bound).expect("a new member");
         self.consumers.insert(id, Consumer { group, bound, credit: 0, allowed: 0 });
         if bound == Bound::Connection {
             self.set_slots(id);
         }
     }
 
-    fn set_slots(&mut self, id: ConsumerId) {
+    pub(super) fn set_slots(&mut self, id: ConsumerId) {
         let slots = if self.mishaps { self.dice.roll(10) as u32 } else { 10 };
         let consumer = self.consumers.get_mut(&id).expect("the consumer is there");
         consumer.credit = slots;
         consumer.allowed = consumer.allowed.max(slots);
         let group = consumer.group;
+        let now = self.now;
         tell(|| format!("{id:?} has {slots} slots"));
-        self.server().driver.credit(group, id, Credit::Slots(slots)).expect("a member");
+        self.server().driver.credit(now, group, id, Credit::slots(slots)).expect("a member");
     }
 
     fn somebody(&mut self, bound: Bound) -> Option<ConsumerId> {
@@ -206,8 +253,9 @@ impl World {
         let messages = self.dice.roll(6) as u32;
         let timeout = self.dice.chance(1, 2).then(|| Duration::from_millis(50 + self.dice.roll(5_000)));
         self.consumers.get_mut(&id).expect("the consumer is there").credit = messages;
+        let now = self.now;
         tell(|| format!("{id:?} polls {messages} for {timeout:?}"));
-        self.server().driver.credit(group, id, Credit::Once { messages, timeout }).expect("a member");
+        self.server().driver.credit(now, group, id, Credit::Once { messages, timeout }).expect("a member");
     }
 
     pub(super) fn leave(&mut self) {
@@ -224,6 +272,10 @@ impl World {
         };
         let now = self.now;
         let group = consumer.group;
+        let late = self.groups[&group].model.held_by(id).any(|hold| hold.deadline <= now);
+        if departure == Departure::Goodbye && late {
+            self.situations.reached(Situation::GoodbyeAgainstTimeout);
+        }
         let unseen: Vec<_> = self
             .server()
             .driver

@@ -4,12 +4,13 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use forebay_core::group::Bound;
-use forebay_core::types::GroupId;
+use forebay_core::types::{ConsumerId, GroupId, Seq};
 
 use crate::disk::Count;
 use crate::server::{Down, Server};
 use crate::situation::Situation;
 use crate::tale::tell;
+use crate::watch::Class;
 use crate::world::World;
 
 impl World {
@@ -125,8 +126,23 @@ impl World {
         let now = self.now;
         let server = self.server.as_ref().expect("the server was up until now");
         let (_, durable) = server.driver.frame_numbers();
-        for following in self.groups.values_mut() {
-            following.model.crashed(now, durable);
+        self.durable_at_crash = durable;
+        for (&id, following) in &mut self.groups {
+            let shard = server.driver.shard();
+            if shard.jobs(id).any(|job| job.is_running() && job.done > 0) {
+                self.situations.reached(Situation::CrashInReplayJob);
+            }
+            if shard.figures(now, id).is_some_and(|figures| figures.moving > 0) {
+                self.situations.reached(Situation::CrashInMove);
+            }
+            following.model.crashed(now, durable, following.lenient);
+            if following.watch.is_in_upheaval(durable) {
+                self.situations.reached(Situation::CrashInReset);
+                following.model.know_nothing();
+            }
+            if following.lenient {
+                following.model.forget_unwritten();
+            }
             if following.model.held().any(|hold| hold.bound == Bound::Clock) {
                 self.situations.reached(Situation::ClockLeaseAcrossCrash);
             }
@@ -146,6 +162,8 @@ impl World {
         if self.mishaps && self.dice.chance(1, 5) {
             self.situations.reached(Situation::ClockSetBack);
             self.now = self.now - Duration::from_millis(self.dice.roll(20_000));
+            // What went out before cannot be held against a clock that says it was later.
+            self.groups.values_mut().for_each(|following| following.pace.begin_anew());
         }
         loop {
             if self.mishaps && self.dice.chance(1, 8) {
@@ -180,12 +198,26 @@ impl World {
         let shard = server.driver.shard();
         // A group whose creation was not answered may be there or not.
         self.groups.retain(|&id, following| {
-            let kept = shard.figures(id).is_some();
+            let kept = shard.figures(self.now, id).is_some();
             assert!(kept || !following.answered, "I1: a group that was created is gone: {id:?}");
             following.answered |= kept;
             kept
         });
         self.stale.retain(|(group, _)| self.groups.contains_key(group));
+        for (&id, following) in self.groups.iter_mut().filter(|_| self.wild) {
+            // A change of settings that was not durable may be forgotten, and so may a pause.
+            let settings = shard.group_settings(id).expect("the group exists").clone();
+            following.take_on(settings);
+            let figures = shard.figures(self.now, id).expect("the group exists");
+            following.paused = figures.status == forebay_core::group::Status::Paused;
+            let last = shard.last_given(following.stream).expect("the stream exists");
+            following.seen = Seq::START;
+            let (durable, lenient) = (self.durable_at_crash, following.lenient);
+            following
+                .watch
+                .recovered(durable, (following.start, last), lenient, |seq| Class::of(shard, id, seq));
+        }
+        self.published.retain(|&(stream, seq), _| shard.last_given(stream).is_some_and(|last| seq <= last));
         for (&id, following) in &self.groups {
             for seq in following.model.acked_for_good() {
                 assert!(shard.is_settled(id, seq), "exact resume: the durable ack of {seq} is forgotten");
@@ -193,10 +225,10 @@ impl World {
             let last = shard.last_seq(following.stream).expect("I1: the stream is still there");
             for seq in self.streams[&following.stream].stored().filter(|&seq| seq > following.start) {
                 assert!(seq <= last, "I1: acknowledged message {seq} is gone, the stream ends at {last}");
-                let parked = shard.parked(id).any(|(parked, _)| parked == seq);
+                let parked = shard.parked(id, seq).is_some();
                 let settled = shard.is_settled(id, seq);
                 assert!(
-                    !settled || parked || following.model.may_be_acked(seq),
+                    !settled || parked || self.wild || following.model.may_be_acked(seq),
                     "I1: {seq} counts as settled in {id:?} and nobody settled it"
                 );
             }
@@ -208,9 +240,16 @@ impl World {
         self.disk.defuse();
         self.disk.set_capacity(u64::MAX);
         self.disk_work(Server::check_space);
+        // A key may belong to one who takes nothing, and then waits for it.
+        let connected = self.consumers.iter().filter(|(_, consumer)| consumer.bound == Bound::Connection);
+        let connected: Vec<ConsumerId> = connected.map(|(&id, _)| id).collect();
+        connected.into_iter().for_each(|id| self.set_slots(id));
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for group in groups {
             self.join_group(group);
+            if self.wild {
+                self.relax(group);
+            }
         }
     }
 }

@@ -67,7 +67,7 @@ fn answer(rig: &mut Rig, parked: impl Fn(u64) -> bool) {
             let park = parked(message.lease.seq.0);
             let outcome = if park { Outcome::Retry { delay: None } } else { Outcome::Ack };
             let mut results = Vec::new();
-            rig.driver.settle(NOW, delivery.group, &[message.lease], outcome, &mut results);
+            rig.driver.settle(NOW, delivery.group, &[message.lease], outcome.into(), &mut results);
             assert_eq!(results, [if park { Settled::Parked } else { Settled::Acked }]);
         }
     }
@@ -103,10 +103,10 @@ fn contents(log: &MemoryLog) -> BTreeMap<(StreamId, Seq), Stored> {
         let mut payload = frame.payload.clone();
         for entry in entries(&frame.entries) {
             let (stream, messages) = match entry.expect("a good entry") {
-                Entry::Published { stream, first, ordinal, at, messages } => {
+                Entry::Published { stream, first, ordinal, at, messages, .. } => {
                     (stream, each(first, ordinal, at, &messages))
                 }
-                Entry::Copied { stream, messages } => (stream, messages),
+                Entry::Copied { stream, messages, .. } => (stream, messages),
                 _ => continue,
             };
             for message in messages {
@@ -133,7 +133,7 @@ fn one_parked_message_does_not_hold_on_to_the_log() {
     rig.sync();
     let before = contents(&rig.log)[&(rig.stream, Seq(2))][0].clone();
     work(&mut rig, 100, |seq| seq == 2);
-    assert_eq!(rig.driver.shard().parked(rig.group).count(), 1);
+    assert_eq!(rig.driver.shard().parked_after(rig.group, Seq::START).count(), 1);
     let claim = rig.log.claim();
     assert!(
         claim.start > Position(100),
@@ -164,8 +164,8 @@ fn what_is_stuck_is_delivered_from_its_copy() {
     rig.turn();
     rig.read();
     let stuck = rig.deliveries.pop().expect("three messages");
-    rig.driver.join(rig.group, ConsumerId(2), Bound::Connection).expect("a new member");
-    rig.driver.credit(rig.group, ConsumerId(2), Credit::Slots(100)).expect("a member");
+    rig.driver.join(NOW, rig.group, ConsumerId(2), "worker", Bound::Connection).expect("a new member");
+    rig.driver.credit(NOW, rig.group, ConsumerId(2), Credit::slots(100)).expect("a member");
     work(&mut rig, 60, |_| false);
     assert!(rig.log.claim().start > Position(50));
     let copies_read = rig.driver.copies_read();
@@ -196,12 +196,12 @@ fn a_group_that_comes_late_is_promised_nothing_that_is_gone() {
             .expect("a new group");
         rig.driver.shard().group_named(stream, &name).expect("it was created just now")
     };
-    let floor = rig.driver.shard().figures(late).expect("the group exists").floor;
+    let floor = rig.driver.shard().figures(NOW, late).expect("the group exists").floor;
     assert!(floor > Seq(100), "it begins after {floor}");
-    rig.driver.join(late, ConsumerId(9), Bound::Connection).expect("a new member");
-    rig.driver.credit(late, ConsumerId(9), Credit::Slots(1_000)).expect("a member");
+    rig.driver.join(NOW, late, ConsumerId(9), "worker", Bound::Connection).expect("a new member");
+    rig.driver.credit(NOW, late, ConsumerId(9), Credit::slots(1_000)).expect("a member");
     work(&mut rig, 20, |_| false);
-    let figures = rig.driver.shard().figures(late).expect("the group exists");
+    let figures = rig.driver.shard().figures(NOW, late).expect("the group exists");
     assert_eq!((figures.lag, figures.floor), (0, Seq(240)));
 }
 
@@ -220,7 +220,7 @@ fn a_restart_at_any_frame_finds_every_message_that_is_wanted() {
         let driver = recovery.finish(rig.driver.shard().latest(), config());
         let found = contents(&rig.log);
         for driver in [&driver, &rig.driver] {
-            for (seq, _) in driver.shard().parked(rig.group) {
+            for (seq, _) in driver.shard().parked_after(rig.group, Seq::START) {
                 let place = driver.index().find(rig.stream, seq).expect("it is in the index");
                 let known = &found[&(rig.stream, seq)];
                 assert!(
@@ -230,7 +230,7 @@ fn a_restart_at_any_frame_finds_every_message_that_is_wanted() {
             }
         }
     }
-    assert!(rig.driver.shard().parked(rig.group).count() > 15);
+    assert!(rig.driver.shard().parked_after(rig.group, Seq::START).count() > 15);
     assert!(rig.driver.reclaimed().stretches > 10);
 }
 
@@ -281,7 +281,8 @@ fn copies_go_in_slices_that_fit_in_a_frame() {
     work(&mut rig, 100, |seq| seq % 2 == 0 && seq < 100);
     let figures = rig.driver.reclaimed();
     assert!(figures.messages >= 49, "{figures:?}");
-    let parked: Vec<Seq> = rig.driver.shard().parked(rig.group).map(|(seq, _)| seq).collect();
+    let parked: Vec<Seq> =
+        rig.driver.shard().parked_after(rig.group, Seq::START).map(|(seq, _)| seq).collect();
     let found = contents(&rig.log);
     for seq in parked {
         let (position, ..) = found[&(rig.stream, seq)].last().expect("it is there");
@@ -358,10 +359,10 @@ fn delivered_again(rig: &mut Rig, meanwhile: impl FnOnce(&mut Rig)) -> (Vec<Seq>
     };
     let before = seqs(rig);
     meanwhile(rig);
-    rig.driver.join(rig.group, ConsumerId(3), Bound::Connection).expect("a new member");
+    rig.driver.join(NOW, rig.group, ConsumerId(3), "worker", Bound::Connection).expect("a new member");
     rig.driver.leave(rig.group, WORKER, Departure::Goodbye);
     rig.turn();
-    rig.driver.credit(rig.group, ConsumerId(3), Credit::Slots(1_000)).expect("a member");
+    rig.driver.credit(NOW, rig.group, ConsumerId(3), Credit::slots(1_000)).expect("a member");
     for _ in 0..200 {
         rig.turn();
         rig.sync();
@@ -384,8 +385,8 @@ fn a_delivery_may_be_copies_in_part() {
         rig.sync();
     }
     let (before, after) = delivered_again(&mut rig, |rig| {
-        rig.driver.join(rig.group, ConsumerId(2), Bound::Connection).expect("a new member");
-        rig.driver.credit(rig.group, ConsumerId(2), Credit::Slots(1_000)).expect("a member");
+        rig.driver.join(NOW, rig.group, ConsumerId(2), "worker", Bound::Connection).expect("a new member");
+        rig.driver.credit(NOW, rig.group, ConsumerId(2), Credit::slots(1_000)).expect("a member");
         while rig.driver.reclaimed().messages == 0 {
             work(rig, 1, |_| false);
         }

@@ -1,4 +1,7 @@
 use super::*;
+use crate::codec::put_varint;
+use crate::entry::encode::put_entry;
+use crate::types::IdHash;
 use proptest::prelude::*;
 
 fn range() -> impl Strategy<Value = SeqRange> {
@@ -13,8 +16,40 @@ fn time() -> impl Strategy<Value = Timestamp> {
     (0u64..1 << 55).prop_map(Timestamp)
 }
 
-fn cause() -> impl Strategy<Value = Cause> {
-    prop_oneof![Just(Cause::Nack), Just(Cause::Timeout), Just(Cause::Lost)]
+fn text() -> impl Strategy<Value = Option<Arc<str>>> {
+    prop_oneof![Just(None), "[a-c]{1,3}".prop_map(|text| Some(Arc::from(text)))]
+}
+
+fn failure() -> impl Strategy<Value = Failure> {
+    let cause = prop_oneof![Just(Cause::Nack), Just(Cause::Timeout), Just(Cause::Lost), Just(Cause::Damaged)];
+    (time(), any::<u32>(), cause, text(), text()).prop_map(|(at, attempt, cause, reason, consumer)| Failure {
+        at,
+        attempt,
+        cause,
+        reason,
+        consumer,
+    })
+}
+
+fn stamp() -> impl Strategy<Value = Option<ProducerStamp>> {
+    let stamp = (any::<u64>(), any::<u32>(), any::<u64>());
+    prop::option::of(stamp.prop_map(|(producer, epoch, number)| ProducerStamp { producer, epoch, number }))
+}
+
+fn selection() -> impl Strategy<Value = Selection> {
+    prop_oneof![
+        Just(Selection::All),
+        "[a-z]{0,9}".prop_map(|reason| Selection::Reason(Arc::from(reason))),
+        ranges().prop_map(Selection::Seqs),
+    ]
+}
+
+fn rate() -> impl Strategy<Value = Option<Rate>> {
+    prop::option::of((0.001f64..1e7, 1u32..9).prop_map(|(per_second, burst)| Rate { per_second, burst }))
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..40)
 }
 
 fn message() -> impl Strategy<Value = MessageMeta> {
@@ -26,6 +61,7 @@ fn message() -> impl Strategy<Value = MessageMeta> {
             priority,
             not_before: timed.then_some(at),
             expires: (!timed).then_some(at),
+            origin: (timed && priority > 4).then_some(Origin { published: at, receives: size }),
         },
     )
 }
@@ -71,12 +107,13 @@ fn entry() -> impl Strategy<Value = Entry> {
                 }
             }
         ),
-        (stream(), 1u64..1 << 50, any::<u64>(), time(), messages()).prop_map(
-            |(stream, first, ordinal, at, messages)| Entry::Published {
+        (stream(), 1u64..1 << 50, any::<u64>(), time(), stamp(), messages()).prop_map(
+            |(stream, first, ordinal, at, stamp, messages)| Entry::Published {
                 stream,
                 first: Seq(first),
                 ordinal: Ordinal(ordinal),
                 at,
+                stamp,
                 messages
             }
         ),
@@ -96,39 +133,119 @@ fn entry() -> impl Strategy<Value = Entry> {
                     .collect(),
             }
         ),
-        (group(), time(), prop::collection::vec((1u64..1 << 40, 0u64..1 << 40, cause()), 0..9)).prop_map(
+        (group(), time(), prop::collection::vec((1u64..1 << 40, 0u64..1 << 40, failure()), 0..9)).prop_map(
             |(group, at, messages)| Entry::Failed {
                 group,
                 at,
                 messages: messages
                     .into_iter()
-                    .map(|(seq, wait, cause)| FailedMessage {
+                    .map(|(seq, wait, failure)| FailedMessage {
                         seq: Seq(seq),
                         until: at + Duration::from_micros(wait),
-                        cause
+                        failure
                     })
                     .collect(),
             }
         ),
-        (group(), time(), prop::collection::vec((1u64..1 << 40, cause()), 0..9)).prop_map(
-            |(group, at, messages)| Entry::Parked {
+        (group(), time(), prop::collection::vec((1u64..1 << 40, any::<Option<u64>>(), failure()), 0..9))
+            .prop_map(|(group, at, messages)| Entry::Parked {
                 group,
                 at,
                 messages: messages
                     .into_iter()
-                    .map(|(seq, cause)| ParkedMessage { seq: Seq(seq), at: Timestamp(at.0 / 2), cause })
+                    .map(|(seq, key, failure)| ParkedMessage {
+                        seq: Seq(seq),
+                        key: key.map(KeyHash),
+                        failure
+                    })
                     .collect(),
+            }),
+        rare(),
+    ]
+}
+
+fn rare() -> impl Strategy<Value = Entry> {
+    let group = || any::<u32>().prop_map(GroupId);
+    let stream = || any::<u32>().prop_map(StreamId);
+    let job = || any::<u32>().prop_map(JobId);
+    let how =
+        prop_oneof![Just(Ending::Skipped), Just(Ending::Expired), Just(Ending::Dropped), Just(Ending::Moved)];
+    let copied = (1u64..1 << 40, any::<u32>(), time(), message()).prop_map(|(seq, ordinal, at, meta)| {
+        CopiedMessage { seq: Seq(seq), ordinal: Ordinal(ordinal.into()), at, meta }
+    });
+    prop_oneof![
+        (stream(), prop::collection::vec(copied, 1..9))
+            .prop_map(|(stream, messages)| Entry::Copied { stream, messages }),
+        (group(), how, ranges()).prop_map(|(group, how, ranges)| Entry::Skipped { group, how, ranges }),
+        (group(), "[a-z]{1,9}", ranges()).prop_map(|(group, to, seqs)| Entry::Moving {
+            group,
+            to: StreamName::stored(&to),
+            seqs
+        }),
+        (group(), job(), ranges()).prop_map(|(group, job, ranges)| Entry::Replayed { group, job, ranges }),
+        (group(), job(), ranges()).prop_map(|(group, job, ranges)| Entry::Discarded { group, job, ranges }),
+        (group(), job(), time(), any::<bool>(), selection(), any::<Option<u32>>(), rate()).prop_map(
+            |(group, job, at, replay, selection, limit, rate)| Entry::JobStarted {
+                group,
+                job,
+                at,
+                work: if replay { Work::Replay } else { Work::Discard },
+                selection,
+                limit: limit.map(u64::from),
+                rate
             }
         ),
+        (group(), job(), time(), any::<bool>()).prop_map(|(group, job, at, cancelled)| Entry::JobEnded {
+            group,
+            job,
+            at,
+            cancelled
+        }),
+        (group(), time(), time(), ranges()).prop_map(|(group, at, deadline, ranges)| Entry::Extended {
+            group,
+            at,
+            deadline,
+            ranges
+        }),
+        (group(), time()).prop_map(|(group, at)| Entry::GroupChanged {
+            group,
+            settings: GroupSettings::default(),
+            at
+        }),
+        (stream(), time()).prop_map(|(stream, at)| Entry::StreamChanged {
+            stream,
+            settings: StreamSettings::default(),
+            at
+        }),
+        (group(), any::<bool>()).prop_map(|(group, paused)| Entry::GroupPaused { group, paused }),
+        (group(), any::<u64>(), any::<bool>()).prop_map(|(group, floor, parked)| Entry::Reset {
+            group,
+            floor: Seq(floor),
+            parked
+        }),
+        (stream(), any::<u64>(), any::<bool>()).prop_map(|(stream, through, parked)| Entry::Purged {
+            stream,
+            through: Seq(through),
+            parked
+        }),
+        group().prop_map(|group| Entry::GroupDeleted { group }),
+        stream().prop_map(|stream| Entry::StreamDeleted { stream }),
+        (any::<u8>(), bytes(), any::<u64>(), bytes(), prop::option::of(time())).prop_map(
+            |(door, key, version, value, expires)| Entry::NotePut { door, key, version, value, expires }
+        ),
+        (any::<u8>(), bytes()).prop_map(|(door, key)| Entry::NoteRemoved { door, key }),
+        (stream(), "[a-z]{1,9}", any::<Option<u32>>()).prop_map(|(stream, name, seq)| {
+            Entry::ReaderMoved { stream, name: GroupName::stored(&name), seq: seq.map(|seq| Seq(seq.into())) }
+        }),
     ]
 }
 
 /// Equal sizes of plain messages are written as such, so compare what readers see.
 fn seen(entry: Entry) -> Entry {
     match entry {
-        Entry::Published { stream, first, ordinal, at, messages } => {
+        Entry::Published { stream, first, ordinal, at, stamp, messages } => {
             let messages = Messages::Each(messages.iter().take(100).collect());
-            Entry::Published { stream, first, ordinal, at, messages }
+            Entry::Published { stream, first, ordinal, at, stamp, messages }
         }
         other => other,
     }
@@ -194,7 +311,7 @@ fn copies_take_no_more_than_what_they_are_copies_of() {
             let (first, ordinal) =
                 (Seq(1_000_000 + batch as u64 * 50), Ordinal(5_000_000 + batch as u64 * 90));
             let at = at + Duration::from_millis(batch as u64);
-            put_published(&mut published, StreamId(3), first, ordinal, at, metas);
+            put_published(&mut published, StreamId(3), first, ordinal, at, None, metas);
             messages.extend(metas.iter().zip(0..).map(|(&meta, n)| CopiedMessage {
                 seq: first.plus(n),
                 ordinal: Ordinal(ordinal.0 + n),
@@ -212,7 +329,7 @@ fn a_few_bytes_cannot_claim_to_be_very_many_copies() {
     let mut bytes = Vec::new();
     put_entry(&mut bytes, kind::COPIED, |out| {
         put_varint(out, 1);
-        out.push(UNIFORM);
+        out.push(form::UNIFORM);
         put_varint(out, COPIED_MAX as u64 + 1);
         [2, 2, 2, 0].iter().for_each(|&value| put_varint(out, value));
     });

@@ -3,14 +3,26 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::entry::{Cause, FailedMessage, LeasedRun, Messages, ParkedMessage};
-use crate::settings::Backoff;
+use crate::entry::{
+    Cause, Ending, FailedMessage, Failure, LeasedRun, Messages, ParkedMessage, Selection, Work,
+};
+use crate::group::Effects;
+use crate::settings::{Backoff, GroupSettings, SettingsError, Strategy as Choice, StreamSettings};
+use crate::types::{GroupName, JobId, KeyHash, SeqRange};
 use std::time::Duration;
+
+fn failure(at: Timestamp) -> Failure {
+    Failure { at, attempt: 1, cause: Cause::Nack, reason: None, consumer: None }
+}
 
 fn range() -> impl Strategy<Value = SeqRange> {
     let near = (1u64..40, 0u64..20);
     let far = (1u64..u64::MAX / 2, 0u64..1 << 60);
     prop_oneof![9 => near, 1 => far].prop_map(|(first, more)| SeqRange::new(Seq(first), Seq(first + more)))
+}
+
+fn near() -> impl Strategy<Value = SeqRange> {
+    (1u64..40, 0u64..20).prop_map(|(first, more)| SeqRange::new(Seq(first), Seq(first + more)))
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
@@ -25,7 +37,8 @@ fn entry() -> impl Strategy<Value = Entry> {
             Entry::StreamCreated { stream: StreamId(stream), name: StreamName::stored(&name), settings, at }
         }),
         (group(), stream(), "[ab]", 0u64..9, at()).prop_map(|(group, stream, name, floor, at)| {
-            let settings = GroupSettings::default();
+            let strategy = if floor % 2 == 0 { Choice::Ordered } else { Choice::RoundRobin };
+            let settings = GroupSettings { strategy, ..GroupSettings::default() };
             Entry::GroupCreated {
                 group,
                 stream,
@@ -40,6 +53,7 @@ fn entry() -> impl Strategy<Value = Entry> {
             first: Seq(first),
             ordinal: Ordinal(u64::MAX - u64::from(count) * 3),
             at,
+            stamp: None,
             messages: Messages::Uniform { count, size: 10 },
         }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Handed { group, ranges }),
@@ -54,14 +68,62 @@ fn entry() -> impl Strategy<Value = Entry> {
         (group(), at(), range()).prop_map(|(group, at, range)| Entry::Failed {
             group,
             at,
-            messages: vec![FailedMessage { seq: range.first, until: at, cause: Cause::Nack }],
+            messages: vec![FailedMessage { seq: range.first, until: at, failure: failure(at) }],
         }),
         (group(), at(), range()).prop_map(|(group, at, range)| Entry::Parked {
             group,
             at,
-            messages: vec![ParkedMessage { seq: range.first, at, cause: Cause::Nack }],
+            messages: vec![ParkedMessage { seq: range.first, key: Some(KeyHash(7)), failure: failure(at) }],
         }),
         (stream(), any::<u64>()).prop_map(|(stream, first)| Entry::Released { stream, first: Seq(first) }),
+        (group(), ranges()).prop_map(|(group, ranges)| Entry::Skipped {
+            group,
+            how: Ending::Expired,
+            ranges
+        }),
+        (group(), range()).prop_map(|(group, range)| Entry::Moving {
+            group,
+            to: StreamName::stored("b"),
+            seqs: vec![SeqRange::one(range.first)]
+        }),
+        (group(), near()).prop_map(|(group, range)| Entry::Replayed {
+            group,
+            job: JobId(1),
+            ranges: vec![range]
+        }),
+        (group(), near()).prop_map(|(group, range)| Entry::Discarded {
+            group,
+            job: JobId(1),
+            ranges: vec![range]
+        }),
+        (group(), at(), ranges()).prop_map(|(group, at, ranges)| Entry::JobStarted {
+            group,
+            job: JobId(1),
+            at,
+            work: Work::Replay,
+            selection: Selection::Seqs(ranges),
+            limit: None,
+            rate: None
+        }),
+        (group(), at()).prop_map(|(group, at)| Entry::JobEnded { group, job: JobId(1), at, cancelled: true }),
+        (group(), at(), ranges()).prop_map(|(group, at, ranges)| Entry::Extended {
+            group,
+            at,
+            deadline: at,
+            ranges
+        }),
+        (group(), 0u64..50, any::<bool>()).prop_map(|(group, floor, parked)| Entry::Reset {
+            group,
+            floor: Seq(floor),
+            parked
+        }),
+        (stream(), 0u64..50, any::<bool>()).prop_map(|(stream, through, parked)| Entry::Purged {
+            stream,
+            through: Seq(through),
+            parked
+        }),
+        group().prop_map(|group| Entry::GroupDeleted { group }),
+        stream().prop_map(|stream| Entry::StreamDeleted { stream }),
     ]
 }
 

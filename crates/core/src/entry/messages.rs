@@ -1,0 +1,72 @@
+//! What the core knows of messages.
+
+use crate::types::{IdHash, KeyHash, Timestamp};
+
+/// Messages of one `Published` entry, from its first position on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Messages {
+    /// Plain messages, all of one size.
+    Uniform {
+        count: u32,
+        size: u32,
+    },
+    Each(Vec<MessageMeta>),
+}
+
+/// What the core knows of a message. Never its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MessageMeta {
+    /// Bytes of its content in the payload section.
+    pub size: u32,
+    pub id: Option<IdHash>,
+    pub key: Option<KeyHash>,
+    pub priority: u8,
+    pub not_before: Option<Timestamp>,
+    pub expires: Option<Timestamp>,
+    pub origin: Option<Origin>,
+}
+
+/// Where a message that was moved comes from, as far as those who receive it care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// When it was published first.
+    pub published: Timestamp,
+    /// How often it was handed out before it came here.
+    pub receives: u32,
+}
+
+impl MessageMeta {
+    pub fn plain(size: u32) -> MessageMeta {
+        MessageMeta { size, ..MessageMeta::default() }
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        *self == MessageMeta::plain(self.size)
+    }
+}
+
+impl Messages {
+    pub fn count(&self) -> u64 {
+        match self {
+            Messages::Uniform { count, .. } => u64::from(*count),
+            Messages::Each(messages) => messages.len() as u64,
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = MessageMeta> + '_ {
+        let (uniform, each) = match self {
+            Messages::Uniform { count, size } => (Some((*count, *size)), [].iter()),
+            Messages::Each(messages) => (None, messages.iter()),
+        };
+        let (count, size) = uniform.unwrap_or_default();
+        std::iter::repeat_n(MessageMeta::plain(size), count as usize).chain(each.copied())
+    }
+
+    /// Bytes of their contents together.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Messages::Uniform { count, size } => u64::from(*count) * u64::from(*size),
+            Messages::Each(messages) => messages.iter().map(|message| u64::from(message.size)).sum(),
+        }
+    }
+}

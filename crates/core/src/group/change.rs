@@ -1,0 +1,112 @@
+//! What operators do to a group: other settings, pause, reset, purge.
+
+use crate::group::checkpoint::Checkpoint;
+use crate::group::standing::State;
+use crate::group::{Group, Turn};
+use crate::pace::Pace;
+use crate::settings::{GroupSettings, Strategy};
+use crate::stream::Stream;
+use crate::types::{Seq, SeqRange, Timestamp};
+
+/// Messages that are let go of at a time.
+const SLICE: u64 = 64;
+
+impl Group {
+    /// Takes on other settings, with consumers connected. What is leased stays leased, on the terms it was
+    /// handed out on.
+    pub(crate) fn change(&mut self, now: Timestamp, stream: &Stream, settings: GroupSettings) {
+        let before = std::mem::replace(&mut self.settings, settings);
+        self.pace = match (self.pace.take(), self.settings.rate) {
+            (Some(mut pace), Some(rate)) => {
+                pace.change(now, rate);
+                Some(pace)
+            }
+            (None, Some(rate)) => Some(Pace::starting(now, rate)),
+            (_, None) => None,
+        };
+        // Acks that were kept back are written, whatever is done with the next ones.
+        if before.acks != self.settings.acks {
+            self.make_checkpoint();
+        }
+        let settings = &self.settings;
+        let same_order = before.strategy == settings.strategy
+            && before.fairness == settings.fairness
+            && (before.on_parked_key == settings.on_parked_key || settings.strategy != Strategy::Ordered);
+        if !same_order {
+            self.begin_anew(stream);
+        }
+    }
+
+    /// Entry `Reset` or `Purged` was decided: what it is about goes a slice a turn.
+    pub(crate) fn begin_sweep(&mut self) {
+        self.asked.clear();
+        self.put_off.clear();
+        self.moves_at = None;
+        // Progress is another now, and acks that were kept back have been written.
+        self.checkpoint = Checkpoint::at(self.ledger.progress.floor());
+    }
+
+    /// Lets go of what a reset or a purge has ended, as far as the budget goes. True when nothing is left
+    /// of it; until then the group does nothing else.
+    pub(super) fn sweep(&mut self, turn: &mut Turn<'_>) -> bool {
+        let Some(through) = self.ledger.sweep else {
+            // What nobody wants any more is in nobody's way.
+            if !self.ledger.dead.is_empty() && !turn.budget.is_spent() {
+                turn.budget.spend_each(SLICE);
+                self.ledger.drop_dead(SLICE as usize);
+            }
+            return true;
+        };
+        while !turn.budget.is_spent() {
+            let Some((run, state)) = self.ledger.standing.run_from(Seq(1)) else { break };
+            if run.first > through {
+                break;
+            }
+            let seqs = SeqRange::new(run.first, run.last.min(through));
+            let seqs = SeqRange::starting(seqs.first, seqs.count().min(SLICE));
+            turn.budget.spend_run(seqs.count());
+            match state {
+                State::Leased(lease) => self.end_lease(turn.now, turn.stream, seqs, &lease),
+                State::Waiting { until, .. } => {
+                    for seq in seqs.seqs() {
+                        self.due.remove(&(until, seq));
+                    }
+                    self.waiting -= seqs.count();
+                }
+                State::Ready { .. } | State::Moving { .. } => {}
+            }
+            self.ledger.standing.remove(seqs);
+        }
+        while !turn.budget.is_spent() && self.ledger.sweep_aside(SLICE as usize) {
+            turn.budget.spend_each(SLICE);
+        }
+        if turn.budget.is_spent() {
+            return false;
+        }
+        self.ledger.sweep = None;
+        self.expired = self.ledger.progress.floor().min(turn.stream.gone);
+        self.reading = false;
+        self.begin_anew(turn.stream);
+        true
+    }
+
+    /// Lets go of some of what a deleted group has left. False when that is all.
+    pub(crate) fn decay(&mut self, count: usize) -> bool {
+        if !self.ledger.parked.is_empty() {
+            self.ledger.dead.push(std::mem::take(&mut self.ledger.parked));
+        }
+        if !self.ledger.dead.is_empty() {
+            self.ledger.drop_dead(count);
+            return true;
+        }
+        self.ledger.sweep = Some(Seq(u64::MAX - 1));
+        if self.ledger.sweep_aside(count) {
+            return true;
+        }
+        for _ in 0..count {
+            self.due.pop_first();
+            self.lapses.pop_first();
+        }
+        self.ledger.standing.pop_some(count)
+    }
+}

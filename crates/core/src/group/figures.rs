@@ -1,0 +1,148 @@
+//! What a group says about itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::group::{Bound, Group};
+use crate::stream::Stream;
+use crate::types::{ConsumerId, KeyHash, Seq, Timestamp};
+
+/// What a group has done since its owner opened it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    pub delivered: u64,
+    pub acked: u64,
+    pub retried: u64,
+    pub parked: u64,
+    pub timed_out: u64,
+    pub skipped: u64,
+    pub expired: u64,
+    pub moved: u64,
+    pub dropped: u64,
+    pub returned: u64,
+    pub replayed: u64,
+    pub discarded: u64,
+    /// The highest position that was settled or parked.
+    pub last_processed: Seq,
+}
+
+impl Counters {
+    /// Messages that the group has come to an end with.
+    pub fn settled(&self) -> u64 {
+        self.acked + self.skipped + self.expired + self.moved + self.dropped
+    }
+}
+
+/// What a group is doing, or what keeps it from doing anything. The first that applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Paused,
+    ParkedFull,
+    WindowFull,
+    KeyScanFull,
+    /// There is no consumer.
+    Idle,
+    CatchingUp,
+    Live,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupFigures {
+    pub status: Status,
+    /// Everything up to here is settled or parked.
+    pub floor: Seq,
+    pub checkpoint: Seq,
+    pub last_known: Seq,
+    /// Messages not yet settled.
+    pub lag: u64,
+    /// How long the oldest of them has been there.
+    pub oldest_age: Option<Duration>,
+    pub in_flight: u64,
+    /// Messages that could go out now.
+    pub ready: u64,
+    pub waiting: u64,
+    pub moving: u64,
+    pub parked: u64,
+    pub oldest_parked_age: Option<Duration>,
+    pub consumers: usize,
+    /// The key that most messages are waiting for, where that has stopped the group from reading on, and
+    /// how many they are.
+    pub stuck_key: Option<(KeyHash, u64)>,
+    pub counters: Counters,
+}
+
+/// What is known of one consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerFigures {
+    pub consumer: ConsumerId,
+    pub name: Arc<str>,
+    pub bound: Bound,
+    pub joined: Timestamp,
+    pub in_flight: u64,
+    pub credit: u32,
+    pub acked: u64,
+    pub failed: u64,
+}
+
+impl Group {
+    pub(crate) fn figures(&self, now: Timestamp, stream: &Stream, scan_max: usize) -> GroupFigures {
+        let progress = &self.ledger.progress;
+        let unsettled = progress.unsettled_through(stream.durable);
+        let oldest = self.oldest_unsettled(stream).and_then(|seq| stream.timeline.at(seq));
+        let ahead = if self.keys.is_none() { self.arrived.0 - self.cursor.0 } else { 0 };
+        let scan_full = self.is_key_scan_full(scan_max);
+        let stuck = self.keys.as_ref().filter(|_| scan_full).and_then(|keys| keys.longest());
+        let lag = unsettled + self.ledger.replayed_count();
+        let moving = self.ledger.moving.len() as u64;
+        // Among what lies ahead are messages that went before for their priority, or are not due.
+        let open = lag.saturating_sub(self.in_flight + self.waiting + moving + stream.undue.count());
+        GroupFigures {
+            status: self.status(stream, scan_full),
+            floor: progress.floor(),
+            checkpoint: self.checkpoint.seq(),
+            last_known: stream.durable,
+            lag,
+            oldest_age: oldest.map(|at| now.since(at)),
+            in_flight: self.in_flight,
+            ready: (self.offer.count() + ahead).min(open),
+            waiting: self.waiting,
+            moving,
+            parked: self.ledger.parked.count(),
+            oldest_parked_age: self.ledger.parked.oldest().map(|(at, _)| now.since(at)),
+            consumers: self.members.len(),
+            stuck_key: stuck,
+            counters: self.counters,
+        }
+    }
+
+    fn oldest_unsettled(&self, stream: &Stream) -> Option<Seq> {
+        let next = self.ledger.progress.floor().next();
+        let replayed = self.ledger.replayed.keys().next().copied();
+        replayed.into_iter().chain((next <= stream.durable).then_some(next)).min()
+    }
+
+    fn status(&self, stream: &Stream, scan_full: bool) -> Status {
+        match () {
+            () if self.ledger.paused => Status::Paused,
+            () if self.is_parked_full() => Status::ParkedFull,
+            () if self.window_room() == 0 => Status::WindowFull,
+            () if scan_full => Status::KeyScanFull,
+            () if !self.members.any() => Status::Idle,
+            () if self.arrived < stream.durable => Status::CatchingUp,
+            () => Status::Live,
+        }
+    }
+
+    pub(crate) fn consumer_figures(&self) -> impl Iterator<Item = ConsumerFigures> + '_ {
+        self.members.iter().map(|(consumer, member)| ConsumerFigures {
+            consumer,
+            name: member.name.clone(),
+            bound: member.bound,
+            joined: member.joined,
+            in_flight: member.held.count(),
+            credit: member.credit.messages(),
+            acked: member.acked,
+            failed: member.failed,
+        })
+    }
+}

@@ -1,0 +1,240 @@
+//! Keys: which messages of which key a group has looked at, and in an ordered group what may go next.
+//!
+//! A group that cares for keys looks at messages one by one, in order of position, and remembers those that
+//! are not settled by key. In an ordered group the first message of a key may go if none of its key is
+//! leased and its own time has come; all others wait in their key's queue, which is small whether it holds
+//! one position or five million. After a restart the group looks at them again.
+
+use crate::fault::{Fault, planted};
+use crate::group::offer::{NO_KEY, Offer};
+use crate::group::scatter::Scattered;
+use crate::queue::Queue;
+use crate::seqset::SeqSet;
+use crate::types::{KeyHash, Seq, SeqRange};
+
+#[derive(Debug)]
+pub(crate) struct Keys {
+    ordered: bool,
+    /// Keys of messages that are on offer, in process, or first of their key.
+    known: Scattered<Seq, KeyHash>,
+    /// Ordered: what is waiting for each key.
+    table: Scattered<KeyHash, Key>,
+    /// About how much memory the queues take, and which takes the most.
+    bytes: usize,
+    longest: Option<(KeyHash, u64)>,
+    /// Messages whose key has to be looked up again: replayed, or not remembered while their time had not
+    /// come.
+    pub(crate) again: SeqSet,
+}
+
+#[derive(Debug, Default)]
+struct Key {
+    /// Looked at and not settled, in order; leased ones among them.
+    queue: Queue,
+    leased: u32,
+    /// Parked messages of the key that hold up the rest.
+    held: u32,
+    offered: Option<Seq>,
+    /// What the queue is reckoned to take.
+    cost: usize,
+    newest: Seq,
+}
+
+/// What a key takes, and a chunk of positions that it waits with.
+const KEY_COST: usize = 120;
+const CHUNK_COST: usize = 640;
+
+impl Keys {
+    pub(crate) fn new(ordered: bool) -> Keys {
+        Keys {
+            ordered,
+            known: Scattered::default(),
+            table: Scattered::default(),
+            bytes: 0,
+            longest: None,
+            again: SeqSet::new(),
+        }
+    }
+
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    pub(crate) fn key(&self, seq: Seq) -> Option<KeyHash> {
+        self.known.get(&seq).copied()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.known.len() * 24
+    }
+
+    /// The key with the most messages waiting.
+    pub(crate) fn longest(&self) -> Option<(KeyHash, u64)> {
+        self.longest.filter(|(key, _)| self.table.contains_key(key))
+    }
+
+    /// A message that is not settled was looked at. `leased`: it is with a consumer.
+    pub(crate) fn enter(&mut self, seq: Seq, key: KeyHash, leased: bool) {
+        if !self.ordered || key == NO_KEY {
+            self.known.insert(seq, key);
+            return;
+        }
+        if leased {
+            self.known.insert(seq, key);
+        }
+        let of = self.table.get_or_insert_with(key, || {
+            self.bytes += KEY_COST;
+            Key::default()
+        });
+        if !of.queue.insert(seq) {
+            return;
+        }
+        of.leased += u32::from(leased);
+        if of.queue.len() > 4 && (of.cost == 0 || of.newest.0 >> 12 != seq.0 >> 12) {
+            of.cost += CHUNK_COST;
+            self.bytes += CHUNK_COST;
+        }
+        of.newest = of.newest.max(seq);
+        if self.longest.is_none_or(|(_, most)| of.queue.len() > most) {
+            self.longest = Some((key, of.queue.len()));
+        }
+    }
+
+    /// It has been handed out.
+    pub(crate) fn given(&mut self, seq: Seq) {
+        if self.ordered
+            && let Some(&key) = self.known.get(&seq)
+            && let Some(of) = self.table.get_mut(&key)
+        {
+            of.leased += 1;
+            of.offered = None;
+        }
+    }
+
+    /// Handed out together with the one before it of its key, which is how it is known.
+    pub(crate) fn given_along(&mut self, seq: Seq, key: KeyHash) {
+        self.known.insert(seq, key);
+        self.given(seq);
+    }
+
+    /// The one of the same key that comes after it.
+    pub(crate) fn next_of_key(&self, seq: Seq) -> Option<(Seq, KeyHash)> {
+        let &key = self.known.get(&seq)?;
+        let next = self.table.get(&key)?.queue.next_after(seq)?;
+        Some((next, key))
+    }
+
+    /// Its lease is over, but not it.
+    pub(crate) fn back(&mut self, seq: Seq) {
+        if self.ordered
+            && let Some(&key) = self.known.get(&seq)
+            && let Some(of) = self.table.get_mut(&key)
+        {
+            of.leased -= 1;
+        }
+    }
+
+    /// It is settled or parked. Returns its key.
+    pub(crate) fn gone(&mut self, seq: Seq) -> Option<KeyHash> {
+        self.again.remove(SeqRange::one(seq));
+        let key = self.known.remove(&seq)?;
+        self.drop_from_queue(seq, key);
+        Some(key)
+    }
+
+    /// As `gone`, for one whose key the caller knows.
+    pub(crate) fn drop_from_queue(&mut self, seq: Seq, key: KeyHash) {
+        if !self.ordered {
+            return;
+        }
+        let Some(of) = self.table.get_mut(&key) else { return };
+        of.queue.remove(seq);
+        if of.queue.len() <= 4 && of.cost > 0 {
+            self.bytes -= of.cost;
+            of.cost = 0;
+        }
+        self.forget_if_idle(key);
+    }
+
+    fn forget_if_idle(&mut self, key: KeyHash) {
+        if let Some(of) = self.table.get(&key)
+            && of.queue.is_empty()
+            && of.held == 0
+            // What is on offer has to be taken off first.
+            && of.offered.is_none()
+        {
+            self.bytes -= KEY_COST + of.cost;
+            self.table.remove(&key);
+        }
+    }
+
+    /// A message of the key was parked, and the rest has to wait for it.
+    pub(crate) fn hold(&mut self, key: KeyHash) {
+        let of = self.table.get_or_insert_with(key, || {
+            self.bytes += KEY_COST;
+            Key::default()
+        });
+        of.held += 1;
+    }
+
+    pub(crate) fn let_go(&mut self, key: KeyHash) {
+        if let Some(of) = self.table.get_mut(&key) {
+            of.held = of.held.saturating_sub(1);
+            self.forget_if_idle(key);
+        }
+    }
+
+    /// Sees to it that what is first of the key is on offer if it may go, and nothing else of it is.
+    pub(crate) fn refresh(
+        &mut self,
+        key: KeyHash,
+        offer: &mut Offer,
+        fate: impl Fn(Seq) -> Fate,
+        lane: impl Fn(Seq) -> u8,
+    ) {
+        let Some(of) = self.table.get_mut(&key) else { return };
+        let mut wanted = None;
+        let twice = planted(Fault::KeyLockedTwice);
+        while let Some(first) = of.queue.first() {
+            match fate(first) {
+                // It expired, say, while it was waiting behind others, when nobody knew its key.
+                Fate::Gone => {
+                    of.queue.remove(first);
+                    self.known.remove(&first);
+                    continue;
+                }
+                Fate::Ready => wanted = Some(first).filter(|_| of.leased == 0 && of.held == 0),
+                Fate::Waits if twice || (planted(Fault::KeyOrderBroken) && of.leased == 0) => {
+                    wanted = of.queue.next_after(first).filter(|&next| fate(next) == Fate::Ready);
+                    if let Some(next) = wanted {
+                        self.known.insert(next, key);
+                    }
+                }
+                Fate::Waits => {}
+            }
+            // Whatever happens to the first of a key must be known to have happened to that key.
+            self.known.insert(first, key);
+            break;
+        }
+        let offered = std::mem::replace(&mut of.offered, wanted);
+        if offered != wanted {
+            if let Some(before) = offered {
+                offer.withdraw(lane(before), key, before);
+            }
+            if let Some(seq) = wanted {
+                offer.insert(lane(seq), key, seq);
+            }
+        }
+        self.forget_if_idle(key);
+    }
+}
+
+/// Whether a message may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Ready,
+    /// With a consumer, or its time has not come.
+    Waits,
+    /// Settled.
+    Gone,
+}

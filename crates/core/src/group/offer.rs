@@ -1,0 +1,355 @@
+//! What may go out now, and in which order: by position, or so that keys take turns, or by the consumer
+//! that a key belongs to. Within each, by priority.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::lanes::{LANES, Lanes};
+use crate::queue::Queue;
+use crate::types::{ConsumerId, KeyHash, Seq, SeqRange};
+
+/// Stands for messages without a key.
+pub(crate) const NO_KEY: KeyHash = KeyHash(0);
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a group has one, and nearly always the large one")]
+pub(crate) enum Offer {
+    Position(Lanes),
+    Fair(Box<Fair>),
+    Pinned(Box<Pinned>),
+}
+
+impl Offer {
+    pub(crate) fn count(&self) -> u64 {
+        match self {
+            Offer::Position(lanes) => lanes.count(),
+            Offer::Fair(fair) => fair.count,
+            Offer::Pinned(pinned) => pinned.count,
+        }
+    }
+
+    pub(crate) fn insert(&mut self, lane: u8, key: KeyHash, seq: Seq) {
+        match self {
+            Offer::Position(lanes) => lanes.insert(lane, SeqRange::one(seq)),
+            Offer::Fair(fair) => fair.insert(lane, key, seq),
+            Offer::Pinned(pinned) => pinned.insert(lane, key, seq),
+        }
+    }
+
+    /// The lane is where it should be. It is elsewhere if the stream has let go of its priority since.
+    pub(crate) fn remove(&mut self, lane: u8, key: KeyHash, seq: Seq) {
+        let before = self.count();
+        self.remove_from(lane, key, seq);
+        for other in (0..LANES as u8).filter(|&other| other != lane) {
+            if self.count() < before {
+                break;
+            }
+            self.remove_from(other, key, seq);
+        }
+    }
+
+    fn remove_from(&mut self, lane: u8, key: KeyHash, seq: Seq) {
+        match self {
+            Offer::Position(lanes) => {
+                lanes.remove(lane, SeqRange::one(seq));
+            }
+            Offer::Fair(fair) => fair.remove(lane, key, seq),
+            Offer::Pinned(pinned) => pinned.remove(lane, key, seq),
+        }
+    }
+
+    /// As `remove`, for one whose priority may have been forgotten since, with what the stream does not keep.
+    pub(crate) fn withdraw(&mut self, lane: u8, key: KeyHash, seq: Seq) {
+        let before = self.count();
+        self.remove(lane, key, seq);
+        for other in (1..LANES as u8).filter(|_| lane == 0) {
+            if self.count() < before {
+                break;
+            }
+            self.remove(other, key, seq);
+        }
+    }
+
+    /// What is first in a lane for this consumer.
+    pub(crate) fn first(&self, lane: u8, consumer: ConsumerId) -> Option<Seq> {
+        match self {
+            Offer::Position(lanes) => lanes.lane(lane).first(),
+            Offer::Fair(fair) => fair.first(lane).map(|(_, seq)| seq),
+            Offer::Pinned(pinned) => pinned.first(lane, consumer),
+        }
+    }
+
+    /// How many there are for any of these consumers.
+    pub(crate) fn count_for_all(&self, consumers: impl Iterator<Item = ConsumerId>) -> u64 {
+        match self {
+            Offer::Pinned(pinned) => {
+                let owned = consumers.filter_map(|consumer| pinned.consumers.get(&consumer));
+                owned.map(|owned| owned.count).sum::<u64>() + pinned.free.count()
+            }
+            other => other.count(),
+        }
+    }
+
+    /// Takes off what `first` says, whatever is known of it by now: its key and its priority are forgotten
+    /// when it is settled.
+    pub(crate) fn drop_first(&mut self, lane: u8, consumer: ConsumerId) {
+        let Some(seq) = self.first(lane, consumer) else { return };
+        match self {
+            Offer::Position(lanes) => drop(lanes.remove(lane, SeqRange::one(seq))),
+            Offer::Fair(fair) => {
+                if let Some((key, seq)) = fair.first(lane) {
+                    fair.remove(lane, key, seq);
+                }
+            }
+            Offer::Pinned(pinned) => pinned.drop_first(lane, consumer, seq),
+        }
+    }
+
+    /// How many there are for this consumer.
+    pub(crate) fn count_for(&self, consumer: ConsumerId) -> u64 {
+        match self {
+            Offer::Pinned(pinned) => pinned.count_for(consumer),
+            other => other.count(),
+        }
+    }
+}
+
+/// Keys take turns: the one that was served longest ago is next.
+#[derive(Debug, Default)]
+pub(crate) struct Fair {
+    count: u64,
+    clock: u64,
+    keys: BTreeMap<(u8, KeyHash), Line>,
+    turns: [BTreeSet<(u64, KeyHash)>; LANES],
+    /// When keys that have nothing to offer just now were last served, so that coming back is no way to be
+    /// first. As many as are worth remembering.
+    served: BTreeMap<(u8, KeyHash), u64>,
+}
+
+/// Keys without messages whose turn is remembered.
+const SERVED_MAX: usize = 4_096;
+
+#[derive(Debug)]
+struct Line {
+    turn: u64,
+    queue: Queue,
+}
+
+impl Fair {
+    fn insert(&mut self, lane: u8, key: KeyHash, seq: Seq) {
+        let clock = self.clock;
+        let served = &mut self.served;
+        let line = self.keys.entry((lane, key)).or_insert_with(|| {
+            // One that has never been served, or long ago, goes before all that have been since.
+            let turn = served.remove(&(lane, key)).unwrap_or(clock);
+            Line { turn, queue: Queue::default() }
+        });
+        if line.queue.is_empty() {
+            self.turns[usize::from(lane)].insert((line.turn, key));
+        }
+        if line.queue.insert(seq) {
+            self.count += 1;
+        }
+    }
+
+    fn remove(&mut self, lane: u8, key: KeyHash, seq: Seq) {
+        let Some(line) = self.keys.get_mut(&(lane, key)) else { return };
+        if !line.queue.remove(seq) {
+            return;
+        }
+        self.count -= 1;
+        if line.queue.is_empty() {
+            let turn = line.turn;
+            self.turns[usize::from(lane)].remove(&(turn, key));
+            self.keys.remove(&(lane, key));
+            self.remember(lane, key, turn);
+        }
+    }
+
+    fn first(&self, lane: u8) -> Option<(KeyHash, Seq)> {
+        let &(_, key) = self.turns[usize::from(lane)].first()?;
+        Some((key, self.keys[&(lane, key)].queue.first().expect("a key in turn has something")))
+    }
+
+    /// The key that is first has been served, and is last now.
+    pub(crate) fn served(&mut self, lane: u8, key: KeyHash) {
+        self.clock += 1;
+        let turn = self.clock;
+        match self.keys.get_mut(&(lane, key)) {
+            Some(line) => {
+                self.turns[usize::from(lane)].remove(&(line.turn, key));
+                line.turn = turn;
+                self.turns[usize::from(lane)].insert((turn, key));
+            }
+            None => self.remember(lane, key, turn),
+        }
+    }
+
+    fn remember(&mut self, lane: u8, key: KeyHash, turn: u64) {
+        if self.served.len() >= SERVED_MAX {
+            let clock = self.clock;
+            self.served.retain(|_, turn| *turn + SERVED_MAX as u64 / 2 > clock);
+        }
+        self.served.insert((lane, key), turn);
+    }
+}
+
+/// Keys are spread over this many buckets, and a bucket belongs to one consumer.
+const BUCKETS: u64 = 1_024;
+
+/// Each key stays with one consumer until that one leaves or has to share with a newcomer.
+#[derive(Debug, Default)]
+pub(crate) struct Pinned {
+    count: u64,
+    /// What has no key goes to anybody.
+    free: Lanes,
+    buckets: BTreeMap<u16, Bucket>,
+    consumers: BTreeMap<ConsumerId, Owned>,
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    owner: Option<ConsumerId>,
+    lanes: Lanes,
+}
+
+#[derive(Debug, Default)]
+struct Owned {
+    buckets: BTreeSet<u16>,
+    /// What is first in each of its buckets.
+    heads: [BTreeSet<(Seq, u16)>; LANES],
+    count: u64,
+}
+
+fn bucket_of(key: KeyHash) -> u16 {
+    // Hashes of keys are even, but whatever makes them need not be.
+    (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u16 % BUCKETS as u16
+}
+
+impl Pinned {
+    pub(crate) fn joined(&mut self, consumer: ConsumerId) {
+        self.consumers.insert(consumer, Owned::default());
+        let assigned = self.buckets.values().filter(|bucket| bucket.owner.is_some()).count();
+        let fair = assigned.div_ceil(self.consumers.len());
+        let owned: Vec<(ConsumerId, u16)> = self
+            .consumers
+            .iter()
+            .flat_map(|(&owner, owned)| owned.buckets.iter().skip(fair).map(move |&bucket| (owner, bucket)))
+            .collect();
+        for (_, bucket) in owned {
+            self.give(bucket, Some(consumer));
+        }
+        let orphans: Vec<u16> =
+            self.buckets.iter().filter(|(_, bucket)| bucket.owner.is_none()).map(|(&n, _)| n).collect();
+        for bucket in orphans {
+            let least = self.least_loaded();
+            self.give(bucket, least);
+        }
+    }
+
+    pub(crate) fn left(&mut self, consumer: ConsumerId) {
+        let Some(owned) = self.consumers.get(&consumer) else { return };
+        let buckets: Vec<u16> = owned.buckets.iter().copied().collect();
+        for &bucket in &buckets {
+            self.give(bucket, None);
+        }
+        self.consumers.remove(&consumer);
+        for bucket in buckets {
+            let least = self.least_loaded();
+            self.give(bucket, least);
+        }
+    }
+
+    fn least_loaded(&self) -> Option<ConsumerId> {
+        let loads = self.consumers.iter().map(|(&consumer, owned)| (owned.buckets.len(), consumer));
+        loads.min().map(|(_, consumer)| consumer)
+    }
+
+    /// Puts a bucket, with all that is in it, into other hands.
+    fn give(&mut self, number: u16, to: Option<ConsumerId>) {
+        let bucket = self.buckets.entry(number).or_default();
+        let from = std::mem::replace(&mut bucket.owner, to);
+        let count = bucket.lanes.count();
+        let heads: Vec<(usize, Seq)> = (0..LANES as u8)
+            .filter_map(|lane| bucket.lanes.lane(lane).first().map(|seq| (usize::from(lane), seq)))
+            .collect();
+        if let Some(owned) = from.and_then(|from| self.consumers.get_mut(&from)) {
+            owned.buckets.remove(&number);
+            owned.count -= count;
+            for &(lane, seq) in &heads {
+                owned.heads[lane].remove(&(seq, number));
+            }
+        }
+        if let Some(owned) = to.and_then(|to| self.consumers.get_mut(&to)) {
+            owned.buckets.insert(number);
+            owned.count += count;
+            for &(lane, seq) in &heads {
+                owned.heads[lane].insert((seq, number));
+            }
+        }
+    }
+
+    fn insert(&mut self, lane: u8, key: KeyHash, seq: Seq) {
+        if key == NO_KEY {
+            let before = self.free.count();
+            self.free.insert(lane, SeqRange::one(seq));
+            self.count += self.free.count() - before;
+            return;
+        }
+        let number = bucket_of(key);
+        if self.buckets.get(&number).is_none_or(|bucket| bucket.owner.is_none()) {
+            let least = self.least_loaded();
+            self.give(number, least);
+        }
+        self.change(number, lane, |lanes| {
+            let before = lanes.count();
+            lanes.insert(lane, SeqRange::one(seq));
+            (lanes.count() - before) as i64
+        });
+    }
+
+    fn remove(&mut self, lane: u8, key: KeyHash, seq: Seq) {
+        if key == NO_KEY {
+            self.count -= self.free.remove(lane, SeqRange::one(seq));
+            return;
+        }
+        self.change(bucket_of(key), lane, |lanes| -(lanes.remove(lane, SeqRange::one(seq)) as i64));
+    }
+
+    /// Changes what is in a bucket, and tells its owner what is first in it now.
+    fn change(&mut self, number: u16, lane: u8, change: impl FnOnce(&mut Lanes) -> i64) {
+        let bucket = self.buckets.entry(number).or_default();
+        let before = bucket.lanes.lane(lane).first();
+        let by = change(&mut bucket.lanes);
+        let after = bucket.lanes.lane(lane).first();
+        self.count = self.count.wrapping_add_signed(by);
+        if let Some(owned) = bucket.owner.and_then(|owner| self.consumers.get_mut(&owner)) {
+            owned.count = owned.count.wrapping_add_signed(by);
+            let heads = &mut owned.heads[usize::from(lane)];
+            if before != after {
+                before.map(|seq| heads.remove(&(seq, number)));
+                after.map(|seq| heads.insert((seq, number)));
+            }
+        }
+    }
+
+    fn first(&self, lane: u8, consumer: ConsumerId) -> Option<Seq> {
+        let owned = self.consumers.get(&consumer)?;
+        let own = owned.heads[usize::from(lane)].first().map(|&(seq, _)| seq);
+        own.into_iter().chain(self.free.lane(lane).first()).min()
+    }
+
+    fn drop_first(&mut self, lane: u8, consumer: ConsumerId, seq: Seq) {
+        let owned = self.consumers.get(&consumer);
+        let own = owned.and_then(|owned| owned.heads[usize::from(lane)].first()).copied();
+        match own.filter(|&(own, _)| own == seq) {
+            Some((_, number)) => {
+                self.change(number, lane, |lanes| -(lanes.remove(lane, SeqRange::one(seq)) as i64));
+            }
+            None => self.count -= self.free.remove(lane, SeqRange::one(seq)),
+        }
+    }
+
+    fn count_for(&self, consumer: ConsumerId) -> u64 {
+        self.consumers.get(&consumer).map_or(0, |owned| owned.count) + self.free.count()
+    }
+}

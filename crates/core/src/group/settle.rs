@@ -1,0 +1,368 @@
+//! How leases end: by the consumer's word, and what follows from a failure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage};
+use crate::group::standing::{Bound, Last, Leased, State};
+use crate::group::{Group, Lapse, Lease, MOVE_AGAIN, outstanding};
+use crate::settings::{OnExhausted, OnParkedKey};
+use crate::stream::Stream;
+use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp, push_range};
+
+/// How a consumer ends a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    Ack,
+    /// Offer it again: after `delay`, or as the group's backoff says. When its retries are used up, what
+    /// the group does with such messages is done.
+    Retry {
+        delay: Option<Duration>,
+    },
+    Park,
+    Skip,
+    /// Settled here and published there, in one step.
+    Move(&'a StreamName),
+}
+
+/// What a consumer says about some leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settlement<'a> {
+    pub outcome: Outcome<'a>,
+    pub reason: Option<&'a str>,
+    /// An ack for a lapsed lease counts while nobody has leased the message since.
+    pub late: bool,
+}
+
+impl<'a> From<Outcome<'a>> for Settlement<'a> {
+    fn from(outcome: Outcome<'a>) -> Settlement<'a> {
+        Settlement { outcome, reason: None, late: false }
+    }
+}
+
+/// What became of a lease that a consumer wanted to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    Acked,
+    Retrying,
+    /// As asked, or because its retries were used up.
+    Parked,
+    Skipped,
+    /// On its way to another stream.
+    Moving,
+    /// It will not be offered again, since its time is over.
+    Expired,
+    Extended,
+    /// The lease has lapsed, was given to another, or its message is no longer in process. Nothing was
+    /// changed.
+    NotYours,
+}
+
+/// Whose failure it was, and why.
+#[derive(Debug, Clone)]
+pub(super) struct Blame {
+    pub(super) cause: Cause,
+    pub(super) reason: Option<Arc<str>>,
+    pub(super) consumer: Option<Arc<str>>,
+}
+
+/// How many leases at the front follow each other.
+fn alike(leases: &[Lease]) -> u64 {
+    let first = leases[0];
+    let follows = |(lease, n): &(&Lease, u64)| {
+        lease.epoch == first.epoch && lease.seq == first.seq.plus(*n) && lease.grant == first.grant.plus(*n)
+    };
+    leases.iter().zip(0..).take_while(follows).count() as u64
+}
+
+impl Group {
+    /// Ends leases. One that is no longer current changes nothing: after a timeout the message may be
+    /// with another consumer, and a late answer from the first is ordinary.
+    pub(crate) fn settle(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        leases: &[Lease],
+        settlement: Settlement<'_>,
+        results: &mut Vec<Settled>,
+    ) {
+        let reason = self.reason(settlement.reason);
+        let mut rest = leases;
+        while let Some(first) = rest.first() {
+            let Some((run, lease)) = self.lease_at(*first) else {
+                results.push(self.settle_late(now, stream, *first, settlement));
+                rest = &rest[1..];
+                continue;
+            };
+            let seqs = SeqRange::starting(run.first, run.count().min(alike(rest)));
+            let count = seqs.count() as usize;
+            // One who has left is forgotten with the last of what it held.
+            let holder = lease.holder.filter(|_| settlement.outcome != Outcome::Ack);
+            let consumer = holder.and_then(|holder| self.members.name(holder));
+            self.end_lease(now, stream, seqs, &lease);
+            match settlement.outcome {
+                Outcome::Ack => {
+                    if let Some(holder) = lease.holder {
+                        self.members.count_acked(holder, seqs.count());
+                    }
+                    self.acked(now, stream, seqs);
+                    results.resize(results.len() + count, Settled::Acked);
+                }
+                other => {
+                    let blame = Blame { cause: Cause::Nack, reason: reason.clone(), consumer };
+                    if let Some(holder) = lease.holder {
+                        self.members.count_failed(holder, seqs.count());
+                    }
+                    for seq in seqs.seqs() {
+                        let settled = self.end(now, stream, seq, lease.attempt, other, blame.clone());
+                        results.push(settled);
+                    }
+                }
+            }
+            rest = &rest[count..];
+        }
+    }
+
+    /// What a consumer wants for one message that it does not ack.
+    fn end(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        seq: Seq,
+        attempt: Attempt,
+        outcome: Outcome<'_>,
+        blame: Blame,
+    ) -> Settled {
+        match outcome {
+            Outcome::Ack => unreachable!("acks are settled by runs"),
+            Outcome::Retry { delay } => self.fail(now, stream, seq, attempt, delay, blame),
+            Outcome::Park => self.park(now, stream, seq, attempt, blame),
+            Outcome::Skip => {
+                self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
+                Settled::Skipped
+            }
+            Outcome::Move(to) => self.start_move(seq, to),
+        }
+    }
+
+    /// An answer to a lease that is over. It may still count, if the message is nobody else's.
+    fn settle_late(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        lease: Lease,
+        settlement: Settlement<'_>,
+    ) -> Settled {
+        let wanted =
+            settlement.late && settlement.outcome == Outcome::Ack && !self.ledger.is_swept(lease.seq);
+        let Some((_, state)) = self.ledger.standing.run_at(lease.seq).filter(|_| wanted) else {
+            return Settled::NotYours;
+        };
+        let last = Last { epoch: lease.epoch, grant: lease.grant };
+        let is_held = matches!(state, State::Leased(_));
+        if is_held || state.last() != Some(last) {
+            return Settled::NotYours;
+        }
+        self.withdraw(stream, lease.seq, state);
+        // Acks are written first, so what failed in this very turn must not be written after it.
+        self.pending.failed.retain(|message| message.seq != lease.seq);
+        self.acked(now, stream, SeqRange::one(lease.seq));
+        Settled::Acked
+    }
+
+    /// Gives leases more time, or less, counted from now.
+    pub(crate) fn extend(
+        &mut self,
+        now: Timestamp,
+        leases: &[Lease],
+        by: Duration,
+        results: &mut Vec<Settled>,
+    ) {
+        let deadline = now + by;
+        let mut rest = leases;
+        while let Some(first) = rest.first() {
+            let Some((run, lease)) = self.lease_at(*first) else {
+                results.push(Settled::NotYours);
+                rest = &rest[1..];
+                continue;
+            };
+            let seqs = SeqRange::starting(run.first, run.count().min(alike(rest)));
+            self.forget_deadline(seqs, &lease);
+            self.ledger.extended(seqs, deadline);
+            outstanding(&mut self.lapses, Lapse::of(&Leased { deadline, ..lease }), seqs);
+            if lease.bound == Bound::Clock {
+                self.pending.extended.push((deadline, seqs));
+            }
+            results.resize(results.len() + seqs.count() as usize, Settled::Extended);
+            rest = &rest[seqs.count() as usize..];
+        }
+    }
+
+    fn acked(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange) {
+        self.ledger.settled(seqs);
+        push_range(&mut self.pending.acked, seqs);
+        self.counters.acked += seqs.count();
+        self.counters.last_processed = self.counters.last_processed.max(seqs.last);
+        self.checkpoint.settled(now, seqs.count(), &self.settings.checkpoint);
+        self.keys_gone(stream, seqs);
+    }
+
+    /// The group is done with messages that nobody acked. They are with nobody.
+    pub(super) fn done(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, how: Ending) {
+        self.ledger.settled(seqs);
+        self.pending.skipped.push((how, seqs));
+        let counter = match how {
+            Ending::Skipped => &mut self.counters.skipped,
+            Ending::Expired => &mut self.counters.expired,
+            Ending::Dropped => &mut self.counters.dropped,
+            Ending::Moved => &mut self.counters.moved,
+        };
+        *counter += seqs.count();
+        self.counters.last_processed = self.counters.last_processed.max(seqs.last);
+        self.checkpoint.settled(now, seqs.count(), &self.settings.checkpoint);
+        self.keys_gone(stream, seqs);
+    }
+
+    /// Takes the messages out of their holder's hands and off the clock. What they are next is up to the
+    /// caller.
+    pub(super) fn end_lease(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, lease: &Leased) {
+        self.in_flight -= seqs.count();
+        if let Some(holder) = lease.holder {
+            let bytes = if self.members.counts_bytes(holder) { stream.timeline.bytes(seqs) } else { 0 };
+            self.members.took_back(now, holder, seqs, bytes);
+        }
+        self.forget_deadline(seqs, lease);
+        if let Some(keys) = &mut self.keys {
+            for seq in seqs.seqs() {
+                keys.back(seq);
+            }
+        }
+    }
+
+    fn forget_deadline(&mut self, seqs: SeqRange, lease: &Leased) {
+        let key = Lapse::of(lease);
+        let outstanding = self.lapses.get_mut(&key).expect("a leased message has a deadline");
+        outstanding.count -= seqs.count();
+        if outstanding.count == 0 {
+            self.lapses.remove(&key);
+        }
+    }
+
+    /// A message was not finished: offers it again later, or does with it what the group does with those
+    /// whose retries are used up.
+    pub(super) fn fail(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        seq: Seq,
+        attempt: Attempt,
+        delay: Option<Duration>,
+        blame: Blame,
+    ) -> Settled {
+        if self.is_expired(stream, seq) {
+            self.done(now, stream, SeqRange::one(seq), Ending::Expired);
+            return Settled::Expired;
+        }
+        if self.settings.is_exhausted(attempt) {
+            return match self.settings.on_exhausted.clone() {
+                OnExhausted::Park => self.park(now, stream, seq, attempt, blame),
+                OnExhausted::Skip => {
+                    self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
+                    Settled::Skipped
+                }
+                OnExhausted::Move(to) => self.start_move(seq, &to),
+            };
+        }
+        let until = match delay {
+            Some(delay) => now + delay,
+            None => self.settings.backoff.ready_at(now, seq, attempt),
+        };
+        let Blame { cause, reason, consumer } = blame;
+        let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
+        let message = FailedMessage { seq, until, failure };
+        self.ledger.failed(&message);
+        self.pending.failed.push(message);
+        self.due.insert((until, seq));
+        self.waiting += 1;
+        self.counters.retried += 1;
+        self.refresh_key_of(stream, seq);
+        Settled::Retrying
+    }
+
+    /// Sets a message aside.
+    pub(super) fn park(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        seq: Seq,
+        attempt: Attempt,
+        blame: Blame,
+    ) -> Settled {
+        let Blame { cause, reason, consumer } = blame;
+        let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
+        let key = self.keys.as_ref().and_then(|keys| keys.key(seq)).filter(|key| key.0 != 0);
+        let message = ParkedMessage { seq, key, failure };
+        self.ledger.parked(&message);
+        self.pending.parked.push(message);
+        self.counters.parked += 1;
+        self.counters.last_processed = self.counters.last_processed.max(seq);
+        self.checkpoint.settled(now, 1, &self.settings.checkpoint);
+        if self.settings.on_parked_key == OnParkedKey::Hold
+            && let (Some(keys), Some(key)) = (&mut self.keys, key)
+            && keys.is_ordered()
+        {
+            keys.hold(key);
+        }
+        self.keys_gone(stream, SeqRange::one(seq));
+        Settled::Parked
+    }
+
+    fn start_move(&mut self, seq: Seq, to: &StreamName) -> Settled {
+        self.ledger.moving(seq, to);
+        self.pending.moving.push((to.clone(), seq));
+        Settled::Moving
+    }
+
+    /// Where a message that is to be moved goes, and how often it was handed out.
+    pub(crate) fn moving(&self, seq: Seq) -> Option<(&StreamName, u32)> {
+        let to = self.ledger.moving.get(&seq).filter(|_| !self.ledger.is_swept(seq))?;
+        Some((to, self.attempts(seq).unwrap_or(0)))
+    }
+
+    /// The message is in its new stream.
+    pub(crate) fn moved(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
+        self.asked.remove(SeqRange::one(seq));
+        self.done(now, stream, SeqRange::one(seq), Ending::Moved);
+    }
+
+    /// The message cannot go where it should. It is asked for again later, or set aside.
+    pub(crate) fn not_moved(&mut self, now: Timestamp, stream: &Stream, seq: Seq, why: Option<&str>) {
+        let Some((_, attempts)) = self.moving(seq) else { return };
+        let Some(why) = why else {
+            self.put_off.insert(SeqRange::one(seq));
+            self.moves_at.get_or_insert(now + MOVE_AGAIN);
+            return;
+        };
+        self.asked.remove(SeqRange::one(seq));
+        let reason = self.reason(Some(why));
+        let blame = Blame { cause: Cause::Nack, reason, consumer: None };
+        self.park(now, stream, seq, Attempt(attempts), blame);
+    }
+
+    /// Takes back what is ready or waiting, because it is not to be offered.
+    pub(super) fn withdraw(&mut self, stream: &Stream, seq: Seq, state: State) {
+        match state {
+            State::Waiting { until, .. } => {
+                self.due.remove(&(until, seq));
+                self.waiting -= 1;
+            }
+            State::Ready { .. } => self.take_off_offer(stream, seq),
+            State::Leased(_) | State::Moving { .. } => unreachable!("it is with somebody"),
+        }
+    }
+
+    /// Whether a message may not be offered any more. One that was replayed is what somebody asked for.
+    pub(super) fn is_expired(&self, stream: &Stream, seq: Seq) -> bool {
+        stream.is_expired(seq) && !self.ledger.replayed.contains_key(&seq)
+    }
+}

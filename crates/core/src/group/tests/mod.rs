@@ -1,0 +1,813 @@
+//! Stories of a group: text in, text out. Adding a case is adding a paragraph.
+//!
+//! | step | means |
+//! | --- | --- |
+//! | `publish 7` | seven messages are published, and durable at once |
+//! | `publish a b .` | messages with the keys a and b, and one with none |
+//! | `publish a!9 .+5s .-10s .@300` | with a priority, a delay, a time to live, a size (100 bytes otherwise) |
+//! | `publish id:x id:y` | messages with ids; nobody is told of those that are there already |
+//! | `publish 2 by 7.1.0`, `publish 2 after 5` | as producer 7's number 0 in epoch 1; only if the stream ends at 5 |
+//! | `A joins 2`, `A joins 2 of 300B` | A connects with two slots, or with bytes to go with them |
+//! | `P polls 3`, `P polls 3 for 5s` | P asks once for up to three messages, on leases of its own length |
+//! | `A credit 4` | A now has four slots |
+//! | `A acks 1-3`, `A nacks 2`, `A nacks 2 in 5s` | A answers with the last leases it got for these |
+//! | `A parks 1`, `A skips 1`, `A moves 1`, `A extends 1 by 5s`, `A acks late 1` | the other answers |
+//! | `A parks 1 because bad` | with a reason |
+//! | `A lost`, `A goodbye` | A's connection breaks, or A leaves |
+//! | `a joins 2` | small letters are consumers of a second group, with the settings of the first |
+//! | `+30s`, `+100ms` | time passes, and then there is a turn |
+//! | `wait 30s` | time passes, with a turn whenever the shard asks for one, and none at the end |
+//! | `pause`, `resume`, `reset 3`, `purge`, `replay all`, `discard bad`, `cancel 1` | what operators do |
+//! | `replay all limit 3 at 10` | no more than three, ten a second |
+//! | `crash`, `crash after image` | the shard is rebuilt from its log, or from an image of now and nothing else |
+//! | `stop` | what is kept back is written, and then as `crash` |
+//! | `start end`, `start 3`, `start at 5s` | where the group begins; it is then created by its first consumer |
+//! | `moves wait`, `moves go` | what is to be moved is not brought over until then, or until a crash |
+//! | `elsewhere 1`, `elsewhere purge` | what messages are moved to holds only one; it is emptied |
+//! | `limit streams 1`, `limit scan 500` | limits of the server: streams, bytes for messages that were read past |
+//! | `release` | what nobody wants is let go |
+//! | `A goodbye & +30s` | both in one turn |
+//! | `figures`, `status`, `jobs`, `parked`, `members` | what the group says about itself |
+//! | `figures of others`, `stream` | what the second group says, and the stream |
+//! | `set …` | settings, before anything else or while it goes on |
+
+mod changes;
+mod checkpoints;
+mod found;
+mod keys;
+mod members;
+mod operators;
+mod parked;
+mod sharing;
+mod skeleton;
+mod stories;
+mod streams;
+mod together;
+mod verbs;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use expect_test::Expect;
+pub(super) use expect_test::expect;
+
+use super::*;
+use crate::entry::{Entry, MessageMeta, Selection, Work, entries};
+use crate::pace::Rate;
+use crate::producers::ProducerStamp;
+use crate::settings::{
+    Backoff, CheckpointPolicy, Fairness, OnExhausted, OnFull, OnParkedKey, Retention, Strategy,
+    StreamSettings,
+};
+use crate::shard::{KeyRun, PublishOptions, Shard, Start, StreamFigures};
+use crate::snapshot::Taking;
+use crate::types::{IdHash, KeyHash, Limits, PartKey, StreamName};
+
+#[track_caller]
+fn check(script: &str, expected: Expect) {
+    expected.assert_eq(&trace(script));
+}
+
+fn trace(script: &str) -> String {
+    let mut stage = Stage::new();
+    for turn in script.split(" / ") {
+        let steps: Vec<&str> = turn.trim().split(" & ").collect();
+        for (n, step) in steps.iter().enumerate() {
+            stage.turn_goes_on = n + 1 < steps.len();
+            stage.play(step);
+        }
+    }
+    stage.trace
+}
+
+/// As `check`, for stories with a `crash`: with an image of then they are the same.
+#[track_caller]
+fn check_both_ways(script: &str, expected: Expect) {
+    let trace = trace(script);
+    let after_image = self::trace(&script.replace("/ crash ", "/ crash after image "));
+    assert_eq!(trace, after_image, "an image is as good as the log");
+    expected.assert_eq(&trace);
+}
+
+struct Stage {
+    shard: Shard,
+    limits: Limits,
+    now: Timestamp,
+    stream: StreamId,
+    group: Option<GroupId>,
+    /// The second group.
+    others: Option<GroupId>,
+    start: Option<Start>,
+    settings: GroupSettings,
+    stream_settings: StreamSettings,
+    /// Keys of the messages, by position.
+    keys: Vec<KeyHash>,
+    /// Every frame so far, as its entries.
+    log: Vec<Vec<u8>>,
+    /// The parts of the last image.
+    image: BTreeMap<PartKey, Vec<u8>>,
+    /// The leases each consumer last got, by message.
+    leases: BTreeMap<(char, Seq), Lease>,
+    trace: String,
+    /// More is to come before the turn ends.
+    turn_goes_on: bool,
+    moves_wait: bool,
+    /// Moves that the group has asked for and that are not brought over.
+    moves: Vec<MoveOut>,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let mut shard = Shard::new(Limits::DEFAULT);
+        shard.open(Timestamp::ZERO, Epoch(1));
+        let name = StreamName::parse("jobs").expect("a good name");
+        let settings = StreamSettings::default();
+        let stream = shard.create_stream(Timestamp::ZERO, &name, &settings).expect("a new stream");
+        let backoff = Backoff { jitter: 0.0, ..Backoff::default() };
+        Stage {
+            shard,
+            limits: Limits::DEFAULT,
+            now: Timestamp::ZERO,
+            stream,
+            group: None,
+            others: None,
+            start: None,
+            settings: GroupSettings { backoff, ..GroupSettings::default() },
+            stream_settings: settings,
+            keys: Vec::new(),
+            log: Vec::new(),
+            image: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            trace: String::new(),
+            turn_goes_on: false,
+            moves_wait: false,
+            moves: Vec::new(),
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        let at = format!("{}s", self.now.0 as f64 / 1e6);
+        writeln!(self.trace, "{at:<5} {line}").expect("a string takes any text");
+    }
+
+    /// The group is created by the first step that needs it, with the settings the script began with.
+    fn group(&mut self) -> GroupId {
+        if self.group.is_none() {
+            self.group = Some(self.create_group("workers"));
+        }
+        self.group.expect("it is there now")
+    }
+
+    fn others(&mut self) -> GroupId {
+        if self.others.is_none() {
+            self.others = Some(self.create_group("others"));
+        }
+        self.others.expect("it is there now")
+    }
+
+    fn create_group(&mut self, name: &str) -> GroupId {
+        let name = GroupName::parse(name).expect("a good name");
+        let start = self.start.unwrap_or(Start::Beginning);
+        let created = self.shard.create_group(self.now, self.stream, &name, &self.settings, start);
+        let mut effects = Effects::default();
+        self.shard.finish_turn(self.now, &mut effects);
+        self.log.push(std::mem::take(self.shard.entries()));
+        created.expect("a new group")
+    }
+
+    fn play(&mut self, step: &str) {
+        let words: Vec<&str> = step.split(' ').collect();
+        match words[..] {
+            ["retries", n] => self.settings.retries_max = Some(number(n) as u32),
+            ["buffer", n] => self.settings.buffer = number(n) as u32,
+            ["in", "flight", n] => self.settings.in_flight_max = number(n) as u32,
+            ["set", ref what @ ..] => self.set(what),
+            ["publish", ref what @ ..] => self.publish(what),
+            ["crash"] => self.crash(false),
+            ["crash", "after", "image"] => self.crash(true),
+            ["stop"] => {
+                self.shard.check_point_all(self.now);
+                self.say_entries();
+                self.crash(false);
+            }
+            ["start", "end"] => self.start = Some(Start::End),
+            ["start", "at", time] => self.start = Some(Start::Time(Timestamp::ZERO + duration(time))),
+            ["start", seq] => self.start = Some(Start::At(Seq(number(seq)))),
+            ["limit", what, n] => self.limit(what, number(n)),
+            ["elsewhere", what] => self.elsewhere(what),
+            ["moves", how] => {
+                self.moves_wait = how == "wait";
+                if how == "go" {
+                    let moves = std::mem::take(&mut self.moves);
+                    moves.iter().for_each(|moved| self.bring_over(moved));
+                    self.finish_turn();
+                }
+            }
+            ["release"] => {
+                self.shard.release();
+                self.finish_turn();
+            }
+            ["wait", time] => self.wait(duration(time)),
+            ["figures"] => self.say_figures(),
+            ["figures", "of", "others"] => {
+                let group = self.others();
+                self.say_figures_of(group);
+            }
+            ["members"] => self.say_members(),
+            ["stream"] => self.say_stream(),
+            ["status"] => self.say_status(),
+            ["jobs"] => self.say_jobs(),
+            ["parked"] => self.say_parked(),
+            [step] if step.starts_with('+') => {
+                self.now = self.now + duration(&step[1..]);
+                self.finish_turn();
+            }
+            [who, ref what @ ..] if who.len() == 1 => self.act(who.chars().next().expect("a name"), what),
+            ref what => self.operate(what),
+        }
+    }
+
+    fn limit(&mut self, what: &str, most: u64) {
+        match what {
+            "streams" => self.limits.streams_max = most as u32,
+            "scan" => self.limits.key_scan_bytes_max = most as usize,
+            _ => panic!("no such limit: {what}"),
+        }
+        self.shard.limits = self.limits.clone();
+    }
+
+    fn elsewhere(&mut self, what: &str) {
+        let there = self.shard.stream_named(&elsewhere());
+        match (what, there) {
+            ("purge", Some(there)) => {
+                self.shard.purge(self.now, there, true).expect("the stream exists");
+            }
+            (most, None) => {
+                let mut settings = StreamSettings::default();
+                settings.limits.messages_max = Some(number(most));
+                self.shard.create_stream(self.now, &elsewhere(), &settings).expect("a new stream");
+            }
+            _ => panic!("no such step: elsewhere {what}"),
+        }
+        self.finish_turn();
+    }
+
+    /// Calls the shard whenever it asks for it.
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..10_000 {
+            let Some(at) = self.shard.wake_at().filter(|&at| at <= end) else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(at);
+            self.finish_turn();
+        }
+        panic!("the shard does not come to rest");
+    }
+
+    fn set(&mut self, what: &[&str]) {
+        let before = self.settings.clone();
+        let settings = &mut self.settings;
+        let stream = &mut self.stream_settings;
+        let mut of_stream = false;
+        match *what {
+            ["strategy", "single"] => settings.strategy = Strategy::Single,
+            ["strategy", "pinned"] => settings.strategy = Strategy::Pinned,
+            ["strategy", "ordered"] => settings.strategy = Strategy::Ordered,
+            ["strategy", "round", "robin"] => settings.strategy = Strategy::RoundRobin,
+            ["batch", n] => settings.key_batch = number(n) as u32,
+            ["hold"] => settings.on_parked_key = OnParkedKey::Hold,
+            ["continue"] => settings.on_parked_key = OnParkedKey::Continue,
+            ["in", "flight", n] => settings.in_flight_max = number(n) as u32,
+            ["buffer", n] => settings.buffer = number(n) as u32,
+            ["rate", "none"] => settings.rate = None,
+            ["fair"] => settings.fairness = Fairness::Key,
+            ["window", n] => settings.window_max = number(n) as u32,
+            ["parked", n] => settings.parked_max = number(n) as u32,
+            ["parked", "age", age] => settings.parked_age_max = Some(duration(age)),
+            ["consumers", n] => settings.consumers_max = number(n) as u32,
+            ["retries", n] => settings.retries_max = n.parse().ok(),
+            ["timeout", time] => settings.message_timeout = duration(time),
+            ["backoff", least, most] => {
+                settings.backoff.delay_min = duration(least);
+                settings.backoff.delay_max = duration(most);
+            }
+            ["exhausted", "skip"] => settings.on_exhausted = OnExhausted::Skip,
+            ["exhausted", "move"] => settings.on_exhausted = OnExhausted::Move(elsewhere()),
+            ["step", time] => settings.priority_age_step = duration(time),
+            ["rate", n, burst] => {
+                settings.rate = Some(Rate { per_second: number(n) as f64, burst: number(burst) as u32 });
+            }
+            ["acks", "checkpoint"] => settings.acks = Acks::Checkpoint,
+            ["acks", "journal"] => settings.acks = Acks::Journal,
+            ["checkpoint", interval, least, most] => {
+                settings.checkpoint = CheckpointPolicy {
+                    interval: duration(interval),
+                    messages_min: number(least) as u32,
+                    messages_max: number(most) as u32,
+                };
+            }
+            _ => of_stream = true,
+        }
+        if let Err(refusal) = settings.check() {
+            *settings = before;
+            self.say(&format!("refused: {refusal}"));
+        } else if of_stream {
+            match *what {
+                ["limit", n, on_full] => {
+                    stream.limits.messages_max = Some(number(n));
+                    stream.limits.on_full =
+                        if on_full == "drop" { OnFull::DropOldest } else { OnFull::Reject };
+                }
+                ["bytes", n] => stream.limits.bytes_max = Some(number(n)),
+                ["age", age] => stream.limits.age_max = Some(duration(age)),
+                ["log", n] => {
+                    stream.retention =
+                        Retention::Log { age_max: None, bytes_max: None, messages_max: Some(number(n)) };
+                }
+                ["ingress", n, burst] => {
+                    let rate = Rate { per_second: number(n) as f64, burst: number(burst) as u32 };
+                    stream.ingress = Some(rate);
+                }
+                _ => panic!("no such setting: {what:?}"),
+            }
+            self.shard.change_stream(self.now, self.stream, &self.stream_settings).expect("good settings");
+            self.finish_turn();
+        } else if let Some(group) = self.group {
+            self.shard.change_group(self.now, group, &self.settings).expect("good settings");
+            self.finish_turn();
+        }
+    }
+
+    fn publish(&mut self, what: &[&str]) {
+        if self.start.is_none() {
+            self.group();
+        }
+        let mut options = PublishOptions::default();
+        let what = match *what {
+            [ref what @ .., "by", stamp] => {
+                let numbers: Vec<u64> = stamp.split('.').map(number).collect();
+                let (producer, epoch, number) = (numbers[0], numbers[1] as u32, numbers[2]);
+                options.stamp = Some(ProducerStamp { producer, epoch, number });
+                what
+            }
+            [ref what @ .., "after", seq] => {
+                options.expect_last = Some(Seq(number(seq)));
+                what
+            }
+            ref what => what,
+        };
+        let messages: Vec<MessageMeta> = match what {
+            [count] if count.parse::<u64>().is_ok() => {
+                vec![MessageMeta::plain(100); number(count) as usize]
+            }
+            tokens => tokens.iter().map(|token| self.message(token)).collect(),
+        };
+        let mut admissions = Vec::new();
+        let stored = match self.shard.publish(self.now, self.stream, &messages, options, &mut admissions) {
+            Ok(stored) => stored,
+            Err(refusal) => {
+                self.say(&format!("refused: {refusal}"));
+                self.finish_turn();
+                return;
+            }
+        };
+        for admission in admissions.iter().filter(|admission| admission.duplicate) {
+            self.say(&format!("duplicate of {}", admission.seq));
+        }
+        let fresh = messages.iter().zip(&admissions).filter(|(_, admission)| !admission.duplicate);
+        let keys: Vec<KeyHash> = fresh.map(|(message, _)| message.key.unwrap_or(KeyHash(0))).collect();
+        if let Some(stored) = stored {
+            self.say_entries_but_published();
+            self.shard.arrived(self.stream, stored, KeyRun::Each(&keys));
+            self.keys.extend(keys);
+        }
+        self.finish_turn();
+    }
+
+    /// `key!priority+delay-ttl@size`, all but the first optional, or `id:` and an id.
+    fn message(&self, token: &str) -> MessageMeta {
+        let (token, size) = token.split_once('@').map_or((token, 100), |(token, size)| (token, number(size)));
+        let mut meta = MessageMeta::plain(size as u32);
+        if let Some(id) = token.strip_prefix("id:") {
+            meta.id = Some(IdHash(id.bytes().fold(1, |hash, byte| hash << 8 | u128::from(byte))));
+            return meta;
+        }
+        let (token, ttl) = token.split_once('-').map_or((token, None), |(token, ttl)| (token, Some(ttl)));
+        let (token, delay) =
+            token.split_once('+').map_or((token, None), |(token, delay)| (token, Some(delay)));
+        let (key, priority) = token.split_once('!').unwrap_or((token, "0"));
+        meta.key = (key != ".").then(|| KeyHash(u64::from(key.as_bytes()[0])));
+        meta.priority = number(priority) as u8;
+        meta.not_before = delay.map(|delay| self.now + duration(delay));
+        meta.expires = ttl.map(|ttl| self.now + duration(ttl));
+        meta
+    }
+
+    /// The group that a consumer belongs to.
+    fn group_of(&mut self, who: char) -> GroupId {
+        if who.is_lowercase() { self.others() } else { self.group() }
+    }
+
+    fn act(&mut self, who: char, what: &[&str]) {
+        let group = self.group_of(who);
+        let now = self.now;
+        let consumer = ConsumerId(who.into());
+        let (what, reason) = match what.iter().position(|&word| word == "because") {
+            Some(at) => (&what[..at], Some(what[at + 1..].join(" "))),
+            None => (what, None),
+        };
+        let with = |outcome| Settlement { outcome, reason: reason.as_deref(), late: false };
+        let to = elsewhere();
+        match *what {
+            ["joins", slots, ref rest @ ..] => {
+                let name = who.to_string();
+                if let Err(refusal) = self.shard.join(now, group, consumer, &name, Bound::Connection) {
+                    self.say(&format!("{who}: {refusal}"));
+                    return;
+                }
+                let bytes = rest.get(1).map(|text| number(text.trim_end_matches('B')));
+                let credit = Credit::Slots { messages: number(slots) as u32, bytes };
+                self.shard.credit(now, group, consumer, credit).expect("a member");
+            }
+            ["credit", slots] => {
+                let credit = Credit::slots(number(slots) as u32);
+                self.shard.credit(now, group, consumer, credit).expect("a member");
+            }
+            ["polls", messages, ref rest @ ..] => {
+                let _ = self.shard.join(now, group, consumer, &who.to_string(), Bound::Clock);
+                let timeout = rest.get(1).map(|text| duration(text));
+                let credit = Credit::Once { messages: number(messages) as u32, timeout };
+                self.shard.credit(now, group, consumer, credit).expect("a member");
+            }
+            ["acks", seqs] => self.settle(who, seqs, with(Outcome::Ack)),
+            ["acks", "late", seqs] => {
+                self.settle(who, seqs, Settlement { outcome: Outcome::Ack, reason: None, late: true });
+            }
+            ["nacks", seqs] => self.settle(who, seqs, with(Outcome::Retry { delay: None })),
+            ["nacks", seqs, "in", delay] => {
+                self.settle(who, seqs, with(Outcome::Retry { delay: Some(duration(delay)) }));
+            }
+            ["parks", seqs] => self.settle(who, seqs, with(Outcome::Park)),
+            ["skips", seqs] => self.settle(who, seqs, with(Outcome::Skip)),
+            ["moves", seqs] => self.settle(who, seqs, with(Outcome::Move(&to))),
+            ["extends", seqs, "by", by] => {
+                let leases: Vec<Lease> =
+                    range(seqs).seqs().filter_map(|seq| self.leases.get(&(who, seq)).copied()).collect();
+                let mut results = Vec::new();
+                self.shard.extend(now, group, &leases, duration(by), &mut results);
+                let answers: Vec<String> = results.iter().map(|result| say_settled(*result)).collect();
+                self.say(&format!("{who}: {}", answers.join(", ")));
+            }
+            ["lost"] => self.shard.leave(group, consumer, Departure::Lost),
+            ["goodbye"] => self.shard.leave(group, consumer, Departure::Goodbye),
+            _ => panic!("no such step: {what:?}"),
+        }
+        self.finish_turn();
+    }
+
+    fn operate(&mut self, what: &[&str]) {
+        let group = self.group();
+        let now = self.now;
+        match *what {
+            ["pause"] => self.shard.pause(now, group, true).expect("the group exists"),
+            ["resume"] => self.shard.pause(now, group, false).expect("the group exists"),
+            ["reset", to, ref parked @ ..] => {
+                let to = match to {
+                    "beginning" => Start::Beginning,
+                    "end" => Start::End,
+                    seq => Start::At(Seq(number(seq))),
+                };
+                self.shard.reset(now, group, to, parked == ["parked"]).expect("the group exists");
+            }
+            ["purge", ref parked @ ..] => {
+                let parked = parked == ["parked"];
+                let count = self.shard.purge(now, self.stream, parked).expect("the stream exists");
+                self.say(&format!("purged {count}"));
+            }
+            [work @ ("replay" | "discard"), which, ref rest @ ..] => {
+                let work = if work == "replay" { Work::Replay } else { Work::Discard };
+                let selection = match which {
+                    "all" => Selection::All,
+                    seqs if seqs.starts_with(|c: char| c.is_ascii_digit()) => {
+                        Selection::Seqs(vec![range(seqs)])
+                    }
+                    reason => Selection::Reason(reason.into()),
+                };
+                let value =
+                    |name: &str| rest.iter().position(|&word| word == name).map(|at| number(rest[at + 1]));
+                let rate = value("at").map(|n| Rate { per_second: n as f64, burst: 1 });
+                match self.shard.start_job(now, group, work, selection, value("limit"), rate) {
+                    Ok((job, matched)) => self.say(&format!("job {} matches {matched}", job.0)),
+                    Err(refusal) => self.say(&format!("refused: {refusal}")),
+                }
+            }
+            ["cancel", job] => {
+                let cancelled = self.shard.cancel_job(now, group, JobId(number(job) as u32));
+                if let Err(refusal) = cancelled {
+                    self.say(&format!("refused: {refusal}"));
+                }
+            }
+            _ => panic!("no such step: {what:?}"),
+        }
+        self.finish_turn();
+    }
+
+    fn settle(&mut self, who: char, seqs: &str, settlement: Settlement<'_>) {
+        let group = self.group_of(who);
+        let answers: Vec<String> = range(seqs)
+            .seqs()
+            .map(|seq| {
+                let Some(&lease) = self.leases.get(&(who, seq)) else {
+                    return "has no such lease".to_owned();
+                };
+                let mut results = Vec::new();
+                self.shard.settle(self.now, group, &[lease], settlement, &mut results);
+                assert_eq!(results.len(), 1, "one lease has one result");
+                say_settled(results[0])
+            })
+            .collect();
+        self.say(&format!("{who}: {}", answers.join(", ")));
+    }
+
+    /// Ends the turn, and does what the group asks for.
+    fn finish_turn(&mut self) {
+        if self.turn_goes_on {
+            return;
+        }
+        let mut effects = Effects::default();
+        self.shard.finish_turn(self.now, &mut effects);
+        for deliver in &effects.deliveries {
+            let who = letter(deliver.consumer);
+            let when = if deliver.bound == Bound::Clock { " when durable" } else { "" };
+            self.say(&format!("deliver {}#{} to {who}{when}", deliver.seqs, deliver.attempt.0));
+            for (n, seq) in deliver.seqs.seqs().enumerate() {
+                let lease = Lease { epoch: self.shard.epoch(), seq, grant: deliver.grant.plus(n as u64) };
+                self.leases.insert((who, seq), lease);
+            }
+        }
+        for (_, consumer) in &effects.departed {
+            self.say(&format!("{} is a member no longer", letter(*consumer)));
+        }
+        for (_, seq) in &effects.checkpoints {
+            self.say(&format!("checkpoint {seq}"));
+        }
+        self.say_entries();
+        for read in &effects.reads {
+            self.say(&format!("read {}", read.seqs));
+            self.read(read.group, read.seqs);
+        }
+        for moved in &effects.moves {
+            if self.moves_wait {
+                self.say(&format!("asks for {} to go to {}", moved.seq, moved.to));
+                self.moves.push(moved.clone());
+            } else {
+                self.bring_over(moved);
+            }
+        }
+        if !effects.reads.is_empty() || !effects.moves.is_empty() || self.shard.is_touched() {
+            self.finish_turn();
+        }
+    }
+
+    fn bring_over(&mut self, moved: &MoveOut) {
+        let meta = MessageMeta::plain(100);
+        let result = self.shard.complete_move(self.now, moved.group, moved.seq, &meta, self.now);
+        match result {
+            Ok((_, seq)) => self.say(&format!("move {} to {} as {seq}", moved.seq, moved.to)),
+            Err(refusal) => self.say(&format!("cannot move {}: {refusal}", moved.seq)),
+        }
+    }
+
+    /// Every story says itself what is published.
+    fn say_entries_but_published(&mut self) {
+        let frame = std::mem::take(self.shard.entries());
+        for entry in entries(&frame) {
+            let entry = entry.expect("what was written can be read");
+            if !matches!(entry, Entry::Published { .. }) {
+                self.say_entry(&entry);
+            }
+        }
+        self.log.push(frame);
+    }
+
+    fn say_entry(&mut self, entry: &Entry) {
+        let whose = if entry.group().is_some() && entry.group() == self.others { "others " } else { "" };
+        self.say(&format!("append {whose}{}", describe(entry)));
+    }
+
+    fn say_entries(&mut self) {
+        let frame = std::mem::take(self.shard.entries());
+        for entry in entries(&frame) {
+            self.say_entry(&entry.expect("what was written can be read"));
+        }
+        if !frame.is_empty() {
+            self.log.push(frame);
+        }
+    }
+
+    fn read(&mut self, group: GroupId, seqs: SeqRange) {
+        let keys = &self.keys[seqs.first.0 as usize - 1..seqs.last.0 as usize];
+        self.shard.read_ahead(group, seqs, KeyRun::Each(keys));
+    }
+
+    fn crash(&mut self, after_image: bool) {
+        let mut shard = Shard::new(self.limits.clone());
+        let through = Position(self.log.len() as u64);
+        if after_image {
+            let before = std::mem::take(&mut self.image);
+            let mut left = self.shard.parts();
+            while let Some(key) = left.pop() {
+                let mut bytes = Vec::new();
+                match self.shard.take_part(key, &mut bytes) {
+                    Taking::Taken => self.image.insert(key, bytes),
+                    // What never held anything was never taken.
+                    Taking::Unchanged => {
+                        before.get(&key).and_then(|bytes| self.image.insert(key, bytes.clone()))
+                    }
+                    Taking::Gone => continue,
+                };
+                left.extend(self.shard.parts_of(key));
+            }
+            let parts = self.image.iter().map(|(key, bytes)| (*key, through, &bytes[..]));
+            shard.load(parts).expect("a good image");
+        }
+        for (n, frame) in self.log.iter().enumerate() {
+            for entry in entries(frame) {
+                let entry = entry.expect("what was written can be read");
+                shard.apply(Position(n as u64 + 1), &entry).expect("entries fit each other");
+            }
+        }
+        shard.open(self.now, Epoch(self.shard.epoch().0 + 1));
+        self.shard = shard;
+        self.moves_wait = false;
+        self.moves.clear();
+        self.finish_turn();
+        // Who reads what was missed is not what these stories are about.
+        let last = self.shard.last_seq(self.stream).expect("the stream exists");
+        for group in self.group.into_iter().chain(self.others).filter(|_| last > Seq::START) {
+            self.read(group, SeqRange::new(Seq(1), last));
+        }
+        self.finish_turn();
+    }
+
+    fn say_figures(&mut self) {
+        let group = self.group();
+        self.say_figures_of(group);
+    }
+
+    fn say_members(&mut self) {
+        let group = self.group();
+        let members: Vec<ConsumerFigures> = self.shard.consumers(group).collect();
+        for member in members {
+            let ConsumerFigures { name, in_flight, credit, acked, failed, .. } = member;
+            self.say(&format!("{name} holds {in_flight} of {credit}, acked {acked}, failed {failed}"));
+        }
+    }
+
+    fn say_stream(&mut self) {
+        let figures = self.shard.stream_figures(self.now, self.stream).expect("the stream exists");
+        let StreamFigures { first, last, messages, bytes, delayed, .. } = figures;
+        self.say(&format!("stream {first} to {last}, holds {messages} of {bytes} bytes, delayed {delayed}"));
+    }
+
+    fn say_figures_of(&mut self, group: GroupId) {
+        let figures = self.shard.figures(self.now, group).expect("the group exists");
+        self.say(&format!(
+            "floor {}, lag {}, in flight {}, ready {}, waiting {}, parked {}",
+            figures.floor, figures.lag, figures.in_flight, figures.ready, figures.waiting, figures.parked
+        ));
+    }
+
+    fn say_status(&mut self) {
+        let group = self.group();
+        let figures = self.shard.figures(self.now, group).expect("the group exists");
+        self.say(&format!("{:?}", figures.status));
+    }
+
+    fn say_jobs(&mut self) {
+        let group = self.group();
+        let jobs: Vec<String> = self
+            .shard
+            .jobs(group)
+            .map(|job| {
+                let Job { matched, done, failed, .. } = job;
+                let state = match job.state {
+                    JobState::Running => "running",
+                    JobState::Done { .. } => "done",
+                    JobState::Cancelled { .. } => "cancelled",
+                };
+                format!("job {}: {:?} {done} of {matched}, {failed} failed, {state}", job.id.0, job.work)
+            })
+            .collect();
+        for job in jobs {
+            self.say(&job);
+        }
+    }
+
+    fn say_parked(&mut self) {
+        let group = self.group();
+        let lines: Vec<String> = self
+            .shard
+            .parked_after(group, Seq::START)
+            .map(|(seq, parked)| {
+                let history: Vec<String> = parked
+                    .failures
+                    .iter()
+                    .map(|failure| {
+                        let who = failure.consumer.as_deref().unwrap_or("?");
+                        let why = failure.reason.as_deref().unwrap_or(failure.cause.as_str());
+                        format!("#{} {who} {why}", failure.attempt)
+                    })
+                    .collect();
+                format!("parked {seq} after {}: {}", parked.attempts, history.join("; "))
+            })
+            .collect();
+        for line in lines {
+            self.say(&line);
+        }
+        let reasons: Vec<String> =
+            self.shard.parked_reasons(group).map(|(reason, count)| format!("{count} {reason}")).collect();
+        self.say(&format!("reasons: {}", reasons.join(", ")));
+    }
+}
+
+fn letter(consumer: ConsumerId) -> char {
+    char::from_u32(consumer.0 as u32).expect("consumers are named by letters")
+}
+
+fn elsewhere() -> StreamName {
+    StreamName::parse("elsewhere").expect("a good name")
+}
+
+fn say_settled(settled: Settled) -> String {
+    match settled {
+        Settled::NotYours => "not yours".to_owned(),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+fn describe(entry: &Entry) -> String {
+    let seconds = |at: Timestamp| format!("{}s", at.0 as f64 / 1e6);
+    let list = |ranges: &[SeqRange]| ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match entry {
+        Entry::Opened { epoch, .. } => format!("opened {}", epoch.0),
+        Entry::Handed { ranges, .. } => format!("handed {}", list(ranges)),
+        Entry::Acked { ranges, .. } => format!("acked {}", list(ranges)),
+        Entry::Returned { ranges, .. } => format!("returned {}", list(ranges)),
+        Entry::Skipped { how, ranges, .. } => format!("{how:?} {}", list(ranges)).to_lowercase(),
+        Entry::Moving { to, seqs, .. } => format!("moving {} to {to}", list(seqs)),
+        Entry::Replayed { job, ranges, .. } => format!("replayed {} by job {}", list(ranges), job.0),
+        Entry::Discarded { job, ranges, .. } => format!("discarded {} by job {}", list(ranges), job.0),
+        Entry::JobStarted { job, .. } => format!("job {} started", job.0),
+        Entry::JobEnded { job, cancelled, .. } => {
+            format!("job {} {}", job.0, if *cancelled { "cancelled" } else { "done" })
+        }
+        Entry::Extended { deadline, ranges, .. } => {
+            format!("extended {} to {}", list(ranges), seconds(*deadline))
+        }
+        Entry::Published { stream, first, messages, .. } => {
+            format!("published {first} and {} more in stream {}", messages.count() - 1, stream.0)
+        }
+        Entry::GroupChanged { .. } => "group changed".to_owned(),
+        Entry::StreamChanged { .. } => "stream changed".to_owned(),
+        Entry::StreamCreated { name, .. } => format!("stream {name} created"),
+        Entry::GroupPaused { paused, .. } => if *paused { "paused" } else { "resumed" }.to_owned(),
+        Entry::Reset { floor, .. } => format!("reset to {floor}"),
+        Entry::Purged { through, .. } => format!("purged through {through}"),
+        Entry::Released { first, .. } => format!("released before {first}"),
+        Entry::Leased { runs, duration, .. } => {
+            let ranges: Vec<SeqRange> = runs.iter().map(|run| run.range).collect();
+            format!("leased {} for {}s", list(&ranges), duration.as_secs_f64())
+        }
+        Entry::Failed { messages, .. } => {
+            let texts: Vec<String> =
+                messages.iter().map(|m| format!("{} until {}", m.seq, seconds(m.until))).collect();
+            format!("failed {}", texts.join(", "))
+        }
+        Entry::Parked { messages, .. } => {
+            let texts: Vec<String> =
+                messages.iter().map(|m| format!("{} by {:?}", m.seq, m.failure.cause)).collect();
+            format!("parked {}", texts.join(", "))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
+}
+
+fn range(text: &str) -> SeqRange {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    SeqRange::new(Seq(number(first)), Seq(number(last)))
+}
+
+fn duration(text: &str) -> Duration {
+    match text.strip_suffix("ms") {
+        Some(millis) => Duration::from_millis(number(millis)),
+        None => Duration::from_secs(number(text.strip_suffix('s').expect("a duration in s or ms"))),
+    }
+}

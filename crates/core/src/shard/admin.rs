@@ -1,0 +1,365 @@
+//! What operators and doors do to streams and groups: create, change, delete, reset, purge, work on parked
+//! messages, notes, readers.
+
+use crate::entry::{Entry, MessageMeta, Selection, Work};
+use crate::group::JobRefusal;
+use crate::notes::{Expected, NoteRefusal};
+use crate::pace::Rate;
+use crate::settings::{GroupSettings, OnExhausted, SettingsError, StreamSettings};
+use crate::shard::{PublishOptions, PublishRefusal, Shard, Start};
+use crate::stream::{Admission, Stream};
+use crate::types::{GroupId, GroupName, JobId, Seq, SeqRange, StreamId, StreamName, Timestamp};
+
+/// Why something was not created.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateRefusal {
+    #[error("a stream of that name exists. stream=`{name}`")]
+    StreamExists { name: StreamName, stream: StreamId },
+    #[error("a group of that name exists. group=`{name}`")]
+    GroupExists { name: GroupName, group: GroupId },
+    #[error("no such stream")]
+    NoSuchStream,
+    #[error("there can be no more of these. limit=`{limit}`")]
+    TooMany { limit: u32 },
+    #[error(transparent)]
+    Settings(SettingsError),
+}
+
+/// Why something was not changed or deleted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeRefusal {
+    #[error("no such stream")]
+    NoSuchStream,
+    #[error("no such group")]
+    NoSuchGroup,
+    #[error("groups of the stream have consumers. consumers=`{consumers}`")]
+    InUse { consumers: usize },
+    #[error("there can be no more of these. limit=`{limit}`")]
+    TooMany { limit: usize },
+    #[error("there is no such position yet. last=`{last}`")]
+    Beyond { last: Seq },
+    #[error(transparent)]
+    Settings(SettingsError),
+}
+
+/// Where a group's progress begins anew.
+pub type ResetTo = Start;
+
+/// The position before which everything counts as settled for one who begins at `start`.
+fn floor_of(stream: &Stream, start: Start) -> Seq {
+    // What is not kept any more cannot be promised to anybody.
+    let before_first = Seq(stream.first.0 - 1).max(stream.gone);
+    match start {
+        Start::Beginning => before_first,
+        Start::End => stream.last,
+        Start::At(seq) => Seq(seq.0.saturating_sub(1)),
+        Start::Time(time) => {
+            stream.timeline.first_at_or_after(time).map_or(stream.last, |first| Seq(first.0 - 1))
+        }
+    }
+    .clamp(before_first, stream.last.max(before_first))
+}
+
+impl Shard {
+    pub fn create_stream(
+        &mut self,
+        now: Timestamp,
+        name: &StreamName,
+        settings: &StreamSettings,
+    ) -> Result<StreamId, CreateRefusal> {
+        if let Some(&stream) = self.streams_by_name.get(name) {
+            return Err(CreateRefusal::StreamExists { name: name.clone(), stream });
+        }
+        if self.streams.len() >= self.limits.streams_max as usize {
+            return Err(CreateRefusal::TooMany { limit: self.limits.streams_max });
+        }
+        settings.check().map_err(CreateRefusal::Settings)?;
+        let stream = self.next_stream;
+        let settings = settings.clone();
+        self.commit(&Entry::StreamCreated { stream, name: name.clone(), settings, at: now });
+        self.streams.get_mut(&stream).expect("it was created just now").reopened(now);
+        Ok(stream)
+    }
+
+    pub fn create_group(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        name: &GroupName,
+        settings: &GroupSettings,
+        start: Start,
+    ) -> Result<GroupId, CreateRefusal> {
+        let Some(of) = self.streams.get(&stream) else { return Err(CreateRefusal::NoSuchStream) };
+        if let Some(&(_, group)) = of.groups.iter().find(|(other, _)| other == name) {
+            return Err(CreateRefusal::GroupExists { name: name.clone(), group });
+        }
+        if of.groups.len() >= self.limits.groups_per_stream_max as usize {
+            return Err(CreateRefusal::TooMany { limit: self.limits.groups_per_stream_max });
+        }
+        check_group(of, settings).map_err(CreateRefusal::Settings)?;
+        let floor = floor_of(of, start);
+        let group = self.next_group;
+        self.commit(&Entry::GroupCreated {
+            group,
+            stream,
+            name: name.clone(),
+            settings: settings.clone(),
+            floor,
+            at: now,
+        });
+        let of = self.groups.get_mut(&group).expect("it was created just now");
+        // What is durable already was not seen arriving; the group reads it when somebody joins.
+        of.reopened(now, &self.streams[&stream]);
+        self.touch(group);
+        Ok(group)
+    }
+
+    pub fn change_stream(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        settings: &StreamSettings,
+    ) -> Result<(), ChangeRefusal> {
+        if !self.streams.contains_key(&stream) {
+            return Err(ChangeRefusal::NoSuchStream);
+        }
+        settings.check().map_err(ChangeRefusal::Settings)?;
+        self.commit(&Entry::StreamChanged { stream, settings: settings.clone(), at: now });
+        let of = self.streams.get_mut(&stream).expect("it was there just now");
+        of.change(now, settings.clone());
+        self.touch_stream(stream);
+        Ok(())
+    }
+
+    /// Changes a group's settings while consumers stay connected.
+    pub fn change_group(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        settings: &GroupSettings,
+    ) -> Result<(), ChangeRefusal> {
+        let of = self.groups.get_mut(&group).ok_or(ChangeRefusal::NoSuchGroup)?;
+        let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+        check_group(stream, settings).map_err(ChangeRefusal::Settings)?;
+        of.change(now, stream, settings.clone());
+        of.write_down(now, &mut self.entries);
+        self.commit(&Entry::GroupChanged { group, settings: settings.clone(), at: now });
+        self.touch(group);
+        Ok(())
+    }
+
+    /// Deletes a stream with its groups, unless they have consumers and `force` is not given.
+    pub fn delete_stream(&mut self, stream: StreamId, force: bool) -> Result<(), ChangeRefusal> {
+        let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
+        let consumers = of.groups.iter().map(|(_, group)| self.groups[group].consumers()).sum();
+        if consumers > 0 && !force {
+            return Err(ChangeRefusal::InUse { consumers });
+        }
+        self.commit(&Entry::StreamDeleted { stream });
+        Ok(())
+    }
+
+    pub fn delete_group(&mut self, group: GroupId) -> Result<(), ChangeRefusal> {
+        if !self.groups.contains_key(&group) {
+            return Err(ChangeRefusal::NoSuchGroup);
+        }
+        self.commit(&Entry::GroupDeleted { group });
+        Ok(())
+    }
+
+    /// Stops handing out, or goes on with it. What is leased stays leased.
+    pub fn pause(&mut self, now: Timestamp, group: GroupId, paused: bool) -> Result<(), ChangeRefusal> {
+        let of = self.groups.get(&group).ok_or(ChangeRefusal::NoSuchGroup)?;
+        if of.ledger.paused != paused {
+            self.commit_after(now, &Entry::GroupPaused { group, paused });
+            self.touch(group);
+        }
+        Ok(())
+    }
+
+    /// Begins anew from somewhere: leases end, attempts and settled messages are forgotten. Parked messages
+    /// stay, unless they are to go as well. Returns the position before the first that will be offered.
+    pub fn reset(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        to: ResetTo,
+        parked: bool,
+    ) -> Result<Seq, ChangeRefusal> {
+        let of = self.groups.get_mut(&group).ok_or(ChangeRefusal::NoSuchGroup)?;
+        let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+        let floor = floor_of(stream, to);
+        // Acks that were kept back are about what was before.
+        of.make_checkpoint();
+        self.commit_after(now, &Entry::Reset { group, floor, parked });
+        let of = self.groups.get_mut(&group).expect("it was there just now");
+        of.begin_sweep();
+        self.touch(group);
+        Ok(floor)
+    }
+
+    /// Drops everything ready, delayed and leased, and with `parked` what is parked too. Returns how many
+    /// messages that were.
+    pub fn purge(&mut self, now: Timestamp, stream: StreamId, parked: bool) -> Result<u64, ChangeRefusal> {
+        let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
+        let through = of.last;
+        let groups: Vec<GroupId> = of.groups.iter().map(|&(_, group)| group).collect();
+        let (held, _) = self.held(of);
+        let kept = groups.iter().map(|group| self.groups[group].ledger.parked.count()).max().unwrap_or(0);
+        let dropped = if parked { held } else { held.saturating_sub(kept) };
+        for group in &groups {
+            let of = self.groups.get_mut(group).expect("a stream lists groups that exist");
+            of.make_checkpoint();
+            of.write_down(now, &mut self.entries);
+        }
+        self.commit(&Entry::Purged { stream, through, parked });
+        for group in groups {
+            self.groups.get_mut(&group).expect("a stream lists groups that exist").begin_sweep();
+            self.touch(group);
+        }
+        // Nobody has settled them where there is no group, so they are let go of by position.
+        self.release_stream(stream, through);
+        Ok(dropped)
+    }
+
+    fn release_stream(&mut self, stream: StreamId, through: Seq) {
+        let of = &self.streams[&stream];
+        let keeps = of.groups.iter().any(|(_, group)| !self.groups[group].ledger.parked.is_empty());
+        if !keeps && through.next() > of.first {
+            self.commit(&Entry::Released { stream, first: through.next() });
+        }
+    }
+
+    /// Starts to replay or discard parked messages. Small jobs are done within the turn.
+    pub fn start_job(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        work: Work,
+        selection: Selection,
+        limit: Option<u64>,
+        rate: Option<Rate>,
+    ) -> Result<(JobId, u64), JobRefusal> {
+        let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
+        let jobs_max = self.limits.jobs_max;
+        let (job, matched, entry) = of.plan_job(now, work, selection, limit, rate, jobs_max)?;
+        self.commit_after(now, &entry);
+        self.groups.get_mut(&group).expect("it was there just now").start_job_pace(now, job);
+        self.touch(group);
+        Ok((job, matched))
+    }
+
+    /// Ends a job early. What it has done stays done.
+    pub fn cancel_job(&mut self, now: Timestamp, group: GroupId, job: JobId) -> Result<(), JobRefusal> {
+        let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
+        if !of.job(job).is_some_and(super::super::group::jobs::Job::is_running) {
+            return Err(JobRefusal::NoSuchJob { job });
+        }
+        self.commit_after(now, &Entry::JobEnded { group, job, at: now, cancelled: true });
+        self.touch(group);
+        Ok(())
+    }
+
+    /// Publishes an edited copy of a parked message and lets go of the message itself, by entries that follow
+    /// each other.
+    pub fn resubmit(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        seq: Seq,
+        message: &MessageMeta,
+        admissions: &mut Vec<Admission>,
+    ) -> Result<Option<SeqRange>, ResubmitRefusal> {
+        let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
+        if of.ledger.parked.get(seq).is_none() {
+            return Err(JobRefusal::NotParked { seq }.into());
+        }
+        let stream = of.stream;
+        let options = PublishOptions::default();
+        let stored = self.publish(now, stream, &[*message], options, admissions)?;
+        let of = self.groups.get_mut(&group).expect("it was there just now");
+        of.discard(&self.streams[&stream], SeqRange::one(seq), JobId(0));
+        of.write_down(now, &mut self.entries);
+        self.touch(group);
+        Ok(stored)
+    }
+
+    /// Whether a note could be written. Writing it is then sure to succeed.
+    pub fn check_note(
+        &self,
+        now: Timestamp,
+        door: u8,
+        key: &[u8],
+        expected: Expected,
+        len: usize,
+    ) -> Result<(), NoteRefusal> {
+        self.notes.check(now, door, key, expected, len).map(|_| ())
+    }
+
+    /// Keeps a small value for a door. Returns its version.
+    pub fn put_note(
+        &mut self,
+        now: Timestamp,
+        door: u8,
+        key: &[u8],
+        value: &[u8],
+        expected: Expected,
+        expires: Option<Timestamp>,
+    ) -> Result<u64, NoteRefusal> {
+        let version = self.notes.check(now, door, key, expected, value.len())?;
+        self.commit(&Entry::NotePut { door, key: key.to_vec(), version, value: value.to_vec(), expires });
+        self.schedule_notes();
+        Ok(version)
+    }
+
+    pub fn remove_note(
+        &mut self,
+        now: Timestamp,
+        door: u8,
+        key: &[u8],
+        expected: Expected,
+    ) -> Result<(), NoteRefusal> {
+        self.notes.check(now, door, key, expected, 0)?;
+        self.commit(&Entry::NoteRemoved { door, key: key.to_vec() });
+        Ok(())
+    }
+
+    /// Remembers how far a reader has come. What it has not read is kept for it.
+    pub fn move_reader(
+        &mut self,
+        stream: StreamId,
+        name: &GroupName,
+        seq: Option<Seq>,
+    ) -> Result<(), ChangeRefusal> {
+        let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
+        if seq.is_some_and(|seq| seq > of.durable) {
+            return Err(ChangeRefusal::Beyond { last: of.durable });
+        }
+        let limit = self.limits.readers_per_stream_max;
+        if seq.is_some() && !of.readers.contains_key(name) && of.readers.len() >= limit {
+            return Err(ChangeRefusal::TooMany { limit });
+        }
+        self.commit(&Entry::ReaderMoved { stream, name: name.clone(), seq });
+        Ok(())
+    }
+}
+
+/// Why an edited copy was not published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResubmitRefusal {
+    #[error(transparent)]
+    Job(#[from] JobRefusal),
+    #[error(transparent)]
+    Publish(#[from] PublishRefusal),
+}
+
+fn check_group(stream: &Stream, settings: &GroupSettings) -> Result<(), SettingsError> {
+    settings.check()?;
+    match &settings.on_exhausted {
+        OnExhausted::Move(to) if *to == stream.name => Err(SettingsError::MoveToItself),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,335 @@
+//! Entries: applied when they are read from the log, and when they are decided.
+
+use crate::codec::DecodeError;
+use crate::entry::Entry;
+use crate::fault::{Fault, planted};
+use crate::group::{Bound, Group, ledger::Terms};
+use crate::notes::Note;
+use crate::settings::Retention;
+use crate::shard::Shard;
+use crate::stream::Stream;
+use crate::types::{Grant, GroupId, Position, Seq, SeqRange, StreamId, Timestamp};
+
+impl Shard {
+    /// A decision, once made, is an entry: applied here now, and again from the log after a restart.
+    pub(crate) fn commit(&mut self, entry: &Entry) {
+        self.apply_known(None, entry).expect("a decision fits the state it was made in");
+        entry.encode(&mut self.entries);
+    }
+
+    /// As `commit`, for a decision about a group: what the turn has changed in it before comes first.
+    pub(super) fn commit_after(&mut self, now: Timestamp, entry: &Entry) {
+        if let Some(group) = entry.group().and_then(|group| self.groups.get_mut(&group)) {
+            group.write_down(now, &mut self.entries);
+        }
+        self.commit(entry);
+    }
+
+    /// Applies an entry of the frame at `position`, except to parts that were loaded with it in them.
+    pub fn apply(&mut self, position: Position, entry: &Entry) -> Result<(), DecodeError> {
+        self.happened_at(entry.at().unwrap_or(self.latest));
+        let of_stream = |stream: &StreamId| {
+            let known = self.streams.get(stream);
+            self.part_of(position, self.doomed_streams.contains(stream), known.map(|stream| stream.through))
+        };
+        let covered = match entry {
+            Entry::Published { stream, .. }
+            | Entry::Released { stream, .. }
+            | Entry::ReaderMoved { stream, .. } => of_stream(stream)?,
+            // These change several parts, each of which may have been taken at another time.
+            Entry::Purged { stream, .. } => of_stream(stream).map(|_| false)?,
+            // The last one wins, and all that come after what was loaded are applied.
+            Entry::NotePut { .. } | Entry::NoteRemoved { .. } | Entry::Copied { .. } => false,
+            _ => match entry.group() {
+                Some(group) => {
+                    let doomed = self.doomed_groups.contains(&group);
+                    self.part_of(position, doomed, self.groups.get(&group).map(|group| group.through))?
+                }
+                None => position <= self.through,
+            },
+        };
+        if covered { Ok(()) } else { self.apply_known(Some(position), entry) }
+    }
+
+    /// Whether an entry at `position` is in a part already, or about something that is gone.
+    fn part_of(
+        &self,
+        position: Position,
+        doomed: bool,
+        through: Option<Position>,
+    ) -> Result<bool, DecodeError> {
+        match through {
+            Some(through) => Ok(doomed || position <= through),
+            // It was deleted before the registry was taken.
+            None if position <= self.through => Ok(true),
+            None => Err(DecodeError::Contradiction("a stream or a group exists")),
+        }
+    }
+
+    /// `position` is where a recovered entry lies, and none for a decision.
+    fn apply_known(&mut self, position: Option<Position>, entry: &Entry) -> Result<(), DecodeError> {
+        match entry {
+            Entry::Opened { epoch, .. } => {
+                if *epoch <= self.epoch {
+                    return Err(DecodeError::Contradiction("epochs grow"));
+                }
+                self.epoch = *epoch;
+                self.changed = true;
+            }
+            Entry::StreamCreated { stream, name, settings, at } => {
+                self.add_stream(Stream::new(*stream, name.clone(), settings.clone(), *at))?;
+            }
+            Entry::GroupCreated { group, stream, name, settings, floor, at } => {
+                self.add_group(Group::new(*group, *stream, name.clone(), settings.clone(), *floor, *at))?;
+            }
+            Entry::Published { stream, first, ordinal, at, stamp, messages } => {
+                self.known_stream(*stream)?.apply_published(*first, *ordinal, *at, *stamp, messages)?;
+            }
+            Entry::Released { stream, first } => {
+                let stream =
+                    self.streams.get_mut(stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
+                if *first > stream.last.next() {
+                    return Err(DecodeError::Contradiction("only what was published is released"));
+                }
+                stream.release(*first);
+                // Where the groups decide what is kept, one of them may want what lies before.
+                if stream.settings.retention != Retention::Work || stream.groups.is_empty() {
+                    stream.gone = stream.gone.max(Seq(first.0.saturating_sub(1)));
+                }
+                // A group may want what lies before, and then it matters when it is due and how urgent it is.
+                let groups = stream.groups.iter().filter_map(|(_, group)| self.groups.get(group));
+                let asked = groups.map(|group| group.ledger.oldest_wanted()).fold(*first, Seq::min);
+                stream.forget_before(asked.max(stream.gone.next()).min(*first));
+            }
+            Entry::Copied { stream, .. } => self.check_copied(*stream)?,
+            Entry::ReaderMoved { stream, name, seq } => {
+                let stream = self.known_stream(*stream)?;
+                stream.changed = true;
+                match seq {
+                    Some(seq) => stream.readers.insert(name.clone(), *seq),
+                    None => stream.readers.remove(name),
+                };
+            }
+            Entry::Purged { stream, through, parked } => {
+                self.apply_purged(position, *stream, *through, *parked)?;
+            }
+            Entry::GroupChanged { group, settings, .. } => {
+                if planted(Fault::SettingsLeak) {
+                    for group in self.groups.values_mut() {
+                        group.settings.backoff = settings.backoff.clone();
+                        group.settings.retries_max = settings.retries_max;
+                    }
+                }
+                let of = self.groups.get_mut(group).ok_or(DecodeError::Contradiction("a group exists"))?;
+                of.settings = settings.clone();
+                self.changed = true;
+            }
+            Entry::StreamChanged { stream, settings, .. } => {
+                self.known_stream(*stream)?.settings = settings.clone();
+                self.changed = true;
+            }
+            Entry::GroupDeleted { group } => {
+                self.remove_group(*group);
+                self.changed = true;
+            }
+            Entry::StreamDeleted { stream } => {
+                let gone =
+                    self.streams.remove(stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
+                self.streams_by_name.remove(&gone.name);
+                for (_, group) in gone.groups {
+                    if let Some(group) = self.groups.remove(&group) {
+                        self.dead.push(group);
+                    }
+                }
+                self.changed = true;
+            }
+            Entry::NotePut { door, key, version, value, expires } => {
+                let note = Note { version: *version, value: value.clone(), expires: *expires };
+                self.notes.put(*door, key, note);
+            }
+            Entry::NoteRemoved { door, key } => {
+                self.notes.remove(*door, key);
+            }
+            of_group => self.apply_to_group(of_group, position.is_some())?,
+        }
+        Ok(())
+    }
+
+    fn known_stream(&mut self, stream: StreamId) -> Result<&mut Stream, DecodeError> {
+        self.streams.get_mut(&stream).ok_or(DecodeError::Contradiction("a stream exists"))
+    }
+
+    /// Forgets a group; what it leaves behind goes a slice a turn.
+    pub(super) fn remove_group(&mut self, id: GroupId) {
+        if let Some(group) = self.groups.remove(&id) {
+            if let Some(stream) = self.streams.get_mut(&group.stream) {
+                stream.groups.retain(|&(_, other)| other != id);
+            }
+            self.dead.push(group);
+        }
+    }
+
+    fn apply_purged(
+        &mut self,
+        position: Option<Position>,
+        id: StreamId,
+        through: Seq,
+        parked: bool,
+    ) -> Result<(), DecodeError> {
+        let is_new = |part: Position| position.is_none_or(|position| position > part);
+        let stream = self.streams.get_mut(&id).ok_or(DecodeError::Contradiction("a stream exists"))?;
+        if is_new(stream.through) {
+            if through > stream.last {
+                return Err(DecodeError::Contradiction("only what was published is purged"));
+            }
+            stream.gone = stream.gone.max(through);
+            stream.forget_through(through);
+            // Nobody who begins later, or anew, is promised what was purged.
+            stream.gone = stream.gone.max(through);
+        }
+        for &(_, group) in &stream.groups {
+            let of = self.groups.get_mut(&group).ok_or(DecodeError::Contradiction("a group exists"))?;
+            if is_new(of.through) {
+                of.ledger.purged(through, parked);
+                if position.is_some() {
+                    of.ledger.finish_sweep();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries that change what a group's ledger remembers.
+    fn apply_to_group(&mut self, entry: &Entry, recovering: bool) -> Result<(), DecodeError> {
+        let id = entry.group().expect("all others have been seen to");
+        let epoch = self.epoch;
+        let of = self.groups.get_mut(&id).ok_or(DecodeError::Contradiction("a group exists"))?;
+        let last = self.streams.get(&of.stream).map_or(Seq::START, |stream| stream.last);
+        let known = |range: &SeqRange| match range.last <= last {
+            true => Ok(*range),
+            false => Err(DecodeError::Contradiction("a group is handed what was published")),
+        };
+        let one = |seq: Seq| known(&SeqRange::one(seq)).map(|range| range.first);
+        let ledger = &mut of.ledger;
+        match entry {
+            Entry::Handed { ranges, .. } => {
+                let terms = Terms {
+                    epoch,
+                    grant: Grant(0),
+                    bound: Bound::Connection,
+                    granted: Timestamp::ZERO,
+                    deadline: Timestamp::ZERO,
+                    holder: None,
+                };
+                for range in ranges {
+                    ledger.handed(known(range)?, terms);
+                }
+            }
+            Entry::Leased { at, duration, runs, .. } => {
+                for run in runs {
+                    let terms = Terms {
+                        epoch,
+                        grant: run.grant,
+                        bound: Bound::Clock,
+                        granted: *at,
+                        deadline: *at + *duration,
+                        holder: None,
+                    };
+                    ledger.handed(known(&run.range)?, terms);
+                }
+            }
+            Entry::Acked { ranges, .. } | Entry::Skipped { ranges, .. } => {
+                for range in ranges {
+                    ledger.settled(known(range)?);
+                }
+            }
+            Entry::Returned { ranges, .. } => {
+                for range in ranges {
+                    ledger.returned(known(range)?);
+                }
+            }
+            Entry::Failed { messages, .. } => {
+                for message in messages {
+                    one(message.seq)?;
+                    ledger.failed(message);
+                }
+            }
+            Entry::Parked { messages, .. } => {
+                for message in messages {
+                    one(message.seq)?;
+                    ledger.parked(message);
+                }
+            }
+            Entry::Moving { to, seqs, .. } => {
+                for range in seqs {
+                    for seq in known(range)?.seqs() {
+                        ledger.moving(seq, to);
+                    }
+                }
+            }
+            Entry::Replayed { job, ranges, .. } => {
+                for range in ranges {
+                    ledger.replayed(known(range)?, *job);
+                }
+            }
+            Entry::Discarded { job, ranges, .. } => {
+                for range in ranges {
+                    ledger.discarded(known(range)?, *job);
+                }
+            }
+            Entry::JobStarted { job, at, work, selection, limit, rate, .. } => {
+                if job.0 == u32::MAX {
+                    return Err(DecodeError::OutOfRange("number of a job"));
+                }
+                ledger.job_started(*job, *at, *work, selection, *limit, *rate);
+            }
+            Entry::JobEnded { job, at, cancelled, .. } => ledger.job_ended(*job, *at, *cancelled),
+            Entry::Extended { deadline, ranges, .. } => {
+                for range in ranges {
+                    ledger.extended(known(range)?, *deadline);
+                }
+            }
+            Entry::GroupPaused { paused, .. } => ledger.paused(*paused),
+            Entry::Reset { floor, parked, .. } => {
+                if *floor > last {
+                    return Err(DecodeError::Contradiction("a group is reset to what was published"));
+                }
+                ledger.reset(*floor, *parked);
+                // What comes after it in the log is not to be swept along.
+                if recovering {
+                    ledger.finish_sweep();
+                }
+            }
+            _ => unreachable!("an entry about a group"),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn add_stream(&mut self, stream: Stream) -> Result<(), DecodeError> {
+        if self.streams.contains_key(&stream.id) || self.streams_by_name.contains_key(&stream.name) {
+            return Err(DecodeError::Contradiction("a stream is created once"));
+        }
+        let next = stream.id.0.checked_add(1).ok_or(DecodeError::OutOfRange("number of a stream"))?;
+        self.next_stream = self.next_stream.max(StreamId(next));
+        self.streams_by_name.insert(stream.name.clone(), stream.id);
+        self.streams.insert(stream.id, stream);
+        self.changed = true;
+        Ok(())
+    }
+
+    pub(crate) fn add_group(&mut self, group: Group) -> Result<(), DecodeError> {
+        let stream =
+            self.streams.get_mut(&group.stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
+        let at = stream.groups.partition_point(|(name, _)| *name < group.name);
+        let taken = stream.groups.get(at).is_some_and(|(name, _)| *name == group.name);
+        if taken || self.groups.contains_key(&group.id) {
+            return Err(DecodeError::Contradiction("a group is created once"));
+        }
+        let next = group.id.0.checked_add(1).ok_or(DecodeError::OutOfRange("number of a group"))?;
+        stream.groups.insert(at, (group.name.clone(), group.id));
+        self.next_group = self.next_group.max(GroupId(next));
+        self.groups.insert(group.id, group);
+        self.changed = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! Members, credit, and the end of leases.
+
+use std::time::Duration;
+
+use crate::group::scan::KeyRun;
+use crate::group::{Bound, Credit, Departure, Lease, Settled, Settlement};
+use crate::shard::Shard;
+use crate::types::{ConsumerId, GroupId, SeqRange, StreamId, Timestamp};
+
+/// Why a consumer was not let in, or not found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemberRefusal {
+    #[error("no such group")]
+    NoSuchGroup,
+    #[error("not a member of the group")]
+    NotAMember,
+    #[error("already a member of the group")]
+    AlreadyAMember,
+    #[error("credit is larger than a consumer may have. credit=`{credit}` limit=`{limit}`")]
+    CreditTooLarge { credit: u32, limit: u32 },
+    #[error("the group has as many consumers as it may have. limit=`{limit}`")]
+    TooManyConsumers { limit: u32 },
+}
+
+impl Shard {
+    /// These messages are durable, and so is everything before them.
+    pub fn arrived(&mut self, stream: StreamId, range: SeqRange, keys: KeyRun<'_>) {
+        let Some(stream) = self.streams.get_mut(&stream) else { return };
+        assert_eq!(stream.durable.next(), range.first, "messages become durable in order");
+        stream.durable = range.last;
+        for (_, id) in &stream.groups {
+            let group = self.groups.get_mut(id).expect("a stream lists groups that exist");
+            let to_do = group.arrived(stream, range, keys, self.limits.key_scan_bytes_max);
+            if to_do && !group.touched {
+                group.touched = true;
+                self.touched.push(*id);
+            }
+        }
+    }
+
+    /// What a group asked to read ahead has been read, or as much of it as came from its start on.
+    pub fn read_ahead(&mut self, group: GroupId, range: SeqRange, keys: KeyRun<'_>) {
+        if let Some(of) = self.groups.get_mut(&group) {
+            let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+            of.read_ahead(stream, range, keys);
+            self.touch(group);
+        }
+    }
+
+    /// What a group asked to read ahead is not there any more: everybody is done with it. It asks again for
+    /// what comes after.
+    pub fn read_nothing(&mut self, group: GroupId) {
+        if let Some(of) = self.groups.get_mut(&group) {
+            of.read_nothing();
+            self.touch(group);
+        }
+    }
+
+    pub fn join(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        consumer: ConsumerId,
+        name: &str,
+        bound: Bound,
+    ) -> Result<(), MemberRefusal> {
+        let of = self.groups.get_mut(&group).ok_or(MemberRefusal::NoSuchGroup)?;
+        if of.has_member(consumer) {
+            return Err(MemberRefusal::AlreadyAMember);
+        }
+        let own = Some(of.settings.consumers_max).filter(|&most| most > 0);
+        let limit = own.unwrap_or(u32::MAX).min(self.limits.consumers_per_group_max);
+        if of.consumers() >= limit as usize {
+            return Err(MemberRefusal::TooManyConsumers { limit });
+        }
+        of.join(now, consumer, name, bound);
+        self.touch(group);
+        Ok(())
+    }
+
+    pub fn credit(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        consumer: ConsumerId,
+        credit: Credit,
+    ) -> Result<(), MemberRefusal> {
+        let messages = credit.messages();
+        if messages > self.limits.credit_max {
+            return Err(MemberRefusal::CreditTooLarge { credit: messages, limit: self.limits.credit_max });
+        }
+        let of = self.groups.get_mut(&group).ok_or(MemberRefusal::NoSuchGroup)?;
+        if !of.has_member(consumer) {
+            return Err(MemberRefusal::NotAMember);
+        }
+        let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+        of.set_credit(now, stream, consumer, credit);
+        self.touch(group);
+        Ok(())
+    }
+
+    /// Leaving twice, or leaving what is not there any more, is no mistake of the one who leaves.
+    pub fn leave(&mut self, group: GroupId, consumer: ConsumerId, departure: Departure) {
+        if let Some(of) = self.groups.get_mut(&group) {
+            of.leave(consumer, departure);
+            self.touch(group);
+        }
+    }
+
+    /// Ends leases, and says of each, in order, what became of it.
+    pub fn settle(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        leases: &[Lease],
+        settlement: Settlement<'_>,
+        results: &mut Vec<Settled>,
+    ) {
+        match self.groups.get_mut(&group) {
+            Some(of) => {
+                let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+                of.settle(now, stream, leases, settlement, results);
+                self.touch(group);
+            }
+            None => results.resize(results.len() + leases.len(), Settled::NotYours),
+        }
+    }
+
+    /// Gives leases more time, counted from now. No time at all ends them.
+    pub fn extend(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        leases: &[Lease],
+        by: Duration,
+        results: &mut Vec<Settled>,
+    ) {
+        match self.groups.get_mut(&group) {
+            Some(of) => {
+                of.extend(now, leases, by, results);
+                self.touch(group);
+            }
+            None => results.resize(results.len() + leases.len(), Settled::NotYours),
+        }
+    }
+}

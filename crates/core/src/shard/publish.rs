@@ -1,0 +1,430 @@
+//! Admission: what a stream takes, and what it says when it does not.
+
+use std::collections::BTreeSet;
+
+use crate::entry::{self, MessageMeta, Origin};
+use crate::fault::{Fault, planted};
+use crate::group::Group;
+use crate::producers::{ProducerRefusal, ProducerStamp, Verdict};
+use crate::settings::{OnFull, Retention, StreamSettings};
+use crate::shard::Shard;
+use crate::stream::{Admission, Stream};
+use crate::types::{GroupId, Ordinal, Seq, SeqRange, StreamId, Timestamp};
+
+/// What a batch asks for beside being stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PublishOptions {
+    /// Only if the stream ends here.
+    pub expect_last: Option<Seq>,
+    /// The batch's number among those of its producer, so that sending it again stores nothing.
+    pub stamp: Option<ProducerStamp>,
+}
+
+/// Why a batch was refused. Nothing was stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishRefusal {
+    #[error("no such stream")]
+    NoSuchStream,
+    #[error("a batch has at least one message")]
+    Empty,
+    #[error("too many messages in one batch. messages=`{messages}` limit=`{limit}`")]
+    TooMany { messages: usize, limit: u32 },
+    #[error("message is too large. bytes=`{bytes}` limit=`{limit}`")]
+    MessageTooLarge { bytes: u32, limit: u32 },
+    #[error("batch is too large. bytes=`{bytes}` limit=`{limit}`")]
+    BatchTooLarge { bytes: u64, limit: u32 },
+    #[error("priority is above 9. priority=`{priority}`")]
+    Priority { priority: u8 },
+    #[error("the stream does not end where it was expected to. last=`{last}`")]
+    WrongLastSeq { last: Seq },
+    #[error("the stream is full. messages=`{messages}` bytes=`{bytes}`")]
+    Full { messages: u64, bytes: u64 },
+    #[error("the stream's producers are faster than they may be")]
+    TooFast { retry_at: Timestamp },
+    #[error(transparent)]
+    Producer(#[from] ProducerRefusal),
+}
+
+/// Why a message could not be moved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MoveRefusal {
+    /// It was settled, or was never to be moved.
+    #[error("the message is not to be moved")]
+    NotMoving,
+    /// It will be asked for again.
+    #[error("the stream has no room just now")]
+    Later,
+    /// It was parked.
+    #[error("the stream cannot take the message")]
+    Parked,
+}
+
+impl Shard {
+    /// Stores a batch, whole or not at all, less what was stored before under the same ids. Says for
+    /// each message where it is, and returns the positions of the new ones.
+    pub fn publish(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        messages: &[MessageMeta],
+        options: PublishOptions,
+        admissions: &mut Vec<Admission>,
+    ) -> Result<Option<SeqRange>, PublishRefusal> {
+        let id = stream;
+        if let Some(seqs) = self.admit(now, id, messages, options)? {
+            admissions.extend(seqs.seqs().map(|seq| Admission { seq, duplicate: true }));
+            return Ok(None);
+        }
+        Ok(self.store(now, id, messages, options.stamp, admissions))
+    }
+
+    /// Stores a batch that [`Shard::admit`] has let in just now, or says where it is.
+    pub fn store_admitted(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        messages: &[MessageMeta],
+        options: PublishOptions,
+        admissions: &mut Vec<Admission>,
+    ) -> Option<SeqRange> {
+        let of = self.streams.get(&stream).expect("the batch was admitted to a stream");
+        if let Some(stamp) = options.stamp
+            && let Ok(Verdict::Duplicate(seqs)) = of.producers.admit(stamp, messages.len() as u64)
+        {
+            admissions.extend(seqs.seqs().map(|seq| Admission { seq, duplicate: true }));
+            return None;
+        }
+        self.store(now, stream, messages, options.stamp, admissions)
+    }
+
+    /// What the core knows of the message that was moved last.
+    pub fn moved_meta(&self) -> Option<MessageMeta> {
+        self.fresh.first().copied()
+    }
+
+    fn store(
+        &mut self,
+        now: Timestamp,
+        id: StreamId,
+        messages: &[MessageMeta],
+        stamp: Option<ProducerStamp>,
+        admissions: &mut Vec<Admission>,
+    ) -> Option<SeqRange> {
+        let stream = self.streams.get_mut(&id).expect("the batch was admitted to a stream");
+        self.fresh.clear();
+        let ordinal = self.next_ordinal;
+        let range = stream.publish(now, ordinal, stamp, messages, &mut self.fresh, admissions)?;
+        self.next_ordinal = Ordinal(ordinal.0 + range.count());
+        entry::put_published(&mut self.entries, id, range.first, ordinal, now, stamp, &self.fresh);
+        let timed = !stream.undue.is_empty() || stream.expiring.next_at().is_some();
+        if timed || stream.settings.retention != Retention::Work || stream.settings.age_max().is_some() {
+            self.touch_stream(id);
+        }
+        Some(range)
+    }
+
+    /// Whether a batch may be stored, for those who store several together. Makes room where that is the
+    /// stream's way. Returns where the batch is, if it was stored before.
+    pub fn admit(
+        &mut self,
+        now: Timestamp,
+        id: StreamId,
+        messages: &[MessageMeta],
+        options: PublishOptions,
+    ) -> Result<Option<SeqRange>, PublishRefusal> {
+        self.check_batch(messages)?;
+        let stream = self.streams.get_mut(&id).ok_or(PublishRefusal::NoSuchStream)?;
+        if let Some(stamp) = options.stamp
+            && let Verdict::Duplicate(seqs) = stream.producers.admit(stamp, messages.len() as u64)?
+        {
+            return Ok(Some(seqs));
+        }
+        if options.expect_last.is_some_and(|expected| expected != stream.last) {
+            return Err(PublishRefusal::WrongLastSeq { last: stream.last });
+        }
+        let settings = &stream.settings;
+        let limited = settings.limits.messages_max.is_some() || settings.limits.bytes_max.is_some();
+        if stream.ingress.is_none() && !limited {
+            return Ok(None);
+        }
+        // An id that comes twice in a batch is stored once.
+        let mut met = BTreeSet::new();
+        let is_new = |message: &&MessageMeta| {
+            let known = |id| stream.dedupe.find(now, id, &stream.settings).is_some() || !met.insert(id);
+            !message.id.is_some_and(known)
+        };
+        let (mut fresh, mut bytes) = (0, 0);
+        for message in messages.iter().filter(is_new) {
+            fresh += 1;
+            bytes += u64::from(message.size);
+        }
+        if fresh == 0 {
+            return Ok(None);
+        }
+        if let Some(pace) = &stream.ingress {
+            // A batch that is larger than the burst goes when the whole burst is there, and is paid off.
+            if pace.available(now) < fresh.min(u64::from(pace.rate().burst)) {
+                let more = pace.next_at().max(Timestamp(now.0 + 1));
+                return Err(PublishRefusal::TooFast { retry_at: more });
+            }
+        }
+        if limited {
+            self.make_room(now, id, fresh, bytes)?;
+        }
+        if let Some(pace) = self.streams.get_mut(&id).and_then(|stream| stream.ingress.as_mut()) {
+            pace.spend(now, fresh);
+        }
+        Ok(None)
+    }
+
+    fn check_batch(&self, messages: &[MessageMeta]) -> Result<(), PublishRefusal> {
+        let limits = &self.limits;
+        if messages.is_empty() {
+            return Err(PublishRefusal::Empty);
+        }
+        if messages.len() > limits.batch_messages_max as usize {
+            return Err(PublishRefusal::TooMany {
+                messages: messages.len(),
+                limit: limits.batch_messages_max,
+            });
+        }
+        let mut bytes: u64 = 0;
+        for message in messages {
+            if message.size > limits.message_bytes_max {
+                let limit = limits.message_bytes_max;
+                return Err(PublishRefusal::MessageTooLarge { bytes: message.size, limit });
+            }
+            if message.priority > 9 {
+                return Err(PublishRefusal::Priority { priority: message.priority });
+            }
+            bytes += u64::from(message.size);
+        }
+        if bytes > u64::from(limits.batch_bytes_max) {
+            return Err(PublishRefusal::BatchTooLarge { bytes, limit: limits.batch_bytes_max });
+        }
+        Ok(())
+    }
+
+    /// What a stream holds, by its limits: messages that somebody still has to deal with, or that are kept
+    /// whatever anybody did. Of several groups the one with most to do counts.
+    pub(crate) fn held(&self, stream: &Stream) -> (u64, u64) {
+        if stream.groups.is_empty() || stream.settings.retention != Retention::Work {
+            let first = stream.first.max(stream.gone.next());
+            let kept = (first <= stream.last).then(|| SeqRange::new(first, stream.last));
+            return kept.map_or((0, 0), |kept| (kept.count(), stream.timeline.bytes(kept)));
+        }
+        let groups = stream.groups.iter().map(|(_, id)| held_by(stream, &self.groups[id]));
+        groups.fold((0, 0), |most, held| (most.0.max(held.0), most.1.max(held.1)))
+    }
+
+    /// Makes room for so much more, or says that there is none.
+    fn make_room(
+        &mut self,
+        now: Timestamp,
+        id: StreamId,
+        messages: u64,
+        bytes: u64,
+    ) -> Result<(), PublishRefusal> {
+        let stream = &self.streams[&id];
+        let limits = stream.settings.limits.clone();
+        let held = self.held(stream);
+        let excess = |held: u64, more: u64, most: Option<u64>| {
+            most.map_or(0, |most| (held + more).saturating_sub(most))
+        };
+        let over = (excess(held.0, messages, limits.messages_max), excess(held.1, bytes, limits.bytes_max));
+        if over == (0, 0) {
+            return Ok(());
+        }
+        let full = PublishRefusal::Full { messages: held.0, bytes: held.1 };
+        // What could never fit is refused before anything else is let go for it.
+        let fits = limits.messages_max.is_none_or(|most| messages <= most)
+            && limits.bytes_max.is_none_or(|most| bytes <= most);
+        if limits.on_full == OnFull::Reject || !fits || !self.drop_oldest(now, id, over) {
+            return Err(full);
+        }
+        Ok(())
+    }
+
+    /// Lets go of the oldest that are neither leased nor parked. False if there are not enough of them, and
+    /// then nothing is let go.
+    fn drop_oldest(&mut self, now: Timestamp, id: StreamId, over: (u64, u64)) -> bool {
+        let stream = &self.streams[&id];
+        if stream.groups.is_empty() || stream.settings.retention != Retention::Work {
+            return self.drop_front(id, over);
+        }
+        let mut next = self.oldest_wanted(id).expect("the stream exists");
+        let mut chosen: Vec<SeqRange> = Vec::new();
+        let (mut messages, mut bytes) = (0, 0);
+        for _ in 0..DROP_STRIDES_MAX {
+            if next > stream.last || (messages >= over.0 && bytes >= over.1) {
+                break;
+            }
+            let stride = SeqRange::new(next, stream.last.min(next.plus(DROP_STRIDE - 1)));
+            next = stride.last.next();
+            let mut free = vec![stride];
+            for (_, group) in &stream.groups {
+                let can = self.groups[group].can_drop(stride);
+                free = intersect(&free, &can);
+            }
+            for range in free {
+                for seq in range.seqs() {
+                    if messages >= over.0 && bytes >= over.1 {
+                        break;
+                    }
+                    // What every group is done with takes no room.
+                    if stream.groups.iter().all(|(_, group)| self.groups[group].ledger.is_settled(seq)) {
+                        continue;
+                    }
+                    messages += 1;
+                    bytes += stream.timeline.bytes(SeqRange::one(seq));
+                    crate::types::push_range(&mut chosen, SeqRange::one(seq));
+                }
+            }
+        }
+        if messages < over.0 || bytes < over.1 {
+            return false;
+        }
+        let groups: Vec<GroupId> = stream.groups.iter().map(|&(_, group)| group).collect();
+        for group in groups {
+            let of = self.groups.get_mut(&group).expect("a stream lists groups that exist");
+            for &range in &chosen {
+                of.drop_messages(now, &self.streams[&id], range);
+            }
+            self.touch(group);
+        }
+        true
+    }
+
+    /// Where messages are kept whatever the groups did, the front of the stream goes.
+    fn drop_front(&mut self, id: StreamId, over: (u64, u64)) -> bool {
+        let stream = &self.streams[&id];
+        // What is too old takes no room, although it may not have been let go of.
+        let first = stream.first.max(stream.gone.next());
+        let mut gone = Seq(first.0 - 1).plus(over.0);
+        while gone < stream.last
+            && over.1 > 0
+            && (gone < first || stream.timeline.bytes(SeqRange::new(first, gone)) < over.1)
+        {
+            gone = gone.next();
+        }
+        if gone > stream.durable {
+            return false;
+        }
+        self.streams.get_mut(&id).expect("the stream exists").gone = gone;
+        self.commit(&entry::Entry::Released { stream: id, first: gone.next() });
+        let groups: Vec<GroupId> = self.streams[&id].groups.iter().map(|&(_, group)| group).collect();
+        for group in groups {
+            self.touch(group);
+        }
+        true
+    }
+
+    /// Brings a message that is to be moved to its new stream: published there and settled here by entries
+    /// that follow each other, so that the shell can put them into one frame. It keeps its key, priority and
+    /// publish time, is not taken for a duplicate, and its delay is over.
+    pub fn complete_move(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        seq: Seq,
+        meta: &MessageMeta,
+        published: Timestamp,
+    ) -> Result<(StreamId, Seq), MoveRefusal> {
+        let of = self.groups.get(&group).ok_or(MoveRefusal::NotMoving)?;
+        let from = of.stream;
+        let (to, attempts) = of.moving(seq).ok_or(MoveRefusal::NotMoving)?;
+        let to = to.clone();
+        let target = match self.streams_by_name.get(&to) {
+            Some(&target) => Ok(target),
+            None => self.create_stream(now, &to, &StreamSettings::default()),
+        };
+        let receives = meta.origin.map_or(0, |origin| origin.receives).saturating_add(attempts);
+        let published = meta.origin.map_or(published, |origin| origin.published);
+        let origin = Some(Origin { published, receives });
+        let moved = MessageMeta { id: None, not_before: None, origin, ..*meta };
+        let admitted = match target {
+            Ok(target) => {
+                let admitted = self.admit(now, target, &[moved], PublishOptions::default());
+                admitted.map(|_| target).map_err(|refusal| match refusal {
+                    PublishRefusal::Full { .. } | PublishRefusal::TooFast { .. } => None,
+                    other => Some(other.to_string()),
+                })
+            }
+            Err(refusal) => Err(Some(refusal.to_string())),
+        };
+        let of = self.groups.get_mut(&group).expect("it was there just now");
+        let stream = self.streams.get(&from).expect("a group's stream exists");
+        let target = match admitted {
+            Ok(target) => target,
+            Err(None) => {
+                of.not_moved(now, stream, seq, None);
+                self.touch(group);
+                return Err(MoveRefusal::Later);
+            }
+            Err(Some(why)) => {
+                of.not_moved(now, stream, seq, Some(&format!("cannot be moved to {to}: {why}")));
+                self.touch(group);
+                return Err(MoveRefusal::Parked);
+            }
+        };
+        of.moved(now, stream, seq);
+        // What the turn has changed before is written before, and the end of the move right after it.
+        of.write_down(now, &mut self.entries);
+        self.touch(group);
+        if planted(Fault::MoveLoses) {
+            return Ok((target, Seq::START));
+        }
+        let range = self.store(now, target, &[moved], None, &mut Vec::new());
+        Ok((target, range.expect("a message without an id is new").first))
+    }
+
+    /// Writes down what the turn has changed in a group so far, so that what is decided next can be kept
+    /// together in one frame.
+    pub fn write_down(&mut self, now: Timestamp, group: GroupId) {
+        if let Some(of) = self.groups.get_mut(&group) {
+            of.write_down(now, &mut self.entries);
+        }
+    }
+
+    /// The content of a message that is to be moved cannot be read. It is set aside, since it would be lost
+    /// otherwise.
+    pub fn abandon_move(&mut self, now: Timestamp, group: GroupId, seq: Seq, why: &str) {
+        let Some(of) = self.groups.get_mut(&group) else { return };
+        let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+        of.not_moved(now, stream, seq, Some(why));
+        self.touch(group);
+    }
+}
+
+/// Messages that are looked at for dropping at a time, and how often.
+const DROP_STRIDE: u64 = 256;
+const DROP_STRIDES_MAX: usize = 64;
+
+fn held_by(stream: &Stream, group: &Group) -> (u64, u64) {
+    let progress = &group.ledger.progress;
+    let floor = progress.floor();
+    let span = stream.last.0.saturating_sub(floor.0);
+    let unsettled = span.saturating_sub(progress.above().count());
+    let above = (span > 0).then(|| stream.timeline.bytes(SeqRange::new(floor.next(), stream.last)));
+    let unsettled_bytes = above.unwrap_or(0) as u128 * u128::from(unsettled) / u128::from(span.max(1));
+    let aside = group.ledger.parked.count() + group.ledger.replayed_count();
+    // Those that lie behind are taken to be as large as the rest.
+    let kept = (stream.first <= stream.last).then(|| SeqRange::new(stream.first, stream.last));
+    let aside_bytes = kept.map_or(0, |kept| {
+        u128::from(stream.timeline.bytes(kept)) * u128::from(aside) / u128::from(kept.count())
+    });
+    (unsettled + aside, (unsettled_bytes + aside_bytes) as u64)
+}
+
+/// What is in both lists of ranges, each in order.
+fn intersect(a: &[SeqRange], b: &[SeqRange]) -> Vec<SeqRange> {
+    let mut both = Vec::new();
+    for one in a {
+        for other in b {
+            both.extend(one.overlap(*other));
+        }
+    }
+    both
+}

@@ -1,0 +1,380 @@
+//! What may happen, chosen by chance so that it shrinks to something short.
+
+use std::time::Duration;
+
+use forebay_core::pace::Rate;
+use forebay_core::settings::{
+    Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Retention,
+    Strategy as Sharing, StreamSettings,
+};
+use forebay_core::types::StreamName;
+use proptest::prelude::*;
+
+/// A message as a command asks for it; zero is none in all of these.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) key: u8,
+    pub(crate) priority: u8,
+    pub(crate) delay: u64,
+    pub(crate) ttl: u64,
+    pub(crate) id: u8,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Amount {
+    Slots(u32),
+    Bytes(u32, u64),
+    Once(u32, Option<u64>),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Answer {
+    Ack,
+    LateAck,
+    Nack,
+    NackIn(u64),
+    Park(u8),
+    Skip,
+    Move(u8),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum To {
+    Beginning,
+    End,
+    At(u64),
+    Ago(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which {
+    All,
+    Reason(u8),
+    Seqs(u64, u64),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Command {
+    Publish {
+        stream: u8,
+        wishes: Vec<Wish>,
+        expect: Option<u64>,
+        stamp: Option<(u8, u32, i8)>,
+    },
+    Join {
+        group: u8,
+        slot: u8,
+        clock: bool,
+        credit: Amount,
+    },
+    Credit {
+        group: u8,
+        slot: u8,
+        credit: Amount,
+    },
+    Leave {
+        group: u8,
+        slot: u8,
+        goodbye: bool,
+    },
+    /// Leases are chosen counting back from the last one given.
+    Settle {
+        back: u16,
+        count: u8,
+        answer: Answer,
+    },
+    /// Everything that somebody holds.
+    AckAll {
+        group: u8,
+    },
+    Extend {
+        back: u16,
+        by: u64,
+    },
+    Pass {
+        millis: u64,
+    },
+    /// Time passes until the shard wants to be called.
+    PassToWake,
+    Pause {
+        group: u8,
+        paused: bool,
+    },
+    Change {
+        group: u8,
+        settings: GroupSettings,
+    },
+    ChangeStream {
+        stream: u8,
+        settings: StreamSettings,
+    },
+    Reset {
+        group: u8,
+        to: To,
+        parked: bool,
+    },
+    Purge {
+        stream: u8,
+        parked: bool,
+    },
+    Job {
+        group: u8,
+        replay: bool,
+        which: Which,
+        limit: Option<u64>,
+        rate: Option<u32>,
+    },
+    Cancel {
+        group: u8,
+        back: u8,
+    },
+    Resubmit {
+        group: u8,
+        nth: u8,
+    },
+    Delete {
+        group: u8,
+    },
+    Create {
+        group: u8,
+        settings: GroupSettings,
+        to: To,
+    },
+    PutNote {
+        key: u8,
+        expected: u8,
+        ttl: u64,
+    },
+    RemoveNote {
+        key: u8,
+        expected: u8,
+    },
+    Reader {
+        stream: u8,
+        name: u8,
+        seq: Option<u64>,
+    },
+    Release,
+    CheckPoint,
+    TakeParts {
+        count: u8,
+    },
+    Crash {
+        image: bool,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) streams: [StreamSettings; 2],
+    pub(crate) group: GroupSettings,
+}
+
+pub(crate) fn setup() -> impl Strategy<Value = Setup> {
+    (stream_settings(), stream_settings(), group_settings())
+        .prop_map(|(one, other, group)| Setup { streams: [one, other], group })
+}
+
+/// A command, and whether the turn goes on after it.
+pub(crate) fn command() -> impl Strategy<Value = (Command, bool)> {
+    let group = || prop_oneof![4 => Just(0u8), 1 => 1u8..3];
+    let stream = || prop_oneof![4 => Just(0u8), 1 => Just(1u8)];
+    let slot = 0u8..4;
+    let command = prop_oneof![
+        22 => (stream(), prop::collection::vec(wish(), 1..8), expect(), stamp())
+            .prop_map(|(stream, wishes, expect, stamp)| Command::Publish { stream, wishes, expect, stamp }),
+        10 => (group(), slot.clone(), any::<bool>(), amount())
+            .prop_map(|(group, slot, clock, credit)| Command::Join { group, slot, clock, credit }),
+        6 => (group(), slot.clone(), amount())
+            .prop_map(|(group, slot, credit)| Command::Credit { group, slot, credit }),
+        4 => (group(), slot, any::<bool>())
+            .prop_map(|(group, slot, goodbye)| Command::Leave { group, slot, goodbye }),
+        24 => (prop_oneof![3 => 0u16..6, 1 => 0u16..60], 1u8..5, answer())
+            .prop_map(|(back, count, answer)| Command::Settle { back, count, answer }),
+        4 => group().prop_map(|group| Command::AckAll { group }),
+        2 => (0u16..20, prop::sample::select(vec![0u64, 500, 60_000]))
+            .prop_map(|(back, by)| Command::Extend { back, by }),
+        8 => prop::sample::select(vec![1u64, 50, 200, 1_000, 10_000, 35_000, 300_000])
+            .prop_map(|millis| Command::Pass { millis }),
+        8 => Just(Command::PassToWake),
+        2 => (group(), any::<bool>()).prop_map(|(group, paused)| Command::Pause { group, paused }),
+        2 => (group(), group_settings()).prop_map(|(group, settings)| Command::Change { group, settings }),
+        1 => (stream(), stream_settings())
+            .prop_map(|(stream, settings)| Command::ChangeStream { stream, settings }),
+        1 => (group(), to(), any::<bool>())
+            .prop_map(|(group, to, parked)| Command::Reset { group, to, parked }),
+        1 => (stream(), any::<bool>()).prop_map(|(stream, parked)| Command::Purge { stream, parked }),
+        4 => job(),
+        1 => (group(), 0u8..3).prop_map(|(group, back)| Command::Cancel { group, back }),
+        1 => (group(), 0u8..4).prop_map(|(group, nth)| Command::Resubmit { group, nth }),
+        1 => group().prop_map(|group| Command::Delete { group }),
+        3 => (0u8..3, group_settings(), to())
+            .prop_map(|(group, settings, to)| Command::Create { group, settings, to }),
+        1 => (0u8..3, 0u8..3, prop::sample::select(vec![0u64, 2_000]))
+            .prop_map(|(key, expected, ttl)| Command::PutNote { key, expected, ttl }),
+        1 => (0u8..3, 0u8..3).prop_map(|(key, expected)| Command::RemoveNote { key, expected }),
+        1 => (stream(), 0u8..2, prop::option::of(0u64..40))
+            .prop_map(|(stream, name, seq)| Command::Reader { stream, name, seq }),
+        1 => Just(Command::Release),
+        1 => Just(Command::CheckPoint),
+        4 => (1u8..90).prop_map(|count| Command::TakeParts { count }),
+        2 => any::<bool>().prop_map(|image| Command::Crash { image }),
+    ];
+    (command, prop::bool::weighted(0.15))
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    (
+        0u8..5,
+        prop::sample::select(vec![0u8, 0, 0, 3, 9]),
+        prop::sample::select(vec![0u64, 0, 0, 0, 60, 20_000]),
+        prop::sample::select(vec![0u64, 0, 0, 0, 700, 40_000]),
+        prop::sample::select(vec![0u8, 0, 0, 0, 1, 2, 3]),
+    )
+        .prop_map(|(key, priority, delay, ttl, id)| Wish { key, priority, delay, ttl, id })
+}
+
+fn expect() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![9 => Just(None), 1 => prop::option::of(0u64..2)]
+}
+
+/// Producer, epoch, and how far off the number is from the one that comes next.
+fn stamp() -> impl Strategy<Value = Option<(u8, u32, i8)>> {
+    let offset = prop::sample::select(vec![0i8, 0, 0, -1, -2, -20, 3]);
+    prop_oneof![6 => Just(None), 1 => (0u8..2, 0u32..3, offset).prop_map(Some)]
+}
+
+fn amount() -> impl Strategy<Value = Amount> {
+    prop_oneof![
+        4 => (0u32..8).prop_map(Amount::Slots),
+        1 => (1u32..8, 50u64..500).prop_map(|(slots, bytes)| Amount::Bytes(slots, bytes)),
+        2 => (1u32..8, prop::option::of(Just(3_000u64))).prop_map(|(n, timeout)| Amount::Once(n, timeout)),
+    ]
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        6 => Just(Answer::Ack),
+        2 => Just(Answer::LateAck),
+        4 => Just(Answer::Nack),
+        1 => prop::sample::select(vec![0u64, 300, 20_000]).prop_map(Answer::NackIn),
+        3 => (0u8..3).prop_map(Answer::Park),
+        1 => Just(Answer::Skip),
+        1 => (0u8..3).prop_map(Answer::Move),
+    ]
+}
+
+fn to() -> impl Strategy<Value = To> {
+    prop_oneof![
+        2 => Just(To::Beginning),
+        1 => Just(To::End),
+        1 => (0u64..60).prop_map(To::At),
+        1 => (0u64..20_000).prop_map(To::Ago),
+    ]
+}
+
+fn job() -> impl Strategy<Value = Command> {
+    let which = prop_oneof![
+        3 => Just(Which::All),
+        1 => (0u8..3).prop_map(Which::Reason),
+        1 => (1u64..30, 0u64..10).prop_map(|(first, more)| Which::Seqs(first, more)),
+    ];
+    let limit = prop::option::weighted(0.2, 1u64..4);
+    let rate = prop::option::weighted(0.2, prop::sample::select(vec![1u32, 50]));
+    (0u8..2, any::<bool>(), which, limit, rate).prop_map(|(group, replay, which, limit, rate)| Command::Job {
+        group,
+        replay,
+        which,
+        limit,
+        rate,
+    })
+}
+
+pub(crate) fn stream_settings() -> impl Strategy<Value = StreamSettings> {
+    let retention = prop_oneof![
+        6 => Just(Retention::Work),
+        1 => Just(Retention::Log { age_max: None, bytes_max: None, messages_max: Some(20) }),
+        1 => Just(Retention::Log { age_max: Some(secs(60)), bytes_max: None, messages_max: None }),
+    ];
+    let messages = prop::option::weighted(0.25, prop::sample::select(vec![3u64, 10, 25]));
+    let age = prop::option::weighted(0.15, prop::sample::select(vec![2u64, 100]));
+    let ingress = prop::option::weighted(0.1, Just(Rate { per_second: 5.0, burst: 6 }));
+    (retention, messages, age, any::<bool>(), ingress, any::<bool>()).prop_map(
+        |(retention, messages_max, age, drop, ingress, short)| {
+            let mut settings = StreamSettings { retention, ingress, ..StreamSettings::default() };
+            settings.limits.messages_max = messages_max;
+            settings.limits.age_max = age.map(secs);
+            settings.limits.on_full = if drop { OnFull::DropOldest } else { OnFull::Reject };
+            if short {
+                settings.dedupe_window = secs(5);
+            }
+            settings
+        },
+    )
+}
+
+pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
+    let sharing = prop::sample::select(vec![
+        Sharing::RoundRobin,
+        Sharing::Ordered,
+        Sharing::Ordered,
+        Sharing::Pinned,
+        Sharing::Single,
+    ]);
+    let order = (sharing, prop::sample::select(vec![1u32, 1, 2, 4]), any::<bool>(), any::<bool>());
+    let small = |n: u32| prop::option::weighted(0.2, 1u32..n);
+    let limits = (small(6), small(4), small(5), small(4), prop::sample::select(vec![500u32, 500, 1, 3]));
+    let rate = prop::option::weighted(
+        0.2,
+        prop::sample::select(vec![Rate { per_second: 2.0, burst: 1 }, Rate { per_second: 40.0, burst: 5 }]),
+    );
+    let failing = (
+        prop::sample::select(vec![Some(10u32), Some(0), Some(1), Some(2), None]),
+        0u8..5,
+        prop::sample::select(vec![30u64, 30, 2]),
+        prop::sample::select(vec![0.0f64, 0.0, 0.5]),
+    );
+    let other = (
+        prop::sample::select(vec![Acks::Journal, Acks::Journal, Acks::Checkpoint]),
+        prop::sample::select(vec![60u64, 60, 1, 0]),
+        prop::option::weighted(0.15, Just(20u64)),
+        any::<bool>(),
+    );
+    (order, limits, rate, failing, other).prop_map(|(order, limits, rate, failing, other)| {
+        let mut settings = GroupSettings { rate, ..GroupSettings::default() };
+        let hold = order.2;
+        (settings.strategy, settings.key_batch) = (order.0, order.1);
+        settings.on_parked_key = if hold { OnParkedKey::Hold } else { OnParkedKey::Continue };
+        if order.3 && settings.strategy != Sharing::Pinned {
+            settings.fairness = Fairness::Key;
+        }
+        settings.window_max = limits.0.unwrap_or(settings.window_max);
+        settings.parked_max = limits.1.unwrap_or(settings.parked_max);
+        settings.in_flight_max = limits.2.unwrap_or(settings.in_flight_max);
+        settings.consumers_max = limits.3.unwrap_or(0);
+        settings.buffer = limits.4;
+        settings.retries_max = failing.0;
+        settings.on_exhausted = match failing.1 {
+            0..=2 => OnExhausted::Park,
+            3 => OnExhausted::Skip,
+            _ => OnExhausted::Move(stream_name(2)),
+        };
+        settings.message_timeout = secs(failing.2);
+        settings.backoff = Backoff { jitter: failing.3, ..Backoff::default() };
+        settings.acks = other.0;
+        settings.priority_age_step = secs(other.1);
+        settings.parked_age_max = other.2.map(secs);
+        if other.3 {
+            settings.checkpoint = CheckpointPolicy { interval: secs(1), messages_min: 2, messages_max: 4 };
+        }
+        settings
+    })
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+pub(crate) fn stream_name(n: u8) -> StreamName {
+    StreamName::parse(["jobs", "other", "elsewhere"][usize::from(n % 3)]).expect("a good name")
+}
