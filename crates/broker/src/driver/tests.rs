@@ -1,6 +1,7 @@
 //! The driver on a log that becomes durable when the test says so.
 
 mod reclaim;
+mod verbs;
 
 use forebay_core::group::Outcome;
 use forebay_core::types::{Limits, Seq};

@@ -6,9 +6,9 @@ use super::*;
 use crate::entry::{
     Cause, Ending, FailedMessage, Failure, LeasedRun, Messages, ParkedMessage, Selection, Work,
 };
-use crate::group::Effects;
+use crate::group::{Bound, Credit, Departure, Effects};
 use crate::settings::{Backoff, GroupSettings, SettingsError, Strategy as Choice, StreamSettings};
-use crate::types::{GroupName, JobId, KeyHash, SeqRange};
+use crate::types::{ConsumerId, GroupName, JobId, KeyHash, SeqRange};
 use std::time::Duration;
 
 fn failure(at: Timestamp) -> Failure {
@@ -158,4 +158,73 @@ fn settings_out_of_range_are_refused() {
     let group = GroupName::parse("workers").expect("a good name");
     let refused = shard.create_group(Timestamp::ZERO, stream, &group, &settings, Start::Beginning);
     assert_eq!(refused, Err(CreateRefusal::Settings(SettingsError::Jitter)));
+}
+
+/// A shard with one stream and one group, and the messages durable in it.
+fn with_messages(
+    settings: &GroupSettings,
+    messages: &[crate::entry::MessageMeta],
+) -> (Shard, StreamId, GroupId) {
+    let mut shard = Shard::new(Limits::DEFAULT);
+    shard.open(Timestamp::ZERO, Epoch(1));
+    let name = StreamName::parse("jobs").expect("a good name");
+    let stream =
+        shard.create_stream(Timestamp::ZERO, &name, &StreamSettings::default()).expect("a new stream");
+    let options = PublishOptions::default();
+    let stored = shard.publish(Timestamp::ZERO, stream, messages, options, &mut Vec::new());
+    let stored = stored.expect("a good batch").expect("they are new");
+    shard.arrived(stream, stored, KeyRun::Plain);
+    let name = GroupName::parse("workers").expect("a good name");
+    let group = shard.create_group(Timestamp::ZERO, stream, &name, settings, Start::Beginning);
+    (shard, stream, group.expect("a new group"))
+}
+
+fn join(shard: &mut Shard, group: GroupId, consumer: ConsumerId) {
+    shard.join(Timestamp::ZERO, group, consumer, "worker", Bound::Connection).expect("a new member");
+    shard.credit(Timestamp::ZERO, group, consumer, Credit::slots(10)).expect("a member");
+}
+
+#[test]
+fn a_read_from_before_a_change_to_ordered_says_nothing_about_keys() {
+    let keyed = crate::entry::MessageMeta { key: Some(KeyHash(7)), ..crate::entry::MessageMeta::plain(1) };
+    let (mut shard, _, group) = with_messages(&GroupSettings::default(), &[keyed; 4]);
+    join(&mut shard, group, ConsumerId(1));
+    let mut effects = Effects::default();
+    shard.finish_turn(Timestamp::ZERO, &mut effects);
+    let asked = effects.reads.pop().expect("the group was not there when they came");
+    assert!(!asked.keys);
+    let ordered = GroupSettings { strategy: Choice::Ordered, ..GroupSettings::default() };
+    shard.change_group(Timestamp::ZERO, group, &ordered).expect("good settings");
+    shard.read_ahead(group, asked.seqs, KeyRun::Plain);
+    shard.finish_turn(Timestamp::ZERO, &mut effects);
+    assert!(effects.deliveries.is_empty(), "their order is not known: {:?}", effects.deliveries);
+    let asked = effects.reads.pop().expect("it asks again");
+    assert!(asked.keys);
+    shard.read_ahead(group, asked.seqs, KeyRun::Each(&[KeyHash(7); 4]));
+    shard.finish_turn(Timestamp::ZERO, &mut effects);
+    let seqs: Vec<SeqRange> = effects.deliveries.iter().map(|deliver| deliver.seqs).collect();
+    assert_eq!(seqs, [SeqRange::one(Seq(1))], "one of a key at a time");
+}
+
+#[test]
+fn a_leased_message_expires_even_where_the_stream_promises_it_to_nobody_else() {
+    let expires = Some(Timestamp(1_000_000));
+    let message = crate::entry::MessageMeta { expires, ..crate::entry::MessageMeta::plain(1) };
+    let (mut shard, stream, group) = with_messages(&GroupSettings::default(), &[message; 2]);
+    join(&mut shard, group, ConsumerId(1));
+    shard.read_ahead(group, SeqRange::new(Seq(1), Seq(2)), KeyRun::Plain);
+    let mut effects = Effects::default();
+    shard.finish_turn(Timestamp::ZERO, &mut effects);
+    assert_eq!(effects.deliveries.len(), 1);
+    shard.let_go(stream, Seq(3));
+    let later = Timestamp(2_000_000);
+    shard.finish_turn(later, &mut effects);
+    shard.leave(group, ConsumerId(1), Departure::Lost);
+    effects = Effects::default();
+    shard.join(later, group, ConsumerId(2), "worker", Bound::Connection).expect("a new member");
+    shard.credit(later, group, ConsumerId(2), Credit::slots(10)).expect("a member");
+    shard.finish_turn(later, &mut effects);
+    assert!(effects.deliveries.is_empty(), "its time is over: {:?}", effects.deliveries);
+    let figures = shard.figures(later, group).expect("the group exists");
+    assert_eq!((figures.lag, figures.counters.expired), (0, 2));
 }

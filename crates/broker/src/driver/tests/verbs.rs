@@ -1,0 +1,158 @@
+//! What has to be in one frame is, and what is asked for is found wherever it lies.
+
+use forebay_core::entry::{Entry, entries};
+use forebay_core::notes::Expected;
+
+use super::*;
+
+const TINY: usize = 400;
+
+/// A window that holds nearly nothing, so that contents have to be read back.
+fn forgetful() -> Rig {
+    Rig::new(DriverConfig { window_bytes_max: TINY, ..DriverConfig::default() })
+}
+
+fn batch(bodies: &[&str]) -> Batch {
+    let mut batch = BatchBuilder::default();
+    for body in bodies {
+        batch.push(&Message { key: Some("k"), body: body.as_bytes(), ..Message::default() });
+    }
+    batch.build()
+}
+
+fn kinds(frame: &Frame) -> Vec<&'static str> {
+    let name = |entry: Entry| match entry {
+        Entry::Published { .. } => "published",
+        Entry::Skipped { .. } => "skipped",
+        Entry::Discarded { .. } => "discarded",
+        Entry::NotePut { .. } => "note",
+        _ => "other",
+    };
+    entries(&frame.entries).map(|entry| name(entry.expect("what was written can be read"))).collect()
+}
+
+/// The bodies of what was fetched.
+fn bodies(rig: &mut Rig) -> Vec<String> {
+    let fetched = std::mem::take(&mut rig.driver.outbox().fetched);
+    let found = fetched.into_iter().flat_map(|(_, found)| found);
+    found.map(|found| String::from_utf8_lossy(&found.content).chars().rev().take(3).collect()).collect()
+}
+
+#[test]
+fn messages_are_shown_wherever_they_lie() {
+    let mut rig = forgetful();
+    for n in 0..20 {
+        rig.publish(3, n);
+        rig.turn();
+        rig.sync();
+    }
+    let range = |first: u64, last: u64| SeqRange::new(Seq(first), Seq(last));
+    rig.driver.fetch(rig.stream, &[range(2, 4), range(40, 40)], Ticket(5));
+    assert!(rig.driver.outbox().fetched.is_empty(), "they have to be read back");
+    for _ in 0..8 {
+        rig.read();
+        rig.turn();
+    }
+    let fetched = std::mem::take(&mut rig.driver.outbox().fetched);
+    let [(Ticket(5), found)] = &fetched[..] else { panic!("one answer: {fetched:?}") };
+    assert_eq!(found.iter().map(|found| found.seq.0).collect::<Vec<_>>(), [2, 3, 4, 40]);
+    assert!(found.iter().all(|found| found.published == NOW && found.content.len() > 90));
+}
+
+#[test]
+fn a_move_ends_here_and_begins_there_in_one_frame() {
+    let mut rig = forgetful();
+    rig.join(10);
+    let message = batch(&["moved"]);
+    rig.driver
+        .publish(NOW, rig.stream, &message, PublishOptions::default(), Ticket(1))
+        .expect("a good batch");
+    rig.turn();
+    rig.sync();
+    rig.turn();
+    let lease = rig.deliveries[0].messages[0].lease;
+    // The window forgets it, so its content has to be read back to be moved.
+    rig.publish(9, 2);
+    rig.turn();
+    rig.sync();
+    let to = StreamName::parse("elsewhere").expect("a good name");
+    let mut results = Vec::new();
+    rig.driver.settle(NOW, rig.group, &[lease], Outcome::Move(&to).into(), &mut results);
+    assert_eq!(results, [Settled::Moving]);
+    for _ in 0..4 {
+        rig.turn();
+        rig.read();
+    }
+    rig.driver.flush(NOW);
+    rig.gather();
+    let together = rig.waiting.iter().any(|frame| {
+        let kinds = kinds(frame);
+        kinds.contains(&"skipped") && kinds.contains(&"published")
+    });
+    assert!(together, "{:?}", rig.waiting.iter().map(kinds).collect::<Vec<_>>());
+    rig.sync();
+    let elsewhere = rig.driver.shard().stream_named(&to).expect("it was made for the message");
+    rig.driver.fetch(elsewhere, &[SeqRange::one(Seq(1))], Ticket(9));
+    rig.read();
+    rig.turn();
+    assert_eq!(bodies(&mut rig), ["dev"], "the end of the body, from behind");
+}
+
+#[test]
+fn several_streams_and_a_note_are_stored_together_or_not_at_all() {
+    let mut rig = Rig::new(DriverConfig::default());
+    let other = StreamName::parse("other").expect("a good name");
+    rig.driver.create_stream(NOW, &other, &StreamSettings::default(), Ticket(1)).expect("a new stream");
+    let other = rig.driver.shard().stream_named(&other).expect("it was created just now");
+    rig.turn();
+    rig.sync();
+    let (one, two) = (batch(&["a", "b"]), batch(&["c"]));
+    let plain = PublishOptions::default();
+    let note = |expected| NoteChange { door: 7, key: b"place", value: Some(b"3"), expected, expires: None };
+
+    let wrong = PublishOptions { expect_last: Some(Seq(9)), ..plain };
+    let refused =
+        rig.driver.publish_all(NOW, &[(rig.stream, &one, plain), (other, &two, wrong)], &[], Ticket(2));
+    assert!(refused.is_err());
+    let late = [note(Expected::Version(4))];
+    assert!(rig.driver.publish_all(NOW, &[(rig.stream, &one, plain)], &late, Ticket(3)).is_err());
+    assert_eq!(rig.driver.shard().last_given(rig.stream), Some(Seq::START), "nothing of it was stored");
+
+    let both = [(rig.stream, &one, plain), (other, &two, plain)];
+    rig.driver.publish_all(NOW, &both, &[note(Expected::Absent)], Ticket(4)).expect("all of it is good");
+    rig.turn();
+    assert_eq!(rig.waiting.len(), 1);
+    assert_eq!(kinds(&rig.waiting[0]), ["published", "published", "note"]);
+    rig.sync();
+    assert_eq!(rig.driver.shard().last_seq(rig.stream), Some(Seq(2)));
+    assert_eq!(rig.driver.shard().last_seq(other), Some(Seq(1)));
+    assert_eq!(rig.driver.shard().note(NOW, 7, b"place").map(|note| &note.value[..]), Some(&b"3"[..]));
+}
+
+#[test]
+fn an_edited_copy_takes_the_place_of_a_parked_message_in_one_frame() {
+    let mut rig = Rig::new(DriverConfig::default());
+    rig.join(10);
+    rig.publish(1, 1);
+    rig.turn();
+    rig.sync();
+    rig.turn();
+    let lease = rig.deliveries[0].messages[0].lease;
+    let mut results = Vec::new();
+    rig.driver.settle(NOW, rig.group, &[lease], Outcome::Park.into(), &mut results);
+    rig.turn();
+    rig.driver.flush(NOW);
+    rig.gather();
+    rig.sync();
+    let edited = batch(&["better"]);
+    rig.driver.resubmit(NOW, rig.group, Seq(1), &edited, Ticket(5)).expect("it is parked");
+    rig.turn();
+    let kinds = kinds(rig.waiting.last().expect("there is a frame"));
+    assert!(kinds.contains(&"published") && kinds.contains(&"discarded"), "{kinds:?}");
+    assert!(rig.driver.resubmit(NOW, rig.group, Seq(1), &edited, Ticket(6)).is_err(), "it is parked no more");
+    rig.sync();
+    rig.turn();
+    let last = rig.deliveries.last().expect("the copy is delivered");
+    assert!(last.messages[0].content.ends_with(b"better"));
+    assert_eq!(rig.driver.shard().parked_after(rig.group, Seq::START).count(), 0);
+}
