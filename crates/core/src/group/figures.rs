@@ -89,7 +89,9 @@ impl Group {
         let progress = &self.ledger.progress;
         let unsettled = progress.unsettled_through(stream.durable);
         let oldest = self.oldest_unsettled(stream).and_then(|seq| stream.timeline.at(seq));
+        // What was read ahead beyond the window cannot go.
         let ahead = if self.keys.is_none() { self.arrived.0 - self.cursor.0 } else { 0 };
+        let ahead = ahead.min(self.window_room());
         let scan_full = self.is_key_scan_full(scan_max);
         let stuck = self.keys.as_ref().filter(|_| scan_full).and_then(|keys| keys.longest());
         let lag = unsettled + self.ledger.replayed_count();

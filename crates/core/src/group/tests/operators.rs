@@ -516,7 +516,7 @@ fn a_full_window_takes_nothing_new_and_still_retries() {
             0.1s  append acked 1
             0.1s  append handed 3
             0.1s  WindowFull
-            0.1s  floor 1, lag 4, in flight 2, ready 2, waiting 0, parked 0
+            0.1s  floor 1, lag 4, in flight 2, ready 0, waiting 0, parked 0
         "#]],
     );
     check_both_ways(
@@ -532,7 +532,7 @@ fn a_full_window_takes_nothing_new_and_still_retries() {
             0s    A: retrying
             0s    append failed 2 until 5s
             0s    WindowFull
-            0s    floor 0, lag 5, in flight 0, ready 3, waiting 2, parked 0
+            0s    floor 0, lag 5, in flight 0, ready 0, waiting 2, parked 0
             0s    append opened 2
             0s    WindowFull
             5s    deliver 1#2 to B
@@ -542,7 +542,7 @@ fn a_full_window_takes_nothing_new_and_still_retries() {
             5s    deliver 3#1 to B
             5s    append acked 1
             5s    append handed 3
-            5s    floor 1, lag 4, in flight 2, ready 2, waiting 0, parked 0
+            5s    floor 1, lag 4, in flight 2, ready 0, waiting 0, parked 0
         "#]],
     );
 }
