@@ -161,10 +161,7 @@ fn settings_out_of_range_are_refused() {
 }
 
 /// A shard with one stream and one group, and the messages durable in it.
-fn with_messages(
-    settings: &GroupSettings,
-    messages: &[crate::entry::MessageMeta],
-) -> (Shard, StreamId, GroupId) {
+fn with_messages(settings: &GroupSettings, messages: &[MessageMeta]) -> (Shard, StreamId, GroupId) {
     let mut shard = Shard::new(Limits::DEFAULT);
     shard.open(Timestamp::ZERO, Epoch(1));
     let name = StreamName::parse("jobs").expect("a good name");
@@ -186,7 +183,7 @@ fn join(shard: &mut Shard, group: GroupId, consumer: ConsumerId) {
 
 #[test]
 fn a_read_from_before_a_change_to_ordered_says_nothing_about_keys() {
-    let keyed = crate::entry::MessageMeta { key: Some(KeyHash(7)), ..crate::entry::MessageMeta::plain(1) };
+    let keyed = MessageMeta { key: Some(KeyHash(7)), ..MessageMeta::plain(1) };
     let (mut shard, _, group) = with_messages(&GroupSettings::default(), &[keyed; 4]);
     join(&mut shard, group, ConsumerId(1));
     let mut effects = Effects::default();
@@ -209,7 +206,7 @@ fn a_read_from_before_a_change_to_ordered_says_nothing_about_keys() {
 #[test]
 fn a_leased_message_expires_even_where_the_stream_promises_it_to_nobody_else() {
     let expires = Some(Timestamp(1_000_000));
-    let message = crate::entry::MessageMeta { expires, ..crate::entry::MessageMeta::plain(1) };
+    let message = MessageMeta { expires, ..MessageMeta::plain(1) };
     let (mut shard, stream, group) = with_messages(&GroupSettings::default(), &[message; 2]);
     join(&mut shard, group, ConsumerId(1));
     shard.read_ahead(group, SeqRange::new(Seq(1), Seq(2)), KeyRun::Plain);
