@@ -16,6 +16,7 @@ mod images;
 mod payloads;
 mod reclaim;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,7 +27,7 @@ use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, Settled, Set
 use forebay_core::notes::NoteRefusal;
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{
-    CreateRefusal, KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Shard, Start,
+    CreateRefusal, KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard, Start,
 };
 use forebay_core::types::{
     Attempt, ConsumerId, GroupId, GroupName, JobId, KeyHash, Position, Seq, SeqRange, ShardId, StreamId,
@@ -42,7 +43,7 @@ use images::Images;
 use payloads::Payloads;
 use reclaim::Reclaim;
 
-pub use admin::NoteChange;
+pub use admin::{NoteChange, ResubmitError};
 pub use reclaim::ReclaimFigures;
 
 /// Names a request, so that the shell knows whom an answer is for. The driver only hands it back.
@@ -117,6 +118,8 @@ pub enum PublishAllError {
     Publish(#[from] PublishError),
     #[error(transparent)]
     Note(#[from] NoteRefusal),
+    #[error("a stream or a note comes twice")]
+    Twice,
 }
 
 /// Where the messages of a batch are.
@@ -366,32 +369,26 @@ impl Driver {
                 PublishError::from(PublishRefusal::BatchTooLarge { bytes: bytes as u64, limit }).into()
             );
         }
-        for note in notes {
-            self.shard.check_note(
-                now,
-                note.door,
-                note.key,
-                note.expected,
-                note.value.map_or(0, <[u8]>::len),
-            )?;
+        // What is true of each is true of all only if none changes what another was checked against.
+        let streams: BTreeSet<StreamId> = batches.iter().map(|&(stream, ..)| stream).collect();
+        let keys: BTreeSet<(u8, &[u8])> = notes.iter().map(|note| (note.door, note.key)).collect();
+        if streams.len() < batches.len() || keys.len() < notes.len() {
+            return Err(PublishAllError::Twice);
         }
+        self.shard.check_notes(now, notes.iter().map(NoteChange::as_checked))?;
         for &(stream, batch, options) in batches {
-            self.shard.admit(now, stream, &batch.metas, options).map_err(PublishError::from)?;
+            self.shard.check_admissible(now, stream, &batch.metas, options).map_err(PublishError::from)?;
         }
         let notes_bytes: usize =
             notes.iter().map(|note| note.key.len() + note.value.map_or(0, <[u8]>::len)).sum();
         self.frames.make_room(bytes + notes_bytes, &mut self.outbox);
         let mut published = Vec::with_capacity(batches.len());
         for &(stream, batch, options) in batches {
-            published.push(self.store_admitted(now, stream, batch, options));
+            let stored = self.store(now, stream, batch, options);
+            published.push(stored.expect("it was found admissible just now"));
         }
         for note in notes {
-            match note.value {
-                Some(value) => {
-                    self.shard.put_note(now, note.door, note.key, value, note.expected, note.expires)?;
-                }
-                None => self.shard.remove_note(now, note.door, note.key, note.expected)?,
-            }
+            self.change_note(now, *note).expect("it was found good just now");
         }
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         self.frames.answer(ticket, Answer::PublishedAll(published), &mut self.outbox);
@@ -408,19 +405,6 @@ impl Driver {
         self.admissions.clear();
         let stored = self.shard.publish(now, stream, &batch.metas, options, &mut self.admissions)?;
         Ok(self.put_away(now, stream, batch, stored))
-    }
-
-    /// As `store`, for a batch that was admitted together with others.
-    fn store_admitted(
-        &mut self,
-        now: Timestamp,
-        stream: StreamId,
-        batch: &Batch,
-        options: PublishOptions,
-    ) -> Published {
-        self.admissions.clear();
-        let stored = self.shard.store_admitted(now, stream, &batch.metas, options, &mut self.admissions);
-        self.put_away(now, stream, batch, stored)
     }
 
     /// Puts the contents of what was stored into the frame and the window.
@@ -573,6 +557,11 @@ impl Driver {
     /// Brings messages over that are to be moved and whose contents are here.
     fn finish_moves(&mut self, now: Timestamp) {
         for (moved, found) in std::mem::take(&mut self.payloads.moves) {
+            // What a move stores is a publish like any other, and the reserve is not for it.
+            if self.storage_full {
+                self.shard.put_off_move(now, moved.group, moved.seq);
+                continue;
+            }
             let Some(found) = found else {
                 let why = "cannot be moved: its content cannot be read";
                 self.shard.abandon_move(now, moved.group, moved.seq, why);
@@ -586,9 +575,7 @@ impl Driver {
             let meta = found.meta();
             let done = self.shard.complete_move(now, moved.group, moved.seq, &meta, found.published);
             self.frames.take_entries(self.shard.entries(), &mut self.outbox);
-            if let Ok((stream, seq)) = done
-                && let Some(meta) = self.shard.moved_meta().filter(|_| seq > Seq::START)
-            {
+            if let Ok(Moved { stream, seq, meta }) = done {
                 let range = SeqRange::one(seq);
                 self.frames.publish(stream, range, &found.content, keys_of([&meta].into_iter()));
                 self.payloads.window.insert(stream, seq, now, [meta].into_iter(), found.content);

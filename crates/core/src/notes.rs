@@ -113,6 +113,26 @@ impl Notes {
 
     /// Whether a value of `len` bytes may be put there, and with which version. The
     /// removal of a note that is there is checked as a value of no bytes.
+    /// Whether all of these could be written one after the other. None may come twice.
+    pub(crate) fn check_all<'a>(
+        &self,
+        now: Timestamp,
+        notes: impl Iterator<Item = (u8, &'a [u8], Expected, usize)>,
+    ) -> Result<(), NoteRefusal> {
+        let (mut count, mut bytes) = (self.count, self.bytes);
+        for (door, key, expected, len) in notes {
+            self.check(now, door, key, expected, len)?;
+            // By the most that they can take: what others give back is not counted.
+            count += usize::from(self.find(door, key).is_none());
+            bytes += key.len() + len;
+        }
+        match () {
+            () if count > NOTES_MAX => Err(NoteRefusal::TooMany),
+            () if bytes > BYTES_MAX => Err(NoteRefusal::Full),
+            () => Ok(()),
+        }
+    }
+
     pub(crate) fn check(
         &self,
         now: Timestamp,

@@ -294,6 +294,18 @@ impl Stream {
         high
     }
 
+    /// How far the front has to go to make room for this many messages and bytes more, if that much is
+    /// durable. What is too old takes no room, although it may not have been let go of.
+    pub(crate) fn front_of(&self, (messages, bytes): (u64, u64)) -> Option<Seq> {
+        let before = Seq(self.first.0 - 1).max(self.gone);
+        let mut front = before.plus(messages);
+        if bytes > 0 && before < self.last {
+            let kept = self.timeline.bytes(SeqRange::new(before.next(), self.last));
+            front = front.max(self.beyond_bytes(kept.saturating_sub(bytes), before));
+        }
+        (front <= self.durable).then_some(front)
+    }
+
     /// When time next does something to its messages.
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
         let oldest = self.first.max(self.gone.next());

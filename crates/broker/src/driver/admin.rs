@@ -8,11 +8,21 @@ use forebay_core::group::{JobRefusal, Lease, Settled};
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::pace::Rate;
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{ChangeRefusal, ResetTo, ResubmitRefusal};
+use forebay_core::shard::{ChangeRefusal, PublishRefusal, ResetTo, ResubmitRefusal};
 use forebay_core::types::{GroupId, GroupName, JobId, Seq, StreamId, Timestamp};
 
 use crate::batch::Batch;
 use crate::driver::{Answer, Driver, Ticket};
+
+/// Why an edited copy was not published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResubmitError {
+    #[error(transparent)]
+    Refused(#[from] ResubmitRefusal),
+    #[error("storage is full, and only settling goes on")]
+    StorageFull,
+}
 
 /// A note that is to be written or, without a value, removed.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +32,13 @@ pub struct NoteChange<'a> {
     pub value: Option<&'a [u8]>,
     pub expected: Expected,
     pub expires: Option<Timestamp>,
+}
+
+impl<'a> NoteChange<'a> {
+    /// What has to be checked of it.
+    pub(super) fn as_checked(&self) -> (u8, &'a [u8], Expected, usize) {
+        (self.door, self.key, self.expected, self.value.map_or(0, <[u8]>::len))
+    }
 }
 
 impl Driver {
@@ -148,9 +165,12 @@ impl Driver {
         seq: Seq,
         batch: &Batch,
         ticket: Ticket,
-    ) -> Result<(), ResubmitRefusal> {
-        let stream = self.shard.stream_of(group).ok_or(JobRefusal::NoSuchGroup)?;
-        let message = batch.metas.first().ok_or(forebay_core::shard::PublishRefusal::Empty)?;
+    ) -> Result<(), ResubmitError> {
+        if self.storage_full {
+            return Err(ResubmitError::StorageFull);
+        }
+        let stream = self.shard.stream_of(group).ok_or(ResubmitRefusal::Job(JobRefusal::NoSuchGroup))?;
+        let message = batch.metas.first().ok_or(ResubmitRefusal::Publish(PublishRefusal::Empty))?;
         self.shard.write_down(now, group);
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         self.frames.make_room(batch.contents.len(), &mut self.outbox);
@@ -167,19 +187,31 @@ impl Driver {
         note: NoteChange<'_>,
         ticket: Ticket,
     ) -> Result<(), NoteRefusal> {
-        let answer = match note.value {
+        if self.storage_full && note.value.is_some() {
+            return Err(NoteRefusal::Full);
+        }
+        let answer = self.change_note(now, note)?;
+        self.decided(answer, ticket);
+        Ok(())
+    }
+
+    /// Writes or removes a note, and says what there is to be answered.
+    pub(super) fn change_note(
+        &mut self,
+        now: Timestamp,
+        note: NoteChange<'_>,
+    ) -> Result<Answer, NoteRefusal> {
+        let NoteChange { door, key, expected, expires, .. } = note;
+        Ok(match note.value {
             Some(value) => {
-                let version =
-                    self.shard.put_note(now, note.door, note.key, value, note.expected, note.expires)?;
+                let version = self.shard.put_note(now, door, key, value, expected, expires)?;
                 Answer::NotePut { version }
             }
             None => {
-                self.shard.remove_note(now, note.door, note.key, note.expected)?;
+                self.shard.remove_note(now, door, key, expected)?;
                 Answer::Done
             }
-        };
-        self.decided(answer, ticket);
-        Ok(())
+        })
     }
 
     pub fn move_reader(

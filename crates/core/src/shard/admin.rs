@@ -286,16 +286,14 @@ impl Shard {
         Ok(stored)
     }
 
-    /// Whether a note could be written. Writing it is then sure to succeed.
-    pub fn check_note(
+    /// Whether all of these notes could be written: door, key, what is expected there, and the length of the
+    /// value. Writing them is then sure to succeed. None may come twice.
+    pub fn check_notes<'a>(
         &self,
         now: Timestamp,
-        door: u8,
-        key: &[u8],
-        expected: Expected,
-        len: usize,
+        notes: impl Iterator<Item = (u8, &'a [u8], Expected, usize)>,
     ) -> Result<(), NoteRefusal> {
-        self.notes.check(now, door, key, expected, len).map(|_| ())
+        self.notes.check_all(now, notes)
     }
 
     /// Keeps a small value for a door. Returns its version.

@@ -36,14 +36,21 @@ impl Shard {
             Entry::Published { stream, .. }
             | Entry::Released { stream, .. }
             | Entry::ReaderMoved { stream, .. } => of_stream(stream)?,
-            // These change several parts, each of which may have been taken at another time.
-            Entry::Purged { stream, .. } => of_stream(stream).map(|_| false)?,
+            // It changes several parts, each of which may have been taken at another time, so those are asked
+            // one by one. Of a stream that is gone there is nothing to ask.
+            Entry::Purged { stream, .. } => {
+                of_stream(stream)?;
+                !self.streams.contains_key(stream) || self.doomed_streams.contains(stream)
+            }
             // The last one wins, and all that come after what was loaded are applied.
             Entry::NotePut { .. } | Entry::NoteRemoved { .. } | Entry::Copied { .. } => false,
             _ => match entry.group() {
                 Some(group) => {
-                    let doomed = self.doomed_groups.contains(&group);
-                    self.part_of(position, doomed, self.groups.get(&group).map(|group| group.through))?
+                    let known = self.groups.get(&group);
+                    // What is known of a stream that is going says nothing about what its groups did.
+                    let doomed = self.doomed_groups.contains(&group)
+                        || known.is_some_and(|group| self.doomed_streams.contains(&group.stream));
+                    self.part_of(position, doomed, known.map(|group| group.through))?
                 }
                 None => position <= self.through,
             },

@@ -38,7 +38,7 @@ pub use crate::group::scan::KeyRun;
 pub use admin::{ChangeRefusal, CreateRefusal, ResetTo, ResubmitRefusal};
 pub use consume::MemberRefusal;
 pub use look::StreamFigures;
-pub use publish::{MoveRefusal, PublishOptions, PublishRefusal};
+pub use publish::{MoveRefusal, Moved, PublishOptions, PublishRefusal};
 
 /// Where a new group begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -46,6 +46,14 @@ pub enum PublishRefusal {
     Producer(#[from] ProducerRefusal),
 }
 
+/// Where a message is that was moved, and what the core knows of it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    pub stream: StreamId,
+    pub seq: Seq,
+    pub meta: MessageMeta,
+}
+
 /// Why a message could not be moved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -80,30 +88,6 @@ impl Shard {
         Ok(self.store(now, id, messages, options.stamp, admissions))
     }
 
-    /// Stores a batch that [`Shard::admit`] has let in just now, or says where it is.
-    pub fn store_admitted(
-        &mut self,
-        now: Timestamp,
-        stream: StreamId,
-        messages: &[MessageMeta],
-        options: PublishOptions,
-        admissions: &mut Vec<Admission>,
-    ) -> Option<SeqRange> {
-        let of = self.streams.get(&stream).expect("the batch was admitted to a stream");
-        if let Some(stamp) = options.stamp
-            && let Ok(Verdict::Duplicate(seqs)) = of.producers.admit(stamp, messages.len() as u64)
-        {
-            admissions.extend(seqs.seqs().map(|seq| Admission { seq, duplicate: true }));
-            return None;
-        }
-        self.store(now, stream, messages, options.stamp, admissions)
-    }
-
-    /// What the core knows of the message that was moved last.
-    pub fn moved_meta(&self) -> Option<MessageMeta> {
-        self.fresh.first().copied()
-    }
-
     fn store(
         &mut self,
         now: Timestamp,
@@ -125,21 +109,52 @@ impl Shard {
         Some(range)
     }
 
-    /// Whether a batch may be stored, for those who store several together. Makes room where that is the
-    /// stream's way. Returns where the batch is, if it was stored before.
-    pub fn admit(
+    /// Whether a batch would be stored now, for those who store several together. Changes nothing.
+    pub fn check_admissible(
+        &self,
+        now: Timestamp,
+        id: StreamId,
+        messages: &[MessageMeta],
+        options: PublishOptions,
+    ) -> Result<(), PublishRefusal> {
+        self.plan(now, id, messages, options).map(|_| ())
+    }
+
+    /// Lets a batch in, and makes room for it where that is the stream's way. Returns where the batch is, if
+    /// it was stored before.
+    fn admit(
         &mut self,
         now: Timestamp,
         id: StreamId,
         messages: &[MessageMeta],
         options: PublishOptions,
     ) -> Result<Option<SeqRange>, PublishRefusal> {
+        match self.plan(now, id, messages, options)? {
+            Plan::StoredBefore(seqs) => return Ok(Some(seqs)),
+            Plan::Store { fresh, room } => {
+                self.make_room(now, id, room);
+                if let Some(pace) = self.streams.get_mut(&id).and_then(|stream| stream.ingress.as_mut()) {
+                    pace.spend(now, fresh);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// What it would take to store a batch.
+    fn plan(
+        &self,
+        now: Timestamp,
+        id: StreamId,
+        messages: &[MessageMeta],
+        options: PublishOptions,
+    ) -> Result<Plan, PublishRefusal> {
         self.check_batch(messages)?;
-        let stream = self.streams.get_mut(&id).ok_or(PublishRefusal::NoSuchStream)?;
+        let stream = self.streams.get(&id).ok_or(PublishRefusal::NoSuchStream)?;
         if let Some(stamp) = options.stamp
             && let Verdict::Duplicate(seqs) = stream.producers.admit(stamp, messages.len() as u64)?
         {
-            return Ok(Some(seqs));
+            return Ok(Plan::StoredBefore(seqs));
         }
         if options.expect_last.is_some_and(|expected| expected != stream.last) {
             return Err(PublishRefusal::WrongLastSeq { last: stream.last });
@@ -147,7 +162,7 @@ impl Shard {
         let settings = &stream.settings;
         let limited = settings.limits.messages_max.is_some() || settings.limits.bytes_max.is_some();
         if stream.ingress.is_none() && !limited {
-            return Ok(None);
+            return Ok(Plan::Store { fresh: 0, room: Room::Enough });
         }
         // An id that comes twice in a batch is stored once.
         let mut met = BTreeSet::new();
@@ -161,7 +176,7 @@ impl Shard {
             bytes += u64::from(message.size);
         }
         if fresh == 0 {
-            return Ok(None);
+            return Ok(Plan::Store { fresh: 0, room: Room::Enough });
         }
         if let Some(pace) = &stream.ingress {
             // A batch that is larger than the burst goes when the whole burst is there, and is paid off.
@@ -170,13 +185,8 @@ impl Shard {
                 return Err(PublishRefusal::TooFast { retry_at: more });
             }
         }
-        if limited {
-            self.make_room(now, id, fresh, bytes)?;
-        }
-        if let Some(pace) = self.streams.get_mut(&id).and_then(|stream| stream.ingress.as_mut()) {
-            pace.spend(now, fresh);
-        }
-        Ok(None)
+        let room = if limited { self.find_room(stream, fresh, bytes)? } else { Room::Enough };
+        Ok(Plan::Store { fresh, room })
     }
 
     fn check_batch(&self, messages: &[MessageMeta]) -> Result<(), PublishRefusal> {
@@ -219,42 +229,32 @@ impl Shard {
         groups.fold((0, 0), |most, held| (most.0.max(held.0), most.1.max(held.1)))
     }
 
-    /// Makes room for so much more, or says that there is none.
-    fn make_room(
-        &mut self,
-        now: Timestamp,
-        id: StreamId,
-        messages: u64,
-        bytes: u64,
-    ) -> Result<(), PublishRefusal> {
-        let stream = &self.streams[&id];
-        let limits = stream.settings.limits.clone();
+    /// Where room for so much more would come from, if there is any.
+    fn find_room(&self, stream: &Stream, messages: u64, bytes: u64) -> Result<Room, PublishRefusal> {
+        let limits = &stream.settings.limits;
         let held = self.held(stream);
         let excess = |held: u64, more: u64, most: Option<u64>| {
             most.map_or(0, |most| (held + more).saturating_sub(most))
         };
         let over = (excess(held.0, messages, limits.messages_max), excess(held.1, bytes, limits.bytes_max));
         if over == (0, 0) {
-            return Ok(());
+            return Ok(Room::Enough);
         }
-        let full = PublishRefusal::Full { messages: held.0, bytes: held.1 };
         // What could never fit is refused before anything else is let go for it.
         let fits = limits.messages_max.is_none_or(|most| messages <= most)
             && limits.bytes_max.is_none_or(|most| bytes <= most);
-        if limits.on_full == OnFull::Reject || !fits || !self.drop_oldest(now, id, over) {
-            return Err(full);
-        }
-        Ok(())
+        let droppable =
+            (limits.on_full == OnFull::DropOldest && fits).then(|| self.find_oldest(stream, over));
+        droppable.flatten().ok_or(PublishRefusal::Full { messages: held.0, bytes: held.1 })
     }
 
-    /// Lets go of the oldest that are neither leased nor parked. False if there are not enough of them, and
-    /// then nothing is let go.
-    fn drop_oldest(&mut self, now: Timestamp, id: StreamId, over: (u64, u64)) -> bool {
-        let stream = &self.streams[&id];
+    /// The oldest that are neither leased nor parked, if there are enough of them.
+    fn find_oldest(&self, stream: &Stream, over: (u64, u64)) -> Option<Room> {
         if stream.groups.is_empty() || stream.settings.retention != Retention::Work {
-            return self.drop_front(id, over);
+            // Messages are kept whatever the groups did, so the front goes.
+            return stream.front_of(over).map(Room::Front);
         }
-        let mut next = self.oldest_wanted(id).expect("the stream exists");
+        let mut next = self.oldest_wanted(stream.id).expect("the stream exists");
         let mut chosen: Vec<SeqRange> = Vec::new();
         let (mut messages, mut bytes) = (0, 0);
         for _ in 0..DROP_STRIDES_MAX {
@@ -283,42 +283,31 @@ impl Shard {
                 }
             }
         }
-        if messages < over.0 || bytes < over.1 {
-            return false;
-        }
-        let groups: Vec<GroupId> = stream.groups.iter().map(|&(_, group)| group).collect();
-        for group in groups {
-            let of = self.groups.get_mut(&group).expect("a stream lists groups that exist");
-            for &range in &chosen {
-                of.drop_messages(now, &self.streams[&id], range);
-            }
-            self.touch(group);
-        }
-        true
+        (messages >= over.0 && bytes >= over.1).then_some(Room::Drop(chosen))
     }
 
-    /// Where messages are kept whatever the groups did, the front of the stream goes.
-    fn drop_front(&mut self, id: StreamId, over: (u64, u64)) -> bool {
-        let stream = &self.streams[&id];
-        // What is too old takes no room, although it may not have been let go of.
-        let first = stream.first.max(stream.gone.next());
-        let mut gone = Seq(first.0 - 1).plus(over.0);
-        while gone < stream.last
-            && over.1 > 0
-            && (gone < first || stream.timeline.bytes(SeqRange::new(first, gone)) < over.1)
-        {
-            gone = gone.next();
+    /// Lets go of what room was found in.
+    fn make_room(&mut self, now: Timestamp, id: StreamId, room: Room) {
+        match room {
+            Room::Enough => return,
+            Room::Drop(chosen) => {
+                let stream = &self.streams[&id];
+                for (_, group) in &stream.groups {
+                    let of = self.groups.get_mut(group).expect("a stream lists groups that exist");
+                    for &range in &chosen {
+                        of.drop_messages(now, stream, range);
+                    }
+                }
+            }
+            Room::Front(gone) => {
+                self.streams.get_mut(&id).expect("the stream exists").gone = gone;
+                self.commit(&entry::Entry::Released { stream: id, first: gone.next() });
+            }
         }
-        if gone > stream.durable {
-            return false;
-        }
-        self.streams.get_mut(&id).expect("the stream exists").gone = gone;
-        self.commit(&entry::Entry::Released { stream: id, first: gone.next() });
         let groups: Vec<GroupId> = self.streams[&id].groups.iter().map(|&(_, group)| group).collect();
         for group in groups {
             self.touch(group);
         }
-        true
     }
 
     /// Brings a message that is to be moved to its new stream: published there and settled here by entries
@@ -331,7 +320,7 @@ impl Shard {
         seq: Seq,
         meta: &MessageMeta,
         published: Timestamp,
-    ) -> Result<(StreamId, Seq), MoveRefusal> {
+    ) -> Result<Moved, MoveRefusal> {
         let of = self.groups.get(&group).ok_or(MoveRefusal::NotMoving)?;
         let from = of.stream;
         let (to, attempts) = of.moving(seq).ok_or(MoveRefusal::NotMoving)?;
@@ -374,10 +363,19 @@ impl Shard {
         of.write_down(now, &mut self.entries);
         self.touch(group);
         if planted(Fault::MoveLoses) {
-            return Ok((target, Seq::START));
+            return Err(MoveRefusal::NotMoving);
         }
         let range = self.store(now, target, &[moved], None, &mut Vec::new());
-        Ok((target, range.expect("a message without an id is new").first))
+        let seq = range.expect("a message without an id is new").first;
+        Ok(Moved { stream: target, seq, meta: moved })
+    }
+
+    /// There is no room for the content of a message that is to be moved. It is asked for again later.
+    pub fn put_off_move(&mut self, now: Timestamp, group: GroupId, seq: Seq) {
+        let Some(of) = self.groups.get_mut(&group) else { return };
+        let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+        of.not_moved(now, stream, seq, None);
+        self.touch(group);
     }
 
     /// Writes down what the turn has changed in a group so far, so that what is decided next can be kept
@@ -396,6 +394,26 @@ impl Shard {
         of.not_moved(now, stream, seq, Some(why));
         self.touch(group);
     }
+}
+
+/// What it takes to store a batch.
+enum Plan {
+    /// It is there already.
+    StoredBefore(SeqRange),
+    Store {
+        /// Messages that count against the rate.
+        fresh: u64,
+        room: Room,
+    },
+}
+
+/// Where a stream has room for more.
+enum Room {
+    Enough,
+    /// If these are dropped.
+    Drop(Vec<SeqRange>),
+    /// If everything up to here is let go.
+    Front(Seq),
 }
 
 /// Messages that are looked at for dropping at a time, and how often.

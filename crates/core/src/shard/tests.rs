@@ -225,3 +225,71 @@ fn a_leased_message_expires_even_where_the_stream_promises_it_to_nobody_else() {
     let figures = shard.figures(later, group).expect("the group exists");
     assert_eq!((figures.lag, figures.counters.expired), (0, 2));
 }
+
+/// Everything that was written, one frame for each call, and the parts of an image as they are taken.
+struct Recorder {
+    shard: Shard,
+    frames: Vec<Vec<u8>>,
+    parts: Vec<(crate::types::PartKey, Position, Vec<u8>)>,
+}
+
+impl Recorder {
+    fn commit(&mut self) {
+        let mut effects = Effects::default();
+        self.shard.finish_turn(Timestamp(5), &mut effects);
+        self.frames.push(std::mem::take(self.shard.entries()));
+    }
+
+    fn take(&mut self, key: crate::types::PartKey) {
+        let mut bytes = Vec::new();
+        let through = Position(self.frames.len() as u64);
+        if self.shard.take_part(key, &mut bytes) == crate::snapshot::Taking::Taken {
+            self.parts.push((key, through, bytes));
+        }
+    }
+
+    /// What comes back from the image and all of the log, as if nothing had been trimmed.
+    fn recover(&self) -> Result<Shard, crate::codec::DecodeError> {
+        let mut shard = Shard::new(Limits::DEFAULT);
+        shard.load(self.parts.iter().map(|(key, through, bytes)| (*key, *through, &bytes[..])))?;
+        for (n, frame) in self.frames.iter().enumerate() {
+            for entry in crate::entry::entries(frame) {
+                shard.apply(Position(n as u64 + 1), &entry?)?;
+            }
+        }
+        Ok(shard)
+    }
+}
+
+#[test]
+fn what_was_purged_and_deleted_before_an_image_or_in_the_middle_of_one_does_not_stop_recovery() {
+    for registry_after in [true, false] {
+        let plain = [MessageMeta::plain(1); 3];
+        let (mut shard, stream, _) = with_messages(&GroupSettings::default(), &plain);
+        let frames = vec![std::mem::take(shard.entries())];
+        let mut log = Recorder { shard, frames, parts: Vec::new() };
+        let registry = log.shard.parts()[0];
+        if !registry_after {
+            log.take(registry);
+        }
+        let late = GroupName::parse("late").expect("a good name");
+        let late =
+            log.shard.create_group(Timestamp(1), stream, &late, &GroupSettings::default(), Start::Beginning);
+        let late = late.expect("a new group");
+        join(&mut log.shard, late, ConsumerId(9));
+        log.shard.read_ahead(late, SeqRange::new(Seq(1), Seq(3)), KeyRun::Plain);
+        log.commit();
+        log.shard.purge(Timestamp(2), stream, false).expect("the stream exists");
+        log.commit();
+        log.shard.delete_stream(stream, true).expect("the stream exists");
+        log.commit();
+        let left = log.shard.parts();
+        for key in left {
+            if registry_after || key != registry {
+                log.take(key);
+            }
+        }
+        let recovered = log.recover().expect("the stream is gone, and so is all that was said of it");
+        assert_eq!(recovered.streams.len() + recovered.groups.len(), 0, "registry after: {registry_after}");
+    }
+}

@@ -9,7 +9,9 @@ use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::pace::Rate;
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention};
-use forebay_core::shard::{KeyRun, MemberRefusal, MoveRefusal, PublishOptions, PublishRefusal, Shard, Start};
+use forebay_core::shard::{
+    KeyRun, MemberRefusal, MoveRefusal, Moved, PublishOptions, PublishRefusal, Shard, Start,
+};
 use forebay_core::snapshot::Taking;
 use forebay_core::types::{
     ConsumerId, Epoch, Grant, GroupId, GroupName, IdHash, KeyHash, Limits, PartKey, Position, Seq, SeqRange,
@@ -808,7 +810,7 @@ impl World {
             .map(|group| (group.id, droppable(group)))
             .collect();
         match self.shard.complete_move(self.now, group, seq, &meta, message.published) {
-            Ok((target, first)) => {
+            Ok(Moved { stream: target, seq: first, .. }) => {
                 self.of(group).book.item(seq).settle(How::Moved);
                 let new = || Stream::new(target, to, Default::default());
                 self.streams.entry(target).or_insert_with(new);

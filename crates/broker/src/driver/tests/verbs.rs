@@ -156,3 +156,60 @@ fn an_edited_copy_takes_the_place_of_a_parked_message_in_one_frame() {
     assert!(last.messages[0].content.ends_with(b"better"));
     assert_eq!(rig.driver.shard().parked_after(rig.group, Seq::START).count(), 0);
 }
+
+#[test]
+fn a_full_disk_puts_moves_off_and_refuses_copies_and_notes() {
+    let mut rig = Rig::new(DriverConfig::default());
+    rig.join(10);
+    rig.publish(2, 1);
+    rig.turn();
+    rig.sync();
+    rig.turn();
+    let leases: Vec<Lease> = rig.deliveries[0].messages.iter().map(|message| message.lease).collect();
+    let to = StreamName::parse("elsewhere").expect("a good name");
+    let mut results = Vec::new();
+    rig.driver.set_storage_full(true);
+    rig.driver.settle(NOW, rig.group, &leases[..1], Outcome::Move(&to).into(), &mut results);
+    rig.driver.settle(NOW, rig.group, &leases[1..], Outcome::Park.into(), &mut results);
+    rig.turn();
+    assert_eq!(rig.driver.shard().stream_named(&to), None, "nothing is stored for it");
+    assert_eq!(rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.moving), Some(1));
+    let edited = batch(&["better"]);
+    let refused = rig.driver.resubmit(NOW, rig.group, Seq(2), &edited, Ticket(5));
+    assert_eq!(refused, Err(ResubmitError::StorageFull));
+    let note = NoteChange { door: 1, key: b"k", value: Some(b"v"), expected: Expected::Any, expires: None };
+    assert_eq!(rig.driver.put_note(NOW, note, Ticket(6)), Err(NoteRefusal::Full));
+
+    rig.driver.set_storage_full(false);
+    let later = NOW + Duration::from_secs(2);
+    rig.driver.finish_turn(later);
+    rig.gather();
+    let elsewhere = rig.driver.shard().stream_named(&to).expect("there is room again");
+    assert_eq!(rig.driver.shard().last_given(elsewhere), Some(Seq(1)));
+}
+
+#[test]
+fn nothing_is_let_go_for_a_batch_that_is_refused_beside_it() {
+    let mut rig = Rig::new(DriverConfig::default());
+    let limits = forebay_core::settings::StreamLimits {
+        messages_max: Some(2),
+        on_full: forebay_core::settings::OnFull::DropOldest,
+        ..Default::default()
+    };
+    let settings = StreamSettings { limits, ..StreamSettings::default() };
+    rig.driver.change_stream(NOW, rig.stream, &settings, Ticket(1)).expect("good settings");
+    rig.publish(2, 1);
+    rig.turn();
+    rig.sync();
+    let (one, two) = (batch(&["a"]), batch(&["b"]));
+    let plain = PublishOptions::default();
+    let beside = [(rig.stream, &one, plain), (StreamId(99), &two, plain)];
+    assert!(rig.driver.publish_all(NOW, &beside, &[], Ticket(2)).is_err());
+    let twice = [(rig.stream, &one, plain), (rig.stream, &two, plain)];
+    assert_eq!(rig.driver.publish_all(NOW, &twice, &[], Ticket(3)), Err(PublishAllError::Twice));
+    let dropped = rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.counters.dropped);
+    assert_eq!(dropped, Some(0));
+    rig.driver.publish_all(NOW, &beside[..1], &[], Ticket(4)).expect("the oldest makes room");
+    let dropped = rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.counters.dropped);
+    assert_eq!(dropped, Some(1));
+}

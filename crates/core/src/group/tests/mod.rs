@@ -60,7 +60,7 @@ use crate::settings::{
     Backoff, CheckpointPolicy, Fairness, OnExhausted, OnFull, OnParkedKey, Retention, Strategy,
     StreamSettings,
 };
-use crate::shard::{KeyRun, PublishOptions, Shard, Start, StreamFigures};
+use crate::shard::{KeyRun, Moved, PublishOptions, Shard, Start, StreamFigures};
 use crate::snapshot::Taking;
 use crate::types::{IdHash, KeyHash, Limits, PartKey, StreamName};
 
@@ -576,7 +576,7 @@ impl Stage {
         let meta = MessageMeta::plain(100);
         let result = self.shard.complete_move(self.now, moved.group, moved.seq, &meta, self.now);
         match result {
-            Ok((_, seq)) => self.say(&format!("move {} to {} as {seq}", moved.seq, moved.to)),
+            Ok(Moved { seq, .. }) => self.say(&format!("move {} to {} as {seq}", moved.seq, moved.to)),
             Err(refusal) => self.say(&format!("cannot move {}: {refusal}", moved.seq)),
         }
     }
