@@ -11,12 +11,16 @@
 mod arguments;
 mod backlog;
 mod cost;
+mod crowd;
 mod deep;
 mod e2e;
 mod features;
 mod journal;
 mod measure;
+mod restart;
+mod server;
 mod shell;
+mod soak;
 mod stage;
 mod turns;
 
@@ -37,6 +41,9 @@ Benches:
   deep     Millions of messages in the way: a stuck key, a priority, delays, an outage
   turns    The longest turn of what could take long: ten thousand leases, a million parked messages
   e2e      The server over gRPC, beside a bare pass-through
+  restart  Millions of messages waiting, the server killed: time to the first delivery, memory
+  crowd    Ten thousand idle long polls over a thousand groups: memory and processor time
+  soak     A steady rate for an hour: memory, open files and disk stay flat, or it fails
 
 cost:
   --batch B       One batch size instead of 1, 8, 64 and 256
@@ -75,6 +82,24 @@ e2e:
   --program P     The server, if not beside this program
   --dir D         A folder on the file system to measure
 
+restart:
+  --messages N    How many wait (5000000)
+  --body B        Their size (100)
+  --rounds N      How often the server is killed (3)
+  --program P, --dir D
+
+crowd:
+  --consumers N   How many long polls (10000)
+  --groups N      Over how many groups (1000)
+  --seconds S     How long the server is watched (20)
+  --program P, --dir D
+
+soak:
+  --minutes M     How long (60)
+  --rate R        Messages a second (5000)
+  --body B        Their size (256)
+  --program P, --dir D
+
 Examples:
   cargo xtask bench cost
   cargo xtask bench cost --layer core --batch 64 --seconds 10
@@ -95,6 +120,10 @@ fn main() -> ExitCode {
         Some("turns") => turns::run,
         Some("e2e") => e2e::run,
         Some(e2e::CHILD) => e2e::run_child,
+        Some("restart") => restart::run,
+        Some("crowd") => crowd::run,
+        Some(crowd::CHILD) => crowd::run_child,
+        Some("soak") => soak::run,
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

@@ -89,7 +89,7 @@ impl Yardstick {
     }
 }
 
-/// Memory of this process in KiB, as the kernel counts it: what is resident now, and what was at most.
+/// Memory of a process in KiB, as the kernel counts it: what is resident now, and what was at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) resident: u64,
@@ -98,7 +98,12 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn now() -> std::io::Result<Memory> {
-        let status = std::fs::read_to_string("/proc/self/status")?;
+        Memory::of("self")
+    }
+
+    /// Of another process, by its number.
+    pub(crate) fn of(process: &str) -> std::io::Result<Memory> {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let number = line.and_then(|line| line.split_whitespace().next()).and_then(|it| it.parse().ok());

@@ -19,13 +19,15 @@ The commands of the Forebay workspace.
 Usage: cargo xtask <command> [arguments]
 
 Commands:
-  test    Run every test of the workspace, then 200 simulated histories
+  test    Run every test of the workspace, then 200 simulated histories, then `torture`
   model   Run the core against a plain model of it: [--commands N] [--seed S]
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
   tell    Replay one history and tell what happened in it: SEED [--steps N]
   sweep   Try every crash, or every damage to a file: [crash|corruption] [--full]
   faults  Break each promise on purpose and show that the simulator notices
-  bench   Measure: [cost|journal|backlog|deep|turns|e2e|callgrind] ...
+  torture Kill the real server again and again: [--minutes N] [--seed S], or faults
+  full    Fill the disk again and again: [--cycles N]
+  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|soak|callgrind] ...
   tidy    Check the project's own rules over the source tree
   ci      Formatting, lints, documentation, then `test`
   help    Print this
@@ -35,6 +37,8 @@ Commands:
 
 /// How many histories the everyday tests simulate.
 const EVERYDAY_SEEDS: &str = "200";
+/// How many minutes the everyday tests kill the server.
+const EVERYDAY_MINUTES: &str = "2";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -67,6 +71,15 @@ enum Task {
         arguments: Vec<String>,
     },
     Callgrind(callgrind::Plan),
+    /// The real server, killed again and again.
+    Torture {
+        command: &'static str,
+        arguments: Vec<String>,
+    },
+    /// Many cycles of a full disk.
+    Full {
+        cycles: String,
+    },
     /// The long run of the core against its reference model.
     Model {
         commands: String,
@@ -98,7 +111,9 @@ impl Task {
             "tidy" => alone(Task::Tidy),
             "ci" => alone(Task::Ci),
             "sim" | "tell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
+            "torture" => Ok(torture_of(rest)),
             "model" => model_of(rest),
+            "full" => full_of(rest),
             "bench" => match rest.split_first() {
                 Some((which, plan)) if which == "callgrind" => {
                     callgrind::Plan::parse(plan).map(Task::Callgrind)
@@ -118,8 +133,15 @@ impl Task {
             Task::Test => test(),
             Task::Tidy => tidy_tree(),
             Task::Ci => ci(),
-            Task::Tool { package, arguments } => tool(package, arguments),
+            Task::Full { cycles } => full(cycles),
+            Task::Tool { package, arguments } => {
+                if *package == "forebay-bench" && arguments.first().is_some_and(|which| needs_server(which)) {
+                    cargo(&SERVER)?;
+                }
+                tool(package, arguments)
+            }
             Task::Callgrind(plan) => callgrind::run(plan),
+            Task::Torture { command, arguments } => torture(command, arguments),
             Task::Model { commands, seed } => model(commands, seed),
         }
     }
@@ -133,8 +155,8 @@ fn help(command: &str) -> Option<&'static str> {
             "\
 Usage: cargo xtask test
 
-Runs `cargo test --workspace`, which includes the tidy test, and then simulates 200 histories.
-Stops at the first of the two that fails. Needs nothing but Rust.
+Runs `cargo test --workspace`, which includes the tidy test, then simulates 200 histories, and then kills the
+real server for two minutes. Stops at the first of the three that fails. Needs nothing but Rust.
 "
         }
         "model" => {
@@ -179,6 +201,30 @@ Plants each fault in turn. Each must be caught within 500 seeds.
 All arguments go to the simulator as they are.
 "
         }
+        "torture" => {
+            "\
+Usage: cargo xtask torture [--minutes N] [--seed S] ...
+       cargo xtask torture faults [--only NAME] ...
+
+Builds the server in release mode and kills it again and again, for two minutes if not told, while producers and
+consumers work on it and write down what they see. Then everything is finished in peace, and the history is
+checked. History and data of a run that fails are kept.
+
+`faults` builds a server that breaks promises on purpose, and shows that each breach is noticed.
+All arguments go to `forebay-torture` as they are; its own --help lists them.
+
+  cargo xtask torture --minutes 30
+"
+        }
+        "full" => {
+            "\
+Usage: cargo xtask full [--cycles N]
+
+Fills a small data folder until publishing is refused, works through everything, and sees that publishing goes on
+by itself and that nothing is lost; fifty times if not told, with a kill now and then. A few cycles of it are part
+of the everyday tests.
+"
+        }
         "bench" => callgrind::HELP,
         "tidy" => {
             "\
@@ -203,7 +249,11 @@ documentation with warnings as errors, then `cargo xtask test`.
 fn test() -> Result<(), String> {
     cargo(&["test", "--workspace"])?;
     tool("forebay-sim", &["sim".to_owned(), "--seeds".to_owned(), EVERYDAY_SEEDS.to_owned()])?;
-    println!("xtask test: every test passed, and so did {EVERYDAY_SEEDS} simulated histories");
+    torture("run", &["--minutes".to_owned(), EVERYDAY_MINUTES.to_owned()])?;
+    println!(
+        "xtask test: every test passed, and so did {EVERYDAY_SEEDS} simulated histories and {EVERYDAY_MINUTES} \
+         minutes of torture"
+    );
     Ok(())
 }
 
@@ -268,6 +318,56 @@ fn model(commands: &str, seed: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn full_of(arguments: &[String]) -> Result<Task, String> {
+    match arguments {
+        [] => Ok(Task::Full { cycles: "50".to_owned() }),
+        [name, cycles] if name == "--cycles" && cycles.parse::<u32>().is_ok() => {
+            Ok(Task::Full { cycles: cycles.clone() })
+        }
+        other => Err(format!("`full` does not take this. argument=`{}`", other.join(" "))),
+    }
+}
+
+fn full(cycles: &str) -> Result<(), String> {
+    let line = ["test", "--release", "--package", "forebay", "--test", "http", "--", "full::"];
+    let mut command = cargo_command(&line);
+    command.env("FOREBAY_FULL_CYCLES", cycles);
+    finish(command, &line)?;
+    println!("xtask full: {cycles} times a full disk, and nothing lost");
+    Ok(())
+}
+
+/// Whether a bench measures the real server, which it expects beside itself.
+fn needs_server(bench: &str) -> bool {
+    ["e2e", "restart", "crowd", "soak"].contains(&bench)
+}
+
+fn torture_of(arguments: &[String]) -> Task {
+    match arguments.split_first() {
+        Some((first, rest)) if first == "faults" => {
+            Task::Torture { command: "faults", arguments: rest.to_vec() }
+        }
+        _ => Task::Torture { command: "run", arguments: arguments.to_vec() },
+    }
+}
+
+/// The server is built by itself, so that it is the product, and lies beside the program that uses it.
+const SERVER: [&str; 5] = ["build", "--release", "--quiet", "--package", "forebay"];
+
+fn torture(command: &str, arguments: &[String]) -> Result<(), String> {
+    let all: Vec<String> =
+        std::iter::once(command).map(str::to_owned).chain(arguments.iter().cloned()).collect();
+    if command != "faults" {
+        cargo(&SERVER)?;
+        return tool("forebay-torture", &all);
+    }
+    cargo(&[&SERVER[..], &["--features", "planted-faults"]].concat())?;
+    let noticed = tool("forebay-torture", &all);
+    // Nobody should find a server that can break its promises where the product lies.
+    cargo(&SERVER)?;
+    noticed
+}
+
 /// Builds one of the workspace's own binaries in release mode and runs it.
 fn tool(package: &str, arguments: &[String]) -> Result<(), String> {
     let mut line = vec!["run", "--release", "--quiet", "--package", package, "--bin", package, "--"];
@@ -328,6 +428,24 @@ mod tests {
     }
 
     #[test]
+    fn torture_is_a_run_unless_it_is_about_faults() {
+        let task = |command, line: &str| Task::Torture {
+            command,
+            arguments: line.split_whitespace().map(str::to_owned).collect(),
+        };
+        assert_eq!(parse("torture"), Ok(task("run", "")));
+        assert_eq!(parse("torture --minutes 30 --seed 7"), Ok(task("run", "--minutes 30 --seed 7")));
+        assert_eq!(parse("torture faults --only LeaseTwice"), Ok(task("faults", "--only LeaseTwice")));
+    }
+
+    #[test]
+    fn a_full_disk_takes_how_many_cycles() {
+        assert_eq!(parse("full"), Ok(Task::Full { cycles: "50".to_owned() }));
+        assert_eq!(parse("full --cycles 7"), Ok(Task::Full { cycles: "7".to_owned() }));
+        assert!(parse("full --cycles many").is_err() && parse("full 7").is_err());
+    }
+
+    #[test]
     fn the_model_takes_how_many_commands_and_a_seed() {
         let task = Task::Model { commands: "500".to_owned(), seed: "7".to_owned() };
         assert_eq!(parse("model --seed 7 --commands 500"), Ok(task));
@@ -353,6 +471,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 10);
+        assert_eq!(count, 12);
     }
 }

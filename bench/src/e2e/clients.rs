@@ -20,21 +20,21 @@ const WINDOW: usize = 1_024;
 /// What is not measured, at the beginning.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-pub(super) struct Workload {
-    pub(super) size: usize,
-    pub(super) batch: usize,
-    pub(super) credit: u32,
-    pub(super) lasts: Duration,
+pub(crate) struct Workload {
+    pub(crate) size: usize,
+    pub(crate) batch: usize,
+    pub(crate) credit: u32,
+    pub(crate) lasts: Duration,
 }
 
-pub(super) struct Measured {
-    pub(super) acked: u64,
-    pub(super) took: Duration,
+pub(crate) struct Measured {
+    pub(crate) acked: u64,
+    pub(crate) took: Duration,
     /// Seconds of processor time of the server.
-    pub(super) cpu: f64,
+    pub(crate) cpu: f64,
 }
 
-pub(super) fn run(
+pub(crate) fn run(
     address: &str,
     workload: &Workload,
     cpu_seconds: impl Fn() -> f64,
@@ -71,7 +71,7 @@ pub(super) fn run(
     measured
 }
 
-async fn connect(address: &str) -> Result<ForebayClient<Channel>, Box<dyn Error>> {
+pub(crate) async fn connect(address: &str) -> Result<ForebayClient<Channel>, Box<dyn Error>> {
     let endpoint = Channel::from_shared(format!("http://{address}"))?
         .tcp_nodelay(true)
         .initial_stream_window_size(1 << 20)
@@ -109,9 +109,9 @@ async fn produce(mut client: ForebayClient<Channel>, size: usize, batch: usize) 
     }
 }
 
-type Requests = mpsc::UnboundedSender<v1::ConsumeRequest>;
+pub(crate) type Requests = mpsc::UnboundedSender<v1::ConsumeRequest>;
 
-async fn open(
+pub(crate) async fn open(
     mut client: ForebayClient<Channel>,
     credit: u32,
 ) -> Result<(Requests, Streaming<v1::ConsumeReply>), Box<dyn Error>> {

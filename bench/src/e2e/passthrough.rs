@@ -44,13 +44,10 @@ type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Forebay for PassThrough {
-    type PublishStream = Replies<v1::PublishReply>;
-    type ConsumeStream = Replies<v1::ConsumeReply>;
-
     async fn publish(
         &self,
         request: Request<Streaming<v1::PublishRequest>>,
-    ) -> Result<Response<Self::PublishStream>, Status> {
+    ) -> Result<Response<Replies<v1::PublishReply>>, Status> {
         let consumers = self.consumers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let next = self.next.clone();
         let replies = request.into_inner().then(move |request| {
@@ -69,7 +66,7 @@ impl Forebay for PassThrough {
     async fn consume(
         &self,
         request: Request<Streaming<v1::ConsumeRequest>>,
-    ) -> Result<Response<Self::ConsumeStream>, Status> {
+    ) -> Result<Response<Replies<v1::ConsumeReply>>, Status> {
         let (sender, batches) = mpsc::channel(BATCHES_MAX);
         self.consumers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
         let deliveries = ReceiverStream::new(batches).map(|messages| {

@@ -5,7 +5,7 @@
 //! Content of a message, as it lies in a payload section:
 //!
 //! ```text
-//! flags     1 byte: 1 id, 2 key, 4 type, 8 headers, 16 schema
+//! flags     1 byte: 1 id, 2 key, 4 type, 8 headers, 16 schema, 32 the body is JSON, 64 the body is bytes
 //! id, key, type            if flagged, each: length (varint) | bytes
 //! headers                  if flagged: count (varint), then name and value, each length | bytes
 //! schema                   if flagged: varint
@@ -29,9 +29,22 @@ pub struct Message<'a> {
     pub schema: Option<u64>,
     pub headers: Vec<(&'a str, &'a str)>,
     pub body: &'a [u8],
+    pub form: BodyForm,
     pub priority: u8,
     pub not_before: Option<Timestamp>,
     pub expires: Option<Timestamp>,
+}
+
+/// What a producer said of a body, so that a door that speaks in text gives it back as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyForm {
+    /// Nothing. It may be anything.
+    #[default]
+    Unsaid,
+    /// It is JSON.
+    Json,
+    /// It is bytes, whatever they look like.
+    Bytes,
 }
 
 mod flag {
@@ -40,7 +53,9 @@ mod flag {
     pub(super) const KIND: u8 = 4;
     pub(super) const HEADERS: u8 = 8;
     pub(super) const SCHEMA: u8 = 16;
-    pub(super) const ALL: u8 = 31;
+    pub(super) const JSON: u8 = 32;
+    pub(super) const BYTES: u8 = 64;
+    pub(super) const ALL: u8 = 127;
 }
 
 /// Messages that are stored whole or not at all.
@@ -110,6 +125,8 @@ fn put_content(out: &mut Vec<u8>, message: &Message<'_>) {
         (message.kind.is_some(), flag::KIND),
         (!message.headers.is_empty(), flag::HEADERS),
         (message.schema.is_some(), flag::SCHEMA),
+        (message.form == BodyForm::Json, flag::JSON),
+        (message.form == BodyForm::Bytes, flag::BYTES),
     ] {
         if present {
             flags |= flag;
@@ -140,7 +157,13 @@ pub fn parse_content(content: &[u8]) -> Result<Message<'_>, DecodeError> {
         return Err(DecodeError::UnknownField { field: flags.into() });
     }
     let has = |flag| flags & flag != 0;
-    let mut message = Message::default();
+    let form = match (has(flag::JSON), has(flag::BYTES)) {
+        (false, false) => BodyForm::Unsaid,
+        (true, false) => BodyForm::Json,
+        (false, true) => BodyForm::Bytes,
+        (true, true) => return Err(DecodeError::UnknownField { field: flags.into() }),
+    };
+    let mut message = Message { form, ..Message::default() };
     if has(flag::ID) {
         message.id = Some(cursor.text()?);
     }
@@ -187,7 +210,7 @@ mod tests {
         #[test]
         fn a_content_survives_the_round_trip(
             id: Option<String>, key: Option<String>, kind: Option<String>, schema: Option<u64>,
-            headers: Vec<(String, String)>, body: Vec<u8>
+            headers: Vec<(String, String)>, body: Vec<u8>, form in 0usize..3
         ) {
             let message = Message {
                 id: id.as_deref(),
@@ -196,6 +219,7 @@ mod tests {
                 schema,
                 headers: headers.iter().map(|(name, value)| (&name[..], &value[..])).collect(),
                 body: &body,
+                form: [BodyForm::Unsaid, BodyForm::Json, BodyForm::Bytes][form],
                 ..Message::default()
             };
             let mut builder = BatchBuilder::default();

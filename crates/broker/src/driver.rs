@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::Admission;
-use forebay_core::entry::MessageMeta;
+use forebay_core::entry::{MessageMeta, note_bytes_max, published_bytes_max};
 use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, Settled, Settlement};
 use forebay_core::notes::NoteRefusal;
@@ -120,6 +120,9 @@ pub enum PublishAllError {
     Note(#[from] NoteRefusal),
     #[error("a stream or a note comes twice")]
     Twice,
+    /// What is stored all or not at all has to fit in one frame.
+    #[error("all of it together is too large. bytes=`{bytes}` limit=`{limit}`")]
+    TooLarge { bytes: usize, limit: usize },
 }
 
 /// Where the messages of a batch are.
@@ -199,6 +202,8 @@ pub struct Outbox {
     pub fetched: Vec<(Ticket, Vec<Found>)>,
     /// Consumers that are members no longer, although they have not left.
     pub departed: Vec<(GroupId, ConsumerId)>,
+    /// Consumers without a connection who have got all that was leased to them.
+    pub served: Vec<ConsumerId>,
     pub reads: Vec<Read>,
     /// To be saved; [`Driver::on_saved`] follows.
     pub image: Option<Image>,
@@ -213,6 +218,7 @@ impl Outbox {
             && self.deliveries.is_empty()
             && self.fetched.is_empty()
             && self.departed.is_empty()
+            && self.served.is_empty()
             && self.reads.is_empty()
             && self.image.is_none()
             && self.trim.is_none()
@@ -272,7 +278,13 @@ impl Driver {
 
     /// What has to be done. Taking from it is doing it.
     pub fn outbox(&mut self) -> &mut Outbox {
+        self.outbox.served.append(&mut self.payloads.served);
         &mut self.outbox
+    }
+
+    /// Whether something is leased to a consumer without a connection that has not left yet.
+    pub fn is_owed(&self, consumer: ConsumerId) -> bool {
+        self.payloads.is_owed(consumer)
     }
 
     /// The shard whose log this is about.
@@ -339,7 +351,8 @@ impl Driver {
         if self.storage_full {
             return Err(PublishError::StorageFull);
         }
-        self.frames.make_room(batch.contents.len(), &mut self.outbox);
+        let bytes = batch.contents.len() + published_bytes_max(&batch.metas);
+        self.frames.make_room(bytes, &mut self.outbox);
         match self.store(now, stream, batch, options) {
             Ok(published) => self.frames.answer(ticket, Answer::Published(published), &mut self.outbox),
             // Where the stream ends may not be durable yet, and then it must not be told.
@@ -379,9 +392,15 @@ impl Driver {
         for &(stream, batch, options) in batches {
             self.shard.check_admissible(now, stream, &batch.metas, options).map_err(PublishError::from)?;
         }
-        let notes_bytes: usize =
-            notes.iter().map(|note| note.key.len() + note.value.map_or(0, <[u8]>::len)).sum();
-        self.frames.make_room(bytes + notes_bytes, &mut self.outbox);
+        let entries: usize = batches.iter().map(|(_, batch, _)| published_bytes_max(&batch.metas)).sum();
+        let notes_bytes: usize = notes.iter().map(|note| note_bytes_max(note.key, note.value)).sum();
+        let (whole, limit) = (bytes + entries + notes_bytes, self.frames.frame_bytes_max());
+        if whole > limit {
+            return Err(PublishAllError::TooLarge { bytes: whole, limit });
+        }
+        // What was decided before does not take the room.
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
+        self.frames.make_room(whole, &mut self.outbox);
         let mut published = Vec::with_capacity(batches.len());
         for &(stream, batch, options) in batches {
             let stored = self.store(now, stream, batch, options);
@@ -556,7 +575,13 @@ impl Driver {
 
     /// Brings messages over that are to be moved and whose contents are here.
     fn finish_moves(&mut self, now: Timestamp) {
-        for (moved, found) in std::mem::take(&mut self.payloads.moves) {
+        let (mut count, mut bytes) = (0, 0);
+        while count < MOVES_MAX
+            && bytes < MOVES_BYTES_MAX
+            && let Some((moved, found)) = self.payloads.moves.pop_front()
+        {
+            count += 1;
+            bytes += found.as_ref().map_or(0, |found| found.content.len());
             // What a move stores is a publish like any other, and the reserve is not for it.
             if self.storage_full {
                 self.shard.put_off_move(now, moved.group, moved.seq);
@@ -587,7 +612,7 @@ impl Driver {
     /// Asks to see messages of a stream; those that are kept and readable come with [`Outbox::fetched`].
     pub fn fetch(&mut self, stream: StreamId, ranges: &[SeqRange], ticket: Ticket) {
         let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
-        self.payloads.fetch(stream, ranges, ticket, &mut around);
+        self.payloads.fetch(stream, ranges, ticket, &self.shard, &mut around);
     }
 
     /// Lets the groups do what they can, and attaches contents to what they hand out.
@@ -623,11 +648,14 @@ impl Driver {
         }
         for moved in self.effects.moves.drain(..) {
             let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
-            self.payloads.move_out(moved, &mut around);
+            self.payloads.move_out(moved, &self.shard, &mut around);
         }
         let mut around_here = around(&self.index, &self.config, &self.frames, &mut self.outbox);
         self.payloads.give_up(&mut self.shard, &mut around_here);
         self.finish_moves(now);
+        // Some groups may have to wait for a turn with time for them. What was settled in them does not.
+        self.shard.write_down_all(now);
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         for (ticket, answer) in self.confirmations.drain(..) {
             self.frames.answer(ticket, answer, &mut self.outbox);
         }
@@ -645,7 +673,8 @@ impl Driver {
         let lazy = self.frames.lazy_deadline(&self.config);
         let image = self.images.has_parts_left().then_some(Timestamp::ZERO);
         let reclaim = self.reclaim.wake_at(&self.frames, self.storage_full);
-        [self.shard.wake_at(), lazy, image, reclaim].into_iter().flatten().min()
+        let moves = (!self.payloads.moves.is_empty()).then_some(Timestamp::ZERO);
+        [self.shard.wake_at(), lazy, image, reclaim, moves].into_iter().flatten().min()
     }
 
     /// Bytes of contents that are held in memory.
@@ -697,6 +726,10 @@ impl Driver {
         self.frames.close_if_due(now, &self.config, &mut self.outbox);
     }
 }
+
+/// Messages, and bytes of them, that one turn brings to other streams.
+const MOVES_MAX: usize = 32;
+const MOVES_BYTES_MAX: usize = 1 << 20;
 
 /// The keys of messages, if any of them has one.
 fn keys_of<'a>(messages: impl Iterator<Item = &'a MessageMeta> + Clone) -> Option<Box<[KeyHash]>> {

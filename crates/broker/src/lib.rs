@@ -3,11 +3,18 @@
 //! [`driver`] is synchronous and complete: the simulator runs this very code. What is asynchronous is a
 //! thin loop around it.
 
+pub mod access;
 pub mod batch;
 pub mod broker;
+pub mod caller;
 pub mod clock;
 pub mod driver;
+pub mod error;
 pub mod index;
+mod receipt;
 pub mod recovery;
+pub mod report;
+pub mod salvage;
 mod shard_task;
+pub mod stats;
 pub mod window;

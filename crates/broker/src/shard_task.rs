@@ -9,6 +9,9 @@
 //! settlements, every other call holds one of a fixed number of permits, and a consumer leaves once.
 
 mod commands;
+mod figures;
+mod pollers;
+mod reading;
 mod requests;
 
 use std::collections::{HashMap, VecDeque};
@@ -17,17 +20,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::group::{Credit, Departure};
-use forebay_core::types::{ConsumerId, Position, Timestamp};
+use forebay_core::settings::StreamSettings;
+use forebay_core::types::{ConsumerId, Position, Seq, StreamId, Timestamp};
 use forebay_storage::engine::{Durable, Engine, Receipt, Saved, SpaceGauge, StorageError, StoredFrame};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Sleep;
 
-use crate::broker::PublishError;
+use crate::broker::Stage;
 use crate::clock::Clock;
-use crate::driver::{Answer, Driver, Outbox};
+use crate::driver::{Driver, Outbox};
+use crate::error::PublishError;
+use crate::receipt::Receipts;
 use crate::recovery::RecoveryError;
 use commands::{Member, Waiting, WaitingRoom, answer};
+use figures::Statistics;
+use pollers::Pollers;
+use requests::DRAIN_LOOK;
 
 pub use commands::{Action, Event, Settlement, Settlements};
 pub(crate) use commands::{Command, Session};
@@ -42,25 +51,43 @@ enum Done {
     Trimmed(Result<(), StorageError>),
 }
 
+/// What the task is told to begin with.
+pub(crate) struct TaskConfig {
+    pub(crate) stream_of_first_publish: Option<StreamSettings>,
+    pub(crate) drain_max: Duration,
+    pub(crate) read_bytes_max: usize,
+    /// Says to the operator what must not go unnoticed.
+    pub(crate) alarm: fn(&str),
+}
+
 pub(crate) struct ShardTask {
+    config: TaskConfig,
     driver: Driver,
     engine: Arc<dyn Engine>,
     space: SpaceGauge,
     clock: Clock,
+    /// The time of this turn.
+    now: Timestamp,
     commands: mpsc::UnboundedReceiver<Command>,
-    running: watch::Sender<bool>,
+    /// For those who may have to send something back. Does not keep the queue open.
+    own_commands: mpsc::WeakUnboundedSender<Command>,
+    stage: Stage,
+    staged: watch::Sender<Stage>,
     /// In the order of the frames.
-    receipts: VecDeque<Receipt>,
+    receipts_due: VecDeque<Receipt>,
     work: JoinSet<Done>,
     waiting: WaitingRoom,
     members: HashMap<ConsumerId, Member>,
+    pollers: Pollers,
+    receipts: Receipts,
+    statistics: Statistics,
+    /// Those who want to know when a stream grows.
+    tails: HashMap<StreamId, watch::Sender<Seq>>,
+    /// When those who hold messages are looked at next, and until when they may hold them.
+    drain: Option<(Timestamp, Timestamp)>,
     timer: Pin<Box<Sleep>>,
     /// When the timer goes off, if it is set.
     timer_at: Option<Timestamp>,
-    /// Nothing more is taken or handed out, and the task ends when all is durable.
-    stopping: bool,
-    /// Says to the operator what must not go unnoticed.
-    alarm: fn(&str),
 }
 
 impl ShardTask {
@@ -69,25 +96,32 @@ impl ShardTask {
         engine: Arc<dyn Engine>,
         space: SpaceGauge,
         clock: Clock,
-        commands: mpsc::UnboundedReceiver<Command>,
-        running: watch::Sender<bool>,
-        alarm: fn(&str),
+        (own_commands, commands): (mpsc::WeakUnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
+        staged: watch::Sender<Stage>,
+        config: TaskConfig,
     ) -> ShardTask {
         ShardTask {
+            config,
             driver,
             engine,
             space,
             clock,
+            now: clock.now(),
             commands,
-            running,
-            receipts: VecDeque::new(),
+            own_commands,
+            stage: Stage::Running,
+            staged,
+            receipts_due: VecDeque::new(),
             work: JoinSet::new(),
             waiting: WaitingRoom::default(),
             members: HashMap::new(),
+            pollers: Pollers::default(),
+            receipts: Receipts::new([0; 32]),
+            statistics: Statistics::default(),
+            tails: HashMap::new(),
+            drain: None,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             timer_at: None,
-            stopping: false,
-            alarm,
         }
     }
 
@@ -96,29 +130,32 @@ impl ShardTask {
     pub(crate) async fn run(mut self) -> Result<(), RecoveryError> {
         let mut inbox = Vec::new();
         loop {
-            let now = self.clock.now();
+            self.now = self.clock.now();
             self.driver.set_storage_full(self.space.is_full());
             for command in inbox.drain(..) {
-                self.on_command(now, command);
+                self.on_command(command);
             }
-            self.driver.finish_turn(now);
-            if self.stopping {
-                self.driver.flush(now);
+            self.look_at_drain();
+            self.driver.finish_turn(self.now);
+            self.statistics.keep_up(self.now, self.driver.shard());
+            self.answer_hasty();
+            if self.stage == Stage::Stopping {
+                self.driver.flush(self.now);
             }
             self.carry_out();
-            if self.stopping && self.receipts.is_empty() && self.driver.is_settled() {
+            if self.stage == Stage::Stopping && self.receipts_due.is_empty() && self.driver.is_settled() {
                 return Ok(());
             }
             self.set_timer();
             tokio::select! {
                 biased;
-                receipt = next_receipt(&mut self.receipts) => self.on_receipts(receipt)?,
+                receipt = next_receipt(&mut self.receipts_due) => self.on_receipts(receipt)?,
                 Some(done) = self.work.join_next() => self.on_done(done)?,
                 () = &mut self.timer, if self.timer_at.is_some() => self.timer_at = None,
                 count = self.commands.recv_many(&mut inbox, COMMANDS_PER_TURN) => {
                     if count == 0 {
                         // Every handle is gone, and with them everyone who could ask for anything.
-                        self.stop(now);
+                        self.stop();
                     }
                 }
             }
@@ -130,85 +167,115 @@ impl ShardTask {
         }
     }
 
-    fn on_command(&mut self, now: Timestamp, command: Command) {
+    fn on_command(&mut self, command: Command) {
         match command {
             Command::Publish { stream, batch, options, room, reply } => {
-                if self.stopping {
+                if self.stage != Stage::Running {
                     return answer(reply, Err(PublishError::Stopping));
                 }
-                match self.driver.publish(now, stream, &batch, options, self.waiting.next()) {
+                let stream = match self.stream_to_publish(&stream, &batch, options) {
+                    Ok(stream) => stream,
+                    Err(error) => return answer(reply, Err(error)),
+                };
+                match self.driver.publish(self.now, stream, &batch, options, self.waiting.next()) {
                     Ok(()) => self.waiting.enter(Waiting::Publish(reply, room)),
                     Err(refusal) => answer(reply, Err(refusal.into())),
                 }
             }
-            Command::Settle { consumer, settlements } => self.settle(now, consumer, settlements),
-            Command::Credit { consumer, credit } => {
-                if let Some(member) = self.members.get_mut(&consumer).filter(|_| !self.stopping) {
+            Command::Settle { consumer, settlements } => self.settle(consumer, settlements),
+            Command::Credit { consumer, credit, bytes } => {
+                let running = self.stage == Stage::Running;
+                if let Some(member) = self.members.get_mut(&consumer).filter(|_| running) {
                     member.credit = credit;
-                    let slots = Credit::slots(credit);
+                    let slots = Credit::Slots { messages: credit, bytes };
                     // The group may have been deleted, which it is told by itself.
-                    let _ = self.driver.credit(now, member.group, consumer, slots);
+                    let _ = self.driver.credit(self.now, member.group, consumer, slots);
                 }
-            }
-            Command::Join { stream, group, name, credit, session, reply } => {
-                let joined = self.join(now, (&stream, &group), &name, credit, session);
-                answer(reply, joined);
             }
             Command::Leave { consumer, departure } => {
                 if let Some(member) = self.members.remove(&consumer) {
                     self.driver.leave(member.group, consumer, departure);
                 }
             }
-            Command::CreateStream { name, change, reply } => match self.create_stream(now, &name, &change) {
-                Ok(created) => self.waiting.enter(Waiting::Create(reply, created)),
-                Err(error) => answer(reply, Err(error)),
-            },
-            Command::CreateGroup { stream, name, change, start, reply } => {
-                match self.create_group(now, &stream, &name, &change, start) {
-                    Ok(created) => self.waiting.enter(Waiting::Create(reply, created)),
-                    Err(error) => answer(reply, Err(error)),
-                }
-            }
-            Command::Figures { stream, group, reply } => match self.find_group(&stream, &group) {
-                Ok(group) => {
-                    let figures =
-                        self.driver.shard().figures(now, group).expect("the group was found just now");
-                    self.driver.confirm(Answer::GroupCreated(group), self.waiting.next());
-                    self.waiting.enter(Waiting::Figures(reply, Box::new(figures)));
-                }
-                Err(error) => answer(reply, Err(error)),
-            },
-            Command::Stop => self.stop(now),
+            Command::Call(call) => call(self),
+            Command::Drain => self.begin_drain(),
+            Command::Stop => self.stop(),
+        }
+    }
+
+    fn enter_stage(&mut self, stage: Stage) {
+        self.stage = stage;
+        let _ = self.staged.send_replace(stage);
+    }
+
+    /// Hands out nothing more and takes nothing more in. Those with a connection may finish what they hold:
+    /// it would go with them. Leases on the clock outlive the server, so nobody waits for those.
+    fn begin_drain(&mut self) {
+        if self.stage == Stage::Running {
+            self.enter_stage(Stage::Draining);
+            self.withhold();
+            self.drain = Some((self.now, self.now + self.config.drain_max));
+        }
+    }
+
+    fn withhold(&mut self) {
+        for (&consumer, member) in &self.members {
+            // A group that was deleted has no members any more.
+            let _ = self.driver.credit(self.now, member.group, consumer, Credit::slots(0));
+        }
+        self.call_off_all();
+    }
+
+    fn look_at_drain(&mut self) {
+        let Some((at, until)) = self.drain.filter(|(at, _)| *at <= self.now) else { return };
+        let shard = self.driver.shard();
+        let holds = |(consumer, member): (&ConsumerId, &Member)| shard.held_by(member.group, *consumer) > 0;
+        if self.now >= until || !self.members.iter().any(holds) {
+            self.stop();
+        } else {
+            self.drain = Some((at.max(self.now) + DRAIN_LOOK, until));
         }
     }
 
     /// Hands out nothing more. What consumers hold stays leased in the log, as after a crash: the stop is
     /// no failure of theirs, so it must not use up a retry.
-    fn stop(&mut self, now: Timestamp) {
-        self.stopping = true;
-        let _ = self.running.send_replace(false);
-        for (&consumer, member) in &self.members {
-            // A group that was deleted has no members any more.
-            let _ = self.driver.credit(now, member.group, consumer, Credit::slots(0));
-        }
+    fn stop(&mut self) {
+        self.enter_stage(Stage::Stopping);
+        self.drain = None;
+        self.withhold();
     }
 
     fn on_receipts(&mut self, first: Result<Durable<Position>, StorageError>) -> Result<(), RecoveryError> {
         let mut receipt = first;
         loop {
-            self.receipts.pop_front();
+            self.receipts_due.pop_front();
             self.driver.on_durable(receipt?);
-            match self.receipts.front_mut().and_then(Receipt::try_take) {
+            match self.receipts_due.front_mut().and_then(Receipt::try_take) {
                 Some(next) => receipt = next,
-                None => return Ok(()),
+                None => {
+                    self.tell_tails();
+                    return Ok(());
+                }
             }
         }
+    }
+
+    /// Tells those who follow a stream that it has grown.
+    fn tell_tails(&mut self) {
+        let shard = self.driver.shard();
+        self.tails.retain(|stream, tail| {
+            let last = shard.last_seq(*stream).unwrap_or_default();
+            if *tail.borrow() != last {
+                let _ = tail.send_replace(last);
+            }
+            tail.receiver_count() > 0
+        });
     }
 
     fn on_done(&mut self, done: Result<Done, JoinError>) -> Result<(), RecoveryError> {
         match done.expect("an engine does not panic") {
             Done::Read(id, Err(error @ StorageError::Damaged { .. })) => {
-                (self.alarm)(&format!("{error}; what is there is not delivered"));
+                (self.config.alarm)(&format!("{error}; what is there is not delivered"));
                 self.driver.on_unreadable(id);
             }
             Done::Read(id, frames) => self.driver.on_read(id, &frames?)?,
@@ -221,24 +288,35 @@ impl ShardTask {
     /// Does what the driver says has to be done.
     fn carry_out(&mut self) {
         let shard = self.driver.id();
-        let Outbox { frames, answers, deliveries, fetched, departed, reads, image, trim } =
+        let Outbox { frames, answers, deliveries, fetched, departed, served, reads, image, trim } =
             self.driver.outbox();
-        // Nobody asks for these yet: consumers here are connected, and leave by themselves.
-        fetched.clear();
-        departed.clear();
         for frame in frames.drain(..) {
-            self.receipts.push_back(self.engine.append(frame));
+            self.receipts_due.push_back(self.engine.append(frame));
         }
         for (ticket, answer) in answers.drain(..) {
             self.waiting.leave(ticket).tell(answer);
         }
+        for (ticket, found) in fetched.drain(..) {
+            if let Waiting::Fetch(tell) = self.waiting.leave(ticket) {
+                tell(found);
+            }
+        }
         let mut slow = Vec::new();
         for delivery in deliveries.drain(..) {
             let consumer = delivery.consumer;
-            if self.members.get(&consumer).is_some_and(|member| !member.hand_over(delivery)) {
-                slow.push(consumer);
+            match self.members.get(&consumer) {
+                Some(member) => {
+                    if !member.hand_over(delivery) {
+                        slow.push(consumer);
+                    }
+                }
+                None => self.pollers.collect(consumer, delivery.messages),
             }
         }
+        for (_, consumer) in departed.drain(..) {
+            self.pollers.depart(consumer);
+        }
+        let served = std::mem::take(served);
         for read in reads.drain(..) {
             let engine = self.engine.clone();
             self.work
@@ -252,6 +330,9 @@ impl ShardTask {
             let engine = self.engine.clone();
             self.work.spawn(async move { Done::Trimmed(engine.trim(shard, through).await) });
         }
+        for consumer in served {
+            self.finish_receive(consumer);
+        }
         for consumer in slow {
             if let Some(member) = self.members.remove(&consumer) {
                 let _ = member.session.events.send(Event::CutOff);
@@ -263,7 +344,11 @@ impl ShardTask {
     /// One timer for everything. One that goes off early only costs a turn, so it is moved forward but
     /// never back.
     fn set_timer(&mut self) {
-        let Some(at) = self.driver.wake_at() else { return };
+        let drain = self.drain.map(|(at, _)| at);
+        let Some(at) = [self.driver.wake_at(), self.statistics.wake_at(), drain].into_iter().flatten().min()
+        else {
+            return;
+        };
         if self.timer_at.is_none_or(|set| at < set) {
             self.timer.as_mut().reset(self.clock.instant_of(at).into());
             self.timer_at = Some(at);

@@ -6,21 +6,50 @@ use std::process::ExitCode;
 /// An error with an exit code of its own. Every other one exits with 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
+    NotUnderstood = 2,
     DataInUse = 3,
     DataRefused = 4,
     CannotListen = 5,
     StorageFailed = 6,
     Unreachable = 7,
+    NotFound = 8,
+    Conflict = 9,
+    Later = 10,
+    Unknown = 11,
+    Denied = 12,
 }
+
+/// For `--help`. A test sees to it that every code is there.
+pub(crate) const CODES: &str = "\
+Exit codes:
+  0  done, or stopped as asked
+  1  the command failed; the message says why
+  2  the command line, a setting or a request could not be understood
+  3  the data folder is in use by another process
+  4  the data folder is damaged or from a newer release, and was left as it is
+  5  the address could not be listened on
+  6  storage failed while the server was running
+  7  the server could not be reached
+  8  there is no such stream, group, message or job
+  9  the server refused, as things stand: it exists already and is different, or it is in use
+ 10  the server cannot do it now; nothing was done, try again later
+ 11  the outcome is unknown; repeat it with the same message ids
+ 12  whoever asks may not do this";
 
 impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Exit::NotUnderstood => "that could not be understood",
             Exit::DataInUse => "the data folder is in use",
             Exit::DataRefused => "the data folder was refused",
             Exit::CannotListen => "cannot listen",
             Exit::StorageFailed => "storage failed",
             Exit::Unreachable => "the server cannot be reached",
+            Exit::NotFound => "there is no such thing",
+            Exit::Conflict => "the server refused",
+            Exit::Later => "the server cannot do it now",
+            Exit::Unknown => "the outcome is unknown",
+            Exit::Denied => "not allowed",
         })
     }
 }
@@ -31,7 +60,17 @@ pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
     error.downcast_ref::<Exit>().map_or(ExitCode::FAILURE, |exit| ExitCode::from(*exit as u8))
 }
 
-/// A line for the person at the terminal, or for the log.
+/// What happened, with its causes; without the word for the code, which says less than the rest.
+pub(crate) fn text(error: &anyhow::Error) -> String {
+    let word = error.downcast_ref::<Exit>().map(ToString::to_string);
+    let mut parts: Vec<String> = error.chain().map(ToString::to_string).collect();
+    if parts.len() > 1 {
+        parts.retain(|part| Some(part) != word.as_ref());
+    }
+    parts.join(": ")
+}
+
+/// A line for the person at the terminal.
 pub(crate) fn say(text: &str) {
     // Nobody reads it if the other end is closed, and there is nowhere else to say so.
     let _ = writeln!(std::io::stderr(), "{text}");

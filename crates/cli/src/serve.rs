@@ -1,49 +1,102 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+use std::convert::Infallible;
 use std::io::Read as _;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use forebay_broker::access::Principal;
 use forebay_broker::broker::{Broker, BrokerConfig, Running};
 use forebay_broker::clock::Clock;
-use forebay_core::types::ShardId;
-use forebay_storage::engine::Engine;
+use forebay_broker::driver::DriverConfig;
+use forebay_core::group::Bound;
+use forebay_core::settings::{StreamLimits, StreamSettings};
+use forebay_core::types::{ShardId, Timestamp};
+use forebay_doors::native::{self, NativeConfig};
+use forebay_storage::engine::{Engine, StorageError};
 use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::{JournalConfig, JournalEngine, OpenError};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::Serve;
-use crate::exit::{Exit, say};
+use crate::exit::Exit;
+use crate::log;
+use crate::log::Level;
+use crate::settings::{self, Origin, Settings, Sources};
+use crate::units;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
 const FRAME_BYTES_MAX: usize = 12 << 20;
 /// How long clients have to take the last answers when the server stops.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How often it is looked whether storage is full.
+const STORAGE_LOOK: Duration = Duration::from_secs(1);
+/// How often the log says why the server has not stopped yet.
+const DRAIN_REPORT: Duration = Duration::from_secs(2);
+/// Groups that are asked about at once.
+const GROUPS_PER_PAGE: usize = 1_000;
+/// How often to ask what was found in the background.
+const WATCH: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
-    if !options.listen.ip().is_loopback() {
-        bail!(
-            "there is no authentication yet, so the server listens on addresses of this machine only. Give \
-             --listen an address such as 127.0.0.1:7070. address=`{}`",
-            options.listen
+pub(crate) const EXAMPLES: &str = "\
+Every setting may also be given in the environment, as FOREBAY_ and its name in capitals, and in a TOML file;
+`forebay config show` says which value counts and why.
+
+SIGTERM or SIGINT stops it: nothing more is taken in or handed out, and consumers may finish what they hold. A
+second signal stops it at once.
+
+Examples:
+  forebay serve
+  forebay serve --data /var/lib/forebay --listen 127.0.0.1:7171
+  forebay serve --config /etc/forebay.toml --log json
+  forebay serve --memory                 keep nothing; for trying things out";
+
+/// When the command began.
+#[derive(Clone, Copy)]
+struct Started {
+    clock: Clock,
+    at: Timestamp,
+}
+
+pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
+    #[cfg(feature = "planted-faults")]
+    plant_fault()?;
+    let given = settings::gather(sources, |name| std::env::var(name).ok())?;
+    let settings = settings::settle(&given)?;
+    let clock = Clock::start();
+    let started = Started { clock, at: clock.now() };
+    log::start(settings.log, settings.log_level, clock);
+    for one in given.iter().filter(|one| one.origin != Origin::Default) {
+        let text = format!("setting {} is {}, from {}", one.setting.name, one.text, one.origin);
+        log::line(Level::Debug, &text, &[]);
+    }
+    if !settings.listen.ip().is_loopback() {
+        if !settings.allow_anyone {
+            bail!(
+                "there is no authentication yet, so the server listens on addresses of this machine only. Give \
+                 --listen an address such as 127.0.0.1:7070; or --allow-anyone, if whoever reaches the port may \
+                 do everything. address=`{}`",
+                settings.listen
+            );
+        }
+        log::warn(
+            "anyone who reaches the port may do everything: --allow-anyone is set, and there is no \
+                   authentication yet",
         );
     }
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let clock = Clock::start();
     // First the port: a server that cannot listen has no business with the data folder.
-    let listener = runtime.block_on(listen(options.listen))?;
-    if options.memory {
+    let listener = runtime.block_on(listen(settings.listen))?;
+    if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
-        return runtime.block_on(serve(Arc::new(engine), clock, listener, "memory"));
+        return runtime.block_on(serve(Arc::new(engine), &settings, started, listener));
     }
-    let engine = Arc::new(open_journal(&options.data, clock)?);
-    let place = options.data.display().to_string();
-    let served = runtime.block_on(serve(engine.clone(), clock, listener, &place));
+    let engine = Arc::new(open_journal(&settings, clock)?);
+    runtime.spawn(watch_background(Arc::downgrade(&engine)));
+    let served = runtime.block_on(serve(engine.clone(), &settings, started, listener));
     // Ends what is still running in the background, which may hold on to the engine.
     runtime.shutdown_timeout(FAREWELL);
     if let Some(engine) = Arc::into_inner(engine) {
@@ -52,65 +105,155 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
             closed.context(Exit::StorageFailed).context("the journal did not stop cleanly")?;
         }
     }
+    if served.is_ok() {
+        log::info("stopped");
+    }
     served
 }
 
-fn open_journal(folder: &Path, clock: Clock) -> anyhow::Result<JournalEngine> {
+/// Breaks the promise that the environment names, so that whoever watches can show that it would notice.
+#[cfg(feature = "planted-faults")]
+fn plant_fault() -> anyhow::Result<()> {
+    use forebay_core::fault::{Fault, plant_everywhere};
+    let Ok(name) = std::env::var("FOREBAY_PLANTED_FAULT") else { return Ok(()) };
+    let fault = Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == name);
+    let fault = fault.with_context(|| format!("no such fault. fault=`{name}`"))?;
+    crate::exit::say(&format!("forebay: breaks a promise on purpose: {name}"));
+    plant_everywhere(fault);
+    Ok(())
+}
+
+fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngine> {
+    let folder = &settings.data;
     let disk = FolderDisk::new(folder)
-        .with_context(|| format!("cannot use the data folder {}", folder.display()))?;
+        .with_context(|| format!("cannot use the data folder {}; --data takes another", folder.display()))?;
     let config = JournalConfig {
         frame_bytes_max: FRAME_BYTES_MAX,
+        segment_bytes: settings.segment_bytes,
+        reserve_bytes: settings.reserve_bytes,
+        free_bytes_min: settings.free_bytes_min,
+        folder_bytes_max: settings.disk_max_bytes,
         opened_at: clock.now(),
         ..JournalConfig::new(random_id()?)
     };
     JournalEngine::open(disk, &config).map_err(|error| {
-        let code = match &error {
-            OpenError::InUse => Some(Exit::DataInUse),
-            OpenError::Refused { .. } | OpenError::TooNew { .. } | OpenError::UnknownFeatures { .. } => {
-                Some(Exit::DataRefused)
-            }
-            _ => None,
-        };
-        let error = anyhow::Error::new(error);
-        let error = match code {
-            Some(code) => error.context(code),
-            None => error,
-        };
-        error.context(format!("cannot open the data folder {}", folder.display()))
+        open_error(error).context(format!("cannot open the data folder {}", folder.display()))
     })
 }
 
+/// Says what the journal finds damaged by itself, while it seals segments and rereads old ones.
+async fn watch_background(engine: Weak<JournalEngine>) {
+    loop {
+        tokio::time::sleep(WATCH).await;
+        let Some(engine) = engine.upgrade() else { return };
+        // Whatever else can go wrong ends the server, which then says so.
+        if let Some(trouble @ (StorageError::Damaged { .. } | StorageError::Io { .. })) =
+            engine.take_trouble()
+        {
+            log::error(&format!("ALARM: {:#}", anyhow::Error::new(trouble)));
+        }
+    }
+}
+
+/// The error with the exit code that it has.
+pub(crate) fn open_error(error: OpenError) -> anyhow::Error {
+    let code = match &error {
+        OpenError::InUse => Some(Exit::DataInUse),
+        OpenError::Refused { .. } | OpenError::TooNew { .. } | OpenError::UnknownFeatures { .. } => {
+            Some(Exit::DataRefused)
+        }
+        OpenError::FolderTooSmall { .. } => Some(Exit::NotUnderstood),
+        _ => None,
+    };
+    let error = anyhow::Error::new(error);
+    match code {
+        Some(code) => error.context(code),
+        None => error,
+    }
+}
+
 /// Names a new journal. Nobody outside may be able to guess it, or a payload could imitate a block.
-fn random_id() -> anyhow::Result<u128> {
-    let mut bytes = [0; 16];
+pub(crate) fn random_id() -> anyhow::Result<u128> {
+    Ok(u128::from_le_bytes(random()?))
+}
+
+fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut bytes))
         .context("cannot read random numbers")?;
-    Ok(u128::from_le_bytes(bytes))
+    Ok(bytes)
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.context(Exit::CannotListen).with_context(|| {
-        format!("cannot listen on port {}; --listen takes another. address=`{address}`", address.port())
+        format!(
+            "the native API cannot listen on port {}; --listen takes another. address=`{address}`",
+            address.port()
+        )
+    })
+}
+
+fn broker_config(settings: &Settings) -> anyhow::Result<BrokerConfig> {
+    let usual = BrokerConfig::default();
+    let bytes_max = Some(settings.auto_create_max_bytes);
+    let first = StreamSettings {
+        limits: StreamLimits { bytes_max, ..StreamLimits::default() },
+        ..StreamSettings::default()
+    };
+    Ok(BrokerConfig {
+        driver: DriverConfig {
+            window_bytes_max: settings.window_bytes as usize,
+            reclaim_stretch_bytes: settings.segment_bytes,
+            ..usual.driver
+        },
+        room_bytes: u32::try_from(settings.room_bytes).unwrap_or(u32::MAX),
+        stream_of_first_publish: settings.auto_create.then_some(first),
+        drain_max: settings.drain_timeout,
+        secret: random()?,
+        alarm: |text| log::error(&format!("ALARM: {text}")),
+        ..usual
     })
 }
 
 async fn serve(
     engine: Arc<dyn Engine>,
-    clock: Clock,
+    settings: &Settings,
+    started: Started,
     listener: TcpListener,
-    place: &str,
 ) -> anyhow::Result<()> {
     let signals = Signals::new()?;
     let address = listener.local_addr().context("cannot tell the address")?;
-    let alarm = |text: &str| say(&format!("forebay: ALARM: {text}"));
-    let opened = Broker::open(engine, clock, BrokerConfig { alarm, ..BrokerConfig::default() }).await;
+    let opened = Broker::open(engine, started.clock, broker_config(settings)?).await;
     let (broker, running) = opened.context(Exit::DataRefused).context("cannot bring back the log")?;
     for remark in broker.remarks() {
-        say(&format!("forebay: {remark}"));
+        log::warn(remark);
     }
-    say(&format!("forebay: listening on {address}, data in {place}"));
-    until_told(broker, running, listener, signals).await
+    say_that_it_listens(&broker, settings, started, address).await;
+    until_told(broker, running, listener, signals, settings).await
+}
+
+async fn say_that_it_listens(broker: &Broker, settings: &Settings, started: Started, address: SocketAddr) {
+    let place = if settings.memory { "memory".to_owned() } else { settings.data.display().to_string() };
+    let opened_in = started.clock.now().since(started.at).as_secs_f64();
+    let report = broker.enter(Principal::owner(), None).server().await.unwrap_or_default();
+    let (version, epoch) = (env!("CARGO_PKG_VERSION"), report.epoch);
+    let text = format!(
+        "listening on {address}, data in {place}, {} and {}, version {version}, epoch {epoch}, opened in {}",
+        units::of(report.streams as u64, "stream"),
+        units::of(report.groups as u64, "group"),
+        units::age(opened_in),
+    );
+    let facts = [
+        ("address", address.to_string().into()),
+        ("data", place.into()),
+        ("streams", report.streams.into()),
+        ("groups", report.groups.into()),
+        ("version", version.into()),
+        ("epoch", epoch.into()),
+        ("opened_in", opened_in.into()),
+    ];
+    log::line(Level::Info, &text, &facts);
 }
 
 /// Serves until a signal comes or storage fails.
@@ -119,20 +262,31 @@ async fn until_told(
     mut running: Running,
     listener: TcpListener,
     mut signals: Signals,
+    settings: &Settings,
 ) -> anyhow::Result<()> {
-    let mut door = tokio::spawn(forebay_doors::native::serve(broker.clone(), listener, broker.stopping()));
+    let config = NativeConfig {
+        connections_max: settings.max_connections,
+        host_names: settings.host_names.clone(),
+        body_bytes_max: settings.request_bytes as usize,
+        memory: resident_memory,
+    };
+    let mut door = tokio::spawn(native::serve_with(broker.clone(), listener, broker.stopping(), config));
     let ended = tokio::select! {
         ended = &mut running => ended,
+        never = watch_storage(&broker) => match never {},
         served = &mut door => {
             served.context("the door broke")?.context("the door closed by itself")?;
             bail!("the door closed by itself");
         }
         () = signals.any() => {
-            say("forebay: stopping");
-            broker.stop();
+            log::info("stopping: nothing more is taken in or handed out");
+            broker.drain();
             tokio::select! {
                 ended = &mut running => ended,
-                () = signals.any() => bail!("stopped at once, by a second signal"),
+                never = say_why_it_waits(&broker, settings.drain_timeout) => match never {},
+                () = signals.any() => bail!(
+                    "stopped at once, by a second signal; what consumers hold is handed out again after the next start"
+                ),
             }
         }
     };
@@ -146,6 +300,65 @@ async fn until_told(
         )),
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
+}
+
+/// Says when storage is full, and when there is room again.
+async fn watch_storage(broker: &Broker) -> Infallible {
+    let caller = broker.enter(Principal::owner(), None);
+    let mut full = false;
+    loop {
+        let now = caller.server().await.map_or(full, |report| report.storage_full);
+        match (full, now) {
+            (false, true) => {
+                log::warn("storage is full: publishing is refused until there is room; settling goes on");
+            }
+            (true, false) => log::info("storage has room again: publishing goes on"),
+            _ => {}
+        }
+        full = now;
+        tokio::time::sleep(STORAGE_LOOK).await;
+    }
+}
+
+/// Says every now and then what the server waits for.
+async fn say_why_it_waits(broker: &Broker, drain_timeout: Duration) -> Infallible {
+    let began = broker.clock().now();
+    loop {
+        let waited = broker.clock().now().since(began);
+        let left = units::age(drain_timeout.saturating_sub(waited).as_secs_f64());
+        if let Some(held) = held(broker).await.filter(|held| *held > 0) {
+            let text = format!(
+                "stopping: waits for {} in the hands of consumers, {left} more at most; a second signal stops at once",
+                units::of(held, "message")
+            );
+            log::line(Level::Info, &text, &[("in_flight", held.into())]);
+        }
+        tokio::time::sleep(DRAIN_REPORT).await;
+    }
+}
+
+/// Messages that connected consumers hold. Those are what a draining server waits for.
+async fn held(broker: &Broker) -> Option<u64> {
+    let caller = broker.enter(Principal::owner(), None);
+    let (mut held, mut after) = (0, None);
+    loop {
+        let page = caller.groups(None, after, GROUPS_PER_PAGE).await.ok()?;
+        let consumers = page.items.iter().flat_map(|group| &group.consumers);
+        let connected = consumers.filter(|consumer| consumer.bound == Bound::Connection);
+        held += connected.map(|consumer| consumer.in_flight).sum::<u64>();
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Some(held),
+        }
+    }
+}
+
+/// What the process takes of the machine's memory, where the system tells.
+fn resident_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes << 10)
 }
 
 struct Signals {

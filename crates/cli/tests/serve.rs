@@ -1,5 +1,6 @@
 //! The real binary, from outside: it is started, used over gRPC, killed and started again.
 
+mod admin;
 mod rig;
 mod verbs;
 
@@ -239,7 +240,7 @@ async fn a_person_can_see_a_message_go_through() {
         assert_eq!(run(&["pub", "emails", "x", "--delay", "5"], "").code, 2);
         assert_eq!(run(&["pub", "emails", "x", "--priority", "10"], "").code, 2);
         let wrong = run(&["sub", "emails", "--max", "1"], "");
-        assert!(wrong.code == 1 && wrong.said.contains("STREAM/GROUP"), "{}", wrong.said);
+        assert!(wrong.code == 2 && wrong.said.contains("STREAM/GROUP"), "{}", wrong.said);
     })
     .await
     .expect("the commands ran");

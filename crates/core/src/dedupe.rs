@@ -83,6 +83,11 @@ impl Dedupe {
         self.drop_old(at, settings);
     }
 
+    /// The id is another message's from now on, and about to be remembered with that one.
+    pub(crate) fn forget(&mut self, id: IdHash) {
+        self.seen.remove(&id);
+    }
+
     fn open_generation(&mut self) {
         let number = self.next;
         self.next += 1;
@@ -145,7 +150,8 @@ impl Dedupe {
             let seen = Sighting { seq: Seq(from.0), at: Timestamp(from.1) };
             let id = IdHash(cursor.u128()?);
             let newest = self.seen.entry(id).or_insert(seen);
-            if newest.at < seen.at {
+            // Of two at the same time the later message took the id over.
+            if (newest.at, newest.seq) < (seen.at, seen.seq) {
                 *newest = seen;
             }
             generation.youngest = generation.youngest.max(seen.at);

@@ -77,23 +77,32 @@ impl Fault {
 mod switch {
     use super::Fault;
     use std::cell::Cell;
+    use std::sync::OnceLock;
 
     thread_local! {
         static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
     }
+
+    /// For a whole process, which has many threads.
+    static EVERYWHERE: OnceLock<Fault> = OnceLock::new();
 
     /// Breaks one promise, or none, for everything that this thread does from now on.
     pub fn plant(fault: Option<Fault>) {
         PLANTED.set(fault);
     }
 
+    /// Breaks one promise for everything that this process does from now on. Only the first call counts.
+    pub fn plant_everywhere(fault: Fault) {
+        let _ = EVERYWHERE.set(fault);
+    }
+
     pub fn planted(fault: Fault) -> bool {
-        PLANTED.get() == Some(fault)
+        PLANTED.get() == Some(fault) || EVERYWHERE.get() == Some(&fault)
     }
 }
 
 #[cfg(feature = "planted-faults")]
-pub use switch::{plant, planted};
+pub use switch::{plant, plant_everywhere, planted};
 
 #[cfg(not(feature = "planted-faults"))]
 pub const fn planted(_: Fault) -> bool {

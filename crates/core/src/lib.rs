@@ -14,6 +14,7 @@ pub mod notes;
 pub mod pace;
 pub mod producers;
 mod queue;
+pub mod salvage;
 pub mod seqset;
 pub mod settings;
 pub mod shard;

@@ -29,8 +29,9 @@ pub struct ProducerStamp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     New,
-    /// It was stored before, with these positions.
-    Duplicate(SeqRange),
+    /// It came before, and these are the positions that its messages got. There are fewer of them than
+    /// messages if some were known by their ids already.
+    Duplicate(Option<SeqRange>),
 }
 
 /// Why a producer's batch was refused. Nothing was stored.
@@ -64,13 +65,16 @@ struct Producer {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Batch {
     number: u64,
-    seqs: SeqRange,
+    /// How many messages it had.
+    count: u64,
+    /// Where those are that were new.
+    seqs: Option<SeqRange>,
 }
 
 impl Batch {
     /// The number that comes after it.
     fn end(&self) -> u64 {
-        self.number.saturating_add(self.seqs.count())
+        self.number.saturating_add(self.count)
     }
 }
 
@@ -97,7 +101,7 @@ impl Producers {
             return Ok(Verdict::New);
         }
         let known = producer.batches.iter().find(|batch| batch.number == stamp.number);
-        match known.filter(|batch| batch.seqs.count() == count) {
+        match known.filter(|batch| batch.count == count) {
             Some(batch) => Ok(Verdict::Duplicate(batch.seqs)),
             None if stamp.number < oldest => Err(ProducerRefusal::TooOld { oldest }),
             // Also one that begins where no batch began or has another length: it was made of others.
@@ -105,10 +109,16 @@ impl Producers {
         }
     }
 
-    /// Remembers a batch that is stored, with the positions of all its messages. One from before what is
+    /// Remembers a batch of so many messages, with the positions of those that were new. One from before what is
     /// remembered is ignored: after a snapshot that was taken in several turns, recovery may meet batches
     /// that are in it. One from beyond starts anew: those between were lost with a damaged log.
-    pub(crate) fn remember(&mut self, at: Timestamp, stamp: ProducerStamp, seqs: SeqRange) {
+    pub(crate) fn remember(
+        &mut self,
+        at: Timestamp,
+        stamp: ProducerStamp,
+        count: u64,
+        seqs: Option<SeqRange>,
+    ) {
         let fresh = Producer { epoch: stamp.epoch, at, batches: VecDeque::new() };
         let producer = self.known.entry(stamp.producer).or_insert(fresh);
         let expected = producer.batches.back().map(Batch::end);
@@ -123,7 +133,7 @@ impl Producers {
         if producer.batches.len() == BATCHES_MAX {
             producer.batches.pop_front();
         }
-        producer.batches.push_back(Batch { number: stamp.number, seqs });
+        producer.batches.push_back(Batch { number: stamp.number, count, seqs });
         producer.epoch = stamp.epoch;
         self.by_silence.remove(&(producer.at, stamp.producer));
         // Time may step back between two runs of a server.
@@ -141,7 +151,9 @@ impl Producers {
     }
 
     /// `count`, then `producer | epoch | at | batches | number` with the number of the first batch, which the
-    /// others follow, and `first | count` of the positions of each. Producers as distances.
+    /// others follow, and `first | count` of the positions of each. Of one that had messages which were
+    /// known already it is `0 | count of messages | first | count`, the last two zero if none was new.
+    /// Producers as distances.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.known.len() as u64);
         let mut from = 0;
@@ -152,8 +164,13 @@ impl Producers {
             put_varint(out, producer.batches.len() as u64);
             put_varint(out, producer.oldest());
             for batch in &producer.batches {
-                put_varint(out, batch.seqs.first.0);
-                put_varint(out, batch.seqs.count());
+                let (first, count) = batch.seqs.map_or((0, 0), |seqs| (seqs.first.0, seqs.count()));
+                if count != batch.count {
+                    put_varint(out, 0);
+                    put_varint(out, batch.count);
+                }
+                put_varint(out, first);
+                put_varint(out, count);
             }
             from = id;
         }
@@ -172,11 +189,16 @@ impl Producers {
             }
             let mut batches = VecDeque::new();
             for _ in 0..count {
-                let (first, count) = (cursor.varint()?, cursor.varint()?);
-                if count == 0 || first.checked_add(count).is_none() {
+                let (mut first, count) = (cursor.varint()?, cursor.varint()?);
+                let mut stored = count;
+                if first == 0 {
+                    (first, stored) = (cursor.varint()?, cursor.varint()?);
+                }
+                if count == 0 || stored > count || first.checked_add(stored).is_none() {
                     return Err(overflow());
                 }
-                let batch = Batch { number, seqs: SeqRange::starting(Seq(first), count) };
+                let seqs = (stored > 0).then(|| SeqRange::starting(Seq(first), stored));
+                let batch = Batch { number, count, seqs };
                 number = batch.end();
                 batches.push_back(batch);
             }
@@ -255,7 +277,7 @@ mod tests {
             let remembered = &batches[batches.len().saturating_sub(5)..];
             let oldest = remembered[0].0.number;
             match remembered.iter().find(|one| one.0 == stamp && one.1.count() == count) {
-                Some(one) => Ok(Verdict::Duplicate(one.1)),
+                Some(one) => Ok(Verdict::Duplicate(Some(one.1))),
                 None if stamp.number == expected => Ok(Verdict::New),
                 None if stamp.number < oldest => Err(ProducerRefusal::TooOld { oldest }),
                 None => Err(ProducerRefusal::Gap { expected }),
@@ -288,7 +310,7 @@ mod tests {
                         producers = copy;
                         // Recovery may meet everything once more.
                         for &(stamp, seqs) in plain.0.iter().rev().take(5).rev() {
-                            producers.remember(Timestamp::ZERO, stamp, seqs);
+                            producers.remember(Timestamp::ZERO, stamp, seqs.count(), Some(seqs));
                         }
                         prop_assert_eq!(&copied(&producers), &producers);
                         continue;
@@ -299,7 +321,7 @@ mod tests {
                 if verdict == Ok(Verdict::New) {
                     let seqs = SeqRange::starting(next, count);
                     next = next.plus(count);
-                    producers.remember(Timestamp(at as u64), stamp, seqs);
+                    producers.remember(Timestamp(at as u64), stamp, seqs.count(), Some(seqs));
                     plain.0.push((stamp, seqs));
                 }
             }
@@ -317,10 +339,10 @@ mod tests {
     fn a_batch_that_was_lost_does_not_hold_up_its_producer() {
         let mut producers = Producers::default();
         let stamp = |epoch, number| ProducerStamp { producer: 1, epoch, number };
-        producers.remember(Timestamp(1), stamp(4, 10), SeqRange::new(Seq(1), Seq(5)));
-        producers.remember(Timestamp(2), stamp(3, 90), SeqRange::one(Seq(6)));
+        producers.remember(Timestamp(1), stamp(4, 10), 5, Some(SeqRange::new(Seq(1), Seq(5))));
+        producers.remember(Timestamp(2), stamp(3, 90), 1, Some(SeqRange::one(Seq(6))));
         assert_eq!(producers.admit(stamp(4, 20), 1), Err(ProducerRefusal::Gap { expected: 15 }));
-        producers.remember(Timestamp(3), stamp(4, 20), SeqRange::one(Seq(12)));
+        producers.remember(Timestamp(3), stamp(4, 20), 1, Some(SeqRange::one(Seq(12))));
         assert_eq!(producers.admit(stamp(4, 21), 1), Ok(Verdict::New));
         assert_eq!(producers.admit(stamp(4, 10), 5), Err(ProducerRefusal::TooOld { oldest: 20 }));
         assert_eq!(producers.admit(stamp(3, 21), 1), Err(ProducerRefusal::Fenced { epoch: 4 }));
@@ -332,15 +354,33 @@ mod tests {
         let stamp = |producer, number| ProducerStamp { producer, epoch: 0, number };
         let max = PRODUCERS_MAX as u64;
         for producer in 0..max {
-            producers.remember(Timestamp(producer), stamp(producer, 0), SeqRange::one(Seq(producer + 1)));
+            producers.remember(
+                Timestamp(producer),
+                stamp(producer, 0),
+                1,
+                Some(SeqRange::one(Seq(producer + 1))),
+            );
         }
-        producers.remember(Timestamp(max), stamp(0, 1), SeqRange::one(Seq(max + 1)));
-        producers.remember(Timestamp(max + 1), stamp(max, 0), SeqRange::one(Seq(max + 2)));
+        producers.remember(Timestamp(max), stamp(0, 1), 1, Some(SeqRange::one(Seq(max + 1))));
+        producers.remember(Timestamp(max + 1), stamp(max, 0), 1, Some(SeqRange::one(Seq(max + 2))));
         assert_eq!(producers.len(), PRODUCERS_MAX);
         assert_eq!(producers.admit(stamp(1, 0), 1), Ok(Verdict::New), "forgotten");
-        assert_eq!(producers.admit(stamp(0, 0), 1), Ok(Verdict::Duplicate(SeqRange::one(Seq(1)))));
+        assert_eq!(producers.admit(stamp(0, 0), 1), Ok(Verdict::Duplicate(Some(SeqRange::one(Seq(1))))));
         assert_eq!(producers.admit(stamp(2, 7), 1), Err(ProducerRefusal::Gap { expected: 1 }));
         assert_eq!(producers.by_silence.len(), PRODUCERS_MAX);
+        assert_eq!(copied(&producers), producers);
+    }
+
+    #[test]
+    fn a_batch_counts_for_all_its_messages_also_those_that_were_known_already() {
+        let mut producers = Producers::default();
+        let stamp = |number| ProducerStamp { producer: 1, epoch: 0, number };
+        producers.remember(Timestamp(1), stamp(0), 3, Some(SeqRange::one(Seq(9))));
+        producers.remember(Timestamp(2), stamp(3), 2, None);
+        assert_eq!(producers.admit(stamp(5), 1), Ok(Verdict::New));
+        assert_eq!(producers.admit(stamp(0), 3), Ok(Verdict::Duplicate(Some(SeqRange::one(Seq(9))))));
+        assert_eq!(producers.admit(stamp(3), 2), Ok(Verdict::Duplicate(None)));
+        assert_eq!(producers.admit(stamp(4), 1), Err(ProducerRefusal::Gap { expected: 5 }));
         assert_eq!(copied(&producers), producers);
     }
 }

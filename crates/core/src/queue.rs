@@ -63,15 +63,35 @@ impl Queue {
             }
             Queue::Set(set) => {
                 let removed = set.remove(SeqRange::one(seq)) > 0;
-                if set.count() <= SET_MIN {
-                    let mut small = Queue::default();
-                    for seq in set.runs().flat_map(|run| run.seqs()) {
-                        small.insert(seq);
-                    }
-                    *self = small;
-                }
+                self.give_up_small_set();
                 removed
             }
+        }
+    }
+
+    /// Takes out all positions before this one.
+    pub(crate) fn remove_before(&mut self, seq: Seq) {
+        if let Queue::Set(set) = self {
+            if let Some(before) = seq.0.checked_sub(1) {
+                set.remove(SeqRange::new(Seq::START, Seq(before)));
+            }
+            self.give_up_small_set();
+            return;
+        }
+        while let Some(first) = self.first().filter(|&first| first < seq) {
+            self.remove(first);
+        }
+    }
+
+    fn give_up_small_set(&mut self) {
+        if let Queue::Set(set) = self
+            && set.count() <= SET_MIN
+        {
+            let mut small = Queue::default();
+            for seq in set.runs().flat_map(|run| run.seqs()) {
+                small.insert(seq);
+            }
+            *self = small;
         }
     }
 
@@ -135,15 +155,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_plain_set(ops in prop::collection::vec((any::<bool>(), 0u64..12, 0u64..2), 1..200)) {
+        fn agrees_with_a_plain_set(ops in prop::collection::vec((0u8..8, 0u64..12, 0u64..2), 1..200)) {
             let mut queue = Queue::default();
             let mut plain = BTreeSet::new();
-            for (insert, seq, far) in ops {
+            for (what, seq, far) in ops {
                 let seq = Seq(seq + far * 4_090);
-                if insert {
-                    prop_assert_eq!(queue.insert(seq), plain.insert(seq));
-                } else {
-                    prop_assert_eq!(queue.remove(seq), plain.remove(&seq));
+                match what {
+                    0..4 => prop_assert_eq!(queue.insert(seq), plain.insert(seq)),
+                    4..7 => prop_assert_eq!(queue.remove(seq), plain.remove(&seq)),
+                    _ => {
+                        queue.remove_before(seq);
+                        plain = plain.split_off(&seq);
+                    }
                 }
                 prop_assert_eq!(queue.first(), plain.first().copied());
                 prop_assert_eq!(queue.next_after(seq), plain.range(seq.next()..).next().copied());

@@ -61,7 +61,16 @@ pub enum OnFull {
     DropOldest,
 }
 
+/// What a stream may hold that nobody created in so many words, so that a typing mistake cannot fill the disk.
+pub const UNASKED_BYTES_MAX: u64 = 10 << 30;
+
 impl StreamSettings {
+    /// For a stream that comes about with its first message: published to it, or moved there.
+    pub fn unasked() -> StreamSettings {
+        let limits = StreamLimits { bytes_max: Some(UNASKED_BYTES_MAX), ..StreamLimits::default() };
+        StreamSettings { limits, ..StreamSettings::default() }
+    }
+
     /// The age after which a message is gone, whatever asks for it.
     pub fn age_max(&self) -> Option<Duration> {
         let kept = match self.retention {
@@ -74,10 +83,11 @@ impl StreamSettings {
     /// Whether everything is within its range. Past this point nobody checks again.
     pub fn check(&self) -> Result<(), SettingsError> {
         let zero = |limit: Option<u64>| limit == Some(0);
-        let (bytes, messages) = match self.retention {
-            Retention::Log { bytes_max, messages_max, .. } => (bytes_max, messages_max),
-            Retention::Work => (None, None),
+        let (age, bytes, messages) = match self.retention {
+            Retention::Log { age_max, bytes_max, messages_max } => (age_max, bytes_max, messages_max),
+            Retention::Work => (None, None, None),
         };
+        let ages = age.into_iter().chain(self.limits.age_max);
         match () {
             () if [bytes, messages, self.limits.bytes_max, self.limits.messages_max]
                 .into_iter()
@@ -85,7 +95,8 @@ impl StreamSettings {
             {
                 Err(SettingsError::NoRoom)
             }
-            () if self.age_max().is_some_and(|age| age.is_zero()) => Err(SettingsError::NoRoom),
+            () if ages.clone().any(|age| micros(age) == 0) => Err(SettingsError::NoRoom),
+            () if ages.clone().any(|age| age > AGE_MAX) => Err(SettingsError::TooOld),
             () if self.dedupe_window > YEAR => Err(SettingsError::TooLong),
             () => self.ingress.map_or(Ok(()), check_rate),
         }
@@ -224,6 +235,8 @@ pub enum SettingsError {
     Jitter,
     #[error("a duration is longer than a year")]
     TooLong,
+    #[error("messages are kept for no more than a hundred years")]
+    TooOld,
     #[error("the least wait of a backoff is longer than the most")]
     DelayOrder,
     #[error("a lease lasts for some time")]
@@ -241,7 +254,9 @@ pub enum SettingsError {
 }
 
 /// Nothing that is waited for takes longer.
-const YEAR: Duration = Duration::from_secs(366 * 86_400);
+pub(crate) const YEAR: Duration = Duration::from_secs(366 * 86_400);
+/// But what is kept may be kept for long.
+const AGE_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 impl GroupSettings {
     /// Whether everything is within its range. Past this point nobody checks again.
@@ -252,7 +267,7 @@ impl GroupSettings {
             () if !(0.0..=1.0).contains(&backoff.jitter) => Err(SettingsError::Jitter),
             () if backoff.delay_max > YEAR || self.message_timeout > YEAR => Err(SettingsError::TooLong),
             () if backoff.delay_min > backoff.delay_max => Err(SettingsError::DelayOrder),
-            () if self.message_timeout.is_zero() => Err(SettingsError::NoTimeout),
+            () if micros(self.message_timeout) == 0 => Err(SettingsError::NoTimeout),
             () if [self.window_max, self.parked_max, self.in_flight_max, self.buffer, self.key_batch]
                 .contains(&0) =>
             {
@@ -384,6 +399,11 @@ impl Value<'_> {
         Ok(Duration::from_micros(self.number()?))
     }
 
+    /// Ages had no limit once, and what was stored then has to be readable.
+    fn age(&self) -> Result<Duration, DecodeError> {
+        Ok(self.duration()?.min(AGE_MAX))
+    }
+
     fn float(&self) -> Result<f64, DecodeError> {
         Ok(f64::from_bits(self.number()?))
     }
@@ -442,12 +462,12 @@ impl StreamSettings {
                 1 => settings.dedupe_window = value.duration()?,
                 2 => settings.dedupe_max = value.small()?,
                 3 => log = value.choice(&[false, true])?,
-                4 => age = Some(value.duration()?),
+                4 => age = Some(value.age()?),
                 5 => most_bytes = Some(value.number()?),
                 6 => most_messages = Some(value.number()?),
                 7 => settings.limits.messages_max = Some(value.number()?),
                 8 => settings.limits.bytes_max = Some(value.number()?),
-                9 => settings.limits.age_max = Some(value.duration()?),
+                9 => settings.limits.age_max = Some(value.age()?),
                 10 => settings.limits.on_full = value.choice(&[OnFull::Reject, OnFull::DropOldest])?,
                 11 => rate.per_second = value.float()?,
                 12 => rate.burst = value.small()?,

@@ -28,11 +28,11 @@ use crate::types::{
     Epoch, GroupId, GroupName, Ordinal, PartKey, Position, Seq, StreamId, StreamName, Timestamp,
 };
 
-const REGISTRY: u8 = 1;
-const STREAM: u8 = 2;
-const DEDUPE: u8 = 3;
-const GROUP: u8 = 4;
-const PARKED: u8 = 5;
+pub(crate) const REGISTRY: u8 = 1;
+pub(crate) const STREAM: u8 = 2;
+pub(crate) const DEDUPE: u8 = 3;
+pub(crate) const GROUP: u8 = 4;
+pub(crate) const PARKED: u8 = 5;
 const NOTES: u8 = 6;
 
 /// The first byte of every part, so that a later form can be told from this one. The latest time that
@@ -99,7 +99,8 @@ impl Shard {
         key.kind == PARKED
     }
 
-    /// Writes one part as it is now, if it has changed since it was last taken.
+    /// Writes one part as it is now, if it has changed since it was last taken. For the time after
+    /// [`Shard::write_down_all`].
     pub fn take_part(&mut self, key: PartKey, out: &mut Vec<u8>) -> Taking {
         match self.part_changed(key) {
             None => return Taking::Gone,
@@ -129,6 +130,8 @@ impl Shard {
             NOTES => self.notes.encode_bucket(key.id as usize, out),
             _ => {
                 let group = self.groups.get_mut(&GroupId(key.id)).expect("a part that changed is there");
+                // Recovery would apply once more what comes later in the log than the part.
+                assert!(!group.is_unwritten(), "what is in a part was written down before");
                 group.ledger.encode(out);
                 group.ledger.changed = false;
             }
@@ -197,7 +200,12 @@ impl Shard {
         Ok(())
     }
 
-    fn load_part(&mut self, key: PartKey, through: Position, bytes: &[u8]) -> Result<(), DecodeError> {
+    pub(crate) fn load_part(
+        &mut self,
+        key: PartKey,
+        through: Position,
+        bytes: &[u8],
+    ) -> Result<(), DecodeError> {
         let (&version, bytes) = bytes.split_first().ok_or(DecodeError::Short)?;
         if version != VERSION {
             return Err(DecodeError::OutOfRange("version of a part"));

@@ -7,6 +7,7 @@
 //! a set, a delay or an expiry a few bytes by time; groups share all three.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::dedupe::Dedupe;
@@ -116,7 +117,6 @@ impl Stream {
         &mut self,
         now: Timestamp,
         ordinal: Ordinal,
-        stamp: Option<ProducerStamp>,
         messages: &[MessageMeta],
         fresh: &mut Vec<MessageMeta>,
         admissions: &mut Vec<Admission>,
@@ -139,11 +139,34 @@ impl Stream {
             bytes += u64::from(message.size);
             self.take_in(first.plus(n as u64), message);
         }
-        if let Some(stamp) = stamp {
-            self.producers.remember(now, stamp, range);
-        }
         self.advance(range, ordinal, bytes, now);
         Some(range)
+    }
+
+    /// Where the messages of a batch are that came before. `None` if that cannot be told any more: some of
+    /// them were known by their ids then, and are not now.
+    pub(crate) fn places(
+        &self,
+        now: Timestamp,
+        messages: &[MessageMeta],
+        seqs: Option<SeqRange>,
+    ) -> Option<Vec<Seq>> {
+        if let Some(seqs) = seqs.filter(|seqs| seqs.count() == messages.len() as u64) {
+            return Some(seqs.seqs().collect());
+        }
+        let place = |id| self.dedupe.find(now, id, &self.settings);
+        let mut next = seqs.map(|seqs| seqs.first);
+        let mut places = Vec::with_capacity(messages.len());
+        for message in messages {
+            // One without an id was new, and those that were new follow each other.
+            let new = next.filter(|&next| seqs.is_some_and(|seqs| seqs.contains(next)));
+            let seq = message.id.map_or(new, place)?;
+            if seqs.is_some_and(|seqs| seqs.contains(seq)) {
+                next = Some(seq.next());
+            }
+            places.push(seq);
+        }
+        Some(places)
     }
 
     /// What `publish` did, from the log.
@@ -172,7 +195,7 @@ impl Stream {
         }
         let range = SeqRange::starting(first, messages.count());
         if let Some(stamp) = stamp {
-            self.producers.remember(at, stamp, range);
+            self.producers.remember(at, stamp, range.count(), Some(range));
         }
         self.advance(range, ordinal, messages.bytes(), at);
         Ok(range)
@@ -311,7 +334,7 @@ impl Stream {
         let oldest = self.first.max(self.gone.next());
         let aged = self.settings.age_max().filter(|_| oldest <= self.durable).and_then(|age| {
             // A little more than the age, since a message goes once it is certainly older.
-            self.timeline.at(oldest).map(|at| Timestamp((at + age).0 + 1))
+            self.timeline.at(oldest).map(|at| at + age + Duration::from_micros(1))
         });
         [self.delayed.next_at(), self.expiring.next_at(), aged].into_iter().flatten().min()
     }

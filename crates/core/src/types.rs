@@ -13,12 +13,12 @@ impl Seq {
     pub const START: Seq = Seq(0);
 
     pub fn next(self) -> Seq {
-        Seq(self.0 + 1)
+        Seq(self.0.saturating_add(1))
     }
 
     /// The position `count` further on.
     pub fn plus(self, count: u64) -> Seq {
-        Seq(self.0 + count)
+        Seq(self.0.saturating_add(count))
     }
 }
 

@@ -49,6 +49,16 @@ impl Shard {
         (first <= of.durable).then_some(first)
     }
 
+    /// The first durable message at `from` or after it that can be read: somebody wants it, or the stream has
+    /// not let go of it.
+    pub fn first_kept(&self, stream: StreamId, from: Seq) -> Option<Seq> {
+        let of = self.streams.get(&stream)?;
+        let kept = from.max(of.first).max(of.gone.next());
+        let groups = of.groups.iter().map(|(_, group)| self.groups[group].ledger.first_wanted(from));
+        let first = groups.fold(kept, Seq::min);
+        (first <= of.durable).then_some(first)
+    }
+
     /// How many messages of the stream are wanted, by a rough count: one that several groups want counts
     /// as often as that.
     pub fn wanted_count(&self, stream: StreamId) -> u64 {

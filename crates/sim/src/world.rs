@@ -75,8 +75,6 @@ struct Following {
     /// Whoever created it was told that it exists.
     answered: bool,
     settings: GroupSettings,
-    /// The order was always what it is now, so that keys of parked messages are known.
-    same_order: bool,
     /// What was ever done with messages whose retries were used up.
     on_exhausted: Vec<OnExhausted>,
     paused: bool,
@@ -94,8 +92,6 @@ impl Following {
     /// The group has other settings from now on.
     fn take_on(&mut self, settings: GroupSettings) {
         self.model.change(settings.retries_max.unwrap_or(u32::MAX), settings.in_flight_max);
-        self.same_order &= settings.strategy == self.settings.strategy
-            && settings.on_parked_key == self.settings.on_parked_key;
         if !self.on_exhausted.contains(&settings.on_exhausted) {
             self.on_exhausted.push(settings.on_exhausted.clone());
         }
@@ -254,7 +250,6 @@ impl World {
             model,
             start,
             answered: false,
-            same_order: true,
             on_exhausted,
             paused: false,
             lenient: settings.acks == Acks::Checkpoint,
@@ -423,6 +418,8 @@ impl World {
         let answers = std::mem::take(&mut outbox.answers);
         let deliveries = std::mem::take(&mut outbox.deliveries);
         let departed = std::mem::take(&mut outbox.departed);
+        // Who has got all there was for him is of interest to those who answer calls.
+        outbox.served.clear();
         for (group, consumer) in departed {
             let gone = self.consumers.remove(&consumer).expect("only a member departs");
             assert!(gone.group == group && gone.bound == Bound::Clock, "only pollers are forgotten");

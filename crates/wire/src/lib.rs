@@ -1,7 +1,11 @@
-//! The native API as data: the messages and the service of `forebay.v1`, generated from
-//! `proto/forebay/v1/forebay.proto`, which is also where every field is explained.
+//! The native API as data: the messages and the service of `forebay.v1`, generated from the files in
+//! `proto/forebay/v1`, which is also where every field is explained; the same API in [`json`]; and the
+//! [`problem`]s that it answers with.
 //!
 //! It converts to and from nothing. Doors translate into the words of the broker, clients into theirs.
+
+pub mod json;
+pub mod problem;
 
 /// `forebay.v1`.
 pub mod v1 {
@@ -9,4 +13,7 @@ pub mod v1 {
     #![allow(clippy::all, unreachable_pub, unused_qualifications)]
 
     tonic::include_proto!("forebay.v1");
+
+    /// The protocol itself, as an encoded `FileDescriptorSet`, for server reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("forebay.v1");
 }

@@ -13,6 +13,7 @@ pub(super) fn clock(file: &SourceFile, findings: &mut Vec<Finding>) {
         // Prints how many histories a second it runs; no history depends on it.
         "crates/sim/src/main.rs",
         "bench/",
+        "torture/",
         "xtask/",
     ];
     if is_allowed(file, &may) {
@@ -35,6 +36,7 @@ pub(super) fn files(file: &SourceFile, findings: &mut Vec<Finding>) {
         "crates/storage/src/journal/disk/",
         "crates/cli/",
         "bench/",
+        "torture/",
         "xtask/",
     ];
     if is_allowed(file, &may) || file.path.ends_with("build.rs") {

@@ -6,7 +6,7 @@
 use super::{Finding, SourceFile};
 
 /// Each crate of the workspace, and the crates of the workspace that it may use.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("forebay-core", &[]),
     ("forebay-storage", &["forebay-core"]),
     ("forebay-broker", &["forebay-core", "forebay-storage"]),
@@ -37,6 +37,8 @@ const MAY_USE: [(&str, &[&str]); 10] = [
             "forebay-client",
         ],
     ),
+    // It sees the server as its clients do.
+    ("forebay-torture", &["forebay-wire", "forebay-client"]),
     ("xtask", &[]),
 ];
 

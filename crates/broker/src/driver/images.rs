@@ -169,7 +169,10 @@ impl Images {
 impl Making {
     /// Takes parts until a turn's worth of bytes is taken.
     fn take_slice(&mut self, bytes_max: usize, shard: &mut Shard, frames: &mut Frames, outbox: &mut Outbox) {
-        // A part has all entries of a frame or none, so it is taken between two frames.
+        // A part has all entries of a frame or none, so it is taken between two frames, and what it has is
+        // in one of those before it.
+        shard.write_down_all(shard.latest());
+        frames.take_entries(shard.entries(), outbox);
         frames.close(outbox);
         let mut bytes = 0;
         let frame = frames.last();

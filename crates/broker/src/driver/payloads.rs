@@ -3,12 +3,12 @@
 //! What is missing is read by a few reads at a time, and whatever one read brings serves everybody who
 //! waits for it. A retry storm behind a small window therefore costs the same few reads as one retry.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::Admission;
 use forebay_core::entry::{Entry, MessageMeta, copied_runs, entries};
-use forebay_core::group::{Deliver, Lease, MoveOut, ReadAhead};
+use forebay_core::group::{Bound, Deliver, Lease, MoveOut, ReadAhead};
 use forebay_core::shard::{KeyRun, Shard};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, KeyHash, Position, Seq, SeqRange, StreamId};
 use forebay_storage::engine::{ReadBudget, StoredFrame};
@@ -46,9 +46,13 @@ pub(super) struct Payloads {
     /// Those whose message the log does not have any more.
     nowhere: Vec<u64>,
     /// What is to be moved and has been found, or cannot be read.
-    pub(super) moves: Vec<(MoveOut, Option<Found>)>,
+    pub(super) moves: VecDeque<(MoveOut, Option<Found>)>,
     /// Messages that were read back from a copy.
     pub(super) copies_read: u64,
+    /// Deliveries to consumers without a connection that have not left. By consumer.
+    owed: HashMap<ConsumerId, u32>,
+    /// Those to whom nothing is owed any more.
+    pub(super) served: Vec<ConsumerId>,
 }
 
 /// Messages that somebody lacks.
@@ -125,7 +129,7 @@ pub(super) struct Around<'a> {
 
 impl Want {
     /// Takes what the window has, from the next message that is lacking on.
-    fn take_from(&mut self, window: &Window) {
+    fn take_from(&mut self, window: &Window, shard: &Shard) {
         let range = SeqRange::new(self.next, self.last);
         self.next = match &mut self.purpose {
             Purpose::Deliver(partial) => partial.collect(window),
@@ -136,7 +140,7 @@ impl Want {
                 }
                 next
             }
-            Purpose::Fetch(_, found) => window.collect(self.stream, range, |one| found.push(one)),
+            Purpose::Fetch(_, found) => collect_kept(self.stream, range, window, shard, found),
             Purpose::Move(_, found) => window.collect(self.stream, range, |one| *found = Some(one)),
         };
     }
@@ -150,6 +154,31 @@ impl Want {
             self.next = seq.next();
         }
     }
+}
+
+/// Adds those messages of the range that are kept and in the window, and returns the first that is kept and is
+/// not there. What is gone between them is passed over.
+fn collect_kept(
+    stream: StreamId,
+    range: SeqRange,
+    window: &Window,
+    shard: &Shard,
+    found: &mut Vec<Found>,
+) -> Seq {
+    let kept_from = |seq| shard.first_kept(stream, seq);
+    let mut next = range.first;
+    while let Some(kept) = kept_from(next).filter(|&kept| kept <= range.last) {
+        next = window.collect(stream, SeqRange::new(kept, range.last), |one| {
+            // What is not kept may be in the window all the same.
+            if kept_from(one.seq) == Some(one.seq) {
+                found.push(one);
+            }
+        });
+        if next == kept {
+            return kept;
+        }
+    }
+    range.last.next()
 }
 
 fn key_run(keys: Option<&Vec<KeyHash>>) -> KeyRun<'_> {
@@ -202,8 +231,26 @@ impl Payloads {
             settled: Vec::new(),
             fetches: BTreeMap::new(),
             nowhere: Vec::new(),
-            moves: Vec::new(),
+            moves: VecDeque::new(),
             copies_read: 0,
+            owed: HashMap::new(),
+            served: Vec::new(),
+        }
+    }
+
+    /// Whether something is leased to a consumer without a connection that has not left yet.
+    pub(super) fn is_owed(&self, consumer: ConsumerId) -> bool {
+        self.owed.contains_key(&consumer)
+    }
+
+    /// A delivery has left, or never will.
+    fn paid(&mut self, consumer: ConsumerId) {
+        if let Some(left) = self.owed.get_mut(&consumer) {
+            *left -= 1;
+            if *left == 0 {
+                self.owed.remove(&consumer);
+                self.served.push(consumer);
+            }
         }
     }
 
@@ -213,13 +260,16 @@ impl Payloads {
         stream: StreamId,
         ranges: &[SeqRange],
         ticket: Ticket,
+        shard: &Shard,
         around: &mut Around<'_>,
     ) {
         let job = self.next;
         self.next += 1;
+        let durable = SeqRange { first: Seq(1), last: shard.last_seq(stream).unwrap_or(Seq::START) };
+        let ranges: Vec<SeqRange> = ranges.iter().filter_map(|range| range.overlap(durable)).collect();
         self.fetches.insert(job, Fetch { ticket, left: ranges.len(), found: Vec::new() });
         for range in ranges {
-            self.want_all(stream, *range, Purpose::Fetch(job, Vec::new()), around);
+            self.want_all(stream, range, Purpose::Fetch(job, Vec::new()), shard, around);
         }
         self.finish_fetch(job, around.outbox);
     }
@@ -233,16 +283,23 @@ impl Payloads {
     }
 
     /// The content of a message has to be brought to another stream.
-    pub(super) fn move_out(&mut self, moved: MoveOut, around: &mut Around<'_>) {
+    pub(super) fn move_out(&mut self, moved: MoveOut, shard: &Shard, around: &mut Around<'_>) {
         let (stream, seq) = (moved.stream, SeqRange::one(moved.seq));
-        self.want_all(stream, seq, Purpose::Move(moved, None), around);
+        self.want_all(stream, seq, Purpose::Move(moved, None), shard, around);
     }
 
     /// Wants messages from the window, or else from the engine.
-    fn want_all(&mut self, stream: StreamId, range: SeqRange, purpose: Purpose, around: &mut Around<'_>) {
+    fn want_all(
+        &mut self,
+        stream: StreamId,
+        range: SeqRange,
+        purpose: Purpose,
+        shard: &Shard,
+        around: &mut Around<'_>,
+    ) {
         let mut want =
             Want { stream, next: range.first, last: range.last, purpose, search: Search::default() };
-        want.take_from(&self.window);
+        want.take_from(&self.window, shard);
         if want.next > want.last {
             self.complete(want, around);
         } else {
@@ -260,7 +317,7 @@ impl Payloads {
                 }
                 self.finish_fetch(job, around.outbox);
             }
-            Purpose::Move(moved, found) => self.moves.push((moved, found)),
+            Purpose::Move(moved, found) => self.moves.push_back((moved, found)),
             Purpose::ReadAhead(_) | Purpose::Deliver(_) => unreachable!("a group waits for it"),
         }
     }
@@ -274,13 +331,19 @@ impl Payloads {
         frame: Option<u64>,
         around: &mut Around<'_>,
     ) {
+        if deliver.bound == Bound::Clock {
+            *self.owed.entry(deliver.consumer).or_default() += 1;
+        }
         let messages = Vec::with_capacity(deliver.seqs.count() as usize);
         let mut partial = Partial { epoch, deliver, frame, messages };
         let next = partial.collect(&self.window);
         if next > deliver.seqs.last {
             match partial.frame.filter(|&frame| frame > around.durable) {
                 Some(frame) => self.held.entry(frame).or_default().push(partial.into_delivery()),
-                None => around.outbox.deliveries.push(partial.into_delivery()),
+                None => {
+                    around.outbox.deliveries.push(partial.into_delivery());
+                    self.paid(deliver.consumer);
+                }
             }
         } else {
             let (stream, last) = (deliver.stream, deliver.seqs.last);
@@ -373,6 +436,11 @@ impl Payloads {
                 self.take_in(frame, shard, around)?;
             }
         }
+        // What was wanted may have gone meanwhile, and what comes after it may be here.
+        let fetches = |want: &Want| matches!(want.purpose, Purpose::Fetch(..));
+        if self.wants.get(&id).is_some_and(fetches) && self.take_more(id, shard) {
+            self.finish(id, shard, around);
+        }
         if let Some(want) = self.wants.get_mut(&id) {
             let unwanted = shard.first_wanted(want.stream, want.next) != Some(want.next);
             match &want.purpose {
@@ -390,12 +458,17 @@ impl Payloads {
                     let before = want.search;
                     let stays = seq == before.seq && around.index.find(stream, seq) == Some(before.place);
                     let exact = around.index.moved(stream, seq).is_some();
-                    if stays && (exact || frames.is_empty()) {
+                    let nowhere = stays && (exact || frames.is_empty());
+                    let shows = matches!(want.purpose, Purpose::Fetch(..) | Purpose::Move(..));
+                    if nowhere && unwanted && shows {
+                        self.finish(id, shard, around);
+                    } else if nowhere {
                         return Err(RecoveryError::MessageMissing { stream, seq });
+                    } else {
+                        want.search.next =
+                            frames.last().map_or(before.next, |last| Position(last.position.0 + 1));
+                        self.start_read(id, around);
                     }
-                    want.search.next =
-                        frames.last().map_or(before.next, |last| Position(last.position.0 + 1));
-                    self.start_read(id, around);
                 }
             }
         }
@@ -411,11 +484,20 @@ impl Payloads {
             let (stream, seq) = (want.stream, want.next);
             let unwanted = shard.first_wanted(stream, seq) != Some(seq);
             assert!(unwanted, "a message that is wanted is in the index: {seq} of {stream:?}");
-            match want.purpose {
-                Purpose::Deliver(_) => self.forget(id),
-                _ => self.finish(id, shard, around),
+            let (delivers, fetches) = match want.purpose {
+                Purpose::Deliver(_) => (true, false),
+                Purpose::Fetch(..) => (false, true),
+                Purpose::ReadAhead(_) | Purpose::Move(..) => (false, false),
+            };
+            if delivers {
+                self.forget(id);
+            } else if fetches && !self.take_more(id, shard) && self.wants[&id].next > seq {
+                self.queued.push_back(id);
+            } else {
+                self.finish(id, shard, around);
             }
         }
+        self.start_reads(around);
     }
 
     /// What was wanted cannot be read.
@@ -524,14 +606,19 @@ impl Payloads {
         let here = (stream, range.first, 0)..=(stream, range.last, u64::MAX);
         let ids: Vec<u64> = self.lacking.range(here).map(|&(.., id)| id).collect();
         for id in ids {
-            let want = self.wants.get_mut(&id).expect("whoever lacks something wants it");
-            self.lacking.remove(&(stream, want.next, id));
-            want.take_from(&self.window);
-            self.lacking.insert((stream, want.next, id));
-            if want.next > want.last {
+            if self.take_more(id, shard) {
                 self.finish(id, shard, around);
             }
         }
+    }
+
+    /// Somebody takes what is there by now. True when that is all.
+    fn take_more(&mut self, id: u64, shard: &Shard) -> bool {
+        let want = self.wants.get_mut(&id).expect("whoever lacks something wants it");
+        self.lacking.remove(&(want.stream, want.next, id));
+        want.take_from(&self.window, shard);
+        self.lacking.insert((want.stream, want.next, id));
+        want.next > want.last
     }
 
     /// A want has what it needs, or as much as it takes.
@@ -546,13 +633,20 @@ impl Payloads {
             Purpose::Fetch(..) | Purpose::Move(..) => self.complete(want, around),
             Purpose::Deliver(partial) => match partial.frame.filter(|&frame| frame > around.durable) {
                 Some(frame) => self.held.entry(frame).or_default().push(partial.into_delivery()),
-                None => send_current(partial.into_delivery(), shard, around.outbox),
+                None => {
+                    let consumer = partial.deliver.consumer;
+                    send_current(partial.into_delivery(), shard, around.outbox);
+                    self.paid(consumer);
+                }
             },
         }
     }
 
     fn forget(&mut self, id: u64) {
-        self.remove(id);
+        let want = self.remove(id);
+        if let Some(Want { purpose: Purpose::Deliver(partial), .. }) = want {
+            self.paid(partial.deliver.consumer);
+        }
     }
 
     fn remove(&mut self, id: u64) -> Option<Want> {
@@ -565,7 +659,9 @@ impl Payloads {
     pub(super) fn durable(&mut self, number: u64, shard: &Shard, outbox: &mut Outbox) {
         while let Some(frame) = self.held.first_entry().filter(|frame| *frame.key() <= number) {
             for delivery in frame.remove() {
+                let consumer = delivery.consumer;
                 send_current(delivery, shard, outbox);
+                self.paid(consumer);
             }
         }
     }
@@ -584,9 +680,7 @@ impl Payloads {
 
     /// What was on its way to a consumer that has left is not sent.
     pub(super) fn drop_consumer(&mut self, group: GroupId, consumer: ConsumerId) {
-        for deliveries in self.held.values_mut() {
-            deliveries.retain(|delivery| delivery.group != group || delivery.consumer != consumer);
-        }
+        self.drop_held(|delivery| delivery.group == group && delivery.consumer == consumer);
         let is_theirs = |want: &Want| match &want.purpose {
             Purpose::Deliver(Partial { deliver, .. }) => {
                 deliver.group == group && deliver.consumer == consumer
@@ -604,8 +698,16 @@ impl Payloads {
             Purpose::Move(moved, _) => moved.group == group,
             Purpose::Fetch(..) => false,
         });
+        self.drop_held(|delivery| delivery.group == group);
+    }
+
+    fn drop_held(&mut self, which: impl Fn(&Delivery) -> bool) {
+        let mut dropped = Vec::new();
         for deliveries in self.held.values_mut() {
-            deliveries.retain(|delivery| delivery.group != group);
+            dropped.extend(deliveries.extract_if(.., |delivery| which(delivery)).map(|one| one.consumer));
+        }
+        for consumer in dropped {
+            self.paid(consumer);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod reclaim;
 mod verbs;
+mod whole;
 
 use forebay_core::group::Outcome;
 use forebay_core::types::{Limits, Seq};
@@ -155,7 +156,7 @@ impl Rig {
             let frames = self.log.read(from, budget);
             recovery.feed(&frames).expect("the image and the log fit together");
         }
-        recovery.finish(NOW, DriverConfig::default()).shard
+        recovery.finish(self.driver.shard().latest(), DriverConfig::default()).shard
     }
 }
 

@@ -1,33 +1,34 @@
 //! What the task can be asked, and those who wait for its answers.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_core::group::{Departure, GroupFigures, Lease, Settled};
-use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{PublishOptions, Start};
-use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamId, StreamName};
+use forebay_core::group::{Departure, Lease, Settled};
+use forebay_core::shard::PublishOptions;
+use forebay_core::types::{ConsumerId, GroupId, StreamName};
 use forebay_storage::engine::Durable;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::ShardTask;
 use crate::batch::Batch;
-use crate::broker::{CreateError, Created, GroupError, PublishError, SubscribeError};
 use crate::driver::{self, Answer, Delivery, Published, Ticket};
+use crate::error::PublishError;
+use crate::stats::Histogram;
+use crate::window::Found;
 
-pub(crate) type Reply<T> = oneshot::Sender<T>;
-/// Puts the settings that a caller supplied in place of what is there.
-pub(crate) type Change<S> = Box<dyn Fn(&mut S) + Send>;
+type PublishReply = oneshot::Sender<Result<Durable<Published>, PublishError>>;
 
 pub(crate) enum Command {
     Publish {
-        stream: StreamId,
+        stream: Arc<StreamName>,
         batch: Batch,
         options: PublishOptions,
         /// Given back after the sync.
         room: OwnedSemaphorePermit,
-        reply: Reply<Result<Durable<Published>, PublishError>>,
+        reply: PublishReply,
     },
     Settle {
         consumer: ConsumerId,
@@ -36,37 +37,15 @@ pub(crate) enum Command {
     Credit {
         consumer: ConsumerId,
         credit: u32,
-    },
-    Join {
-        stream: StreamName,
-        group: GroupName,
-        /// What the consumer is called.
-        name: String,
-        credit: u32,
-        session: Session,
-        reply: Reply<Result<Joined, SubscribeError>>,
+        bytes: Option<u64>,
     },
     Leave {
         consumer: ConsumerId,
         departure: Departure,
     },
-    CreateStream {
-        name: StreamName,
-        change: Change<StreamSettings>,
-        reply: Reply<Result<Durable<Created>, CreateError>>,
-    },
-    CreateGroup {
-        stream: StreamName,
-        name: GroupName,
-        change: Change<GroupSettings>,
-        start: Start,
-        reply: Reply<Result<Durable<Created>, CreateError>>,
-    },
-    Figures {
-        stream: StreamName,
-        group: GroupName,
-        reply: Reply<Result<Durable<GroupFigures>, GroupError>>,
-    },
+    /// Anything that is not asked for with every message.
+    Call(Box<dyn FnOnce(&mut ShardTask) + Send>),
+    Drain,
     Stop,
 }
 
@@ -91,6 +70,8 @@ pub enum Action {
     },
     Park,
     Skip,
+    /// As if it had never been handed out.
+    Return,
     Move(StreamName),
     /// More time, counted from now.
     Extend {
@@ -113,6 +94,8 @@ pub enum Event {
     /// The last event: the consumer left messages lying until their leases lapsed, and has been taken
     /// for lost.
     CutOff,
+    /// The last event: the group has been deleted.
+    GroupGone,
 }
 
 /// A consumer, as the task sees it.
@@ -121,10 +104,7 @@ pub(crate) struct Session {
     pub(crate) events: mpsc::UnboundedSender<Event>,
     /// Messages that are in the queue.
     pub(crate) queued: Arc<AtomicUsize>,
-}
-
-pub(crate) struct Joined {
-    pub(crate) epoch: Epoch,
+    pub(crate) address: Option<SocketAddr>,
 }
 
 /// A consumer that has joined.
@@ -132,27 +112,31 @@ pub(super) struct Member {
     pub(super) session: Session,
     pub(super) group: GroupId,
     pub(super) credit: u32,
+    /// How long it takes for a message, made when it first answers.
+    pub(super) processing: Option<Box<Histogram>>,
 }
 
 impl Member {
-    /// Hands messages over without waiting. The queue is as long as the credit: more than that can only
-    /// be in it if leases lapsed there, and then nobody is taking them out. False if that is so.
+    /// Hands messages over without waiting. The queue is as long as the credit, and once more where a reset
+    /// or a purge ended leases whose messages still lie in it. More than that can only be in it if leases
+    /// lapsed there, and then nobody is taking them out. False if that is so.
     pub(super) fn hand_over(&self, delivery: Delivery) -> bool {
         let count = delivery.messages.len();
         let queued = self.session.queued.fetch_add(count, Ordering::Relaxed) + count;
         // A consumer that is gone says so by itself.
         let _ = self.session.events.send(Event::Delivery(delivery));
-        queued <= self.credit as usize
+        queued <= 2 * self.credit as usize
     }
 }
 
 /// Who waits for an answer of the driver.
 pub(super) enum Waiting {
-    Publish(Reply<Result<Durable<Published>, PublishError>>, OwnedSemaphorePermit),
-    Create(Reply<Result<Durable<Created>, CreateError>>, Created),
+    Publish(PublishReply, OwnedSemaphorePermit),
     /// A consumer of a group with durable acks.
     Settled(mpsc::UnboundedSender<Event>, Vec<Settlements>),
-    Figures(Reply<Result<Durable<GroupFigures>, GroupError>>, Box<GroupFigures>),
+    Call(Box<dyn FnOnce(Durable<Answer>) + Send>),
+    Fetch(Box<dyn FnOnce(Vec<Found>) + Send>),
+    Nobody,
 }
 
 /// Those who wait, by ticket. Tickets are given in order and answered nearly so.
@@ -199,13 +183,14 @@ impl Waiting {
             Waiting::Settled(events, settled) => {
                 let _ = events.send(Event::Settled(settled));
             }
-            Waiting::Create(reply, created) => answer(reply, Ok(what.map(|_| created))),
-            Waiting::Figures(reply, figures) => answer(reply, Ok(what.map(|_| *figures))),
+            Waiting::Call(call) => call(what),
+            Waiting::Nobody => {}
+            Waiting::Fetch(_) => unreachable!("messages are not answered but fetched"),
         }
     }
 }
 
 /// Whoever asked may have gone.
-pub(super) fn answer<T>(reply: Reply<T>, what: T) {
+pub(super) fn answer<T>(reply: oneshot::Sender<T>, what: T) {
     let _ = reply.send(what);
 }

@@ -1,40 +1,119 @@
-//! What the task does when it is asked: settling, joining, creating.
+//! What the task does when it is asked: settling, joining, creating, deleting.
 
-use forebay_core::group::{self, Bound, Credit, Departure, Outcome};
+use std::time::Duration;
+
+use forebay_core::group::{self, Bound, Credit, Departure, Lease, Outcome, Settled};
+use forebay_core::notes::Expected;
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
-use forebay_core::shard::{CreateRefusal, Start};
-use forebay_core::types::{ConsumerId, GroupId, GroupName, StreamName, Timestamp};
-use tokio::sync::oneshot;
+use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal, Start};
+use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
+use tokio::sync::{oneshot, watch};
 
-use super::ShardTask;
-use super::commands::{Action, Event, Joined, Member, Session, Settlement, Settlements, Waiting};
-use crate::broker::{CreateError, Created, GroupError, SubscribeError};
-use crate::driver::Answer;
+use super::commands::{Action, Event, Member, Session, Settlement, Settlements, Waiting, answer};
+use super::{ShardTask, Stage};
+use crate::batch::Batch;
+use crate::broker::Created;
+use crate::caller::Reply;
+use crate::driver::{Answer, Driver, NoteChange, PublishError as DriverRefusal, Ticket};
+use crate::error::{CallError, PublishError};
+use crate::receipt::Receipts;
+
+/// Whose notes the broker's own are, and under which key it keeps what receipts are sealed with.
+const OWN_NOTES: u8 = 0;
+const SECRET_KEY: &[u8] = b"receipts";
 
 impl ShardTask {
-    pub(super) fn settle(&mut self, now: Timestamp, consumer: ConsumerId, settlements: Vec<Settlement>) {
-        let Some(member) = self.members.get(&consumer) else { return };
+    /// Answers once everything that was decided until now is durable: an error, too, states what is true.
+    pub(crate) fn answer_durably<T: Send + 'static>(&mut self, reply: Reply<T>, value: Result<T, CallError>) {
+        self.driver.confirm(Answer::Done, self.waiting.next());
+        self.waiting.enter(Waiting::Call(Box::new(move |_| answer(reply, value))));
+    }
+
+    /// Lets the driver decide, and answers with what `finish` makes of it when it is durable.
+    pub(crate) fn decide<T: Send + 'static, F>(
+        &mut self,
+        reply: Reply<T>,
+        found: Result<F, CallError>,
+        finish: impl FnOnce(Answer) -> T + Send + 'static,
+        decide: impl FnOnce(&mut Driver, Timestamp, F, Ticket) -> Result<(), CallError>,
+    ) {
+        let ticket = self.waiting.next();
+        let allowed = if self.stage == Stage::Running { found } else { Err(CallError::Stopping) };
+        match allowed.and_then(|found| decide(&mut self.driver, self.now, found, ticket)) {
+            Ok(()) => {
+                let tell = move |what: forebay_storage::engine::Durable<Answer>| {
+                    answer(reply, Ok(finish(what.get())));
+                };
+                self.waiting.enter(Waiting::Call(Box::new(tell)));
+            }
+            Err(error) => self.answer_durably(reply, Err(error)),
+        }
+    }
+
+    pub(crate) fn find_stream(&self, stream: &StreamName) -> Result<StreamId, CallError> {
+        self.driver.shard().stream_named(stream).ok_or(CallError::NoSuchStream)
+    }
+
+    pub(crate) fn find_group(&self, stream: &StreamName, group: &GroupName) -> Result<GroupId, CallError> {
+        let shard = self.driver.shard();
+        shard.group_named(self.find_stream(stream)?, group).ok_or(CallError::NoSuchGroup)
+    }
+
+    /// The stream that a batch is for. One that is not there is created in the frame of the batch.
+    pub(super) fn stream_to_publish(
+        &mut self,
+        name: &StreamName,
+        batch: &Batch,
+        options: PublishOptions,
+    ) -> Result<StreamId, PublishError> {
+        if let Some(stream) = self.driver.shard().stream_named(name) {
+            return Ok(stream);
+        }
+        let Some(settings) = self.config.stream_of_first_publish.clone() else {
+            return Err(DriverRefusal::from(PublishRefusal::NoSuchStream).into());
+        };
+        if self.space.is_full() {
+            return Err(DriverRefusal::StorageFull.into());
+        }
+        // A batch that is refused anyway must not leave a stream behind.
+        self.driver.shard().check_batch(self.now, &batch.metas).map_err(DriverRefusal::from)?;
+        if options.expect_last.is_some_and(|last| last != Seq::START) {
+            return Err(DriverRefusal::from(PublishRefusal::WrongLastSeq { last: Seq::START }).into());
+        }
+        self.driver.create_stream(self.now, name, &settings, self.waiting.next())?;
+        self.waiting.enter(Waiting::Nobody);
+        Ok(self.driver.shard().stream_named(name).expect("the stream was just created"))
+    }
+
+    pub(super) fn settle(&mut self, consumer: ConsumerId, settlements: Vec<Settlement>) {
+        let now = self.now;
+        let Some(member) = self.members.get_mut(&consumer) else { return };
         let group = member.group;
-        let settled = settlements.into_iter().map(|Settlement { ticket, leases, action, reason }| {
+        let mut settled = Vec::with_capacity(settlements.len());
+        let keeps_times = keeps_times(&self.driver, group);
+        for Settlement { ticket, leases, action, reason } in settlements {
             let mut results = Vec::with_capacity(leases.len());
-            let outcome = match &action {
-                Action::Ack => Outcome::Ack,
-                Action::Retry { delay } => Outcome::Retry { delay: *delay },
-                Action::Park => Outcome::Park,
-                Action::Skip => Outcome::Skip,
-                Action::Move(to) => Outcome::Move(to),
-                Action::Extend { by } => {
-                    self.driver.extend(now, group, &leases, *by, &mut results);
-                    return Settlements { ticket, results };
+            settle_some(
+                &mut self.driver,
+                now,
+                group,
+                &leases,
+                &action,
+                (reason.as_deref(), false),
+                &mut results,
+            );
+            if keeps_times && !matches!(action, Action::Extend { .. }) {
+                let times = self.statistics.times(now, self.driver.shard().epoch(), &leases, &results);
+                let own = member.processing.get_or_insert_default();
+                let all = self.statistics.processing_of(group);
+                for (time, count) in times {
+                    own.record_n(time, count);
+                    all.record_n(time, count);
                 }
-            };
-            let settlement = group::Settlement { outcome, reason: reason.as_deref(), late: false };
-            self.driver.settle(now, group, &leases, settlement, &mut results);
-            Settlements { ticket, results }
-        });
-        let settled: Vec<Settlements> = settled.collect();
-        let durable = self.driver.shard().group_settings(group).is_some_and(|of| of.acks == Acks::Durable);
-        if durable {
+            }
+            settled.push(Settlements { ticket, results });
+        }
+        if is_durable(&self.driver, group) {
             // Answered after the sync, so that nothing that was said to be acked is ever delivered again.
             let events = member.session.events.clone();
             self.driver.confirm(Answer::Done, self.waiting.next());
@@ -44,95 +123,281 @@ impl ShardTask {
         }
     }
 
-    pub(super) fn join(
+    /// Settles by receipts. Those that were not written here, or for another group, are nobody's.
+    pub(crate) fn settle_held(
         &mut self,
-        now: Timestamp,
+        (stream, group): (&StreamName, &GroupName),
+        leases: &[Option<(GroupId, Lease)>],
+        action: &Action,
+        reason: Option<&str>,
+        late: bool,
+        reply: Reply<Vec<Settled>>,
+    ) {
+        let now = self.now;
+        let group = match self.find_group(stream, group) {
+            Ok(group) => group,
+            Err(error) => return self.answer_durably(reply, Err(error)),
+        };
+        let ours: Vec<Lease> =
+            leases.iter().flatten().filter(|(of, _)| *of == group).map(|(_, lease)| *lease).collect();
+        let holders: Vec<Option<ConsumerId>> =
+            ours.iter().map(|lease| self.driver.shard().holder(group, *lease)).collect();
+        let mut results = Vec::with_capacity(ours.len());
+        settle_some(&mut self.driver, now, group, &ours, action, (reason, late), &mut results);
+        if keeps_times(&self.driver, group) && !matches!(action, Action::Extend { .. }) {
+            self.keep_times(group, &ours, &holders, &results);
+        }
+        let mut settled = results.into_iter();
+        let all = leases.iter().map(|lease| match lease {
+            Some((of, _)) if *of == group => settled.next().expect("each lease has a result"),
+            _ => Settled::NotYours,
+        });
+        let all: Vec<Settled> = all.collect();
+        if is_durable(&self.driver, group) {
+            self.answer_durably(reply, Ok(all));
+        } else {
+            answer(reply, Ok(all));
+        }
+    }
+
+    fn keep_times(
+        &mut self,
+        group: GroupId,
+        leases: &[Lease],
+        holders: &[Option<ConsumerId>],
+        results: &[Settled],
+    ) {
+        let epoch = self.driver.shard().epoch();
+        for ((lease, holder), result) in leases.iter().zip(holders).zip(results) {
+            let times = self.statistics.times(self.now, epoch, &[*lease], &[*result]);
+            for (time, count) in times {
+                self.statistics.processing_of(group).record_n(time, count);
+                if let Some(poller) = holder.and_then(|holder| self.pollers.get_mut(holder)) {
+                    poller.processing.get_or_insert_default().record_n(time, count);
+                }
+            }
+        }
+    }
+
+    /// Nobody took these messages, so nobody has tried them.
+    pub(crate) fn give_back(&mut self, group: GroupId, leases: &[Lease]) {
+        let settlement = group::Settlement::from(Outcome::Return);
+        self.driver.settle(self.now, group, leases, settlement, &mut Vec::new());
+    }
+
+    pub(crate) fn join(
+        &mut self,
         (stream, group): (&StreamName, &GroupName),
         name: &str,
         credit: u32,
         session: Session,
-    ) -> Result<Joined, SubscribeError> {
-        if self.stopping {
-            return Err(SubscribeError::Group(GroupError::Stopping));
+    ) -> Result<Epoch, CallError> {
+        if self.stage != Stage::Running {
+            return Err(CallError::Stopping);
         }
         let group = self.find_group(stream, group)?;
         let consumer = session.consumer;
-        self.driver.join(now, group, consumer, name, Bound::Connection)?;
-        if let Err(refusal) = self.driver.credit(now, group, consumer, Credit::slots(credit)) {
+        self.driver.join(self.now, group, consumer, name, Bound::Connection)?;
+        if let Err(refusal) = self.driver.credit(self.now, group, consumer, Credit::slots(credit)) {
             self.driver.leave(group, consumer, Departure::Goodbye);
             return Err(refusal.into());
         }
-        self.members.insert(consumer, Member { session, group, credit });
-        Ok(Joined { epoch: self.driver.shard().epoch() })
-    }
-
-    pub(super) fn find_group(&self, stream: &StreamName, group: &GroupName) -> Result<GroupId, GroupError> {
-        let shard = self.driver.shard();
-        let found = shard.stream_named(stream).ok_or(GroupError::NoSuchStream)?;
-        shard.group_named(found, group).ok_or(GroupError::NoSuchGroup)
+        self.members.insert(consumer, Member { session, group, credit, processing: None });
+        Ok(self.driver.shard().epoch())
     }
 
     /// Creates a stream, or finds one that agrees with what was asked for. Either way the answer comes
     /// when the stream is durable.
-    pub(super) fn create_stream(
+    pub(crate) fn create_stream(
         &mut self,
-        now: Timestamp,
         name: &StreamName,
         change: &dyn Fn(&mut StreamSettings),
-    ) -> Result<Created, CreateError> {
+        reply: Reply<Created>,
+    ) {
         let mut settings = StreamSettings::default();
         change(&mut settings);
-        let ticket = self.waiting.next();
-        match self.driver.create_stream(now, name, &settings, ticket) {
-            Ok(()) => {
-                let stream = self.driver.shard().stream_named(name).expect("the stream was just created");
-                Ok(Created { stream, new: true })
-            }
-            Err(CreateRefusal::StreamExists { stream, .. }) => {
-                let existing = self.driver.shard().stream_settings(stream).expect("the stream exists");
-                agree(existing, change)?;
-                self.driver.confirm(Answer::StreamCreated(stream), ticket);
-                Ok(Created { stream, new: false })
-            }
-            Err(refusal) => Err(refusal.into()),
+        let existing = self.driver.shard().stream_named(name);
+        if let Some(stream) = existing {
+            let settings = self.driver.shard().stream_settings(stream).expect("the stream exists");
+            let agreed = agree(settings, change).map(|()| Created { stream, new: false });
+            return self.answer_durably(reply, agreed);
         }
+        let created = |answer| match answer {
+            Answer::StreamCreated(stream) => Created { stream, new: true },
+            other => unreachable!("a creation is answered as one, not with {other:?}"),
+        };
+        self.decide(reply, Ok(()), created, |driver, now, (), ticket| {
+            Ok(driver.create_stream(now, name, &settings, ticket)?)
+        });
     }
 
-    pub(super) fn create_group(
+    pub(crate) fn create_group(
         &mut self,
-        now: Timestamp,
         stream: &StreamName,
         name: &GroupName,
         change: &dyn Fn(&mut GroupSettings),
         start: Start,
-    ) -> Result<Created, CreateError> {
-        let stream = match self.driver.shard().stream_named(stream) {
-            Some(stream) => stream,
-            None => {
-                let (reply, _) = oneshot::channel();
-                let created = self.create_stream(now, stream, &|_: &mut StreamSettings| {})?;
-                self.waiting.enter(Waiting::Create(reply, created));
-                created.stream
-            }
-        };
+        reply: Reply<Created>,
+    ) {
         let mut settings = GroupSettings::default();
         change(&mut settings);
-        let ticket = self.waiting.next();
-        match self.driver.create_group(now, stream, name, &settings, start, ticket) {
-            Ok(()) => Ok(Created { stream, new: true }),
-            Err(CreateRefusal::GroupExists { group, .. }) => {
-                let existing = self.driver.shard().group_settings(group).expect("the group exists");
-                agree(existing, change)?;
-                self.driver.confirm(Answer::GroupCreated(group), ticket);
-                Ok(Created { stream, new: false })
+        let shard = self.driver.shard();
+        let found = shard.stream_named(stream);
+        if let Some(stream) = found
+            && let Some(group) = shard.group_named(stream, name)
+        {
+            let agreed = agree(shard.group_settings(group).expect("the group exists"), change);
+            return self.answer_durably(reply, agreed.map(|()| Created { stream, new: false }));
+        }
+        // Looked at first, so that a group that cannot be does not leave a stream behind.
+        let refusal = settings.check().err().map(CreateRefusal::Settings);
+        let own =
+            matches!(&settings.on_exhausted, forebay_core::settings::OnExhausted::Move(to) if to == stream);
+        let refusal = refusal
+            .or(own.then_some(CreateRefusal::Settings(forebay_core::settings::SettingsError::MoveToItself)));
+        if let Some(refusal) = refusal {
+            return self.answer_durably(reply, Err(refusal.into()));
+        }
+        let stream = match found {
+            Some(stream) => stream,
+            None if self.stage != Stage::Running => {
+                return self.answer_durably(reply, Err(CallError::Stopping));
             }
-            Err(refusal) => Err(refusal.into()),
+            None => {
+                let created = self.driver.create_stream(
+                    self.now,
+                    stream,
+                    &StreamSettings::default(),
+                    self.waiting.next(),
+                );
+                if let Err(refusal) = created {
+                    return self.answer_durably(reply, Err(refusal.into()));
+                }
+                self.waiting.enter(Waiting::Nobody);
+                self.driver.shard().stream_named(stream).expect("the stream was just created")
+            }
+        };
+        let created = move |_| Created { stream, new: true };
+        self.decide(reply, Ok(stream), created, |driver, now, stream, ticket| {
+            Ok(driver.create_group(now, stream, name, &settings, start, ticket)?)
+        });
+    }
+
+    pub(crate) fn delete_stream(&mut self, name: &StreamName, force: bool, reply: Reply<()>) {
+        let found = self.find_stream(name);
+        let groups: Vec<GroupId> = found
+            .iter()
+            .flat_map(|stream| self.driver.shard().groups_of(*stream))
+            .map(|(_, id)| id)
+            .collect();
+        let stream = found.clone().ok();
+        self.decide(
+            reply,
+            found,
+            |_| (),
+            |driver, _, stream, ticket| Ok(driver.delete_stream(stream, force, ticket)?),
+        );
+        if let Some(stream) = stream.filter(|stream| self.driver.shard().stream_name(*stream).is_none()) {
+            self.tails.remove(&stream);
+            self.statistics.forget_stream(stream);
+            self.dismiss(&groups);
+        }
+    }
+
+    pub(crate) fn delete_group(&mut self, stream: &StreamName, group: &GroupName, reply: Reply<()>) {
+        let found = self.find_group(stream, group);
+        let group = found.clone().ok();
+        self.decide(reply, found, |_| (), |driver, _, group, ticket| Ok(driver.delete_group(group, ticket)?));
+        if let Some(group) = group.filter(|group| self.driver.shard().stream_of(*group).is_none()) {
+            self.dismiss(&[group]);
+        }
+    }
+
+    /// The groups are gone, and those who take part in them are told.
+    fn dismiss(&mut self, groups: &[GroupId]) {
+        self.members.retain(|_, member| {
+            let stays = !groups.contains(&member.group);
+            if !stays {
+                let _ = member.session.events.send(Event::GroupGone);
+            }
+            stays
+        });
+        self.pollers.dismiss(groups);
+        for group in groups {
+            self.statistics.forget_group(*group);
+        }
+    }
+
+    /// Tells of the last message of a stream, again whenever there are more.
+    pub(crate) fn watch(&mut self, stream: &StreamName, reply: Reply<watch::Receiver<Seq>>) {
+        let found = self.find_stream(stream);
+        let tail = found.map(|stream| {
+            let last = self.driver.shard().last_seq(stream).expect("the stream was found");
+            self.tails.entry(stream).or_insert_with(|| watch::channel(last).0).subscribe()
+        });
+        match tail {
+            Ok(tail) => answer(reply, Ok(tail)),
+            Err(error) => self.answer_durably(reply, Err(error)),
+        }
+    }
+
+    /// What receipts are sealed with, from the log, where it is put the first time. If there is no room for it,
+    /// receipts are good until the next start.
+    pub(crate) fn keep_secret(&mut self, offered: [u8; 32], reply: oneshot::Sender<[u8; 32]>) {
+        let kept = self.driver.shard().note(self.now, OWN_NOTES, SECRET_KEY);
+        if let Some(secret) = kept.and_then(|note| note.value.as_slice().try_into().ok()) {
+            self.receipts = Receipts::new(secret);
+            return answer(reply, secret);
+        }
+        self.receipts = Receipts::new(offered);
+        let note = NoteChange {
+            door: OWN_NOTES,
+            key: SECRET_KEY,
+            value: Some(&offered),
+            expected: Expected::Any,
+            expires: None,
+        };
+        match self.driver.put_note(self.now, note, self.waiting.next()) {
+            Ok(()) => self.waiting.enter(Waiting::Call(Box::new(move |_| answer(reply, offered)))),
+            Err(_) => answer(reply, offered),
         }
     }
 }
 
-fn agree<S: Clone + PartialEq>(existing: &S, change: &dyn Fn(&mut S)) -> Result<(), CreateError> {
+fn settle_some(
+    driver: &mut Driver,
+    now: Timestamp,
+    group: GroupId,
+    leases: &[Lease],
+    action: &Action,
+    (reason, late): (Option<&str>, bool),
+    results: &mut Vec<Settled>,
+) {
+    let outcome = match action {
+        Action::Ack => Outcome::Ack,
+        Action::Retry { delay } => Outcome::Retry { delay: *delay },
+        Action::Park => Outcome::Park,
+        Action::Skip => Outcome::Skip,
+        Action::Return => Outcome::Return,
+        Action::Move(to) => Outcome::Move(to),
+        Action::Extend { by } => return driver.extend(now, group, leases, *by, results),
+    };
+    driver.settle(now, group, leases, group::Settlement { outcome, reason, late }, results);
+}
+
+fn is_durable(driver: &Driver, group: GroupId) -> bool {
+    driver.shard().group_settings(group).is_some_and(|of| of.acks == Acks::Durable)
+}
+
+fn keeps_times(driver: &Driver, group: GroupId) -> bool {
+    driver.shard().group_settings(group).is_some_and(|of| of.extra_statistics)
+}
+
+fn agree<S: Clone + PartialEq>(existing: &S, change: &dyn Fn(&mut S)) -> Result<(), CallError> {
     let mut wanted = existing.clone();
     change(&mut wanted);
-    if wanted == *existing { Ok(()) } else { Err(CreateError::Different) }
+    if wanted == *existing { Ok(()) } else { Err(CallError::Different) }
 }
+
+/// How long those who hold messages have had to finish them, at least, before they are looked at again.
+pub(super) const DRAIN_LOOK: Duration = Duration::from_millis(20);

@@ -75,6 +75,7 @@ pub(crate) fn forebay(words: &[&str], input: &str) -> Ran {
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
+    channel: Channel,
     client: ForebayClient<Channel>,
 }
 
@@ -89,19 +90,24 @@ impl Server {
 
     async fn start_with(words: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(["serve", "--log", "text", "--drain-timeout", "2s", "--listen", "127.0.0.1:0"])
             .args(words)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
         let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut line = String::new();
-        said.read_line(&mut line).expect("it says something");
-        let address = line
-            .split_once("listening on ")
-            .and_then(|(_, rest)| rest.split(',').next())
-            .unwrap_or_else(|| panic!("the server did not start: {line}"))
-            .to_owned();
+        // What was out of the ordinary comes first.
+        let mut lines = String::new();
+        let address = loop {
+            let mut line = String::new();
+            said.read_line(&mut line).expect("it says something");
+            let address = line.split_once("listening on ").and_then(|(_, rest)| rest.split(',').next());
+            if let Some(address) = address {
+                break address.to_owned();
+            }
+            assert!(!line.is_empty(), "the server did not start: {lines}");
+            lines.push_str(&line);
+        };
         // Whatever else it says must not fill the pipe.
         std::thread::spawn(move || {
             let mut rest = String::new();
@@ -109,12 +115,17 @@ impl Server {
         });
         let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
         let channel = endpoint.connect().await.expect("the server listens");
-        let client = ForebayClient::new(channel).max_decoding_message_size(64 << 20);
-        Server { child, address, client }
+        let client = ForebayClient::new(channel.clone()).max_decoding_message_size(64 << 20);
+        Server { child, address, channel, client }
     }
 
     pub(crate) fn client(&self) -> ForebayClient<Channel> {
         self.client.clone()
+    }
+
+    /// For clients of other services on the port.
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
     }
 
     /// As a power failure ends it, as far as the process is concerned.
@@ -124,12 +135,21 @@ impl Server {
     }
 
     /// Stops it as an operator does, and sees that it stopped cleanly.
-    pub(crate) fn stop(mut self) {
+    pub(crate) fn stop(self) {
+        self.terminate();
+        assert_eq!(self.ended(), Some(0), "a server that is asked to stop ends well");
+    }
+
+    /// Asks it to stop, and does not wait until it has.
+    pub(crate) fn terminate(&self) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &id]).status().expect("there is a kill command");
         assert!(sent.success());
-        let status = self.child.wait().expect("it ends");
-        assert_eq!(status.code(), Some(0), "a server that is asked to stop ends well");
+    }
+
+    /// Waits until it has ended, and says with which code.
+    pub(crate) fn ended(mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
     }
 
     pub(crate) async fn create_group(&self, stream: &str, group: &str) {
@@ -249,6 +269,12 @@ impl Received {
         self.messages.iter().map(|message| message.attempt).collect()
     }
 
+    fn extend(&mut self, deliveries: Option<v1::Deliveries>) {
+        if let Some(deliveries) = deliveries {
+            self.take(deliveries);
+        }
+    }
+
     fn take(&mut self, deliveries: v1::Deliveries) {
         self.epoch = deliveries.epoch;
         let mut bodies = deliveries.messages.into_iter();
@@ -283,11 +309,32 @@ impl Session {
         group: &str,
         credit: u32,
     ) -> Result<Session, Status> {
+        Session::opened(server, stream, group, credit, None).await
+    }
+
+    /// With a limit in bytes as well.
+    pub(crate) async fn open_within(
+        server: &Server,
+        stream: &str,
+        group: &str,
+        credit: u32,
+        bytes: u64,
+    ) -> Session {
+        Session::opened(server, stream, group, credit, Some(bytes)).await.expect("the group lets it in")
+    }
+
+    async fn opened(
+        server: &Server,
+        stream: &str,
+        group: &str,
+        credit: u32,
+        credit_bytes: Option<u64>,
+    ) -> Result<Session, Status> {
         let (requests, sent) = mpsc::channel(64);
         let (stream, group) = (stream.to_owned(), group.to_owned());
         let open = v1::Open { stream, group, consumer: "test".to_owned(), credit };
         requests
-            .try_send(v1::ConsumeRequest { open: Some(open), ..Default::default() })
+            .try_send(v1::ConsumeRequest { open: Some(open), credit_bytes, ..Default::default() })
             .expect("the queue is empty");
         let sent = tokio_stream::wrappers::ReceiverStream::new(sent);
         let mut replies = server.client().consume(sent).await?.into_inner();
@@ -322,6 +369,11 @@ impl Session {
 
     pub(crate) async fn nothing_comes(&mut self) -> bool {
         self.early.messages.is_empty() && tokio::time::timeout(MOMENT, self.replies.message()).await.is_err()
+    }
+
+    /// Whether everything that has come was taken.
+    pub(crate) fn early_is_empty(&self) -> bool {
+        self.early.messages.is_empty()
     }
 
     pub(crate) async fn credit(&self, credit: u32) {
@@ -381,6 +433,7 @@ impl Session {
             leases,
             delay_ms,
             reason: "because".to_owned(),
+            ..Default::default()
         };
         self.send(v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() }).await;
         loop {
@@ -393,6 +446,17 @@ impl Session {
                 return settled.outcomes.iter().map(|run| (run.outcome(), run.count)).collect();
             }
         }
+    }
+
+    /// Sends one message to another stream.
+    pub(crate) async fn move_one(&mut self, of: &Received, seq: u64, to: &str) -> Outcome {
+        let lease = of.messages.iter().find(|message| message.seq == seq).expect("it was received");
+        let leases = vec![v1::LeaseRun { first_seq: seq, first_grant: lease.grant, count: 1 }];
+        let (epoch, action, move_to) = (of.epoch, Action::Move.into(), to.to_owned());
+        let settlement = v1::Settlement { action, epoch, leases, move_to, ..Default::default() };
+        self.send(v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() }).await;
+        let reply = self.reply().await.expect("the call goes on").expect("the call goes on");
+        reply.settled[0].outcomes[0].outcome()
     }
 
     /// What is wrong with an answer.
@@ -464,7 +528,7 @@ impl Session {
     pub(crate) async fn ended(&mut self) -> Option<tonic::Code> {
         loop {
             match self.reply().await {
-                Ok(Some(_)) => {}
+                Ok(Some(reply)) => self.early.extend(reply.deliveries),
                 Ok(None) => return None,
                 Err(status) => return Some(status.code()),
             }

@@ -146,6 +146,18 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             value: cursor.bytes()?.to_vec(),
         },
         kind::NOTE_REMOVED => Entry::NoteRemoved { door: cursor.byte()?, key: cursor.bytes()?.to_vec() },
+        kind::NUMBERED => decode_numbered(cursor)?,
+        kind::KEYS_FOUND => {
+            let (group, count) = (take_group(cursor)?, cursor.count()?);
+            let mut keys = Vec::with_capacity(count);
+            let mut from = 0;
+            for _ in 0..count {
+                let seq = take_seq(cursor, from)?;
+                from = seq.0;
+                keys.push((seq, KeyHash(cursor.u64()?)));
+            }
+            Entry::KeysFound { group, keys }
+        }
         kind::READER_MOVED => Entry::ReaderMoved {
             stream: take_stream(cursor)?,
             name: GroupName::stored(cursor.text()?),
@@ -244,6 +256,23 @@ pub(super) fn take_message(cursor: &mut Cursor<'_>) -> Result<MessageMeta, Decod
     Ok(message)
 }
 
+fn take_stamp(cursor: &mut Cursor<'_>) -> Result<ProducerStamp, DecodeError> {
+    Ok(ProducerStamp { producer: cursor.varint()?, epoch: cursor.varint_u32()?, number: cursor.varint()? })
+}
+
+fn decode_numbered(cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> {
+    let stream = take_stream(cursor)?;
+    let at = Timestamp(cursor.varint()?);
+    let stamp = take_stamp(cursor)?;
+    let (count, stored) = (cursor.varint()?, cursor.varint()?);
+    let first = if stored > 0 { Seq(cursor.varint()?) } else { Seq::START };
+    if count == 0 || stored > count || first.0.checked_add(stored).is_none() {
+        return Err(DecodeError::OutOfRange("numbered batch"));
+    }
+    let seqs = (stored > 0).then(|| SeqRange::starting(first, stored));
+    Ok(Entry::Numbered { stream, at, stamp, count, seqs })
+}
+
 fn decode_published(cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> {
     let form = cursor.byte()?;
     if form & !form::ALL != 0 {
@@ -253,15 +282,7 @@ fn decode_published(cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> {
     let first = Seq(cursor.varint()?);
     let ordinal = Ordinal(cursor.varint()?);
     let at = Timestamp(cursor.varint()?);
-    let stamp = if form & form::STAMPED != 0 {
-        Some(ProducerStamp {
-            producer: cursor.varint()?,
-            epoch: cursor.varint_u32()?,
-            number: cursor.varint()?,
-        })
-    } else {
-        None
-    };
+    let stamp = if form & form::STAMPED != 0 { Some(take_stamp(cursor)?) } else { None };
     let messages = if form & form::UNIFORM != 0 {
         Messages::Uniform { count: cursor.varint_u32()?, size: cursor.varint_u32()? }
     } else {

@@ -77,6 +77,33 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &MessageMeta) {
     }
 }
 
+fn put_stamp(out: &mut Vec<u8>, stamp: ProducerStamp) {
+    put_varint(out, stamp.producer);
+    put_varint(out, stamp.epoch.into());
+    put_varint(out, stamp.number);
+}
+
+/// More than the entries of a batch take beside its contents, for whoever has to keep them in one frame.
+pub fn published_bytes_max(messages: &[MessageMeta]) -> usize {
+    /// What is written once, with room for what makes room for the batch.
+    const BATCH: usize = 256;
+    let of_one = |message: &MessageMeta| {
+        // Flags and size, and what is there of the rest; times and counts take ten bytes and five.
+        6 + message.id.map_or(0, |_| 16)
+            + message.key.map_or(0, |_| 8)
+            + usize::from(message.priority != 0)
+            + message.not_before.map_or(0, |_| 10)
+            + message.expires.map_or(0, |_| 10)
+            + message.origin.map_or(0, |_| 15)
+    };
+    BATCH + messages.iter().map(of_one).sum::<usize>()
+}
+
+/// More than the entry of a note takes.
+pub fn note_bytes_max(key: &[u8], value: Option<&[u8]>) -> usize {
+    64 + key.len() + value.map_or(0, <[u8]>::len)
+}
+
 /// Writes a `Published` entry without building one first.
 pub(crate) fn put_published(
     out: &mut Vec<u8>,
@@ -97,9 +124,7 @@ pub(crate) fn put_published(
         put_varint(out, ordinal.0);
         put_varint(out, at.0);
         if let Some(stamp) = stamp {
-            put_varint(out, stamp.producer);
-            put_varint(out, stamp.epoch.into());
-            put_varint(out, stamp.number);
+            put_stamp(out, stamp);
         }
         put_varint(out, messages.len() as u64);
         if uniform {
@@ -326,6 +351,8 @@ impl Entry {
             Entry::NotePut { .. } => kind::NOTE_PUT,
             Entry::NoteRemoved { .. } => kind::NOTE_REMOVED,
             Entry::ReaderMoved { .. } => kind::READER_MOVED,
+            Entry::KeysFound { .. } => kind::KEYS_FOUND,
+            Entry::Numbered { .. } => kind::NUMBERED,
             _ => unreachable!("the frequent kinds write themselves"),
         }
     }
@@ -410,6 +437,25 @@ impl Entry {
             Entry::NoteRemoved { door, key } => {
                 out.push(*door);
                 put_bytes(out, key);
+            }
+            Entry::Numbered { stream, at, stamp, count, seqs } => {
+                put_varint(out, stream.0.into());
+                put_varint(out, at.0);
+                put_stamp(out, *stamp);
+                put_varint(out, *count);
+                put_varint(out, seqs.map_or(0, |seqs| seqs.count()));
+                if let Some(seqs) = seqs {
+                    put_varint(out, seqs.first.0);
+                }
+            }
+            Entry::KeysFound { group, keys } => {
+                put_varint(out, group.0.into());
+                put_varint(out, keys.len() as u64);
+                let mut from = 0;
+                for (seq, key) in keys {
+                    put_seq(out, *seq, &mut from);
+                    out.extend_from_slice(&key.0.to_le_bytes());
+                }
             }
             Entry::ReaderMoved { stream, name, seq } => {
                 put_varint(out, stream.0.into());

@@ -31,6 +31,7 @@ use crate::types::{
 
 pub use copied::{COPIED_MAX, CopiedMessage, copied_runs, put_copied};
 pub use decode::{each_encoded, entries};
+pub use encode::{note_bytes_max, published_bytes_max};
 pub(crate) use encode::{
     put_acked, put_extended, put_failed, put_handed, put_leased, put_parked, put_published, put_returned,
     put_skipped, put_taken_out,
@@ -69,6 +70,15 @@ pub enum Entry {
         stamp: Option<ProducerStamp>,
         messages: Messages,
     },
+    /// A numbered batch of which some messages, or all, were known by their ids already. `seqs` are those that
+    /// were new; they were published without a number right before.
+    Numbered {
+        stream: StreamId,
+        at: Timestamp,
+        stamp: ProducerStamp,
+        count: u64,
+        seqs: Option<SeqRange>,
+    },
     /// Handed out over connections; merged over consumers.
     Handed {
         group: GroupId,
@@ -100,6 +110,11 @@ pub enum Entry {
         group: GroupId,
         at: Timestamp,
         messages: Vec<ParkedMessage>,
+    },
+    /// The keys of messages that were parked before anybody had looked at them; zero is none.
+    KeysFound {
+        group: GroupId,
+        keys: Vec<(Seq, KeyHash)>,
     },
     /// Messages of the stream before `first` are kept only for groups that want them, and are promised to
     /// none that is created later.
@@ -241,6 +256,7 @@ pub struct FailedMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParkedMessage {
     pub seq: Seq,
+    /// Zero if it has none; `None` if nobody has looked.
     pub key: Option<KeyHash>,
     pub failure: Failure,
 }
@@ -315,6 +331,7 @@ impl Entry {
             | Entry::StreamCreated { at, .. }
             | Entry::GroupCreated { at, .. }
             | Entry::Published { at, .. }
+            | Entry::Numbered { at, .. }
             | Entry::Leased { at, .. }
             | Entry::Failed { at, .. }
             | Entry::Parked { at, .. }
@@ -336,6 +353,7 @@ impl Entry {
             | Entry::Failed { group, .. }
             | Entry::Returned { group, .. }
             | Entry::Parked { group, .. }
+            | Entry::KeysFound { group, .. }
             | Entry::Skipped { group, .. }
             | Entry::Moving { group, .. }
             | Entry::Replayed { group, .. }
@@ -380,6 +398,8 @@ mod kind {
     pub(super) const NOTE_PUT: u8 = 27;
     pub(super) const NOTE_REMOVED: u8 = 28;
     pub(super) const READER_MOVED: u8 = 29;
+    pub(super) const KEYS_FOUND: u8 = 30;
+    pub(super) const NUMBERED: u8 = 31;
     /// Kinds with this bit may be skipped by a release that does not know them.
     pub(super) const OPTIONAL: u8 = 0x80;
 }

@@ -234,6 +234,17 @@ fn rare() -> impl Strategy<Value = Entry> {
             |(door, key, version, value, expires)| Entry::NotePut { door, key, version, value, expires }
         ),
         (any::<u8>(), bytes()).prop_map(|(door, key)| Entry::NoteRemoved { door, key }),
+        (group(), prop::collection::vec((1u64..1 << 50, any::<u64>()), 1..9)).prop_map(|(group, keys)| {
+            let keys = keys.into_iter().map(|(seq, key)| (Seq(seq), KeyHash(key))).collect();
+            Entry::KeysFound { group, keys }
+        }),
+        (stream(), time(), stamp(), 1u64..10_000, any::<bool>()).prop_map(
+            |(stream, at, stamp, count, stored)| {
+                let stamp = stamp.unwrap_or(ProducerStamp { producer: 1, epoch: 2, number: 3 });
+                let seqs = stored.then(|| SeqRange::starting(Seq(count), count.div_ceil(2)));
+                Entry::Numbered { stream, at, stamp, count, seqs }
+            }
+        ),
         (stream(), "[a-z]{1,9}", any::<Option<u32>>()).prop_map(|(stream, name, seq)| {
             Entry::ReaderMoved { stream, name: GroupName::stored(&name), seq: seq.map(|seq| Seq(seq.into())) }
         }),
@@ -252,6 +263,26 @@ fn seen(entry: Entry) -> Entry {
 }
 
 proptest! {
+    #[test]
+    fn a_batch_and_a_note_take_no_more_than_is_reckoned(
+        messages in prop::collection::vec(message(), 1..40), stamp in stamp(), numbers in any::<[u64; 4]>(),
+        key in bytes(), value in bytes(),
+    ) {
+        let mut out = Vec::new();
+        let (first, ordinal, at) = (Seq(numbers[0]), Ordinal(numbers[1]), Timestamp(numbers[2]));
+        put_published(&mut out, StreamId(u32::MAX), first, ordinal, at, stamp, &messages);
+        let most = ProducerStamp { producer: u64::MAX, epoch: u32::MAX, number: u64::MAX };
+        let seqs = Some(SeqRange::starting(Seq(u64::MAX / 2), 1 << 40));
+        Entry::Numbered { stream: StreamId(u32::MAX), at, stamp: most, count: u64::MAX, seqs }.encode(&mut out);
+        Entry::Released { stream: StreamId(u32::MAX), first }.encode(&mut out);
+        prop_assert!(out.len() <= published_bytes_max(&messages), "{} bytes", out.len());
+        let most = note_bytes_max(&key, Some(&value));
+        let mut out = Vec::new();
+        let (version, expires) = (numbers[3], Some(at));
+        Entry::NotePut { door: 1, key, version, value, expires }.encode(&mut out);
+        prop_assert!(out.len() <= most, "{} bytes", out.len());
+    }
+
     #[test]
     fn every_entry_survives_the_round_trip(written in prop::collection::vec(entry(), 0..6)) {
         let mut bytes = Vec::new();

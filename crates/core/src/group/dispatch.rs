@@ -10,9 +10,9 @@ use crate::fault::{Fault, planted};
 use crate::group::ledger::Terms;
 use crate::group::offer::{NO_KEY, Offer};
 use crate::group::standing::{Bound, State};
-use crate::group::{Credit, Deliver, Group, Lapse, Turn, outstanding};
+use crate::group::{Budget, Credit, Deliver, Group, Lapse, Turn, outstanding};
 use crate::lanes::LANES;
-use crate::settings::{Acks, Strategy};
+use crate::settings::{Acks, Strategy, YEAR};
 use crate::types::{Attempt, ConsumerId, Grant, Seq, SeqRange, Timestamp, push_range};
 
 impl Group {
@@ -219,7 +219,7 @@ impl Group {
     /// equally often.
     fn next_candidates(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &mut Turn<'_>,
         consumer: ConsumerId,
         max: u64,
     ) -> Option<(SeqRange, u32)> {
@@ -277,20 +277,16 @@ impl Group {
     }
 
     /// The lane to take from, and what is first in it.
-    fn best(&self, turn: &Turn<'_>, consumer: ConsumerId) -> Option<(u8, Seq)> {
-        let is_full = self.keys.is_none() && self.window_room() == 0;
-        let first = |lane| {
-            let first = if is_full { self.first_standing(lane) } else { self.offer.first(lane, consumer) };
-            first.map(|seq| (lane, seq))
-        };
+    fn best(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId) -> Option<(u8, Seq)> {
         if turn.stream.lanes.is_empty() && !matches!(self.offer, Offer::Pinned(_)) {
-            let lane_zero = first(0);
+            let lane_zero = self.first_of_lane(turn, consumer, 0);
             if lane_zero.is_some() || self.offer.count() == 0 {
-                return lane_zero;
+                return lane_zero.map(|seq| (0, seq));
             }
         }
         let mut best: Option<(u64, Seq, u8)> = None;
-        for (lane, seq) in (0..LANES as u8).filter_map(first) {
+        for lane in 0..LANES as u8 {
+            let Some(seq) = self.first_of_lane(turn, consumer, lane) else { continue };
             let rank = self.rank(turn, lane, seq);
             let better = best.is_none_or(|(other, at, _)| rank > other || (rank == other && seq < at));
             if better {
@@ -300,19 +296,36 @@ impl Group {
         best.map(|(_, seq, lane)| (lane, seq))
     }
 
+    fn first_of_lane(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, lane: u8) -> Option<Seq> {
+        if self.keys.is_none() && self.window_room() == 0 {
+            self.first_standing(turn.budget, lane)
+        } else {
+            self.offer.first(lane, consumer)
+        }
+    }
+
     /// What is first in a lane of that which was handed out before: when the window is full, nothing new is
-    /// taken in. Looks at some of it only; the window has room again once the rest of that ends.
-    fn first_standing(&self, lane: u8) -> Option<Seq> {
+    /// taken in. Goes on where it was the last time, since much that is new may lie before it.
+    fn first_standing(&mut self, budget: &mut Budget, lane: u8) -> Option<Seq> {
         let Offer::Position(lanes) = &self.offer else { return None };
-        let ready = self.ledger.standing.runs().take(64);
-        let mut ready = ready.filter(|(_, state)| matches!(state, State::Ready { .. }));
-        ready.find_map(|(run, _)| lanes.lane(lane).first_from(run.first).filter(|seq| run.contains(*seq)))
+        let again_from = &mut self.again_from[usize::from(lane)];
+        while !budget.is_spent() {
+            let offered = lanes.lane(lane).first_from(*again_from)?;
+            *again_from = offered;
+            let (run, _) = self.ledger.standing.run_from(offered)?;
+            if run.first == offered {
+                return Some(offered);
+            }
+            budget.spend_run(0);
+            *again_from = run.first;
+        }
+        None
     }
 
     /// The priority that a message has by now: one more for every step it has waited.
     fn rank(&self, turn: &Turn<'_>, lane: u8, seq: Seq) -> u64 {
         let step = self.settings.priority_age_step;
-        if step.is_zero() || planted(Fault::PriorityStarves) {
+        if step.as_micros() == 0 || planted(Fault::PriorityStarves) {
             return lane.into();
         }
         // What the stream has let go of is at least as old as what it keeps.
@@ -396,7 +409,7 @@ impl Group {
         let bound = member.bound;
         let bytes = if member.room_bytes().is_some() { turn.stream.timeline.bytes(seqs) } else { 0 };
         let timeout = match member.credit {
-            Credit::Once { timeout: Some(timeout), .. } => timeout,
+            Credit::Once { timeout: Some(timeout), .. } => timeout.min(YEAR),
             _ => self.settings.message_timeout,
         };
         let terms = Terms {

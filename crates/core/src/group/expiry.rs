@@ -13,6 +13,8 @@ use crate::types::{Seq, SeqRange, Timestamp, push_range};
 
 /// Messages that are seen to at a time, so that the budget is asked often enough.
 const SLICE: u64 = 64;
+/// Messages that are looked up in about the time in which one is expired or handed out.
+const LOOKUPS: u64 = 4;
 
 impl Group {
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
@@ -92,7 +94,7 @@ impl Group {
                         self.ledger.returned(seqs);
                         push_range(&mut self.pending.returned, seqs);
                         self.counters.returned += seqs.count();
-                        self.offer_returned(turn, seqs);
+                        self.offer_returned(turn.now, turn.stream, seqs);
                     }
                     Departure::Lost if self.settings.is_exhausted(lease.attempt) => {
                         turn.budget.spend_each(seqs.count());
@@ -104,7 +106,7 @@ impl Group {
                     }
                     Departure::Lost => {
                         self.ledger.released(seqs);
-                        self.offer_returned(turn, seqs);
+                        self.offer_returned(turn.now, turn.stream, seqs);
                     }
                 }
                 next = seqs.last.next();
@@ -113,16 +115,16 @@ impl Group {
     }
 
     /// What is given back goes out again at once, unless its time is over.
-    fn offer_returned(&mut self, turn: &mut Turn<'_>, seqs: SeqRange) {
-        if turn.stream.expired.is_empty() && seqs.first > turn.stream.gone {
-            self.put_on_offer(turn.stream, seqs);
+    pub(super) fn offer_returned(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange) {
+        if stream.expired.is_empty() && seqs.first > stream.gone {
+            self.put_on_offer(stream, seqs);
             return;
         }
         for seq in seqs.seqs() {
-            if self.is_expired(turn.stream, seq) {
-                self.done(turn.now, turn.stream, SeqRange::one(seq), Ending::Expired);
+            if self.is_expired(stream, seq) {
+                self.done(now, stream, SeqRange::one(seq), Ending::Expired);
             } else {
-                self.put_on_offer(turn.stream, SeqRange::one(seq));
+                self.put_on_offer(stream, SeqRange::one(seq));
             }
         }
     }
@@ -171,31 +173,30 @@ impl Group {
             let range = SeqRange::new(first, last);
             let (seqs, state) =
                 self.ledger.standing.pieces(range).next().expect("a range has at least one piece");
-            match state {
-                Some(State::Leased(_) | State::Moving { .. }) => {}
+            let seqs = match state {
+                Some(State::Leased(_) | State::Moving { .. }) => seqs,
                 None => {
-                    if let Some(keys) = &self.keys {
-                        // Those that are on offer have to be taken off one by one.
-                        let looked_at = seqs.overlap(SeqRange::new(Seq(1), self.arrived.max(Seq(1))));
-                        let ordered = keys.is_ordered();
-                        for seq in looked_at.into_iter().flat_map(|seqs| seqs.seqs()) {
-                            turn.budget.spend_each(u64::from(seq.0 % 4 == 0));
-                            if !ordered || self.keys.as_ref().is_some_and(|keys| keys.key(seq).is_some()) {
-                                self.take_off_offer(turn.stream, seq);
-                            }
-                        }
-                    } else if let crate::group::Offer::Position(lanes) = &mut self.offer {
-                        lanes.remove_all(seqs);
+                    // What was looked at for its key has to be looked up again, and is let go a slice at a
+                    // time. What nobody has looked at is let go all at once, however much it is.
+                    let seen = self.keys.is_some() && seqs.first <= self.arrived;
+                    let last = if seen { self.arrived.min(seqs.first.plus(SLICE - 1)) } else { seqs.last };
+                    let seqs = SeqRange::new(seqs.first, seqs.last.min(last));
+                    if seen {
+                        turn.budget.spend_each(seqs.count() / LOOKUPS);
                     }
+                    self.take_all_off_offer(turn.stream, seqs);
                     self.done(turn.now, turn.stream, seqs, Ending::Expired);
+                    seqs
                 }
                 Some(_) => {
+                    let seqs = SeqRange::starting(seqs.first, seqs.count().min(SLICE));
+                    turn.budget.spend_each(seqs.count());
                     for seq in seqs.seqs() {
-                        turn.budget.spend_each(1);
                         self.expire_one(turn.now, turn.stream, seq);
                     }
+                    seqs
                 }
-            }
+            };
             self.expired = seqs.last;
         }
     }

@@ -25,6 +25,8 @@ pub(crate) struct Keys {
     /// Messages whose key has to be looked up again: replayed, or not remembered while their time had not
     /// come.
     pub(crate) again: SeqSet,
+    /// Parked messages whose key has to be looked up, since it may hold up others.
+    pub(crate) parked_unseen: SeqSet,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +55,7 @@ impl Keys {
             bytes: 0,
             longest: None,
             again: SeqSet::new(),
+            parked_unseen: SeqSet::new(),
         }
     }
 
@@ -62,6 +65,17 @@ impl Keys {
 
     pub(crate) fn key(&self, seq: Seq) -> Option<KeyHash> {
         self.known.get(&seq).copied()
+    }
+
+    /// The messages of the range whose keys are known, in order. Looks at the fewer: all that are known, or all
+    /// in the range.
+    pub(crate) fn known_in(&self, range: SeqRange) -> Vec<Seq> {
+        if range.count() <= self.known.len() as u64 {
+            return range.seqs().filter(|seq| self.known.contains_key(seq)).collect();
+        }
+        let mut known: Vec<Seq> = self.known.keys().copied().filter(|&seq| range.contains(seq)).collect();
+        known.sort_unstable();
+        known
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -168,8 +182,15 @@ impl Keys {
         }
     }
 
-    /// A message of the key was parked, and the rest has to wait for it.
-    pub(crate) fn hold(&mut self, key: KeyHash) {
+    /// A message was parked, and the rest of its key has to wait for it. Without a key, that is looked up.
+    pub(crate) fn parked(&mut self, seq: Seq, key: Option<KeyHash>) {
+        let Some(key) = key else {
+            self.parked_unseen.insert(SeqRange::one(seq));
+            return;
+        };
+        if key == NO_KEY {
+            return;
+        }
         let of = self.table.get_or_insert_with(key, || {
             self.bytes += KEY_COST;
             Key::default()
@@ -198,8 +219,8 @@ impl Keys {
         while let Some(first) = of.queue.first() {
             match fate(first) {
                 // It expired, say, while it was waiting behind others, when nobody knew its key.
-                Fate::Gone => {
-                    of.queue.remove(first);
+                Fate::Gone { before } => {
+                    of.queue.remove_before(before);
                     self.known.remove(&first);
                     continue;
                 }
@@ -235,6 +256,8 @@ pub(crate) enum Fate {
     Ready,
     /// With a consumer, or its time has not come.
     Waits,
-    /// Settled.
-    Gone,
+    /// Settled, and so is everything from it on up to, but not including, this one.
+    Gone {
+        before: Seq,
+    },
 }

@@ -166,6 +166,12 @@ impl Ledger {
         self.parked.insert(seq, Parked { attempts, key: message.key, failures: failures.into() });
     }
 
+    /// Entry `KeysFound`. Returns whether the message is parked and its key was not known.
+    pub(crate) fn key_found(&mut self, seq: Seq, key: KeyHash) -> bool {
+        self.changed = true;
+        self.parked.set_key(seq, key)
+    }
+
     fn attempts_and_last(&self, seq: Seq) -> (u32, Option<Last>) {
         self.standing.run_at(seq).map_or((0, None), |(_, state)| (state.attempts(), state.last()))
     }
@@ -426,8 +432,11 @@ impl Ledger {
         }
         // What a sweep has not come to yet is over all the same.
         let begin = self.sweep.map_or(Seq(1), Seq::next);
+        let end = Seq(u64::MAX - 1);
         let pieces = || {
-            let runs = self.standing.pieces(SeqRange::new(begin, Seq(u64::MAX - 1)));
+            // After a reset that is everything.
+            let rest = (begin <= end).then(|| SeqRange::new(begin, end));
+            let runs = rest.into_iter().flat_map(|rest| self.standing.pieces(rest));
             runs.filter_map(|(run, state)| state.map(|state| (run, state)))
         };
         put_varint(out, pieces().count() as u64);

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use crate::entry::{self, Ending, FailedMessage, LeasedRun, ParkedMessage};
 use crate::fault::{Fault, planted};
-use crate::lanes::Lanes;
+use crate::lanes::{LANES, Lanes};
 use crate::pace::Pace;
 use crate::seqset::SeqSet;
 use crate::settings::{Acks, GroupSettings};
@@ -66,6 +66,7 @@ pub use members::{Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
 pub use settle::{Outcome, Settled, Settlement};
 pub use standing::Bound;
+pub(crate) use triage::Grip;
 pub use triage::JobRefusal;
 
 /// One delivery of one message to one consumer. The epoch and the grant make it unlike any other, so a
@@ -192,6 +193,8 @@ pub(crate) struct Group {
     pub(crate) scheduled: Option<Timestamp>,
     /// Whether the shard has this group on its list for the end of the turn.
     pub(crate) touched: bool,
+    /// Whether the shard has it on its list of those that have something to write down.
+    pub(crate) listed: bool,
     members: Members,
     texts: Texts,
     /// Messages past this one have not been looked at for handing out.
@@ -203,6 +206,8 @@ pub(crate) struct Group {
     lane_cursors: Vec<Seq>,
     /// Positions that may go out, except those between `cursor` and `arrived` of a plain group.
     offer: Offer,
+    /// Of a plain group: nothing that was handed out before is on offer before these, by priority.
+    again_from: [Seq; LANES],
     /// New messages that were taken off the offer until the turn ends, since the window is full.
     set_aside: Vec<(u8, KeyHash, Seq)>,
     /// What a group that looks at keys knows of them.
@@ -222,11 +227,13 @@ pub(crate) struct Group {
     job_paces: BTreeMap<JobId, Pace>,
     /// Moving messages that the shell has been asked to bring over.
     asked: SeqSet,
+    /// The one that was asked for last.
+    asked_last: Seq,
     /// Those among them that found no room, and when they are asked for again.
     put_off: SeqSet,
     moves_at: Option<Timestamp>,
     checkpoint: Checkpoint,
-    counters: Counters,
+    pub(crate) counters: Counters,
     pending: Pending,
 }
 
@@ -258,6 +265,7 @@ struct Pending {
     returned: Vec<SeqRange>,
     failed: Vec<FailedMessage>,
     parked: Vec<ParkedMessage>,
+    found: Vec<(Seq, KeyHash)>,
     moving: Vec<(StreamName, Seq)>,
     skipped: Vec<(Ending, SeqRange)>,
     /// Replayed if true, else discarded. In one list, since it matters which came first.
@@ -268,12 +276,33 @@ struct Pending {
 }
 
 impl Pending {
+    fn is_empty(&self) -> bool {
+        let Pending {
+            acked,
+            returned,
+            failed,
+            parked,
+            found,
+            moving,
+            skipped,
+            taken_out,
+            extended,
+            handed,
+            leased,
+        } = self;
+        let ranges = [acked, returned, handed].into_iter().all(Vec::is_empty);
+        let messages = failed.is_empty() && parked.is_empty() && found.is_empty() && moving.is_empty();
+        let others = skipped.is_empty() && taken_out.is_empty() && extended.is_empty() && leased.is_empty();
+        ranges && messages && others
+    }
+
     /// Keeps the room for the next turn.
     fn clear(&mut self) {
         self.acked.clear();
         self.returned.clear();
         self.failed.clear();
         self.parked.clear();
+        self.found.clear();
         self.moving.clear();
         self.skipped.clear();
         self.taken_out.clear();
@@ -285,6 +314,8 @@ impl Pending {
 
 /// How long a message waits that found no room where it is moved to.
 const MOVE_AGAIN: Duration = Duration::from_secs(1);
+/// Messages that are being moved at a time, with those among them that found no room.
+const MOVES_MAX: u64 = 256;
 /// Items in one entry at most, so that an entry fits in the smallest frame that an engine takes.
 const ENTRY_ITEMS_MAX: usize = 1_000;
 /// The same for items that bring texts along.
@@ -309,6 +340,7 @@ impl Group {
             through: Position::START,
             scheduled: None,
             touched: false,
+            listed: false,
             members: Members::default(),
             texts: Texts::default(),
             cursor: floor,
@@ -316,6 +348,7 @@ impl Group {
             reading: false,
             lane_cursors: Vec::new(),
             offer: Offer::Position(Lanes::default()),
+            again_from: [Seq::START; LANES],
             set_aside: Vec::new(),
             keys: None,
             passed_by: 0,
@@ -328,6 +361,7 @@ impl Group {
             pace: None,
             job_paces: BTreeMap::new(),
             asked: SeqSet::new(),
+            asked_last: Seq::START,
             put_off: SeqSet::new(),
             moves_at: None,
             checkpoint: Checkpoint::at(floor),
@@ -452,6 +486,9 @@ impl Group {
         for messages in pending.parked.chunks(ENTRY_TEXTS_MAX) {
             entry::put_parked(out, id, now, messages);
         }
+        for keys in pending.found.chunks(ENTRY_ITEMS_MAX) {
+            entry::Entry::KeysFound { group: id, keys: keys.to_vec() }.encode(out);
+        }
         for alike in pending.moving.chunk_by(|a, b| a.0 == b.0) {
             for some in alike.chunks(ENTRY_ITEMS_MAX) {
                 let mut seqs = Vec::new();
@@ -473,8 +510,32 @@ impl Group {
         pending.clear();
     }
 
+    /// Keys whose turn is remembered although they have nothing to offer.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        let Offer::Fair(fair) = &self.offer else { return 0 };
+        fair.remembered()
+    }
+
+    /// Whether something was changed that [`Group::write_down`] would write.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     pub(crate) fn is_current(&self, lease: Lease) -> bool {
         self.lease_at(lease).is_some()
+    }
+
+    pub(crate) fn held_by(&self, consumer: ConsumerId) -> u64 {
+        self.members.get(consumer).map_or(0, |member| member.held.count())
+    }
+
+    pub(crate) fn holder(&self, lease: Lease) -> Option<ConsumerId> {
+        self.lease_at(lease)?.1.holder
+    }
+
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reading
     }
 
     /// What the lease is part of, if it is the one that its message is held on now: the messages from its
@@ -507,10 +568,20 @@ impl Group {
                 self.asked.remove(run);
             }
         }
-        if self.asked.count() == self.ledger.moving.len() as u64 {
-            return;
-        }
-        for (&seq, to) in &self.ledger.moving {
+        // One after the other from where it was, so that those which find no room do not keep others back
+        // that go elsewhere.
+        let mut lap = self.ledger.moving.len() as u64 + 1;
+        while lap > 0
+            && self.asked.count() < self.ledger.moving.len() as u64
+            && self.asked.count() < MOVES_MAX
+        {
+            lap -= 1;
+            let next = self.ledger.moving.range(self.asked_last.next()..).next();
+            let Some((&seq, to)) = next else {
+                self.asked_last = Seq::START;
+                continue;
+            };
+            self.asked_last = seq;
             if self.asked.insert(SeqRange::one(seq)) > 0 {
                 effects.moves.push(MoveOut { group: self.id, stream: self.stream, seq, to: to.clone() });
             }

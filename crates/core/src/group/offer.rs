@@ -123,6 +123,8 @@ pub(crate) struct Fair {
     /// When keys that have nothing to offer just now were last served, so that coming back is no way to be
     /// first. As many as are worth remembering.
     served: BTreeMap<(u8, KeyHash), u64>,
+    /// The same, longest ago first.
+    longest_ago: BTreeSet<(u64, u8, KeyHash)>,
 }
 
 /// Keys without messages whose turn is remembered.
@@ -137,11 +139,14 @@ struct Line {
 impl Fair {
     fn insert(&mut self, lane: u8, key: KeyHash, seq: Seq) {
         let clock = self.clock;
-        let served = &mut self.served;
+        let (served, longest_ago) = (&mut self.served, &mut self.longest_ago);
         let line = self.keys.entry((lane, key)).or_insert_with(|| {
             // One that has never been served, or long ago, goes before all that have been since.
-            let turn = served.remove(&(lane, key)).unwrap_or(clock);
-            Line { turn, queue: Queue::default() }
+            let known = served.remove(&(lane, key));
+            if let Some(turn) = known {
+                longest_ago.remove(&(turn, lane, key));
+            }
+            Line { turn: known.unwrap_or(clock), queue: Queue::default() }
         });
         if line.queue.is_empty() {
             self.turns[usize::from(lane)].insert((line.turn, key));
@@ -184,12 +189,21 @@ impl Fair {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        assert_eq!(self.served.len(), self.longest_ago.len());
+        self.served.len()
+    }
+
     fn remember(&mut self, lane: u8, key: KeyHash, turn: u64) {
-        if self.served.len() >= SERVED_MAX {
-            let clock = self.clock;
-            self.served.retain(|_, turn| *turn + SERVED_MAX as u64 / 2 > clock);
+        if let Some(before) = self.served.insert((lane, key), turn) {
+            self.longest_ago.remove(&(before, lane, key));
         }
-        self.served.insert((lane, key), turn);
+        self.longest_ago.insert((turn, lane, key));
+        if self.served.len() > SERVED_MAX {
+            let (_, lane, key) = self.longest_ago.pop_first().expect("what is remembered is in both");
+            self.served.remove(&(lane, key));
+        }
     }
 }
 

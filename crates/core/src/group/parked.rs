@@ -21,6 +21,7 @@ const CHUNK_BITS: u32 = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parked {
     pub attempts: u32,
+    /// Zero if it has none; `None` if nobody has looked since.
     pub key: Option<KeyHash>,
     /// Oldest first. The last is the one it was parked for.
     pub failures: Box<[Failure]>,
@@ -137,6 +138,19 @@ impl ParkedStore {
             self.reasons.remove(parked.reason());
         }
         Some(parked)
+    }
+
+    /// Says of which key a message is. False if it is not here, or that was known.
+    pub(crate) fn set_key(&mut self, seq: Seq, key: KeyHash) -> bool {
+        let number = chunk_of(seq);
+        let Some(chunk) = self.chunks.get_mut(&number) else { return false };
+        let Ok(at) = chunk.binary_search_by_key(&seq, |(seq, _)| *seq) else { return false };
+        if chunk[at].1.key.is_some() {
+            return false;
+        }
+        Arc::make_mut(chunk)[at].1.key = Some(key);
+        self.changed.insert(number);
+        true
     }
 
     /// Lets go of some of what is in here, and says whether anything is left. For what nobody wants any more:

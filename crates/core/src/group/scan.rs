@@ -43,7 +43,7 @@ impl KeyRun<'_> {
 /// Whether a message that is first of its key may go.
 fn fate(ledger: &Ledger, stream: &Stream, seq: Seq) -> Fate {
     if ledger.is_settled(seq) {
-        return Fate::Gone;
+        return Fate::Gone { before: ledger.unsettled_from(seq).max(seq.next()) };
     }
     match ledger.standing.run_at(seq) {
         None if stream.undue.contains(seq) => Fate::Waits,
@@ -56,6 +56,7 @@ impl Group {
     /// Makes what is on offer empty, and of the form that the settings ask for.
     pub(super) fn lay_out_offer(&mut self) {
         let ordered = self.settings.strategy == Strategy::Ordered;
+        self.again_from = [Seq::START; LANES];
         self.keys = self.settings.is_keyed().then(|| Box::new(Keys::new(ordered)));
         self.offer = if self.settings.strategy == Strategy::Pinned {
             let mut pinned = Pinned::default();
@@ -93,12 +94,10 @@ impl Group {
         }
         self.cursor = floor;
         self.arrived = floor;
-        if self.settings.strategy == Strategy::Ordered && self.settings.on_parked_key == OnParkedKey::Hold {
+        if self.holds_keys() {
             let keys = self.keys.as_mut().expect("an ordered group looks at keys");
-            for (_, parked) in self.ledger.parked.iter_after(Seq::START) {
-                if let Some(key) = parked.key {
-                    keys.hold(key);
-                }
+            for (seq, parked) in self.ledger.parked.iter_after(Seq::START) {
+                keys.parked(seq, parked.key);
             }
         }
         // What was replayed lies below the floor, where nobody will look for it.
@@ -106,6 +105,29 @@ impl Group {
             self.ledger.replayed.range(..=floor).map(|(&seq, &key)| (seq, key)).collect();
         for (seq, key) in replayed {
             self.enter_replayed(stream, seq, key);
+        }
+    }
+
+    /// Whether a parked message holds up the rest of its key.
+    fn holds_keys(&self) -> bool {
+        self.settings.strategy == Strategy::Ordered && self.settings.on_parked_key == OnParkedKey::Hold
+    }
+
+    /// A message was parked, and what follows it may have to wait for it.
+    pub(super) fn hold_key_of(&mut self, seq: Seq, key: Option<KeyHash>) {
+        if self.holds_keys()
+            && let Some(keys) = &mut self.keys
+        {
+            keys.parked(seq, key);
+        }
+    }
+
+    /// The key of a parked message has been looked up: the rest of it waits from now on.
+    fn found_parked(&mut self, stream: &Stream, seq: Seq, key: KeyHash) {
+        if self.ledger.key_found(seq, key) {
+            self.pending.found.push((seq, key));
+            self.hold_key_of(seq, Some(key));
+            self.refresh(stream, key);
         }
     }
 
@@ -173,8 +195,9 @@ impl Group {
     /// it has been, nothing can be handed out in order.
     pub(super) fn is_order_unknown(&self) -> bool {
         let ordered = self.keys.as_ref().filter(|keys| keys.is_ordered());
-        // What was replayed and whose key is being looked up may come before anything.
-        ordered.is_some_and(|keys| !keys.again.is_empty() || self.is_some_unseen())
+        // What was replayed or parked and whose key is being looked up may come before anything.
+        let looks_up = |keys: &Keys| !keys.again.is_empty() || !keys.parked_unseen.is_empty();
+        ordered.is_some_and(|keys| looks_up(keys) || self.is_some_unseen())
     }
 
     /// What is on offer for those with room. What belongs to one without is no reason not to look for more:
@@ -206,6 +229,10 @@ impl Group {
         let mut looked_at = 0;
         for seq in range.seqs() {
             let known = self.keys.as_mut().expect("a group that looks at keys");
+            if known.parked_unseen.remove(SeqRange::one(seq)) > 0 {
+                self.found_parked(stream, seq, keys.key((seq.0 - range.first.0) as usize));
+                continue;
+            }
             let again = known.again.remove(SeqRange::one(seq)) > 0;
             if seq <= self.arrived && !again {
                 continue;
@@ -274,25 +301,63 @@ impl Group {
         if self.keys.is_none() {
             return;
         }
-        for seq in seqs.seqs() {
-            let keys = self.keys.as_mut().expect("a group that looks at keys");
-            let ordered = keys.is_ordered();
-            if let Some(key) = keys.gone(seq).filter(|&key| ordered && key != NO_KEY) {
-                self.refresh(stream, key);
+        if seqs.first == seqs.last {
+            self.key_gone(stream, seqs.first);
+        } else {
+            for seq in self.known_among(seqs) {
+                self.key_gone(stream, seq);
             }
-            // What had not been looked at when it went need not be.
-            if seq > self.arrived && seq == self.arrived.next() {
-                self.arrived = seq;
-                self.cursor = seq;
-            }
+            self.keys.as_mut().expect("a group that looks at keys").again.remove(seqs);
+        }
+        // What had not been looked at when it went need not be.
+        if seqs.contains(self.arrived.next()) {
+            self.arrived = seqs.last;
+            self.cursor = seqs.last;
         }
     }
 
-    /// A parked message of the key no longer holds up the rest.
-    pub(super) fn let_go_of_key(&mut self, stream: &Stream, key: KeyHash) {
-        if let Some(keys) = self.keys.as_mut().filter(|keys| keys.is_ordered()) {
-            keys.let_go(key);
+    fn key_gone(&mut self, stream: &Stream, seq: Seq) {
+        let keys = self.keys.as_mut().expect("a group that looks at keys");
+        let ordered = keys.is_ordered();
+        if let Some(key) = keys.gone(seq).filter(|&key| ordered && key != NO_KEY) {
             self.refresh(stream, key);
+        }
+    }
+
+    /// Those whose keys are known, for whoever does something to a range that may be far longer.
+    fn known_among(&self, seqs: SeqRange) -> Vec<Seq> {
+        let Some(keys) = self.keys.as_ref().filter(|_| seqs.first <= self.arrived) else { return Vec::new() };
+        keys.known_in(SeqRange::new(seqs.first, seqs.last.min(self.arrived)))
+    }
+
+    /// None of these is to go after all. They have not been handed out, or were given back.
+    pub(super) fn take_all_off_offer(&mut self, stream: &Stream, seqs: SeqRange) {
+        let Some(keys) = &mut self.keys else {
+            let Offer::Position(lanes) = &mut self.offer else { unreachable!("a plain group's order") };
+            lanes.remove_all(seqs);
+            return;
+        };
+        keys.again.remove(seqs);
+        for seq in self.known_among(seqs) {
+            self.take_off_offer(stream, seq);
+        }
+    }
+
+    /// A message is parked no longer, and does not hold up the rest of its key.
+    pub(super) fn let_go_of_key(&mut self, stream: &Stream, seq: Seq, key: Option<KeyHash>) {
+        if !self.holds_keys() {
+            return;
+        }
+        let keys = self.keys.as_mut().expect("an ordered group looks at keys");
+        match key {
+            Some(key) if key != NO_KEY => {
+                keys.let_go(key);
+                self.refresh(stream, key);
+            }
+            Some(_) => {}
+            None => {
+                keys.parked_unseen.remove(SeqRange::one(seq));
+            }
         }
     }
 
@@ -314,6 +379,9 @@ impl Group {
     pub(super) fn put_on_offer(&mut self, stream: &Stream, seqs: SeqRange) {
         let Some(keys) = &mut self.keys else {
             let Offer::Position(lanes) = &mut self.offer else { unreachable!("a plain group's order") };
+            for again_from in &mut self.again_from {
+                *again_from = seqs.first.min(*again_from);
+            }
             if stream.lanes.is_empty() {
                 lanes.insert(0, seqs);
             } else {
@@ -539,9 +607,13 @@ impl Group {
             }
             return;
         };
-        if let Some(run) = keys.again.run_from(Seq::START) {
+        let looked_up =
+            [&keys.again, &keys.parked_unseen].into_iter().find_map(|seqs| seqs.run_from(Seq::START));
+        if let Some(run) = looked_up {
             let seqs = SeqRange::starting(run.first, run.count().min(buffer));
-            turn.effects.reads.push(read(seqs, true, true));
+            // What is parked is not handed out, and only its key is wanted.
+            let contents = !keys.again.is_empty();
+            turn.effects.reads.push(read(seqs, true, contents));
             self.reading = true;
             return;
         }

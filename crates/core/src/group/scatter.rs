@@ -58,6 +58,11 @@ impl<K: Hash + Eq, V> Scattered<K, V> {
         self.len
     }
 
+    /// In no order that means anything.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> + '_ {
+        self.tables.iter().flat_map(HashMap::keys)
+    }
+
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         self.tables.get(number_of(key))?.get(key)
     }

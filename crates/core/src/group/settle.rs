@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage};
 use crate::group::standing::{Bound, Last, Leased, State};
 use crate::group::{Group, Lapse, Lease, MOVE_AGAIN, outstanding};
-use crate::settings::{OnExhausted, OnParkedKey};
+use crate::settings::{OnExhausted, YEAR};
 use crate::stream::Stream;
 use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp, push_range};
 
@@ -23,6 +23,8 @@ pub enum Outcome<'a> {
     Skip,
     /// Settled here and published there, in one step.
     Move(&'a StreamName),
+    /// Given back untouched: the attempt does not count, and the message goes out again at once.
+    Return,
 }
 
 /// What a consumer says about some leases.
@@ -53,6 +55,8 @@ pub enum Settled {
     /// It will not be offered again, since its time is over.
     Expired,
     Extended,
+    /// Given back, as if it had never been handed out.
+    Returned,
     /// The lease has lapsed, was given to another, or its message is no longer in process. Nothing was
     /// changed.
     NotYours,
@@ -108,6 +112,13 @@ impl Group {
                     self.acked(now, stream, seqs);
                     results.resize(results.len() + count, Settled::Acked);
                 }
+                Outcome::Return => {
+                    self.ledger.returned(seqs);
+                    push_range(&mut self.pending.returned, seqs);
+                    self.counters.returned += seqs.count();
+                    self.offer_returned(now, stream, seqs);
+                    results.resize(results.len() + count, Settled::Returned);
+                }
                 other => {
                     let blame = Blame { cause: Cause::Nack, reason: reason.clone(), consumer };
                     if let Some(holder) = lease.holder {
@@ -134,14 +145,14 @@ impl Group {
         blame: Blame,
     ) -> Settled {
         match outcome {
-            Outcome::Ack => unreachable!("acks are settled by runs"),
+            Outcome::Ack | Outcome::Return => unreachable!("these are settled by runs"),
             Outcome::Retry { delay } => self.fail(now, stream, seq, attempt, delay, blame),
             Outcome::Park => self.park(now, stream, seq, attempt, blame),
             Outcome::Skip => {
                 self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
                 Settled::Skipped
             }
-            Outcome::Move(to) => self.start_move(seq, to),
+            Outcome::Move(to) => self.start_move(stream, seq, to),
         }
     }
 
@@ -178,7 +189,7 @@ impl Group {
         by: Duration,
         results: &mut Vec<Settled>,
     ) {
-        let deadline = now + by;
+        let deadline = now + by.min(YEAR);
         let mut rest = leases;
         while let Some(first) = rest.first() {
             let Some((run, lease)) = self.lease_at(*first) else {
@@ -210,7 +221,12 @@ impl Group {
     /// The group is done with messages that nobody acked. They are with nobody.
     pub(super) fn done(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, how: Ending) {
         self.ledger.settled(seqs);
-        self.pending.skipped.push((how, seqs));
+        match self.pending.skipped.last_mut() {
+            Some((same, before)) if *same == how && before.last.next() == seqs.first => {
+                before.last = seqs.last;
+            }
+            _ => self.pending.skipped.push((how, seqs)),
+        }
         let counter = match how {
             Ending::Skipped => &mut self.counters.skipped,
             Ending::Expired => &mut self.counters.expired,
@@ -270,11 +286,11 @@ impl Group {
                     self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
                     Settled::Skipped
                 }
-                OnExhausted::Move(to) => self.start_move(seq, &to),
+                OnExhausted::Move(to) => self.start_move(stream, seq, &to),
             };
         }
         let until = match delay {
-            Some(delay) => now + delay,
+            Some(delay) => now + delay.min(YEAR),
             None => self.settings.backoff.ready_at(now, seq, attempt),
         };
         let Blame { cause, reason, consumer } = blame;
@@ -300,26 +316,22 @@ impl Group {
     ) -> Settled {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
-        let key = self.keys.as_ref().and_then(|keys| keys.key(seq)).filter(|key| key.0 != 0);
+        let key = self.keys.as_ref().and_then(|keys| keys.key(seq));
         let message = ParkedMessage { seq, key, failure };
         self.ledger.parked(&message);
         self.pending.parked.push(message);
         self.counters.parked += 1;
         self.counters.last_processed = self.counters.last_processed.max(seq);
         self.checkpoint.settled(now, 1, &self.settings.checkpoint);
-        if self.settings.on_parked_key == OnParkedKey::Hold
-            && let (Some(keys), Some(key)) = (&mut self.keys, key)
-            && keys.is_ordered()
-        {
-            keys.hold(key);
-        }
+        self.hold_key_of(seq, key);
         self.keys_gone(stream, SeqRange::one(seq));
         Settled::Parked
     }
 
-    fn start_move(&mut self, seq: Seq, to: &StreamName) -> Settled {
+    fn start_move(&mut self, stream: &Stream, seq: Seq, to: &StreamName) -> Settled {
         self.ledger.moving(seq, to);
         self.pending.moving.push((to.clone(), seq));
+        self.refresh_key_of(stream, seq);
         Settled::Moving
     }
 

@@ -123,6 +123,24 @@ impl Standing {
         })
     }
 
+    /// The end of what is with somebody, or on its way, from `seq` on without a gap.
+    pub(crate) fn held_until(&self, seq: Seq) -> Seq {
+        let mut until = seq;
+        for (piece, state) in self.run_at(seq).into_iter().chain(self.runs_after(seq)) {
+            let is_next = piece.first <= until.next();
+            if !is_next || !matches!(state, State::Leased(_) | State::Moving { .. }) {
+                break;
+            }
+            until = piece.last;
+        }
+        until
+    }
+
+    fn runs_after(&self, seq: Seq) -> impl Iterator<Item = (SeqRange, State)> + '_ {
+        let runs = self.runs.range(seq.next()..);
+        runs.map(|(&first, &(last, state))| (SeqRange::new(first, last), state))
+    }
+
     pub(crate) fn runs(&self) -> impl Iterator<Item = (SeqRange, State)> + '_ {
         self.runs.iter().map(|(&first, &(last, state))| (SeqRange::new(first, last), state))
     }

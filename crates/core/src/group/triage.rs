@@ -2,11 +2,12 @@
 
 use crate::entry::{Ending, Entry, Selection, Work};
 use crate::fault::{Fault, planted};
+use crate::group::ledger::Ledger;
+use crate::group::standing::State;
 use crate::group::{Budget, Group, Job, Parked, Turn};
 use crate::pace::{Pace, Rate};
-use crate::settings::OnParkedKey;
 use crate::stream::Stream;
-use crate::types::{JobId, KeyHash, Seq, SeqRange, Timestamp, push_range};
+use crate::types::{JobId, Seq, SeqRange, Timestamp};
 
 /// Why a job was not started, or not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,8 +25,14 @@ pub enum JobRefusal {
     Rate,
     #[error("the message is not parked. seq=`{seq}`")]
     NotParked { seq: Seq },
+    #[error("the id is that of another message. seq=`{seq}`")]
+    IdTaken { seq: Seq },
+    #[error("too many separate positions are named. ranges=`{ranges}` limit=`{limit}`")]
+    TooManyRanges { ranges: usize, limit: usize },
 }
 
+/// Stretches of positions that a job may be started for, so that its entry fits in a frame.
+const SELECTION_RANGES_MAX: usize = 10_000;
 /// Messages of a job that are seen to at a time.
 const SLICE: u64 = 32;
 /// What one of them takes of a turn: it leaves five tables and enters three, about a microsecond and a half.
@@ -33,9 +40,11 @@ const COST: u64 = 2;
 
 impl Group {
     /// What a job of this kind would be: the entry that starts it, and how many messages it is about.
+    #[expect(clippy::too_many_arguments, reason = "each is a thing that a job is told")]
     pub(crate) fn plan_job(
         &self,
         now: Timestamp,
+        last: Seq,
         work: Work,
         selection: Selection,
         limit: Option<u64>,
@@ -45,6 +54,7 @@ impl Group {
         if rate.is_some_and(|rate| !(0.001..=10_000_000.0).contains(&rate.per_second) || rate.burst == 0) {
             return Err(JobRefusal::Rate);
         }
+        let selection = self.cut_selection(last, selection)?;
         let matched = self.count_selected(&selection).min(limit.unwrap_or(u64::MAX));
         if matched == 0 {
             return Err(JobRefusal::Empty);
@@ -54,6 +64,30 @@ impl Group {
         }
         let job = self.ledger.next_job;
         Ok((job, matched, Entry::JobStarted { group: self.id, job, at: now, work, selection, limit, rate }))
+    }
+
+    /// The same selection, named by no more positions than there are, in order and each of them once.
+    fn cut_selection(&self, last: Seq, selection: Selection) -> Result<Selection, JobRefusal> {
+        let Selection::Seqs(ranges) = selection else { return Ok(selection) };
+        let within = |range: &SeqRange| {
+            let (first, last) = (range.first.max(Seq(1)), range.last.min(last));
+            (first <= last).then_some(SeqRange { first, last })
+        };
+        let mut named: Vec<SeqRange> = ranges.iter().filter_map(within).collect();
+        named.sort_unstable();
+        let mut cut: Vec<SeqRange> = Vec::new();
+        for range in named {
+            match cut.last_mut() {
+                Some(before) if range.first <= before.last.next() => {
+                    before.last = before.last.max(range.last);
+                }
+                _ => cut.push(range),
+            }
+        }
+        if cut.len() > SELECTION_RANGES_MAX {
+            return Err(JobRefusal::TooManyRanges { ranges: cut.len(), limit: SELECTION_RANGES_MAX });
+        }
+        Ok(Selection::Seqs(cut))
     }
 
     /// How many parked messages a selection means now.
@@ -89,6 +123,15 @@ impl Group {
         if let Some(rate) = self.ledger.jobs.get(&job).and_then(|job| job.rate) {
             self.job_paces.insert(job, Pace::starting(now, rate));
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn paced_jobs(&self) -> usize {
+        self.job_paces.len()
+    }
+
+    pub(crate) fn end_job_pace(&mut self, job: JobId) {
+        self.job_paces.remove(&job);
     }
 
     /// When a job has something to do.
@@ -144,7 +187,7 @@ impl Group {
                 self.ledger.settled(SeqRange::one(seq));
                 continue;
             }
-            self.let_go_of(stream, key);
+            self.let_go_of_key(stream, seq, key);
             self.enter_replayed(stream, seq, key);
         }
     }
@@ -153,16 +196,8 @@ impl Group {
         self.pending.taken_out.push(((false, job), seqs));
         let discarded = self.ledger.discarded(seqs, job);
         self.counters.discarded += discarded.len() as u64;
-        for (_, key) in discarded {
-            self.let_go_of(stream, key);
-        }
-    }
-
-    fn let_go_of(&mut self, stream: &Stream, key: Option<KeyHash>) {
-        if self.settings.on_parked_key == OnParkedKey::Hold
-            && let Some(key) = key
-        {
-            self.let_go_of_key(stream, key);
+        for (seq, key) in discarded {
+            self.let_go_of_key(stream, seq, key);
         }
     }
 
@@ -199,43 +234,61 @@ impl Group {
         [parked, standing].into_iter().flatten().min()
     }
 
-    /// The stream is full and lets go of its oldest. Those that somebody holds or that are parked stay.
-    /// Returns what of the range is wanted by the group no more.
-    pub(crate) fn can_drop(&self, range: SeqRange) -> Vec<SeqRange> {
-        use crate::group::standing::State;
-        let mut free = Vec::new();
-        for (piece, state) in self.ledger.standing.pieces(range) {
-            if matches!(state, Some(State::Leased(_) | State::Moving { .. })) {
-                continue;
-            }
-            let mut next = piece.first;
-            while next <= piece.last {
-                let rest = SeqRange::new(next, piece.last);
-                let parked = self.ledger.parked.positions().run_from(next).and_then(|run| run.overlap(rest));
-                let Some(parked) = parked else {
-                    push_range(&mut free, rest);
-                    break;
-                };
-                if parked.first > next {
-                    push_range(&mut free, SeqRange::new(next, Seq(parked.first.0 - 1)));
-                }
-                next = parked.last.next();
+    /// How the group holds on to a message, and up to which one it does so likewise.
+    pub(crate) fn grip(&self, seq: Seq) -> (Grip, Seq) {
+        let Ledger { standing, parked, progress, .. } = &self.ledger;
+        let before = |next: Option<Seq>| next.map_or(Seq(u64::MAX - 1), |next| Seq(next.0 - 1));
+        let run = standing.run_from(seq);
+        if let Some((run, state)) = run.filter(|(run, _)| run.first == seq) {
+            return match state {
+                State::Leased(_) | State::Moving { .. } => (Grip::Held, standing.held_until(seq)),
+                State::Ready { .. } | State::Waiting { .. } => (Grip::Wanted, run.last),
+            };
+        }
+        let until = before(run.map(|(run, _)| run.first));
+        if !progress.is_settled(seq) {
+            return (Grip::Wanted, until.min(before(progress.above().first_from(seq))));
+        }
+        match parked.positions().run_from(seq) {
+            Some(run) if run.first == seq => (Grip::Held, run.last),
+            run => {
+                let settled = before(Some(progress.unsettled_from(seq)));
+                (Grip::Done, until.min(settled).min(before(run.map(|run| run.first))))
             }
         }
-        free
     }
 
-    /// These are gone, to make room.
+    /// These are gone, to make room: the stream is full and lets go of its oldest. Those that somebody holds
+    /// or that are parked are not among them.
     pub(crate) fn drop_messages(&mut self, now: Timestamp, stream: &Stream, range: SeqRange) {
-        for seq in range.seqs() {
-            if self.ledger.is_settled(seq) {
-                continue;
+        let mut next = self.ledger.unsettled_from(range.first);
+        while next <= range.last {
+            let rest = SeqRange::new(next, range.last);
+            let (piece, state) =
+                self.ledger.standing.pieces(rest).next().expect("a range has at least one piece");
+            let settled = self.ledger.progress.above().first_from(next).filter(|_| state.is_none());
+            let last = settled.map_or(piece.last, |settled| piece.last.min(Seq(settled.0 - 1)));
+            let seqs = SeqRange::new(next, last);
+            match state {
+                Some(State::Waiting { .. }) => {
+                    for seq in seqs.seqs() {
+                        self.withdraw(stream, seq, state.expect("it was matched just now"));
+                    }
+                }
+                _ => self.take_all_off_offer(stream, seqs),
             }
-            match self.ledger.standing.run_at(seq) {
-                Some((_, state)) => self.withdraw(stream, seq, state),
-                None => self.take_off_offer(stream, seq),
-            }
-            self.done(now, stream, SeqRange::one(seq), Ending::Dropped);
+            self.done(now, stream, seqs, Ending::Dropped);
+            next = self.ledger.unsettled_from(last.next());
         }
     }
+}
+
+/// How a group holds on to a message when its stream is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grip {
+    /// It is with somebody, or parked.
+    Held,
+    /// It would be offered to somebody some time.
+    Wanted,
+    Done,
 }

@@ -244,7 +244,8 @@ impl Shard {
     ) -> Result<(JobId, u64), JobRefusal> {
         let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
         let jobs_max = self.limits.jobs_max;
-        let (job, matched, entry) = of.plan_job(now, work, selection, limit, rate, jobs_max)?;
+        let last = self.streams[&of.stream].last;
+        let (job, matched, entry) = of.plan_job(now, last, work, selection, limit, rate, jobs_max)?;
         self.commit_after(now, &entry);
         self.groups.get_mut(&group).expect("it was there just now").start_job_pace(now, job);
         self.touch(group);
@@ -257,9 +258,14 @@ impl Shard {
         if !of.job(job).is_some_and(super::super::group::jobs::Job::is_running) {
             return Err(JobRefusal::NoSuchJob { job });
         }
-        self.commit_after(now, &Entry::JobEnded { group, job, at: now, cancelled: true });
+        self.end_job(now, group, job, true);
         self.touch(group);
         Ok(())
+    }
+
+    pub(super) fn end_job(&mut self, now: Timestamp, group: GroupId, job: JobId, cancelled: bool) {
+        self.commit_after(now, &Entry::JobEnded { group, job, at: now, cancelled });
+        self.groups.get_mut(&group).expect("a job belongs to a group").end_job_pace(job);
     }
 
     /// Publishes an edited copy of a parked message and lets go of the message itself, by entries that follow
@@ -276,9 +282,22 @@ impl Shard {
         if of.ledger.parked.get(seq).is_none() {
             return Err(JobRefusal::NotParked { seq }.into());
         }
-        let stream = of.stream;
-        let options = PublishOptions::default();
-        let stored = self.publish(now, stream, &[*message], options, admissions)?;
+        let id = of.stream;
+        let stream = self.streams.get(&id).expect("a group's stream exists");
+        // The copy may have the id of what it replaces, and of nothing else.
+        let known = message.id.and_then(|id| stream.dedupe.find(now, id, &stream.settings));
+        if let Some(other) = known.filter(|&known| known != seq) {
+            return Err(JobRefusal::IdTaken { seq: other }.into());
+        }
+        let fresh = MessageMeta { id: None, ..*message };
+        self.admit(now, id, &[fresh], PublishOptions::default())?;
+        // From here on the id is the copy's.
+        if let Some(taken_over) = message.id {
+            self.streams.get_mut(&id).expect("a group's stream exists").dedupe.forget(taken_over);
+        }
+        let stored = self.store(now, id, &[*message], None, admissions);
+        assert!(stored.is_some(), "a message whose id is not known is stored");
+        let stream = id;
         let of = self.groups.get_mut(&group).expect("it was there just now");
         of.discard(&self.streams[&stream], SeqRange::one(seq), JobId(0));
         of.write_down(now, &mut self.entries);
@@ -321,6 +340,7 @@ impl Shard {
     ) -> Result<(), NoteRefusal> {
         self.notes.check(now, door, key, expected, 0)?;
         self.commit(&Entry::NoteRemoved { door, key: key.to_vec() });
+        self.schedule_notes();
         Ok(())
     }
 

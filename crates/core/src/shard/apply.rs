@@ -34,6 +34,7 @@ impl Shard {
         };
         let covered = match entry {
             Entry::Published { stream, .. }
+            | Entry::Numbered { stream, .. }
             | Entry::Released { stream, .. }
             | Entry::ReaderMoved { stream, .. } => of_stream(stream)?,
             // It changes several parts, each of which may have been taken at another time, so those are asked
@@ -91,6 +92,11 @@ impl Shard {
             }
             Entry::Published { stream, first, ordinal, at, stamp, messages } => {
                 self.known_stream(*stream)?.apply_published(*first, *ordinal, *at, *stamp, messages)?;
+            }
+            Entry::Numbered { stream, at, stamp, count, seqs } => {
+                let stream = self.known_stream(*stream)?;
+                stream.changed = true;
+                stream.producers.remember(*at, *stamp, *count, *seqs);
             }
             Entry::Released { stream, first } => {
                 let stream =
@@ -265,6 +271,11 @@ impl Shard {
                 for message in messages {
                     one(message.seq)?;
                     ledger.parked(message);
+                }
+            }
+            Entry::KeysFound { keys, .. } => {
+                for &(seq, key) in keys {
+                    ledger.key_found(one(seq)?, key);
                 }
             }
             Entry::Moving { to, seqs, .. } => {

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::Selection;
-use crate::group::{ConsumerFigures, Group, GroupFigures, Job, Lease, Parked};
+use crate::group::{ConsumerFigures, Counters, Group, GroupFigures, Job, Lease, Parked};
 use crate::notes::Note;
 use crate::settings::{GroupSettings, Retention, StreamSettings};
 use crate::shard::Shard;
 use crate::stream::Stream;
-use crate::types::{GroupId, GroupName, JobId, Seq, SeqRange, StreamId, StreamName, Timestamp};
+use crate::types::{
+    ConsumerId, Grant, GroupId, GroupName, JobId, Seq, SeqRange, StreamId, StreamName, Timestamp,
+};
 
 /// What a stream says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,6 +188,40 @@ impl Shard {
     /// Whether this is the lease that the message is held on now.
     pub fn is_current(&self, group: GroupId, lease: Lease) -> bool {
         self.groups.get(&group).is_some_and(|group| group.is_current(lease))
+    }
+
+    pub fn counters(&self, group: GroupId) -> Option<&Counters> {
+        self.groups.get(&group).map(|group| &group.counters)
+    }
+
+    /// How many streams there are, and how many groups.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.streams.len(), self.groups.len())
+    }
+
+    /// How many messages a consumer holds.
+    pub fn held_by(&self, group: GroupId, consumer: ConsumerId) -> u64 {
+        self.groups.get(&group).map_or(0, |group| group.held_by(consumer))
+    }
+
+    /// Who holds the message on this lease. One who held it before the shard was opened has no number now.
+    pub fn holder(&self, group: GroupId, lease: Lease) -> Option<ConsumerId> {
+        self.groups.get(&group)?.holder(lease)
+    }
+
+    /// Whether a group waits for messages to be read, and so may have some to hand out soon.
+    pub fn is_reading(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(Group::is_reading)
+    }
+
+    /// The number of the next lease.
+    pub fn next_grant(&self) -> Grant {
+        self.next_grant
+    }
+
+    /// Bytes of the messages in a range of a stream, or nearly so.
+    pub fn bytes_of(&self, stream: StreamId, range: SeqRange) -> u64 {
+        self.streams.get(&stream).map_or(0, |stream| stream.timeline.bytes(range))
     }
 
     /// How often a message that is in process has been handed out.

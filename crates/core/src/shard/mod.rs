@@ -85,9 +85,13 @@ pub struct Shard {
     next_grant: Grant,
     /// When each stream and group next has something to do by itself.
     wakeups: BTreeSet<(Timestamp, Owner)>,
+    /// When it wants to be called for its notes.
+    notes_at: Option<Timestamp>,
     /// Those that have something to do at the end of this turn.
     touched: Vec<GroupId>,
     touched_streams: Vec<StreamId>,
+    /// Groups that have changed something which is not an entry yet.
+    unwritten: Vec<GroupId>,
     /// Groups that were deleted, let go of a slice a turn.
     dead: Vec<Group>,
     entries: Vec<u8>,
@@ -116,8 +120,10 @@ impl Shard {
             frozen: BTreeMap::new(),
             next_grant: Grant(1),
             wakeups: BTreeSet::new(),
+            notes_at: None,
             touched: Vec::new(),
             touched_streams: Vec::new(),
+            unwritten: Vec::new(),
             dead: Vec::new(),
             entries: Vec::new(),
             fresh: Vec::new(),
@@ -175,6 +181,20 @@ impl Shard {
         if !of.touched {
             of.touched = true;
             self.touched.push(group);
+        }
+        if of.is_unwritten() && !std::mem::replace(&mut of.listed, true) {
+            self.unwritten.push(group);
+        }
+    }
+
+    /// Writes down what any group has changed, also those that the turn's budget did not reach: whoever is
+    /// told that something is durable is told so of everything that was decided until then.
+    pub fn write_down_all(&mut self, now: Timestamp) {
+        for group in std::mem::take(&mut self.unwritten) {
+            if let Some(of) = self.groups.get_mut(&group) {
+                of.listed = false;
+                of.write_down(now, &mut self.entries);
+            }
         }
     }
 

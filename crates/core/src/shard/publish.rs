@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::entry::{self, MessageMeta, Origin};
 use crate::fault::{Fault, planted};
-use crate::group::Group;
+use crate::group::{Grip, Group};
 use crate::producers::{ProducerRefusal, ProducerStamp, Verdict};
-use crate::settings::{OnFull, Retention, StreamSettings};
+use crate::settings::{OnFull, Retention, StreamSettings, YEAR};
 use crate::shard::Shard;
 use crate::stream::{Admission, Stream};
 use crate::types::{GroupId, Ordinal, Seq, SeqRange, StreamId, Timestamp};
@@ -36,6 +36,8 @@ pub enum PublishRefusal {
     BatchTooLarge { bytes: u64, limit: u32 },
     #[error("priority is above 9. priority=`{priority}`")]
     Priority { priority: u8 },
+    #[error("a delay or a time to live is longer than a year")]
+    TooFar,
     #[error("the stream does not end where it was expected to. last=`{last}`")]
     WrongLastSeq { last: Seq },
     #[error("the stream is full. messages=`{messages}` bytes=`{bytes}`")]
@@ -82,13 +84,13 @@ impl Shard {
     ) -> Result<Option<SeqRange>, PublishRefusal> {
         let id = stream;
         if let Some(seqs) = self.admit(now, id, messages, options)? {
-            admissions.extend(seqs.seqs().map(|seq| Admission { seq, duplicate: true }));
+            admissions.extend(seqs.into_iter().map(|seq| Admission { seq, duplicate: true }));
             return Ok(None);
         }
         Ok(self.store(now, id, messages, options.stamp, admissions))
     }
 
-    fn store(
+    pub(super) fn store(
         &mut self,
         now: Timestamp,
         id: StreamId,
@@ -99,14 +101,51 @@ impl Shard {
         let stream = self.streams.get_mut(&id).expect("the batch was admitted to a stream");
         self.fresh.clear();
         let ordinal = self.next_ordinal;
-        let range = stream.publish(now, ordinal, stamp, messages, &mut self.fresh, admissions)?;
+        let stored = stream.publish(now, ordinal, messages, &mut self.fresh, admissions);
+        let count = messages.len() as u64;
+        if let Some(stamp) = stamp.filter(|_| stored.is_none_or(|range| range.count() < count)) {
+            // The number covers those that were known by their ids as well.
+            self.store_numbered(now, id, ordinal, stamp, count, stored);
+            return stored;
+        }
+        let range = stored?;
+        if let Some(stamp) = stamp {
+            stream.producers.remember(now, stamp, count, Some(range));
+        }
+        self.write_published(now, id, range, ordinal, stamp);
+        Some(range)
+    }
+
+    fn write_published(
+        &mut self,
+        now: Timestamp,
+        id: StreamId,
+        range: SeqRange,
+        ordinal: Ordinal,
+        stamp: Option<ProducerStamp>,
+    ) {
         self.next_ordinal = Ordinal(ordinal.0 + range.count());
         entry::put_published(&mut self.entries, id, range.first, ordinal, now, stamp, &self.fresh);
+        let stream = &self.streams[&id];
         let timed = !stream.undue.is_empty() || stream.expiring.next_at().is_some();
         if timed || stream.settings.retention != Retention::Work || stream.settings.age_max().is_some() {
             self.touch_stream(id);
         }
-        Some(range)
+    }
+
+    fn store_numbered(
+        &mut self,
+        now: Timestamp,
+        id: StreamId,
+        ordinal: Ordinal,
+        stamp: ProducerStamp,
+        count: u64,
+        stored: Option<SeqRange>,
+    ) {
+        if let Some(range) = stored {
+            self.write_published(now, id, range, ordinal, None);
+        }
+        self.commit(&entry::Entry::Numbered { stream: id, at: now, stamp, count, seqs: stored });
     }
 
     /// Whether a batch would be stored now, for those who store several together. Changes nothing.
@@ -122,13 +161,13 @@ impl Shard {
 
     /// Lets a batch in, and makes room for it where that is the stream's way. Returns where the batch is, if
     /// it was stored before.
-    fn admit(
+    pub(super) fn admit(
         &mut self,
         now: Timestamp,
         id: StreamId,
         messages: &[MessageMeta],
         options: PublishOptions,
-    ) -> Result<Option<SeqRange>, PublishRefusal> {
+    ) -> Result<Option<Vec<Seq>>, PublishRefusal> {
         match self.plan(now, id, messages, options)? {
             Plan::StoredBefore(seqs) => return Ok(Some(seqs)),
             Plan::Store { fresh, room } => {
@@ -149,12 +188,16 @@ impl Shard {
         messages: &[MessageMeta],
         options: PublishOptions,
     ) -> Result<Plan, PublishRefusal> {
-        self.check_batch(messages)?;
+        self.check_batch(now, messages)?;
         let stream = self.streams.get(&id).ok_or(PublishRefusal::NoSuchStream)?;
         if let Some(stamp) = options.stamp
             && let Verdict::Duplicate(seqs) = stream.producers.admit(stamp, messages.len() as u64)?
         {
-            return Ok(Plan::StoredBefore(seqs));
+            // Otherwise it is older than what is remembered of its ids.
+            let places = stream.places(now, messages, seqs);
+            return places.map(Plan::StoredBefore).ok_or_else(|| {
+                ProducerRefusal::TooOld { oldest: stamp.number.saturating_add(messages.len() as u64) }.into()
+            });
         }
         if options.expect_last.is_some_and(|expected| expected != stream.last) {
             return Err(PublishRefusal::WrongLastSeq { last: stream.last });
@@ -189,7 +232,8 @@ impl Shard {
         Ok(Plan::Store { fresh, room })
     }
 
-    fn check_batch(&self, messages: &[MessageMeta]) -> Result<(), PublishRefusal> {
+    /// Whether a batch could be stored anywhere.
+    pub fn check_batch(&self, now: Timestamp, messages: &[MessageMeta]) -> Result<(), PublishRefusal> {
         let limits = &self.limits;
         if messages.is_empty() {
             return Err(PublishRefusal::Empty);
@@ -208,6 +252,9 @@ impl Shard {
             }
             if message.priority > 9 {
                 return Err(PublishRefusal::Priority { priority: message.priority });
+            }
+            if [message.not_before, message.expires].into_iter().flatten().any(|at| at > now + YEAR) {
+                return Err(PublishRefusal::TooFar);
             }
             bytes += u64::from(message.size);
         }
@@ -257,31 +304,28 @@ impl Shard {
         let mut next = self.oldest_wanted(stream.id).expect("the stream exists");
         let mut chosen: Vec<SeqRange> = Vec::new();
         let (mut messages, mut bytes) = (0, 0);
-        for _ in 0..DROP_STRIDES_MAX {
+        for _ in 0..DROP_STRETCHES_MAX {
             if next > stream.last || (messages >= over.0 && bytes >= over.1) {
                 break;
             }
-            let stride = SeqRange::new(next, stream.last.min(next.plus(DROP_STRIDE - 1)));
-            next = stride.last.next();
-            let mut free = vec![stride];
+            let (mut last, mut held, mut wanted) = (stream.last, None, false);
             for (_, group) in &stream.groups {
-                let can = self.groups[group].can_drop(stride);
-                free = intersect(&free, &can);
-            }
-            for range in free {
-                for seq in range.seqs() {
-                    if messages >= over.0 && bytes >= over.1 {
-                        break;
-                    }
-                    // What every group is done with takes no room.
-                    if stream.groups.iter().all(|(_, group)| self.groups[group].ledger.is_settled(seq)) {
-                        continue;
-                    }
-                    messages += 1;
-                    bytes += stream.timeline.bytes(SeqRange::one(seq));
-                    crate::types::push_range(&mut chosen, SeqRange::one(seq));
+                match self.groups[group].grip(next) {
+                    (Grip::Held, until) => held = held.max(Some(until)),
+                    (Grip::Wanted, until) => (last, wanted) = (last.min(until), true),
+                    (Grip::Done, until) => last = last.min(until),
                 }
             }
+            // What every group is done with takes no room.
+            if held.is_none() && wanted {
+                let stretch = SeqRange::new(next, last);
+                let lacking = (over.0.saturating_sub(messages), over.1.saturating_sub(bytes));
+                let some = enough_of(stream, stretch, lacking);
+                messages += some.count();
+                bytes += stream.timeline.bytes(some);
+                crate::types::push_range(&mut chosen, some);
+            }
+            next = held.unwrap_or(last).next();
         }
         (messages >= over.0 && bytes >= over.1).then_some(Room::Drop(chosen))
     }
@@ -312,7 +356,8 @@ impl Shard {
 
     /// Brings a message that is to be moved to its new stream: published there and settled here by entries
     /// that follow each other, so that the shell can put them into one frame. It keeps its key, priority and
-    /// publish time, is not taken for a duplicate, and its delay is over.
+    /// publish time, is not taken for a duplicate, and neither waits nor expires any more: it has been tried,
+    /// and whoever looks after what was moved may take his time.
     pub fn complete_move(
         &mut self,
         now: Timestamp,
@@ -327,12 +372,12 @@ impl Shard {
         let to = to.clone();
         let target = match self.streams_by_name.get(&to) {
             Some(&target) => Ok(target),
-            None => self.create_stream(now, &to, &StreamSettings::default()),
+            None => self.create_stream(now, &to, &StreamSettings::unasked()),
         };
         let receives = meta.origin.map_or(0, |origin| origin.receives).saturating_add(attempts);
         let published = meta.origin.map_or(published, |origin| origin.published);
         let origin = Some(Origin { published, receives });
-        let moved = MessageMeta { id: None, not_before: None, origin, ..*meta };
+        let moved = MessageMeta { id: None, not_before: None, expires: None, origin, ..*meta };
         let admitted = match target {
             Ok(target) => {
                 let admitted = self.admit(now, target, &[moved], PublishOptions::default());
@@ -399,7 +444,7 @@ impl Shard {
 /// What it takes to store a batch.
 enum Plan {
     /// It is there already.
-    StoredBefore(SeqRange),
+    StoredBefore(Vec<Seq>),
     Store {
         /// Messages that count against the rate.
         fresh: u64,
@@ -416,9 +461,19 @@ enum Room {
     Front(Seq),
 }
 
-/// Messages that are looked at for dropping at a time, and how often.
-const DROP_STRIDE: u64 = 256;
-const DROP_STRIDES_MAX: usize = 64;
+/// Stretches of messages that are looked at for dropping: leased here, parked there, settled or ready.
+const DROP_STRETCHES_MAX: usize = 4_096;
+
+/// As many from the start of the stretch as there have to be to make up for what is lacking, or all of it.
+fn enough_of(stream: &Stream, stretch: SeqRange, (messages, bytes): (u64, u64)) -> SeqRange {
+    let (mut low, mut high) = (messages.clamp(1, stretch.count()), stretch.count());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let is_enough = stream.timeline.bytes(SeqRange::starting(stretch.first, middle)) >= bytes;
+        if is_enough { high = middle } else { low = middle + 1 }
+    }
+    SeqRange::starting(stretch.first, low)
+}
 
 fn held_by(stream: &Stream, group: &Group) -> (u64, u64) {
     let progress = &group.ledger.progress;
@@ -434,15 +489,4 @@ fn held_by(stream: &Stream, group: &Group) -> (u64, u64) {
         u128::from(stream.timeline.bytes(kept)) * u128::from(aside) / u128::from(kept.count())
     });
     (unsettled + aside, (unsettled_bytes + aside_bytes) as u64)
-}
-
-/// What is in both lists of ranges, each in order.
-fn intersect(a: &[SeqRange], b: &[SeqRange]) -> Vec<SeqRange> {
-    let mut both = Vec::new();
-    for one in a {
-        for other in b {
-            both.extend(one.overlap(*other));
-        }
-    }
-    both
 }

@@ -43,6 +43,7 @@ impl Shard {
         touched.drain(..seen);
         touched.append(&mut self.touched);
         self.touched = touched;
+        self.write_down_all(now);
         self.bury(&mut budget);
     }
 
@@ -62,7 +63,10 @@ impl Shard {
                         self.touch_stream(stream);
                     }
                 }
-                Owner::Notes => self.forget_notes(now),
+                Owner::Notes => {
+                    self.notes_at = None;
+                    self.forget_notes(now);
+                }
             }
         }
     }
@@ -77,8 +81,13 @@ impl Shard {
     }
 
     pub(super) fn schedule_notes(&mut self) {
-        if let Some(at) = self.notes.next_expiry() {
-            self.wakeups.insert((at, Owner::Notes));
+        let at = self.notes.next_expiry();
+        if at != self.notes_at {
+            if let Some(before) = self.notes_at {
+                self.wakeups.remove(&(before, Owner::Notes));
+            }
+            self.wakeups.extend(at.map(|at| (at, Owner::Notes)));
+            self.notes_at = at;
         }
     }
 
@@ -169,6 +178,9 @@ impl Shard {
                 of.touched = true;
                 self.touched.push(group);
             }
+            if of.is_unwritten() && !std::mem::replace(&mut of.listed, true) {
+                self.unwritten.push(group);
+            }
         }
     }
 
@@ -220,7 +232,7 @@ impl Shard {
             effects,
         });
         for job in group.finished_jobs() {
-            self.commit(&Entry::JobEnded { group: id, job, at: now, cancelled: false });
+            self.end_job(now, id, job, false);
         }
         let group = self.groups.get_mut(&id).expect("it was there just now");
         group.touched = budget.is_spent();

@@ -1,5 +1,9 @@
 //! A log that was written by nobody must not do worse than be refused.
 
+mod bounds;
+mod edges;
+mod rig;
+
 use proptest::prelude::*;
 
 use super::*;

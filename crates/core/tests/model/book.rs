@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_core::entry::{Entry, Failure};
 use forebay_core::group::{Bound, Lease};
-use forebay_core::types::{ConsumerId, Epoch, Grant, Seq, SeqRange, StreamName, Timestamp};
+use forebay_core::types::{ConsumerId, Epoch, Grant, JobId, Seq, SeqRange, StreamName, Timestamp};
 
 /// Failures of one message that are remembered.
 const HISTORY_MAX: usize = 5;
@@ -45,14 +45,12 @@ pub(crate) struct Item {
     /// The lease that a late ack may still name.
     pub(crate) last: Option<Lease>,
     pub(crate) replayed: bool,
-    /// It was parked when nobody looked at keys, and has counted as one without a key since.
-    pub(crate) keyless: bool,
     pub(crate) history: Vec<Failure>,
 }
 
 impl Item {
     pub(crate) fn new(state: State) -> Item {
-        Item { state, attempts: 0, last: None, replayed: false, keyless: false, history: Vec::new() }
+        Item { state, attempts: 0, last: None, replayed: false, history: Vec::new() }
     }
 
     pub(crate) fn is_terminal(&self) -> bool {
@@ -83,12 +81,11 @@ impl Item {
         }
     }
 
-    pub(crate) fn park(&mut self, failure: Failure, keyless: bool) {
+    pub(crate) fn park(&mut self, failure: Failure) {
         self.remember(failure);
         self.state = State::Parked;
         self.last = None;
         self.replayed = false;
-        self.keyless = keyless;
     }
 
     pub(crate) fn replay(&mut self) {
@@ -102,6 +99,8 @@ impl Item {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Book {
     pub(crate) items: BTreeMap<Seq, Item>,
+    /// When jobs were started.
+    pub(crate) jobs: BTreeMap<JobId, Timestamp>,
 }
 
 impl Book {
@@ -116,6 +115,13 @@ impl Book {
 
     pub(crate) fn item(&mut self, seq: Seq) -> &mut Item {
         self.items.get_mut(&seq).unwrap_or_else(|| panic!("message {seq} was never published"))
+    }
+
+    /// Whether a job is about what is parked now. What was parked again after it was started is not meant.
+    pub(crate) fn is_meant(&self, job: JobId, seq: Seq) -> bool {
+        let item = &self.items[&seq];
+        let parked = item.history.last().filter(|_| item.is_parked());
+        parked.is_some_and(|failure| self.jobs.get(&job).is_none_or(|started| failure.at <= *started))
     }
 
     pub(crate) fn count(&self, is: impl Fn(&Item) -> bool) -> u64 {
@@ -163,9 +169,8 @@ impl Book {
         book
     }
 
-    /// What an entry of the log says about the messages of this group. `has_key` tells whether a message has
-    /// a key.
-    pub(crate) fn apply(&mut self, epoch: Epoch, entry: &Entry, has_key: impl Fn(Seq) -> bool) {
+    /// What an entry of the log says about the messages of this group.
+    pub(crate) fn apply(&mut self, epoch: Epoch, entry: &Entry) {
         let nobody = |seq| Lease { epoch, seq, grant: Grant(0) };
         match entry {
             Entry::Handed { ranges, .. } => each(ranges, |seq| {
@@ -202,22 +207,24 @@ impl Book {
             }
             Entry::Parked { messages, .. } => {
                 for message in messages {
-                    let keyless = message.key.is_none() && has_key(message.seq);
                     let item = self.item(message.seq);
                     item.attempts = item.attempts.max(message.failure.attempt);
-                    item.park(message.failure.clone(), keyless);
+                    item.park(message.failure.clone());
                 }
             }
             Entry::Moving { to, seqs, .. } => each(seqs, |seq| {
                 self.item(seq).state = State::Moving { to: to.clone() };
             }),
-            Entry::Replayed { ranges, .. } => each(ranges, |seq| {
-                if self.item(seq).is_parked() {
+            Entry::JobStarted { job, at, .. } => {
+                self.jobs.insert(*job, *at);
+            }
+            Entry::Replayed { job, ranges, .. } => each(ranges, |seq| {
+                if self.is_meant(*job, seq) {
                     self.item(seq).replay();
                 }
             }),
-            Entry::Discarded { ranges, .. } => each(ranges, |seq| {
-                if self.item(seq).is_parked() {
+            Entry::Discarded { job, ranges, .. } => each(ranges, |seq| {
+                if self.is_meant(*job, seq) {
                     self.item(seq).settle(How::Discarded);
                 }
             }),

@@ -35,6 +35,7 @@ pub(crate) enum Answer {
     NackIn(u64),
     Park(u8),
     Skip,
+    Return,
     Move(u8),
 }
 
@@ -260,6 +261,7 @@ fn answer() -> impl Strategy<Value = Answer> {
         1 => prop::sample::select(vec![0u64, 300, 20_000]).prop_map(Answer::NackIn),
         3 => (0u8..3).prop_map(Answer::Park),
         1 => Just(Answer::Skip),
+        1 => Just(Answer::Return),
         1 => (0u8..3).prop_map(Answer::Move),
     ]
 }

@@ -45,7 +45,7 @@ pub(crate) struct Stream {
     pub(crate) purged: Seq,
     pub(crate) readers: BTreeMap<String, Seq>,
     pub(crate) ids: BTreeMap<IdHash, (Seq, Timestamp)>,
-    pub(crate) producers: BTreeMap<u64, (u32, Vec<(u64, SeqRange)>)>,
+    pub(crate) producers: BTreeMap<u64, (u32, Vec<Numbered>)>,
     /// What was taken in and when, since the rate last changed.
     pub(crate) taken: Vec<(Timestamp, u64)>,
 }
@@ -79,27 +79,35 @@ impl Stream {
         (now.since(at) < self.settings.dedupe_window).then_some(seq)
     }
 
-    /// `Err` is a refusal, `Ok(Some(..))` a batch that was stored before.
-    pub(crate) fn verdict(&self, stamp: ProducerStamp, count: u64) -> Result<Option<SeqRange>, ()> {
+    /// `Err` is a refusal, `Ok(Some(..))` a batch that came before.
+    pub(crate) fn verdict(&self, stamp: ProducerStamp, count: u64) -> Result<Option<Numbered>, ()> {
         let Some((epoch, batches)) = self.producers.get(&stamp.producer) else { return Ok(None) };
-        let &(number, seqs) = batches.last().expect("a producer is known by a batch");
+        let last = batches.last().expect("a producer is known by a batch");
         match () {
             () if stamp.epoch < *epoch => Err(()),
-            () if stamp.epoch > *epoch || stamp.number == number + seqs.count() => Ok(None),
+            () if stamp.epoch > *epoch || stamp.number == last.number + last.count => Ok(None),
             () => {
-                let same = |batch: &&(u64, SeqRange)| batch.0 == stamp.number && batch.1.count() == count;
-                batches.iter().rev().take(5).find(same).map(|&(_, seqs)| Some(seqs)).ok_or(())
+                let same = |batch: &&Numbered| batch.number == stamp.number && batch.count == count;
+                batches.iter().rev().take(5).find(same).map(|batch| Some(*batch)).ok_or(())
             }
         }
     }
 
-    pub(crate) fn stamped(&mut self, stamp: ProducerStamp, seqs: SeqRange) {
+    pub(crate) fn stamped(&mut self, stamp: ProducerStamp, count: u64, seqs: Option<SeqRange>) {
         let of = self.producers.entry(stamp.producer).or_default();
         if stamp.epoch > of.0 {
             *of = (stamp.epoch, Vec::new());
         }
-        of.1.push((stamp.number, seqs));
+        of.1.push(Numbered { number: stamp.number, count, seqs });
     }
+}
+
+/// A producer's batch: its number, how many messages it had, and where those are that were new.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Numbered {
+    pub(crate) number: u64,
+    pub(crate) count: u64,
+    pub(crate) seqs: Option<SeqRange>,
 }
 
 #[derive(Debug, Clone)]
@@ -209,9 +217,9 @@ impl Group {
     }
 
     /// Its key, where the group cares for order.
-    fn order_key(&self, stream: &Stream, seq: Seq, item: &Item) -> Option<KeyHash> {
+    fn order_key(&self, stream: &Stream, seq: Seq) -> Option<KeyHash> {
         let key = stream.messages[&seq].key;
-        (self.is_ordered() && key != KeyHash(0) && !item.keyless).then_some(key)
+        (self.is_ordered() && key != KeyHash(0)).then_some(key)
     }
 
     /// Whether it may go, its key and the group's limits aside.
@@ -226,7 +234,6 @@ impl Group {
 
     /// All that may go now, if there is somebody to go to.
     pub(crate) fn candidates(&self, now: Timestamp, stream: &Stream) -> Vec<Seq> {
-        // A message whose key was not known when it was parked may be taken for one without, or not.
         let key_of = |seq: Seq| Some(stream.messages[&seq].key).filter(|key| key.0 != 0 && self.is_ordered());
         let mut locked: BTreeSet<KeyHash> = BTreeSet::new();
         for (&seq, item) in self.book.items.iter().filter(|_| self.is_ordered()) {
@@ -319,7 +326,7 @@ impl Group {
         }
         if self.settings.retries_max.is_some_and(|retries| attempt > retries) {
             return match self.settings.on_exhausted.clone() {
-                OnExhausted::Park => self.park(now, stream, seq, cause, reason, consumer),
+                OnExhausted::Park => self.park(now, seq, cause, reason, consumer),
                 OnExhausted::Skip => {
                     self.book.item(seq).settle(How::Skipped);
                     Settled::Skipped
@@ -348,16 +355,14 @@ impl Group {
     pub(crate) fn park(
         &mut self,
         now: Timestamp,
-        stream: &Stream,
         seq: Seq,
         cause: Cause,
         reason: Option<&str>,
         consumer: Option<&str>,
     ) -> Settled {
-        let keyless = !self.settings.is_keyed() && stream.messages[&seq].key != KeyHash(0);
         let item = self.book.item(seq);
         let failure = failure(now, item.attempts, cause, reason, consumer);
-        item.park(failure, keyless || item.keyless);
+        item.park(failure);
         Settled::Parked
     }
 
@@ -393,10 +398,20 @@ impl Group {
             Outcome::Retry { delay } => {
                 self.fail(now, stream, lease.seq, delay, Cause::Nack, reason, name.as_deref())
             }
-            Outcome::Park => self.park(now, stream, lease.seq, Cause::Nack, reason, name.as_deref()),
+            Outcome::Park => self.park(now, lease.seq, Cause::Nack, reason, name.as_deref()),
             Outcome::Skip => {
                 self.book.item(lease.seq).settle(How::Skipped);
                 Settled::Skipped
+            }
+            Outcome::Return => {
+                let item = self.book.item(lease.seq);
+                item.state = State::Ready;
+                item.attempts -= 1;
+                item.last = None;
+                if !item.replayed && stream.is_expired(now, lease.seq) {
+                    item.settle(How::Expired);
+                }
+                Settled::Returned
             }
             Outcome::Move(to) => {
                 self.book.item(lease.seq).state = State::Moving { to: to.clone() };
@@ -487,7 +502,7 @@ impl Group {
             fits || item.state == State::Ready || self.window_changed,
             "{seq} was taken in although the window is full"
         );
-        if let Some(key) = self.order_key(stream, seq, item) {
+        if let Some(key) = self.order_key(stream, seq) {
             self.check_order(now, stream, seq, key, deliver);
         }
     }
@@ -495,7 +510,7 @@ impl Group {
     fn check_order(&self, now: Timestamp, stream: &Stream, seq: Seq, key: KeyHash, deliver: &Deliver) {
         let mut together = 0;
         for (&other, item) in &self.book.items {
-            if self.order_key(stream, other, item) != Some(key) || other == seq {
+            if self.order_key(stream, other) != Some(key) || other == seq {
                 continue;
             }
             let same = matches!(item.state, State::Leased { consumer, deadline, lease, .. }
@@ -527,7 +542,7 @@ impl Group {
         }
         self.served = Some(consumer);
         let key = stream.messages[&seq].key;
-        let has_key = key != KeyHash(0) && !self.book.items[&seq].keyless;
+        let has_key = key != KeyHash(0);
         if self.settings.strategy == Strategy::Pinned && has_key {
             let pinned = *self.pins.entry(key).or_insert(consumer);
             assert_eq!(pinned, consumer, "{seq} of a pinned key went to another consumer");
@@ -592,8 +607,7 @@ impl Group {
             }
             None => {
                 let states = self.book.items.iter().map(|(seq, item)| {
-                    let Item { state, keyless, .. } = item;
-                    format!("{seq} of {:?} (keyless {keyless}) is {state:?}", stream.messages[seq].key)
+                    format!("{seq} of {:?} is {:?}", stream.messages[seq].key, item.state)
                 });
                 let states: Vec<String> = states.collect();
                 panic!("{first} can go, and somebody has room for it: {}", states.join(", "));

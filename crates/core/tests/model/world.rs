@@ -8,7 +8,7 @@ use forebay_core::group::{Bound, Credit, Departure, Effects, JobRefusal, Lease, 
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::pace::Rate;
 use forebay_core::producers::ProducerStamp;
-use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention};
+use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention, StreamSettings};
 use forebay_core::shard::{
     KeyRun, MemberRefusal, MoveRefusal, Moved, PublishOptions, PublishRefusal, Shard, Start,
 };
@@ -235,12 +235,12 @@ impl World {
 
     fn publish(&mut self, n: u8, wishes: &[Wish], expect: Option<u64>, stamp: Option<(u8, u32, i8)>) {
         let (now, id) = (self.now, self.stream(n));
-        let metas: Vec<MessageMeta> = wishes.iter().map(|wish| meta(now, wish, stamp.is_none())).collect();
+        let metas: Vec<MessageMeta> = wishes.iter().map(|wish| meta(now, wish)).collect();
         let of = &self.streams[&id];
         let expect_last = expect.map(|back| Seq(of.last().0.saturating_sub(back)));
         let stamp = stamp.map(|(producer, epoch, offset)| {
             let last = of.producers.get(&producer.into()).and_then(|(_, batches)| batches.last());
-            let next = last.map_or(10, |(number, seqs)| number + seqs.count());
+            let next = last.map_or(10, |batch| batch.number + batch.count);
             let number = next.saturating_add_signed(offset.into());
             ProducerStamp { producer: producer.into(), epoch, number }
         });
@@ -269,10 +269,19 @@ impl World {
         let of = &self.streams[&id];
         match (&result, verdict) {
             (Err(PublishRefusal::Producer(_)), Err(())) => return,
-            (Ok(None), Ok(Some(seqs))) => {
-                let seqs: Vec<_> = seqs.seqs().map(|seq| (seq, true)).collect();
+            (Ok(None), Ok(Some(batch))) => {
                 let given: Vec<_> = admissions.iter().map(|a| (a.seq, a.duplicate)).collect();
-                assert_eq!(given, seqs, "a batch sent again is answered as the first time");
+                let seqs: Vec<_> =
+                    batch.seqs.iter().flat_map(SeqRange::seqs).map(|seq| (seq, true)).collect();
+                if batch.count == seqs.len() as u64 {
+                    assert_eq!(given, seqs, "a batch sent again is answered as the first time");
+                }
+                assert_eq!(given.len() as u64, count, "there is an answer for each message");
+                return;
+            }
+            // Some of it was known by ids when it came first. With other ids nobody can say where it is.
+            (Err(PublishRefusal::Producer(_)), Ok(Some(batch))) => {
+                assert!(batch.seqs.is_none_or(|seqs| seqs.count() < batch.count), "a batch that is known");
                 return;
             }
             (_, Ok(None)) => {}
@@ -305,11 +314,11 @@ impl World {
         assert_eq!(given, expected, "positions, and what was a duplicate");
         assert_eq!(stored.map_or(0, |range| range.count()), fresh.len() as u64, "what is new is stored");
         self.adopt_drops(id, over, &before);
-        let Some(range) = stored else { return };
         let of = self.streams.get_mut(&id).expect("it exists");
         if let Some(stamp) = stamp {
-            of.stamped(stamp, range);
+            of.stamped(stamp, count, stored);
         }
+        let Some(range) = stored else { return };
         if let Some(rate) = of.settings.ingress {
             of.taken.push((now, range.count()));
             // A batch that is larger than the burst goes all the same, and is paid off.
@@ -439,6 +448,7 @@ impl World {
             Answer::NackIn(millis) => Outcome::Retry { delay: Some(Duration::from_millis(millis)) },
             Answer::Park(_) => Outcome::Park,
             Answer::Skip => Outcome::Skip,
+            Answer::Return => Outcome::Return,
             Answer::Move(_) => Outcome::Move(&to),
         };
         let reason = if let Answer::Park(n) = answer { Some(REASONS[usize::from(n)]) } else { None };
@@ -672,9 +682,8 @@ impl World {
                 continue;
             }
             let messages = &self.streams[&group.stream].messages;
-            let has_key = |seq: Seq| messages[&seq].key != KeyHash(0);
             for book in group.books() {
-                book.apply(self.epoch, entry, has_key);
+                book.apply(self.epoch, entry);
             }
             match entry {
                 Entry::Acked { ranges, .. } => {
@@ -683,11 +692,12 @@ impl World {
                         assert!(was.is_some(), "{seq} was written as acked, and nobody acked it");
                     }
                 }
-                // The core learns keys by reading, and after a restart an answer may come before that.
-                Entry::Parked { messages, .. } => {
-                    for message in messages {
-                        let keyless = message.key.is_none() && has_key(message.seq);
-                        group.book.item(message.seq).keyless |= keyless;
+                Entry::JobStarted { job, at, .. } => {
+                    group.book.jobs.insert(*job, *at);
+                }
+                Entry::KeysFound { keys, .. } => {
+                    for (seq, key) in keys {
+                        assert_eq!(messages[seq].key, *key, "the key of {seq} is what it was published with");
                     }
                 }
                 Entry::Replayed { job, ranges, .. } | Entry::Discarded { job, ranges, .. } => {
@@ -812,10 +822,11 @@ impl World {
         match self.shard.complete_move(self.now, group, seq, &meta, message.published) {
             Ok(Moved { stream: target, seq: first, .. }) => {
                 self.of(group).book.item(seq).settle(How::Moved);
-                let new = || Stream::new(target, to, Default::default());
+                let new = || Stream::new(target, to, StreamSettings::unasked());
                 self.streams.entry(target).or_insert_with(new);
                 self.adopt_moved_drops(&before);
-                self.stored(target, first, &[meta]);
+                // What was moved stays until somebody sees to it.
+                self.stored(target, first, &[MessageMeta { expires: None, ..meta }]);
             }
             Err(MoveRefusal::Later) => {
                 let limits = &self.streams[&target.expect("one that is full exists")].settings;
@@ -922,10 +933,10 @@ fn group_name(n: u8) -> GroupName {
     GroupName::parse(&format!("g{n}")).expect("a good name")
 }
 
-fn meta(now: Timestamp, wish: &Wish, ids: bool) -> MessageMeta {
+fn meta(now: Timestamp, wish: &Wish) -> MessageMeta {
     let after = |millis: u64| (millis > 0).then(|| now + Duration::from_millis(millis));
     MessageMeta {
-        id: (wish.id > 0 && ids).then(|| IdHash(wish.id.into())),
+        id: (wish.id > 0).then(|| IdHash(wish.id.into())),
         key: (wish.key > 0).then(|| KeyHash(u64::from(wish.key) * 7_919)),
         priority: wish.priority,
         not_before: after(wish.delay),
@@ -946,8 +957,8 @@ fn job_came_to(group: &mut Group, job: forebay_core::types::JobId, seq: Seq, rep
     if job.0 == 0 {
         return;
     }
-    let item = group.book.items.get_mut(&seq).expect("it was parked once");
-    let parked = item.is_parked();
+    let parked = group.book.is_meant(job, seq);
+    let item = group.book.item(seq);
     match parked {
         true if replays => item.replay(),
         true => item.settle(How::Discarded),
@@ -972,6 +983,8 @@ fn group_of(entry: &Entry) -> Option<GroupId> {
         | Entry::Moving { group, .. }
         | Entry::Replayed { group, .. }
         | Entry::Discarded { group, .. }
+        | Entry::KeysFound { group, .. }
+        | Entry::JobStarted { group, .. }
         | Entry::JobEnded { group, .. }
         | Entry::Extended { group, .. }
         | Entry::Reset { group, .. } => Some(*group),

@@ -1,138 +1,210 @@
-//! The native door: `forebay.v1` over gRPC.
+//! The native door: one port for everything that speaks Forebay's own API, HTTP with JSON and gRPC alike.
 //!
-//! Each `Publish` and `Consume` is one state machine that the connection polls: requests are read,
-//! handed to the broker and answered in the same task. A second task would cost a hand-off in each
-//! direction, and with small batches hand-offs are what a message costs.
+//! A connection is HTTP/1.1 or HTTP/2, which its first bytes tell; a request is gRPC or not, which its content
+//! type tells. gRPC goes to its services as it is, without another task or queue in between.
+//!
+//! | Module | What it does |
+//! | --- | --- |
+//! | `connection` | Bytes in and out, with deadlines for those who are silent or slow. |
+//! | `grpc` | `forebay.v1`. |
+//! | `http` | The HTTP API. |
 
-mod consume;
-mod convert;
-mod publish;
-mod settings;
-mod status;
+mod connection;
+mod grpc;
+mod http;
 
 use std::future::Future;
-use std::pin::Pin;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::{Request, Response, header};
 use forebay_broker::broker::Broker;
-use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::types::{GroupName, StreamName};
-use forebay_wire::v1;
-use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
-use tokio::net::TcpListener;
-use tokio_stream::Stream;
-use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status, Streaming};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tonic::service::Routes;
+use tonic::transport::server::TcpConnectInfo;
+
+use connection::{Connection, Open, Protocol};
+use http::HttpDoor;
 
 /// Bytes that a client may send on one call, and on one connection, before the server has read them.
 const CALL_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// What a request may have beside the contents of a batch: fields, lengths, ids.
-const REQUEST_OVERHEAD: usize = 4 << 20;
 /// Calls that one connection may have at once.
-const CALLS_MAX: u32 = 1_024;
+const CALLS_MAX: u32 = 256;
 /// A connection that says nothing is asked whether it is still there, and given up if it does not answer.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
+/// The head of a request, and what a connection keeps of what it has read.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// After the system had no more sockets to give. Others close theirs meanwhile.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the door may use.
+#[derive(Debug, Clone)]
+pub struct NativeConfig {
+    /// Connections at a time. One more is told that the server is busy.
+    pub connections_max: usize,
+    /// Names that the server has beside its addresses and `localhost`. A request for another one is refused,
+    /// since a web page could have made it by giving a name of its own this server's address.
+    pub host_names: Vec<String>,
+    /// Bytes of request bodies that are being read, over all connections.
+    pub body_bytes_max: usize,
+    /// Resident memory of the process in bytes, for `/metrics`. The door opens no files itself.
+    pub memory: fn() -> Option<u64>,
+}
+
+impl Default for NativeConfig {
+    fn default() -> NativeConfig {
+        NativeConfig {
+            connections_max: 20_000,
+            host_names: Vec::new(),
+            body_bytes_max: 64 << 20,
+            memory: || None,
+        }
+    }
+}
 
 /// Serves the native API on this socket until `stop` resolves and the calls have ended.
 pub async fn serve(
     broker: Broker,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send,
-) -> Result<(), tonic::transport::Error> {
-    let request_bytes_max = broker.limits().batch_bytes_max as usize + REQUEST_OVERHEAD;
-    let service = ForebayServer::new(NativeDoor { broker }).max_decoding_message_size(request_bytes_max);
-    tonic::transport::Server::builder()
-        .initial_stream_window_size(CALL_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(CALLS_MAX)
-        .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
-        .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
-        .add_service(service)
-        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stop)
-        .await
+) -> std::io::Result<()> {
+    serve_with(broker, listener, stop, NativeConfig::default()).await
 }
 
-type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-struct NativeDoor {
+/// As [`serve`], with limits of one's own.
+pub async fn serve_with(
     broker: Broker,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send,
+    config: NativeConfig,
+) -> std::io::Result<()> {
+    let connections_max = u32::try_from(config.connections_max).unwrap_or(u32::MAX);
+    let connections = Arc::new(Semaphore::new(connections_max as usize));
+    let (stopping, is_stopping) = watch::channel(false);
+    let services = Arc::new(Services {
+        grpc: grpc::routes(broker.clone()).prepare(),
+        http: HttpDoor::new(broker, &config, connections.clone()),
+    });
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            // The one who knocked has gone, or there are no sockets left; either passes.
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match connections.clone().try_acquire_owned() {
+            Ok(permit) => {
+                let services = services.clone();
+                tokio::spawn(serve_one(services, stream, address, is_stopping.clone(), permit));
+            }
+            // As much as the socket takes at once; nobody waits for it.
+            Err(_) => drop(stream.try_write(http::BUSY_REPLY)),
+        }
+    }
+    drop(listener);
+    let _ = stopping.send(true);
+    // Every connection holds one of these.
+    let _ = connections.acquire_many(connections_max).await;
+    Ok(())
 }
 
-#[tonic::async_trait]
-impl Forebay for NativeDoor {
-    type PublishStream = Replies<v1::PublishReply>;
-    type ConsumeStream = Replies<v1::ConsumeReply>;
+struct Services {
+    grpc: Routes,
+    http: HttpDoor,
+}
 
-    async fn publish(
-        &self,
-        request: Request<Streaming<v1::PublishRequest>>,
-    ) -> Result<Response<Self::PublishStream>, Status> {
-        Ok(Response::new(Box::pin(publish::Publish::new(self.broker.clone(), request.into_inner()))))
-    }
-
-    async fn consume(
-        &self,
-        request: Request<Streaming<v1::ConsumeRequest>>,
-    ) -> Result<Response<Self::ConsumeStream>, Status> {
-        let call = consume::Consume::open(&self.broker, request.into_inner()).await?;
-        Ok(Response::new(Box::pin(call)))
-    }
-
-    async fn create_stream(
-        &self,
-        request: Request<v1::CreateStreamRequest>,
-    ) -> Result<Response<v1::CreateStreamReply>, Status> {
-        let request = request.into_inner();
-        let name = stream_name(&request.stream)?;
-        let settings = request.settings.unwrap_or_default();
-        settings::stream(&settings, &mut StreamSettings::default())?;
-        // What was checked above cannot be refused: a stream that is there is only compared with it.
-        let created = self
-            .broker
-            .create_stream(name, move |stream| drop(settings::stream(&settings, stream)))
-            .await
-            .map_err(|error| status::of_create(&error))?;
-        Ok(Response::new(v1::CreateStreamReply { created: created.get().new }))
-    }
-
-    async fn create_group(
-        &self,
-        request: Request<v1::CreateGroupRequest>,
-    ) -> Result<Response<v1::CreateGroupReply>, Status> {
-        let request = request.into_inner();
-        let stream = stream_name(&request.stream)?;
-        let group = group_name(&request.group)?;
-        let start = convert::start(request.start.as_ref());
-        let settings = request.settings.unwrap_or_default();
-        settings::group(&settings, &mut GroupSettings::default())?;
-        let created = self
-            .broker
-            .create_group(stream, group, start, move |group| drop(settings::group(&settings, group)))
-            .await
-            .map_err(|error| status::of_create(&error))?;
-        Ok(Response::new(v1::CreateGroupReply { created: created.get().new }))
-    }
-
-    async fn get_group(
-        &self,
-        request: Request<v1::GetGroupRequest>,
-    ) -> Result<Response<v1::GetGroupReply>, Status> {
-        let v1::GetGroupRequest { stream, group } = request.into_inner();
-        let figures = self
-            .broker
-            .figures(stream_name(&stream)?, group_name(&group)?)
-            .await
-            .map_err(|error| status::of_group(&error))?;
-        Ok(Response::new(convert::figures(stream, group, &figures.get())))
+impl Services {
+    async fn answer(&self, from: SocketAddr, mut request: Request<Incoming>) -> Response<Body> {
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        // gRPC is spoken over HTTP/2 only, which no browser does without TLS. A page of another site could
+        // otherwise have a request taken for gRPC, and so past those who look at where requests come from.
+        let may_be_grpc = request.version() == hyper::Version::HTTP_2;
+        if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
+            let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
+            request.extensions_mut().insert(info);
+            let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
+            return answered.unwrap_or_else(|never| match never {}).map(Body::new);
+        }
+        self.http.answer(from, request).await
     }
 }
 
-fn stream_name(text: &str) -> Result<StreamName, Status> {
-    StreamName::parse(text).map_err(|error| status::invalid(format!("the stream's name: {error}")))
-}
-
-fn group_name(text: &str) -> Result<GroupName, Status> {
-    GroupName::parse(text).map_err(|error| status::invalid(format!("the group's name: {error}")))
+/// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
+async fn serve_one(
+    services: Arc<Services>,
+    stream: TcpStream,
+    address: SocketAddr,
+    stopping: watch::Receiver<bool>,
+    _permit: OwnedSemaphorePermit,
+) {
+    // Small answers must not wait for more. A socket that cannot is none any more.
+    let _ = stream.set_nodelay(true);
+    let Some(protocol) = connection::protocol_of(&stream).await else { return };
+    let open = Open::default();
+    let io = TokioIo::new(Connection::new(stream, protocol, open.clone()));
+    let stopped = async move {
+        let mut stopping = stopping;
+        // An error means that the door is gone, which is the same.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    };
+    // How a connection ends is its client's business; whoever waits for an answer on it sees that it ended.
+    match protocol {
+        Protocol::Http1 => {
+            let service = service_fn(|request| {
+                let (services, open) = (services.clone(), open.enter());
+                async move {
+                    Ok::<_, std::convert::Infallible>(open.hold(services.answer(address, request).await))
+                }
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .max_buf_size(HEAD_BYTES_MAX)
+                .header_read_timeout(None)
+                .serve_connection(io, service);
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                () = stopped => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
+        }
+        Protocol::Http2 => {
+            let service = service_fn(|request| {
+                let services = services.clone();
+                async move { Ok::<_, std::convert::Infallible>(services.answer(address, request).await) }
+            });
+            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .initial_stream_window_size(CALL_WINDOW)
+                .initial_connection_window_size(CONNECTION_WINDOW)
+                .max_concurrent_streams(CALLS_MAX)
+                .keep_alive_interval(KEEPALIVE_EVERY)
+                .keep_alive_timeout(KEEPALIVE_ANSWER)
+                .serve_connection(io, service);
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                () = stopped => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
+        }
+    }
 }

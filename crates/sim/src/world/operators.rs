@@ -270,9 +270,8 @@ impl World {
                     if known(earlier).is_none_or(|(other, _)| other.key != meta.key) {
                         continue;
                     }
-                    // One that was parked when its key was not known holds up nobody.
-                    let parked = shard.parked(id, earlier).is_some_and(|parked| parked.key.is_some());
-                    let done = shard.is_settled(id, earlier) && !(hold && parked && following.same_order);
+                    let parked = shard.parked(id, earlier).is_some();
+                    let done = shard.is_settled(id, earlier) && !(hold && parked);
                     let along = leases.contains(&(earlier, consumer));
                     assert!(
                         done || along,

@@ -30,7 +30,7 @@ pub(crate) const CHUNK: usize = 64 * 1024;
 
 const BLOCK_MAGIC: u64 = u64::from_le_bytes(*b"FBYBLOCK");
 const BLOCK_VERSION: u16 = 1;
-const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"FRAM");
+pub(crate) const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"FRAM");
 /// Flags that a reader may ignore if it does not know them; all others it has to know.
 const FLAGS_OPTIONAL: u16 = 0x00ff;
 
@@ -324,11 +324,22 @@ impl FrameHeader {
         assert_eq!(bytes.len() as u64, self.front_len(), "the front of a frame is taken apart whole");
         let (table, rest) = bytes.split_at(self.table_len() as usize);
         let table = self.table(table, id, position)?;
-        if crc32c::crc32c_append(id.seed_at(position), rest) != self.entries_crc {
+        let (runs, entries) = self.runs_and_entries(rest, id, position)?;
+        Ok(Front { table, runs, entries })
+    }
+
+    /// What lies between the chunk table and the payload, after comparing it with its checksum. Good where
+    /// the table may not be, for whoever takes what there is.
+    pub(crate) fn runs_and_entries<'b>(
+        &self,
+        bytes: &'b [u8],
+        id: JournalId,
+        position: u64,
+    ) -> Result<(&'b [u8], &'b [u8]), Flaw> {
+        if crc32c::crc32c_append(id.seed_at(position), bytes) != self.entries_crc {
             return Err("the entries of the frame do not match their checksum");
         }
-        let (runs, entries) = rest.split_at(RUN_BYTES * self.runs as usize);
-        Ok(Front { table, runs, entries })
+        Ok(bytes.split_at(RUN_BYTES * self.runs as usize))
     }
 
     /// The chunk table, after comparing it with its checksum.
@@ -350,13 +361,17 @@ pub(crate) struct Front<'b> {
 
 impl<'b> Front<'b> {
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + use<'b> {
-        self.runs.chunks_exact(RUN_BYTES).map(|run| Run {
-            stream: StreamId(u32_at(run, 0)),
-            first: Seq(u64_at(run, 4)),
-            count: u32_at(run, 12) & Run::COUNT_MAX,
-            copied: u32_at(run, 12) & RUN_COPIED != 0,
-        })
+        decode_runs(self.runs)
     }
+}
+
+pub(crate) fn decode_runs(bytes: &[u8]) -> impl Iterator<Item = Run> + '_ {
+    bytes.chunks_exact(RUN_BYTES).map(|run| Run {
+        stream: StreamId(u32_at(run, 0)),
+        first: Seq(u64_at(run, 4)),
+        count: u32_at(run, 12) & Run::COUNT_MAX,
+        copied: u32_at(run, 12) & RUN_COPIED != 0,
+    })
 }
 
 /// The checksums of the chunks of a payload.

@@ -310,7 +310,7 @@ impl<D: Disk> Chores<D> {
 }
 
 /// BLAKE3 of the first `end` bytes of a file.
-fn hash<F: DiskFile>(file: &F, end: u64) -> io::Result<[u8; 32]> {
+pub(crate) fn hash<F: DiskFile>(file: &F, end: u64) -> io::Result<[u8; 32]> {
     let mut window = Window::new(file, end, READ_AHEAD);
     let mut hasher = blake3::Hasher::new();
     let mut at = 0;

@@ -38,6 +38,20 @@ pub trait Disk: Clone + Send + Sync + 'static {
     /// Bytes that may still be allocated.
     fn free_space(&self) -> io::Result<u64>;
 
+    /// Bytes that the folder's files take.
+    fn used_space(&self) -> io::Result<u64> {
+        let mut used = 0;
+        for name in self.list()? {
+            match self.open(&name).and_then(|file| file.size()) {
+                Ok(size) => used += size,
+                // Deleted since the folder was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(used)
+    }
+
     /// Whether preallocating makes sense here (not on copy-on-write file systems).
     fn preallocates(&self) -> bool;
 
@@ -112,6 +126,7 @@ pub struct FolderDisk {
     folder: Arc<File>,
     preallocates: bool,
     network: bool,
+    read_only: bool,
 }
 
 impl FolderDisk {
@@ -125,13 +140,27 @@ impl FolderDisk {
                 File::open(parent)?.sync_all()?;
             }
         }
+        FolderDisk::at(path, false)
+    }
+
+    /// Takes the folder at `path` to look at it: whatever would change something fails.
+    pub fn read_only(path: impl Into<PathBuf>) -> io::Result<FolderDisk> {
+        FolderDisk::at(path.into(), true)
+    }
+
+    fn at(path: PathBuf, read_only: bool) -> io::Result<FolderDisk> {
         let kind = rustix::fs::statfs(&path)?.f_type as u64 & 0xffff_ffff;
         Ok(FolderDisk {
             folder: Arc::new(File::open(&path)?),
             path: path.into(),
             preallocates: !COPY_ON_WRITE.contains(&kind),
             network: NETWORK.contains(&kind),
+            read_only,
         })
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
     pub fn path(&self) -> &Path {
@@ -150,7 +179,12 @@ impl Disk for FolderDisk {
     type Lock = File;
 
     fn lock(&self, name: &str) -> io::Result<File> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(name))?;
+        let path = self.path.join(name);
+        let file = if self.read_only {
+            File::open(path)?
+        } else {
+            OpenOptions::new().create(true).truncate(false).write(true).open(path)?
+        };
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
@@ -159,11 +193,12 @@ impl Disk for FolderDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
+        self.check_writable()?;
         OpenOptions::new().create_new(true).read(true).write(true).open(self.path.join(name))
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).open(self.path.join(name))
+        OpenOptions::new().read(true).write(!self.read_only).open(self.path.join(name))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -179,10 +214,12 @@ impl Disk for FolderDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.check_writable()?;
         std::fs::rename(self.path.join(from), self.path.join(to))
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
+        self.check_writable()?;
         std::fs::remove_file(self.path.join(name))
     }
 
@@ -193,6 +230,20 @@ impl Disk for FolderDisk {
     fn free_space(&self) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(&*self.path)?;
         Ok(stat.f_bavail * stat.f_frsize)
+    }
+
+    /// Without opening the files, so that it needs no descriptors.
+    fn used_space(&self) -> io::Result<u64> {
+        let mut used = 0;
+        for entry in std::fs::read_dir(&self.path)? {
+            match entry?.metadata() {
+                Ok(metadata) if metadata.is_file() => used += metadata.len(),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(used)
     }
 
     fn preallocates(&self) -> bool {

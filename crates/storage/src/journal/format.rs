@@ -1,14 +1,14 @@
 //! FORMAT: what kind of folder this is. Written once, when the journal is made, and decisive from then
 //! on: what it says about sizes wins over the configuration.
 
-use forebay_core::types::ShardId;
+use forebay_core::types::{Epoch, ShardId};
 
 use crate::journal::OpenError;
 use crate::journal::block::{JournalId, PAGE, u32_at, u64_at, u128_at};
 
 pub(crate) const NAME: &str = "FORMAT";
 const MAGIC: u64 = u64::from_le_bytes(*b"FBYFORMT");
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// MARK is always there, and a journal whose MARK cannot be read is refused.
 const FEATURE_MARK: u32 = 1;
 const FEATURES_KNOWN: u32 = FEATURE_MARK;
@@ -65,14 +65,19 @@ impl Layout {
 ///   0  magic "FBYFORMT"     8    36  shard                 4
 ///   8  version              4    40  segment bytes         8
 ///  12  zero                 4    48  block bytes, maximum  8
-///  16  journal id          16    56  zero                  4
+///  16  journal id          16    56  epoch floor           4
 ///  32  required features    4    60  crc32c                4
 /// ```
+///
+/// Every owner's epoch lies above the floor. It is 0 in a folder that was made new. A folder that was made
+/// from another one goes on far above it, because that one may have had owners since, whose leases must not
+/// be taken for ours.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Format {
     pub(crate) id: JournalId,
     pub(crate) shard: ShardId,
     pub(crate) layout: Layout,
+    pub(crate) epoch_floor: Epoch,
 }
 
 impl Format {
@@ -85,6 +90,7 @@ impl Format {
         out[36..40].copy_from_slice(&self.shard.0.to_le_bytes());
         out[40..48].copy_from_slice(&self.layout.segment_bytes.to_le_bytes());
         out[48..56].copy_from_slice(&self.layout.block_bytes_max.to_le_bytes());
+        out[56..60].copy_from_slice(&self.epoch_floor.0.to_le_bytes());
         let crc = crc32c::crc32c(&out[..60]);
         out[60..64].copy_from_slice(&crc.to_le_bytes());
         out
@@ -112,6 +118,11 @@ impl Format {
         }
         let layout = Layout { segment_bytes: u64_at(bytes, 40), block_bytes_max: u64_at(bytes, 48) };
         layout.check().map_err(bad)?;
-        Ok(Format { id: JournalId::new(u128_at(bytes, 16)), shard: ShardId(u32_at(bytes, 36)), layout })
+        Ok(Format {
+            id: JournalId::new(u128_at(bytes, 16)),
+            shard: ShardId(u32_at(bytes, 36)),
+            layout,
+            epoch_floor: Epoch(u32_at(bytes, 56)),
+        })
     }
 }

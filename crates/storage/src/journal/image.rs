@@ -39,12 +39,12 @@ pub(crate) fn number(name: &str) -> Option<u64> {
 
 /// Where a part is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
-    key: PartKey,
-    through: u64,
-    file: u64,
-    offset: u64,
-    len: u64,
+pub(crate) struct Held {
+    pub(crate) key: PartKey,
+    pub(crate) through: u64,
+    pub(crate) file: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
     crc: u32,
 }
 
@@ -55,17 +55,17 @@ struct Held {
 /// each part: kind (1), zero (3), id (4), sub (4), crc32c of the bytes (4), through (8), file (8), offset
 /// (8), length (8). Then the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Picture {
-    number: u64,
+pub(crate) struct Picture {
+    pub(crate) number: u64,
     /// The image that was kept beside this one when it was saved; 0 if there was none. Other files with
     /// smaller numbers are only there for the parts that they hold.
-    previous: u64,
-    parts: Vec<Held>,
+    pub(crate) previous: u64,
+    pub(crate) parts: Vec<Held>,
 }
 
 impl Picture {
     /// The log up to here is not needed if this image is.
-    fn covered(&self) -> u64 {
+    pub(crate) fn covered(&self) -> u64 {
         self.parts.iter().map(|part| part.through).min().unwrap_or(0)
     }
 
@@ -117,7 +117,7 @@ impl Picture {
         Ok(Picture { number, previous: u64_at(bytes, 40), parts: parts.collect() })
     }
 
-    fn read<D: Disk>(disk: &D, id: JournalId, number: u64) -> io::Result<Result<Picture, Flaw>> {
+    pub(crate) fn read<D: Disk>(disk: &D, id: JournalId, number: u64) -> io::Result<Result<Picture, Flaw>> {
         let file = disk.open(&name(number))?;
         let mut header = [0; HEADER];
         let len = file.read_at(&mut header, 0)?;
@@ -142,7 +142,7 @@ fn part_crc(id: JournalId, file: u64, offset: u64, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
 
-fn read_part<D: Disk>(disk: &D, id: JournalId, part: &Held) -> io::Result<Result<Bytes, Flaw>> {
+pub(crate) fn read_part<D: Disk>(disk: &D, id: JournalId, part: &Held) -> io::Result<Result<Bytes, Flaw>> {
     let file = match disk.open(&name(part.file)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(Err("a file that holds one of its parts is missing"));

@@ -15,6 +15,7 @@ mod chores;
 mod engine;
 mod format;
 mod image;
+pub mod inspect;
 mod mark;
 mod reader;
 mod recovery;
@@ -67,8 +68,13 @@ pub struct JournalConfig {
     /// The journal says that it is full when less than this is free, and that it is no longer full once
     /// twice as much is.
     pub free_bytes_min: u64,
+    /// What the whole folder may take, the reserve included. None: as much as the disk has.
+    pub folder_bytes_max: Option<u64>,
     /// Segment files that readers keep open.
     pub files_open_max: usize,
+    /// Every owner's epoch lies above this one. Written down when the folder is new, and decisive from then
+    /// on.
+    pub epoch_floor: Epoch,
     /// A random number, which becomes the journal's id when the folder is new.
     pub new_id: u128,
     /// The time, for the headers of segments.
@@ -95,7 +101,9 @@ impl JournalConfig {
             hurried_bytes: HURRIED_BYTES,
             reserve_bytes: RESERVE_BYTES,
             free_bytes_min: 2 * SEGMENT_BYTES,
+            folder_bytes_max: None,
             files_open_max: 32,
+            epoch_floor: Epoch(0),
             new_id,
             opened_at: Timestamp::ZERO,
         }
@@ -146,6 +154,10 @@ impl Journal {
             Some(format) => (format, load_mark(&disk, &names, format.id)?),
             None => make(&disk, config, &names)?,
         };
+        let needed = space::Space::<D>::folder_bytes_needed(config, &format.layout);
+        if let Some(max) = config.folder_bytes_max.filter(|max| *max < needed) {
+            return Err(OpenError::FolderTooSmall { max, needed });
+        }
         let slot = mark.now();
         let examined = recovery::examine(&disk, &format, slot, &names)?;
         let pictures = Catalog::load(&disk, &format, &names, slot, examined.end())?;
@@ -156,7 +168,7 @@ impl Journal {
         recovery::settle(&disk, &examined, &pictures.unusable)
             .map_err(|source| OpenError::io("cut the torn tail", source))?;
 
-        let epoch = Epoch(examined.last.epoch.0 + 1);
+        let epoch = next_epoch(&format, &examined);
         let runs = examined.runs;
         let shared = Shared::new(disk, lock, config, &format, mark, examined.segments, &names)
             .map_err(|source| OpenError::io("open the space reserve", source))?;
@@ -186,6 +198,11 @@ impl Journal {
         shared.disk.at(Stage::Idle);
         Ok(Opened { writer, chores, reader, claim })
     }
+}
+
+/// The epoch of whoever opens the journal next.
+fn next_epoch(format: &Format, examined: &recovery::Examined) -> Epoch {
+    Epoch(examined.last.epoch.max(format.epoch_floor).0 + 1)
 }
 
 /// The largest frame that fits in a block by itself. An eighth is left for runs and checksums.
@@ -236,7 +253,12 @@ fn make<D: Disk>(
     let layout =
         Layout { segment_bytes: config.segment_bytes, block_bytes_max: u64::from(config.block_bytes_max) };
     layout.check().map_err(|text| OpenError::Config { text })?;
-    let format = Format { id: JournalId::new(config.new_id), shard: config.shard, layout };
+    let format = Format {
+        id: JournalId::new(config.new_id),
+        shard: config.shard,
+        layout,
+        epoch_floor: config.epoch_floor,
+    };
     let made = || {
         let file = shared::create_anew(disk, mark::NAME)?;
         let mark = Mark::create(file, format.id)?;
@@ -259,6 +281,11 @@ pub enum OpenError {
     UnknownFeatures { features: u32 },
     #[error("the journal's settings do not fit together: {text}")]
     Config { text: &'static str },
+    #[error(
+        "the data folder may take too little for its reserve, two segments and room to publish. max=`{max}` \
+         needed=`{needed}`"
+    )]
+    FolderTooSmall { max: u64, needed: u64 },
     /// The journal is damaged. Nothing was changed.
     #[error(
         "the journal is damaged and was left as it is: {text}. Restore a backup, or salvage what can be \
@@ -295,5 +322,25 @@ impl OpenError {
 
     fn io(doing: &'static str, source: io::Error) -> OpenError {
         OpenError::Io { doing, source }
+    }
+
+    /// The same refusal once more, for whoever asks again.
+    fn again(&self) -> OpenError {
+        match self {
+            OpenError::Refused { rule, file, offset, sequences, text } => OpenError::Refused {
+                rule,
+                file: file.clone(),
+                offset: *offset,
+                sequences: *sequences,
+                text: text.clone(),
+            },
+            other => OpenError::Refused {
+                rule: "R1",
+                file: String::new(),
+                offset: 0,
+                sequences: (0, 0),
+                text: other.to_string(),
+            },
+        }
     }
 }

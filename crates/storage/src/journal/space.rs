@@ -4,6 +4,9 @@
 //! disk full, the reserve gives up as much as that needs, and the gauge says *full*: publishing stops,
 //! settling and trimming go on. Once enough space is free again the reserve is made whole first, and
 //! only then does publishing resume.
+//!
+//! A folder may be given a limit of its own. What it may still take is then free space like any other, and
+//! the rest of this does not know the difference.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -30,6 +33,8 @@ pub(crate) struct Space<D: Disk> {
     reserve: Mutex<Reserve<D::File>>,
     /// Less free space than this is full; twice as much is not.
     free_min: u64,
+    /// What the whole folder may take.
+    folder_max: Option<u64>,
 }
 
 struct Reserve<F> {
@@ -61,7 +66,36 @@ impl<D: Disk> Space<D> {
             gauge: SpaceGauge::default(),
             reserve: Mutex::new(Reserve { file, size, wanted }),
             free_min,
+            folder_max: config.folder_bytes_max,
         })
+    }
+
+    /// What the folder has to be allowed to take: its reserve, a segment and the one that is made ready after
+    /// it, and as much as has to be free for publishing to go on again.
+    pub(crate) fn folder_bytes_needed(config: &JournalConfig, layout: &Layout) -> u64 {
+        let reserve = config.reserve_bytes.max(SEGMENTS_MIN * layout.segment_bytes);
+        reserve
+            .saturating_add(2 * layout.segment_bytes)
+            .saturating_add(config.free_bytes_min.saturating_mul(2))
+    }
+
+    /// What may still be taken: of the disk, and of what the folder may have.
+    fn free(&self) -> io::Result<u64> {
+        let free = self.disk.free_space()?;
+        Ok(match self.folder_max {
+            Some(max) => free.min(max.saturating_sub(self.disk.used_space()?)),
+            None => free,
+        })
+    }
+
+    /// Refuses as a full disk would, where the folder may not take as much.
+    fn within_folder_max(&self, bytes: u64) -> io::Result<()> {
+        match self.folder_max {
+            Some(max) if self.disk.used_space()?.saturating_add(bytes) > max => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Does what needs up to `bytes` of space. As long as the disk is full, the reserve gives up some of
@@ -72,7 +106,7 @@ impl<D: Disk> Space<D> {
         mut attempt: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
         loop {
-            match attempt() {
+            match self.within_folder_max(bytes).and_then(|()| attempt()) {
                 Err(error) if is_full(&error) => {
                     self.gauge.set_full(true);
                     if !self.release(bytes)? {
@@ -100,14 +134,14 @@ impl<D: Disk> Space<D> {
     /// Looks at what is free, makes the reserve whole if it can, and sets the gauge.
     pub(crate) fn check(&self) -> io::Result<()> {
         let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = self.disk.free_space()?;
+        let mut free = self.free()?;
         let missing = reserve.wanted.saturating_sub(reserve.size);
         if missing > 0 && free >= missing {
             match reserve.file.allocate(reserve.size, missing) {
                 Ok(()) => {
                     reserve.file.sync_all()?;
                     reserve.size += missing;
-                    free = self.disk.free_space()?;
+                    free = self.free()?;
                 }
                 // Someone else was quicker. The next look will tell.
                 Err(error) if is_full(&error) => reserve.size = reserve.file.size()?,

@@ -838,3 +838,45 @@ fn a_key_without_members_behind_it_is_forgotten() {
         "#]],
     );
 }
+
+#[test]
+fn what_was_parked_by_a_plain_group_holds_up_its_key_once_the_group_is_ordered() {
+    check_both_ways(
+        "publish a . a a b / A joins 2 / A parks 1-2 / A goodbye / set hold / set strategy ordered \
+         / B joins 9 / crash / C joins 9 / replay 1 / C acks 1 / discard all / figures",
+        expect![[r#"
+            0s    deliver 1-2#1 to A
+            0s    append handed 1-2
+            0s    A: parked, parked
+            0s    deliver 3-4#1 to A
+            0s    append parked 1 by Nack, 2 by Nack
+            0s    append handed 3-4
+            0s    append returned 3-4
+            0s    append group changed
+            0s    append group changed
+            0s    read 1-2
+            0s    append found 1 is of a, 2 is of .
+            0s    read 3-5
+            0s    deliver 5#1 to B
+            0s    append handed 5
+            0s    append opened 2
+            0s    deliver 5#2 to C
+            0s    append handed 5
+            0s    job 1 matches 1
+            0s    deliver 1#1 to C
+            0s    append job 1 started
+            0s    append replayed 1 by job 1
+            0s    append handed 1
+            0s    append job 1 done
+            0s    C: acked
+            0s    deliver 3#1 to C
+            0s    append acked 1
+            0s    append handed 3
+            0s    job 2 matches 1
+            0s    append job 2 started
+            0s    append discarded 2 by job 2
+            0s    append job 2 done
+            0s    floor 2, lag 3, in flight 2, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}

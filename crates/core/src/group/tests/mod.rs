@@ -11,7 +11,7 @@
 //! | `P polls 3`, `P polls 3 for 5s` | P asks once for up to three messages, on leases of its own length |
 //! | `A credit 4` | A now has four slots |
 //! | `A acks 1-3`, `A nacks 2`, `A nacks 2 in 5s` | A answers with the last leases it got for these |
-//! | `A parks 1`, `A skips 1`, `A moves 1`, `A extends 1 by 5s`, `A acks late 1` | the other answers |
+//! | `A parks 1`, `A skips 1`, `A returns 1`, `A moves 1`, `A extends 1 by 5s`, `A acks late 1` | the other answers |
 //! | `A parks 1 because bad` | with a reason |
 //! | `A lost`, `A goodbye` | A's connection breaks, or A leaves |
 //! | `a joins 2` | small letters are consumers of a second group, with the settings of the first |
@@ -451,6 +451,7 @@ impl Stage {
                 self.settle(who, seqs, with(Outcome::Retry { delay: Some(duration(delay)) }));
             }
             ["parks", seqs] => self.settle(who, seqs, with(Outcome::Park)),
+            ["returns", seqs] => self.settle(who, seqs, with(Outcome::Return)),
             ["skips", seqs] => self.settle(who, seqs, with(Outcome::Skip)),
             ["moves", seqs] => self.settle(who, seqs, with(Outcome::Move(&to))),
             ["extends", seqs, "by", by] => {
@@ -791,6 +792,12 @@ fn describe(entry: &Entry) -> String {
             let texts: Vec<String> =
                 messages.iter().map(|m| format!("{} by {:?}", m.seq, m.failure.cause)).collect();
             format!("parked {}", texts.join(", "))
+        }
+        Entry::KeysFound { keys, .. } => {
+            let name = |key: KeyHash| if key.0 == 0 { '.' } else { char::from(key.0 as u8) };
+            let texts: Vec<String> =
+                keys.iter().map(|(seq, key)| format!("{seq} is of {}", name(*key))).collect();
+            format!("found {}", texts.join(", "))
         }
         other => format!("{other:?}"),
     }

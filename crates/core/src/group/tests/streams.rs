@@ -420,7 +420,7 @@ fn a_full_stream_drops_its_oldest() {
             0s    append opened 1
             0s    append stream jobs created
             0s    append stream changed
-            0s    append dropped 1, 2
+            0s    append dropped 1-2
             0s    floor 2, lag 3, in flight 0, ready 3, waiting 0, parked 0
             0s    stream 1 to 5, holds 3 of 300 bytes, delayed 0
             0s    deliver 3-5#1 to A

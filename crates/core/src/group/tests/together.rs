@@ -638,7 +638,7 @@ fn an_old_message_of_an_ordered_group_waits_and_is_too_old() {
             0s    A: retrying
             0s    append failed 1 until 20s
             10.000001s deliver 3#1 to A
-            10.000001s append expired 1, 2
+            10.000001s append expired 1-2
             10.000001s append handed 3
             11s   floor 2, lag 1, in flight 1, ready 0, waiting 0, parked 0
             11s   A: acked

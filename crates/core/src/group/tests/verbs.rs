@@ -35,6 +35,33 @@ fn a_parked_message_keeps_its_reason_its_consumer_and_its_history() {
 }
 
 #[test]
+fn what_is_given_back_was_never_tried() {
+    check_both_ways(
+        "set retries 0 / publish 2 / P polls 2 / P returns 1 / P polls 1 / P returns 1 / P acks 1 / figures \
+         / crash / P polls 1 / P nacks 1 / parked",
+        expect![[r#"
+            0s    deliver 1-2#1 to P when durable
+            0s    append leased 1-2 for 30s
+            0s    P: returned
+            0s    append returned 1
+            0s    deliver 1#1 to P when durable
+            0s    append leased 1 for 30s
+            0s    P: returned
+            0s    append returned 1
+            0s    P: not yours
+            0s    floor 0, lag 2, in flight 1, ready 1, waiting 0, parked 0
+            0s    append opened 2
+            0s    deliver 1#1 to P when durable
+            0s    append leased 1 for 30s
+            0s    P: parked
+            0s    append parked 1 by Nack
+            0s    parked 1 after 1: #1 P (no reason given)
+            0s    reasons: 1 (no reason given)
+        "#]],
+    );
+}
+
+#[test]
 fn no_more_than_the_newest_failures_are_remembered() {
     check(
         "set retries none / publish 1 / A joins 1 / A nacks 1 because one / wait 1s \

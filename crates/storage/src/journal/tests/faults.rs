@@ -273,3 +273,42 @@ fn a_full_disk_stops_publishing_but_not_committing_and_recovers_by_itself() {
     drop(bench);
     open(&folder).check_all();
 }
+
+#[test]
+fn a_folder_keeps_to_the_size_it_may_have_and_publishing_resumes_once_it_is_raised() {
+    let folder = TempFolder::new();
+    let limited = |max| JournalConfig { folder_bytes_max: Some(max), ..config() };
+    let open = |config: &JournalConfig| {
+        Bench::open(FolderDisk::new(folder.path()).expect("the folder is there"), config)
+    };
+    let error = open(&limited(10 * SEGMENT - 1)).err();
+    let needed = 10 * SEGMENT;
+    assert!(matches!(error, Some(OpenError::FolderTooSmall { needed: found, .. }) if found == needed));
+
+    let max = 12 * SEGMENT;
+    let mut bench = open(&limited(max)).expect("it opens");
+    let used = || FolderDisk::new(folder.path()).and_then(|disk| disk.used_space()).expect("it can be asked");
+    let gauge = bench.journal.claim.space.clone();
+    assert!(!gauge.is_full() && used() >= 4 * SEGMENT, "the reserve is part of the folder");
+    let mut count = 0;
+    while !gauge.is_full() {
+        bench.put(5000);
+        bench.journal.chores.tidy().expect("running out of space is no failure");
+        assert!(used() <= max, "{} of {max}", used());
+        count += 1;
+        assert!(count < 1_000, "the folder grows beyond its size");
+    }
+    // The log itself goes on from the reserve, and stays within the size even so.
+    bench.puts(7, 5000);
+    while bench.try_put(5000).is_ok() {
+        assert!(used() <= max, "{} of {max}", used());
+    }
+    assert!(matches!(bench.try_put(5000), Err(StorageError::Io { .. })));
+    bench.check_all();
+    drop(bench);
+
+    let mut bench = open(&limited(2 * max)).expect("it opens");
+    assert!(!bench.journal.claim.space.is_full());
+    bench.put(5000);
+    bench.check_all();
+}

@@ -3,6 +3,7 @@
 mod engine;
 mod faults;
 mod golden;
+mod inspect;
 mod property;
 mod recovery;
 mod service;

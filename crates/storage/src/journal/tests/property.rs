@@ -259,7 +259,7 @@ proptest! {
         number in any::<u128>(), durable_end in any::<u64>(), clean in any::<bool>()
     ) {
         let id = JournalId::new(number);
-        let format = Format { id, shard: ShardId(3), layout: LAYOUT };
+        let format = Format { id, shard: ShardId(3), layout: LAYOUT, epoch_floor: Epoch(7) };
         prop_assert!(Format::decode(&format.encode()).is_ok_and(|found| found == format));
         let slot = Slot { counter: 1, durable_end, sequence: 2, first: 3, trimmed: 4, clean };
         prop_assert_eq!(Slot::decode(&slot.encode(id), id), Some(slot));

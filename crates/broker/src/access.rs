@@ -1,0 +1,109 @@
+//! Who may do what. Every verb of a [`Caller`](crate::caller::Caller) asks [`authorize`] first, so a door
+//! cannot forget to, and there is one place to read.
+//!
+//! For now whoever can connect is the owner, which is why a server without authentication listens on
+//! addresses of its own machine only.
+
+use std::fmt;
+use std::sync::Arc;
+
+use forebay_core::types::{GroupName, StreamName};
+
+/// Someone whom a door has recognised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    name: Arc<str>,
+    role: Role,
+}
+
+/// What somebody may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Everything.
+    Owner,
+    /// Nothing.
+    Nobody,
+}
+
+impl Principal {
+    pub fn new(name: &str, role: Role) -> Principal {
+        Principal { name: name.into(), role }
+    }
+
+    /// Whoever comes from the machine that the server runs on.
+    pub fn owner() -> Principal {
+        Principal::new("owner", Role::Owner)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// What somebody wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Publish,
+    /// Take messages out of a group and settle them.
+    Consume,
+    /// See messages without taking them.
+    Read,
+    /// See settings and figures.
+    Look,
+    Create,
+    Change,
+    /// Pause, resume, reset, purge.
+    Operate,
+    /// Replay, discard and resubmit what is parked.
+    Triage,
+    Delete,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Action::Publish => "publish",
+            Action::Consume => "consume",
+            Action::Read => "read",
+            Action::Look => "look",
+            Action::Create => "create",
+            Action::Change => "change",
+            Action::Operate => "operate",
+            Action::Triage => "triage",
+            Action::Delete => "delete",
+        })
+    }
+}
+
+/// What it is done to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource<'a> {
+    Server,
+    Stream(&'a StreamName),
+    Group(&'a StreamName, &'a GroupName),
+}
+
+impl fmt::Display for Resource<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Resource::Server => f.write_str("the server"),
+            Resource::Stream(stream) => write!(f, "{stream}"),
+            Resource::Group(stream, group) => write!(f, "{stream}/{group}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not allowed. who=`{who}` action=`{action}` what=`{what}`")]
+pub struct Denied {
+    pub who: Arc<str>,
+    pub action: Action,
+    pub what: String,
+}
+
+pub fn authorize(who: &Principal, action: Action, what: Resource<'_>) -> Result<(), Denied> {
+    match who.role {
+        Role::Owner => Ok(()),
+        Role::Nobody => Err(Denied { who: who.name.clone(), action, what: what.to_string() }),
+    }
+}

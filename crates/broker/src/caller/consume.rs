@@ -1,0 +1,272 @@
+//! Taking messages out of a group: as a connected member, or by asking again and again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use forebay_core::group::{Departure, Lease, Settled};
+use forebay_core::shard::MemberRefusal;
+use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamName};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Caller, Reply};
+use crate::access::Action as Wish;
+use crate::driver::Delivered;
+use crate::error::CallError;
+use crate::receipt::Receipts;
+use crate::shard_task::{Action, Command, Event, Session, Settlement};
+
+/// Requests to settle that a consumer may send before it takes the answers.
+const SETTLEMENTS_UNANSWERED_MAX: usize = 1_024;
+/// One who does not want to wait still gets what has to be read from the disk first.
+const READING_MAX: Duration = Duration::from_secs(1);
+
+/// A wish for messages, from one who has no connection.
+#[derive(Debug, Clone, Default)]
+pub struct Receive {
+    /// Who asks. Receives with the same name are one consumer's.
+    pub consumer: String,
+    /// At least one.
+    pub max: u32,
+    /// How long to wait for the first message.
+    pub wait: Duration,
+    /// How long the leases last, if not as long as the group says.
+    pub timeout: Option<Duration>,
+}
+
+/// Messages for one who asked, with what proves the leases. What nobody takes out goes back to the group, as
+/// if it had never been handed out.
+pub struct Receiving {
+    messages: Vec<Delivered>,
+    group: GroupId,
+    commands: mpsc::UnboundedSender<Command>,
+    receipts: Receipts,
+}
+
+impl Receiving {
+    pub(crate) fn new(
+        messages: Vec<Delivered>,
+        group: GroupId,
+        commands: mpsc::UnboundedSender<Command>,
+        receipts: Receipts,
+    ) -> Receiving {
+        Receiving { messages, group, commands, receipts }
+    }
+
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Takes the messages, each with the receipt that settles it.
+    pub fn take(self) -> Vec<(String, Delivered)> {
+        self.take_within(usize::MAX)
+    }
+
+    /// As [`Receiving::take`], but only as many as have no more than so many bytes together, and at least one.
+    pub fn take_within(mut self, bytes: usize) -> Vec<(String, Delivered)> {
+        let mut sum = 0usize;
+        let fits = |message: &&Delivered| {
+            sum = sum.saturating_add(message.content.len());
+            sum <= bytes
+        };
+        let count = self.messages.iter().take_while(fits).count().max(1).min(self.messages.len());
+        let rest = self.messages.split_off(count);
+        let messages = std::mem::replace(&mut self.messages, rest);
+        let receipt = |message: &Delivered| self.receipts.write(self.group, message.lease);
+        messages.into_iter().map(|message| (receipt(&message), message)).collect()
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if !self.messages.is_empty() {
+            let group = self.group;
+            let leases: Vec<Lease> = self.messages.iter().map(|message| message.lease).collect();
+            let give_back = Command::Call(Box::new(move |task| task.give_back(group, &leases)));
+            let _ = self.commands.send(give_back);
+        }
+    }
+}
+
+/// A receive that nobody waits for any more is called off.
+struct CallOff {
+    /// None once it has its answer.
+    id: Option<u64>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Drop for CallOff {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            let _ = self.commands.send(Command::Call(Box::new(move |task| task.call_off(id))));
+        }
+    }
+}
+
+impl Caller {
+    /// Joins a group. The consumer is a member until it says goodbye or is dropped.
+    pub async fn subscribe(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        name: &str,
+        credit: u32,
+    ) -> Result<Consumer, CallError> {
+        self.may_in(Wish::Consume, &stream, &group)?;
+        let id = self.broker.next_consumer();
+        let (events, queue) = mpsc::unbounded_channel();
+        let queued = Arc::new(AtomicUsize::new(0));
+        let session = Session { consumer: id, events, queued: queued.clone(), address: self.address };
+        // Made before the call, so that a caller that goes away meanwhile leaves nothing behind.
+        let mut consumer = Consumer {
+            id,
+            epoch: Epoch(0),
+            commands: self.broker.commands.clone(),
+            queue,
+            queued,
+            unanswered: 0,
+            credit_max: self.broker.limits().credit_max,
+        };
+        let name = name.to_owned();
+        let join = move |task: &mut crate::shard_task::ShardTask, reply: Reply<Epoch>| {
+            let joined = task.join((&stream, &group), &name, credit, session);
+            match joined {
+                Ok(epoch) => drop(reply.send(Ok(epoch))),
+                // Why not is true once it is durable.
+                Err(error) => task.answer_durably(reply, Err(error)),
+            }
+        };
+        consumer.epoch = self.ask(join).await?;
+        Ok(consumer)
+    }
+
+    /// Takes messages on leases that last until their deadline, whatever becomes of the connection or the
+    /// server. Waits for the first one as long as it was told to.
+    pub async fn receive(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        request: Receive,
+    ) -> Result<Receiving, CallError> {
+        self.may_in(Wish::Consume, &stream, &group)?;
+        let limit = self.broker.receives_max;
+        let _permit = self.broker.receives.try_acquire().map_err(|_| CallError::TooManyWaiting { limit })?;
+        let id = self.broker.next_consumer().0;
+        let (reply, mut answer) = oneshot::channel();
+        let (wait, address) = (request.wait, self.address);
+        let receive = move |task: &mut crate::shard_task::ShardTask| {
+            task.receive((&stream, &group), id, &request, address, reply);
+        };
+        self.broker.commands.send(Command::Call(Box::new(receive))).map_err(|_| CallError::Stopping)?;
+        let mut call_off = CallOff { id: Some(id), commands: self.broker.commands.clone() };
+        let patience = if wait.is_zero() { READING_MAX } else { wait };
+        let answered = match tokio::time::timeout(patience, &mut answer).await {
+            Ok(answered) => answered,
+            Err(_) => {
+                // What was leased to it meanwhile still comes.
+                drop(call_off);
+                return answer.await.unwrap_or(Err(CallError::Stopping));
+            }
+        };
+        call_off.id = None;
+        answered.unwrap_or(Err(CallError::Stopping))
+    }
+
+    /// Ends leases, or prolongs them, by their receipts. Says of each, in order, what became of it. With
+    /// `late`, an ack for a lapsed lease counts while nobody has leased the message since.
+    pub async fn settle(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        receipts: &[String],
+        action: Action,
+        reason: Option<String>,
+        late: bool,
+    ) -> Result<Vec<Settled>, CallError> {
+        self.may_in(Wish::Consume, &stream, &group)?;
+        let leases: Vec<_> = receipts.iter().map(|text| self.broker.receipts.read(text)).collect();
+        self.ask_at_once(move |task, reply| {
+            task.settle_held((&stream, &group), &leases, &action, reason.as_deref(), late, reply);
+        })
+        .await
+    }
+}
+
+/// A member of a group, with the queue of what it is told.
+#[derive(Debug)]
+pub struct Consumer {
+    id: ConsumerId,
+    epoch: Epoch,
+    commands: mpsc::UnboundedSender<Command>,
+    queue: mpsc::UnboundedReceiver<Event>,
+    queued: Arc<AtomicUsize>,
+    unanswered: usize,
+    credit_max: u32,
+}
+
+impl Consumer {
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Takes what there is, up to `max` events. Ready with none when the consumer has
+    /// left or the server has stopped.
+    pub fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<Event>, max: usize) -> Poll<()> {
+        let before = out.len();
+        ready!(self.queue.poll_recv_many(cx, out, max));
+        for event in &out[before..] {
+            match event {
+                Event::Delivery(delivery) => {
+                    self.queued.fetch_sub(delivery.messages.len(), Ordering::Relaxed);
+                }
+                Event::Settled(_) => self.unanswered -= 1,
+                Event::CutOff | Event::GroupGone => {}
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Whether another request to settle may be sent before the answers to earlier ones are taken.
+    pub fn may_settle(&self) -> bool {
+        self.unanswered < SETTLEMENTS_UNANSWERED_MAX
+    }
+
+    /// Ends leases. The answer comes as an event. Never waits, and takes no room.
+    pub fn settle(&mut self, settlements: Vec<Settlement>) {
+        assert!(self.may_settle(), "answers are taken before more is asked");
+        self.unanswered += 1;
+        let _ = self.commands.send(Command::Settle { consumer: self.id, settlements });
+    }
+
+    /// From now on the consumer is willing to hold this many messages.
+    pub fn credit(&self, credit: u32) -> Result<(), CallError> {
+        self.credit_within(credit, None)
+    }
+
+    /// As [`Consumer::credit`], and no more than so many bytes of content, though one message always fits.
+    pub fn credit_within(&self, credit: u32, bytes: Option<u64>) -> Result<(), CallError> {
+        if credit > self.credit_max {
+            return Err(MemberRefusal::CreditTooLarge { credit, limit: self.credit_max }.into());
+        }
+        let _ = self.commands.send(Command::Credit { consumer: self.id, credit, bytes });
+        Ok(())
+    }
+
+    /// Leaves, and gives back what it holds; those attempts do not count. Answers to what came before
+    /// still come, and then the events end.
+    pub fn goodbye(&mut self) {
+        let _ = self.commands.send(Command::Leave { consumer: self.id, departure: Departure::Goodbye });
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // After a goodbye nobody is there any more to be lost.
+        let _ = self.commands.send(Command::Leave { consumer: self.id, departure: Departure::Lost });
+    }
+}

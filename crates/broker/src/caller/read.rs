@@ -1,0 +1,84 @@
+//! Seeing messages without taking them.
+
+use forebay_core::types::{Seq, StreamName};
+
+use super::Caller;
+use crate::access::{Action, Resource};
+use crate::batch::{Message, parse_content};
+use crate::error::CallError;
+use crate::report::{Found, ReadPage};
+
+/// Messages that one call looks at, at most. A filter that few pass then answers with fewer than asked for,
+/// and says where to go on.
+const LOOKED_AT_MAX: u64 = 10_000;
+/// Messages that are asked for at a time.
+const AT_A_TIME: u64 = 1_000;
+
+/// Which messages are wanted, by what their producers said of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub key: Option<String>,
+    pub kind: Option<String>,
+}
+
+impl Filter {
+    pub fn is_empty(&self) -> bool {
+        self.key.is_none() && self.kind.is_none()
+    }
+
+    pub fn passes(&self, found: &Found) -> bool {
+        self.is_empty() || parse_content(&found.content).is_ok_and(|message| self.passes_message(&message))
+    }
+
+    fn passes_message(&self, message: &Message<'_>) -> bool {
+        let agrees = |wanted: &Option<String>, has: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
+        };
+        agrees(&self.key, message.key) && agrees(&self.kind, message.kind)
+    }
+}
+
+impl Caller {
+    /// Messages of a stream from `from` on, in order, without disturbing anything. Stops after `limit`
+    /// messages, or when enough bytes have come together.
+    pub async fn read(&self, stream: StreamName, from: Seq, limit: u64) -> Result<ReadPage, CallError> {
+        self.may(Action::Read, Resource::Stream(&stream))?;
+        let _permit = self.broker.reads.acquire().await.expect("permits are never closed");
+        self.ask(move |task, reply| task.read(&stream, from, limit, reply)).await
+    }
+
+    /// As [`Caller::read`], of those that pass the filter.
+    pub async fn browse(
+        &self,
+        stream: StreamName,
+        from: Seq,
+        limit: u64,
+        filter: &Filter,
+    ) -> Result<ReadPage, CallError> {
+        if filter.is_empty() {
+            return self.read(stream, from, limit).await;
+        }
+        let mut page = ReadPage { messages: Vec::new(), next: from, last: Seq::START };
+        let (mut looked_at, mut bytes) = (0, 0);
+        while looked_at < LOOKED_AT_MAX && bytes < self.broker.read_bytes_max {
+            let read = self.read(stream.clone(), page.next, AT_A_TIME).await?;
+            (page.next, page.last) = (read.next, read.last);
+            looked_at += AT_A_TIME;
+            for found in read.messages {
+                if filter.passes(&found) {
+                    bytes += found.content.len();
+                    page.next = found.seq.next();
+                    page.messages.push(found);
+                    if page.messages.len() as u64 == limit {
+                        return Ok(page);
+                    }
+                }
+            }
+            page.next = page.next.max(read.next);
+            if page.next > page.last {
+                break;
+            }
+        }
+        Ok(page)
+    }
+}

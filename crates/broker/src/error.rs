@@ -1,0 +1,118 @@
+//! Why something was not done, and what the one who asked can do about it.
+
+use forebay_core::group::JobRefusal;
+use forebay_core::shard::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal, ResubmitRefusal};
+
+use crate::access::Denied;
+use crate::driver;
+use crate::recovery::RecoveryError;
+
+/// What a caller can do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    FixRequest,
+    RetryLater,
+    /// The outcome is unknown. The same message ids again, and nothing is stored twice.
+    RetryWithSameId,
+}
+
+/// Why a broker could not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    #[error("the log cannot be brought back")]
+    Recovery(#[from] RecoveryError),
+    #[error("the engine's frames are too small for the largest batch. bytes=`{bytes}` needed=`{needed}`")]
+    FramesTooSmall { bytes: usize, needed: usize },
+}
+
+/// Why a batch was not stored, or may not have been.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    #[error(transparent)]
+    Refused(#[from] driver::PublishError),
+    /// The stream is not there, and could not be created.
+    #[error(transparent)]
+    NotCreated(#[from] CreateRefusal),
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("the server is stopping and stored nothing")]
+    Stopping,
+    /// The batch was on its way to the disk when something broke.
+    #[error("outcome unknown: the batch may or may not be stored")]
+    Unknown,
+}
+
+impl PublishError {
+    pub fn advice(&self) -> Advice {
+        match self {
+            PublishError::Refused(driver::PublishError::Refused(
+                PublishRefusal::Full { .. } | PublishRefusal::TooFast { .. },
+            ))
+            | PublishError::Refused(driver::PublishError::StorageFull)
+            | PublishError::Stopping => Advice::RetryLater,
+            PublishError::Refused(_) | PublishError::NotCreated(_) | PublishError::Denied(_) => {
+                Advice::FixRequest
+            }
+            PublishError::Unknown => Advice::RetryWithSameId,
+        }
+    }
+}
+
+/// Why anything else was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error("no such stream")]
+    NoSuchStream,
+    #[error("no such group")]
+    NoSuchGroup,
+    #[error(transparent)]
+    NotCreated(#[from] CreateRefusal),
+    #[error("there is one of that name with other settings")]
+    Different,
+    #[error(transparent)]
+    NotChanged(#[from] ChangeRefusal),
+    #[error(transparent)]
+    NotAMember(#[from] MemberRefusal),
+    #[error(transparent)]
+    Job(#[from] JobRefusal),
+    /// An edited copy of a parked message could not be published.
+    #[error(transparent)]
+    NotPublished(PublishError),
+    #[error("more than may wait at a time are waiting. limit=`{limit}`")]
+    TooManyWaiting { limit: usize },
+    #[error("the server is stopping")]
+    Stopping,
+    #[error("outcome unknown: it may or may not have been done")]
+    Unknown,
+}
+
+impl CallError {
+    pub fn advice(&self) -> Advice {
+        match self {
+            CallError::NotPublished(error) => error.advice(),
+            CallError::NotAMember(MemberRefusal::TooManyConsumers { .. })
+            | CallError::Job(JobRefusal::TooMany { .. })
+            | CallError::TooManyWaiting { .. }
+            | CallError::Stopping => Advice::RetryLater,
+            CallError::Unknown => Advice::RetryWithSameId,
+            _ => Advice::FixRequest,
+        }
+    }
+}
+
+impl From<driver::ResubmitError> for CallError {
+    fn from(error: driver::ResubmitError) -> CallError {
+        match error {
+            driver::ResubmitError::Refused(ResubmitRefusal::Job(refusal)) => refusal.into(),
+            driver::ResubmitError::Refused(ResubmitRefusal::Publish(refusal)) => {
+                CallError::NotPublished(driver::PublishError::Refused(refusal).into())
+            }
+            _ => CallError::NotPublished(driver::PublishError::StorageFull.into()),
+        }
+    }
+}

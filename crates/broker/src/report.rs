@@ -1,0 +1,145 @@
+//! What the broker says about streams, groups and messages, for doors to put into their own words.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use forebay_core::entry::Work;
+use forebay_core::group::{Bound, GroupFigures, JobState, Parked};
+use forebay_core::pace::Rate;
+use forebay_core::settings::{GroupSettings, StreamSettings};
+use forebay_core::shard::StreamFigures;
+use forebay_core::types::{GroupId, GroupName, JobId, Seq, StreamId, StreamName, Timestamp};
+
+use crate::stats::{Rates, ScalingAdvice, Summary};
+pub use crate::window::Found;
+
+/// Some of many, and where the next ones begin if there are more.
+#[derive(Debug, Clone)]
+pub struct Page<T, C> {
+    pub items: Vec<T>,
+    pub next: Option<C>,
+}
+
+#[derive(Debug, Clone)]
+pub struct StreamReport {
+    pub id: StreamId,
+    pub name: StreamName,
+    pub settings: StreamSettings,
+    pub figures: StreamFigures,
+    /// Messages published.
+    pub published: Rates,
+    pub groups: Vec<GroupName>,
+}
+
+/// How often something happens in a group.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Throughput {
+    pub delivered: Rates,
+    pub settled: Rates,
+    pub acked: Rates,
+    pub retried: Rates,
+    pub parked: Rates,
+    pub timed_out: Rates,
+    pub skipped: Rates,
+    pub expired: Rates,
+    pub moved: Rates,
+    pub dropped: Rates,
+}
+
+#[derive(Debug, Clone)]
+pub struct GroupReport {
+    pub id: GroupId,
+    pub stream: StreamName,
+    pub name: GroupName,
+    pub settings: GroupSettings,
+    pub figures: GroupFigures,
+    pub throughput: Throughput,
+    /// Messages that come into the stream.
+    pub arrivals: Rates,
+    /// Seconds until the group has caught up at the present pace; zero if it has, none if it never will.
+    pub catch_up: Option<f64>,
+    /// From the delivery to the answer. None if nothing was answered yet, or nobody wants to know.
+    pub processing: Option<Summary>,
+    pub consumers: Vec<ConsumerReport>,
+}
+
+#[derive(Debug, Clone)]
+pub struct ConsumerReport {
+    pub name: Arc<str>,
+    pub address: Option<SocketAddr>,
+    pub bound: Bound,
+    pub joined: Timestamp,
+    pub in_flight: u64,
+    pub credit: u32,
+    pub acked: u64,
+    pub failed: u64,
+    pub processing: Option<Summary>,
+}
+
+/// How many consumers a group should have, and what that is reckoned from.
+#[derive(Debug, Clone)]
+pub struct ScalingReport {
+    pub backlog: u64,
+    /// In seconds.
+    pub oldest_age: f64,
+    pub in_flight: u64,
+    pub consumers: u64,
+    pub arrival_rate: f64,
+    pub service_rate: f64,
+    pub advice: ScalingAdvice,
+}
+
+/// Messages of a stream, in order.
+#[derive(Debug, Clone)]
+pub struct ReadPage {
+    pub messages: Vec<Found>,
+    /// Where to read on.
+    pub next: Seq,
+    /// The last message that was there.
+    pub last: Seq,
+}
+
+#[derive(Debug, Clone)]
+pub struct ParkedReport {
+    pub seq: Seq,
+    pub parked: Parked,
+    /// None if it cannot be read.
+    pub message: Option<Found>,
+}
+
+/// Work on parked messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobReport {
+    pub id: JobId,
+    pub work: Work,
+    pub started: Timestamp,
+    pub rate: Option<Rate>,
+    pub matched: u64,
+    pub done: u64,
+    pub failed: u64,
+    pub state: JobState,
+}
+
+/// What a replay or a discard is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Selected {
+    pub matched: u64,
+    /// None if nothing was started: it was only asked how many, or there are none.
+    pub job: Option<JobId>,
+}
+
+/// The server as a whole.
+#[derive(Debug, Clone, Default)]
+pub struct ServerReport {
+    pub streams: usize,
+    pub groups: usize,
+    /// Consumers with a connection, and those that poll.
+    pub connected: usize,
+    pub polling: usize,
+    /// Receives that wait for a message.
+    pub waiting: usize,
+    pub storage_full: bool,
+    /// Contents that are held in memory.
+    pub window_bytes: usize,
+    pub epoch: u32,
+}

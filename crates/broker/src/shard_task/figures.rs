@@ -1,0 +1,402 @@
+//! What the task knows of its traffic, and what it says about it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use forebay_core::group::{Bound, Counters, Lease, Settled};
+use forebay_core::shard::Shard;
+use forebay_core::types::{Epoch, Grant, GroupId, GroupName, StreamId, StreamName, Timestamp};
+
+use super::ShardTask;
+use crate::broker::GroupCursor;
+use crate::error::CallError;
+use crate::report::{
+    ConsumerReport, GroupReport, JobReport, Page, ScalingReport, ServerReport, StreamReport, Throughput,
+};
+use crate::stats::{GrantClock, Histogram, Meter, Rates, ScalingInputs, ScalingTarget, advise};
+
+/// How often counters are looked at for rates.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// Streams and groups that are looked at in one turn, more or less.
+const SAMPLED_PER_TURN: usize = 256;
+/// Consumers that a list of groups shows, beyond the last group that it begins with.
+const CONSUMERS_PER_LIST: usize = 2_000;
+
+#[derive(Default)]
+pub(super) struct Statistics {
+    grants: GrantClock,
+    groups: HashMap<GroupId, Box<GroupStatistics>>,
+    streams: HashMap<StreamId, Meter>,
+    /// How far the present look at all counters has come.
+    looked_at: Option<StreamName>,
+    is_looking: bool,
+    /// All of them have been looked at since the shard was opened.
+    has_looked: bool,
+    /// When the next one begins, and whether there is anything to be seen.
+    next: Timestamp,
+    is_lively: bool,
+}
+
+#[derive(Default)]
+struct GroupStatistics {
+    processing: Option<Box<Histogram>>,
+    meters: [Meter; 10],
+    is_metered: bool,
+}
+
+/// What is metered, in the order of the meters.
+fn totals(counters: &Counters) -> [u64; 10] {
+    [
+        counters.delivered,
+        counters.settled() + counters.parked,
+        counters.acked,
+        counters.retried,
+        counters.parked,
+        counters.timed_out,
+        counters.skipped,
+        counters.expired,
+        counters.moved,
+        counters.dropped,
+    ]
+}
+
+impl GroupStatistics {
+    fn throughput(&self) -> Throughput {
+        let rates: [Rates; 10] = std::array::from_fn(|n| self.meters[n].rates());
+        let [delivered, settled, acked, retried, parked, timed_out, skipped, expired, moved, dropped] = rates;
+        Throughput { delivered, settled, acked, retried, parked, timed_out, skipped, expired, moved, dropped }
+    }
+}
+
+impl Statistics {
+    /// How long consumers had the messages that they answered for, each time with how many.
+    pub(super) fn times(
+        &self,
+        now: Timestamp,
+        epoch: Epoch,
+        leases: &[Lease],
+        results: &[Settled],
+    ) -> Vec<(Duration, u64)> {
+        let mut times: Vec<(Duration, u64)> = Vec::new();
+        // Leases that are answered together were mostly granted together.
+        let mut alike = Grant(0)..Grant(0);
+        for (lease, result) in leases.iter().zip(results) {
+            if *result == Settled::NotYours || lease.epoch != epoch {
+                continue;
+            }
+            if alike.contains(&lease.grant)
+                && let Some((_, count)) = times.last_mut()
+            {
+                *count += 1;
+            } else if let Some((at, around)) = self.grants.around(lease.grant) {
+                times.push((now.since(at), 1));
+                alike = around;
+            }
+        }
+        times
+    }
+
+    pub(super) fn processing_of(&mut self, group: GroupId) -> &mut Histogram {
+        self.groups.entry(group).or_default().processing.get_or_insert_default()
+    }
+
+    pub(super) fn forget_group(&mut self, group: GroupId) {
+        self.groups.remove(&group);
+    }
+
+    pub(super) fn forget_stream(&mut self, stream: StreamId) {
+        self.streams.remove(&stream);
+    }
+
+    /// Once a turn. Looks at the counters from time to time, some of them in each turn.
+    pub(super) fn keep_up(&mut self, now: Timestamp, shard: &Shard) {
+        self.grants.note(shard.next_grant(), now);
+        if !self.is_looking {
+            if now < self.next {
+                return;
+            }
+            self.is_looking = true;
+            self.is_lively = false;
+            self.next = now + SAMPLE_EVERY;
+        }
+        let mut seen = 0;
+        let mut last = None;
+        let looked_at = self.looked_at.take();
+        for (name, stream) in shard.streams_after(looked_at.as_ref()) {
+            if seen >= SAMPLED_PER_TURN {
+                self.looked_at = last;
+                return;
+            }
+            seen += 1 + shard.groups_of(stream).count();
+            self.is_lively |= sample_stream(&mut self.streams, now, shard, stream, !self.has_looked);
+            for (_, group) in shard.groups_of(stream) {
+                self.is_lively |= sample_group(&mut self.groups, now, shard, group);
+            }
+            last = Some(name.clone());
+        }
+        self.is_looking = false;
+        self.has_looked = true;
+    }
+
+    /// When to look again. A server where nothing happens is left alone.
+    pub(super) fn wake_at(&self) -> Option<Timestamp> {
+        if self.is_looking { Some(Timestamp::ZERO) } else { self.is_lively.then_some(self.next) }
+    }
+}
+
+/// Whether there is something to be seen.
+fn sample_stream(
+    streams: &mut HashMap<StreamId, Meter>,
+    now: Timestamp,
+    shard: &Shard,
+    stream: StreamId,
+    is_first: bool,
+) -> bool {
+    let published = shard.last_seq(stream).map_or(0, |last| last.0);
+    if published == 0 {
+        return false;
+    }
+    let meter = streams.entry(stream).or_insert_with(|| {
+        let mut meter = Meter::default();
+        // What was there when the shard was opened has not come since; a stream that is new began with none.
+        meter.sample(now - SAMPLE_EVERY, if is_first { published } else { 0 });
+        meter
+    });
+    meter.sample(now, published);
+    !meter.is_quiet()
+}
+
+fn sample_group(
+    groups: &mut HashMap<GroupId, Box<GroupStatistics>>,
+    now: Timestamp,
+    shard: &Shard,
+    group: GroupId,
+) -> bool {
+    let Some(counters) = shard.counters(group) else { return false };
+    let totals = totals(counters);
+    if totals == [0; 10] {
+        return false;
+    }
+    let statistics = groups.entry(group).or_default();
+    if !statistics.is_metered {
+        // Counters begin at zero.
+        statistics.is_metered = true;
+        statistics.meters.iter_mut().for_each(|meter| meter.sample(now - SAMPLE_EVERY, 0));
+    }
+    for (meter, total) in statistics.meters.iter_mut().zip(totals) {
+        meter.sample(now, total);
+    }
+    statistics.meters.iter().any(|meter| !meter.is_quiet())
+}
+
+impl ShardTask {
+    pub(crate) fn shard(&self) -> &Shard {
+        self.driver.shard()
+    }
+
+    pub(crate) fn report_stream(&self, stream: StreamId) -> StreamReport {
+        let shard = self.driver.shard();
+        StreamReport {
+            id: stream,
+            name: shard.stream_name(stream).expect("the stream was found").clone(),
+            settings: shard.stream_settings(stream).expect("the stream was found").clone(),
+            figures: shard.stream_figures(self.now, stream).expect("the stream was found"),
+            published: self.statistics.streams.get(&stream).map(Meter::rates).unwrap_or_default(),
+            groups: shard.groups_of(stream).map(|(name, _)| name.clone()).collect(),
+        }
+    }
+
+    pub(crate) fn report_streams(
+        &self,
+        after: Option<&StreamName>,
+        limit: usize,
+    ) -> Page<StreamReport, StreamName> {
+        let mut streams = self.driver.shard().streams_after(after);
+        let items: Vec<StreamReport> =
+            streams.by_ref().take(limit).map(|(_, stream)| self.report_stream(stream)).collect();
+        let next = items.last().map(|last| last.name.clone()).filter(|_| streams.next().is_some());
+        Page { items, next }
+    }
+
+    pub(crate) fn report_group(&self, group: GroupId) -> GroupReport {
+        let shard = self.driver.shard();
+        let stream = shard.stream_of(group).expect("the group was found");
+        let figures = shard.figures(self.now, group).expect("the group was found");
+        let statistics = self.statistics.groups.get(&group);
+        let throughput = statistics.map(|of| of.throughput()).unwrap_or_default();
+        let arrivals = self.statistics.streams.get(&stream).map(Meter::rates).unwrap_or_default();
+        let gain = throughput.settled.minute - arrivals.minute;
+        let catch_up = match figures.lag {
+            0 => Some(0.0),
+            lag if gain > 0.0 => Some(lag as f64 / gain),
+            _ => None,
+        };
+        let settings = shard.group_settings(group).expect("the group was found").clone();
+        let processing =
+            statistics.and_then(|of| of.processing.as_ref()).filter(|_| settings.extra_statistics);
+        let name =
+            shard.groups_of(stream).find(|(_, id)| *id == group).expect("the group was found").0.clone();
+        GroupReport {
+            id: group,
+            stream: shard.stream_name(stream).expect("a group's stream exists").clone(),
+            name,
+            figures,
+            throughput,
+            arrivals,
+            catch_up,
+            processing: processing.map(|times| times.summary()),
+            consumers: self.report_consumers(group),
+            settings,
+        }
+    }
+
+    /// Members that poll under one name are one consumer.
+    fn report_consumers(&self, group: GroupId) -> Vec<ConsumerReport> {
+        let mut consumers: Vec<ConsumerReport> = Vec::new();
+        let mut times: Vec<Histogram> = Vec::new();
+        let mut polling = BTreeMap::new();
+        for figures in self.driver.shard().consumers(group) {
+            let (address, own) = match figures.bound {
+                Bound::Connection => {
+                    let member = self.members.get(&figures.consumer);
+                    (member.and_then(|of| of.session.address), member.and_then(|of| of.processing.as_deref()))
+                }
+                Bound::Clock => {
+                    let poller = self.pollers.get(figures.consumer);
+                    (poller.and_then(|of| of.address), poller.and_then(|of| of.processing.as_deref()))
+                }
+            };
+            let at = match figures.bound {
+                Bound::Connection => consumers.len(),
+                Bound::Clock => *polling.entry(figures.name.clone()).or_insert(consumers.len()),
+            };
+            if at == consumers.len() {
+                times.push(Histogram::default());
+                consumers.push(ConsumerReport {
+                    name: figures.name,
+                    address,
+                    bound: figures.bound,
+                    joined: figures.joined,
+                    in_flight: figures.in_flight,
+                    credit: figures.credit,
+                    acked: figures.acked,
+                    failed: figures.failed,
+                    processing: None,
+                });
+            } else {
+                let one = &mut consumers[at];
+                one.joined = one.joined.min(figures.joined);
+                one.in_flight += figures.in_flight;
+                one.credit += figures.credit;
+                one.acked += figures.acked;
+                one.failed += figures.failed;
+            }
+            if let Some(own) = own {
+                times[at].merge(own);
+            }
+        }
+        for (consumer, times) in consumers.iter_mut().zip(&times) {
+            let summary = times.summary();
+            consumer.processing = (summary.count > 0).then_some(summary);
+        }
+        consumers
+    }
+
+    pub(crate) fn report_groups(
+        &self,
+        of: Option<&StreamName>,
+        after: Option<&GroupCursor>,
+        limit: usize,
+    ) -> Result<Page<GroupReport, GroupCursor>, CallError> {
+        let shard = self.driver.shard();
+        let mut page = Page { items: Vec::new(), next: None };
+        let mut consumers = 0;
+        let mut add = |page: &mut Page<GroupReport, GroupCursor>, group: GroupId| {
+            if page.items.len() == limit || consumers > CONSUMERS_PER_LIST {
+                page.next = page.items.last().map(|last| (last.stream.clone(), last.name.clone()));
+                return false;
+            }
+            let report = self.report_group(group);
+            consumers += report.consumers.len();
+            page.items.push(report);
+            true
+        };
+        let is_after = |stream: &StreamName, group: &GroupName| {
+            after.is_none_or(|(last, of)| last < stream || (last == stream && of < group))
+        };
+        let groups = |stream: StreamId| {
+            let mut groups: Vec<(&GroupName, GroupId)> = shard.groups_of(stream).collect();
+            groups.sort_unstable();
+            groups
+        };
+        if let Some(name) = of {
+            let some = groups(self.find_stream(name)?);
+            some.into_iter().filter(|(group, _)| is_after(name, group)).all(|(_, id)| add(&mut page, id));
+            return Ok(page);
+        }
+        let here = after.and_then(|(stream, _)| shard.stream_named(stream).map(|id| (stream, id)));
+        let rest = shard.streams_after(after.map(|(stream, _)| stream));
+        for (name, stream) in here.into_iter().chain(rest) {
+            let some = groups(stream);
+            if !some.into_iter().filter(|(group, _)| is_after(name, group)).all(|(_, id)| add(&mut page, id))
+            {
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    pub(crate) fn report_scaling(&self, group: GroupId, target: &ScalingTarget) -> ScalingReport {
+        let report = self.report_group(group);
+        let figures = &report.figures;
+        let inputs = ScalingInputs {
+            backlog: figures.lag.saturating_sub(figures.in_flight),
+            in_flight: figures.in_flight,
+            consumers: report.consumers.len() as u64,
+            oldest_age: figures.oldest_age.unwrap_or_default(),
+            arrival_rate: report.arrivals.minute,
+            service_rate: report.throughput.settled.minute,
+            processing_mean: report.processing.map(|times| times.mean),
+            rate_max: report.settings.rate.map(|rate| rate.per_second),
+        };
+        ScalingReport {
+            backlog: inputs.backlog,
+            oldest_age: inputs.oldest_age.as_secs_f64(),
+            in_flight: inputs.in_flight,
+            consumers: inputs.consumers,
+            arrival_rate: inputs.arrival_rate,
+            service_rate: inputs.service_rate,
+            advice: advise(&inputs, target),
+        }
+    }
+
+    pub(crate) fn report_server(&self) -> ServerReport {
+        let shard = self.driver.shard();
+        let (streams, groups) = shard.counts();
+        ServerReport {
+            streams,
+            groups,
+            connected: self.members.len(),
+            polling: self.pollers.len(),
+            waiting: self.pollers.waiting(),
+            storage_full: self.space.is_full(),
+            window_bytes: self.driver.memory(),
+            epoch: shard.epoch().0,
+        }
+    }
+}
+
+impl From<&forebay_core::group::Job> for JobReport {
+    fn from(job: &forebay_core::group::Job) -> JobReport {
+        JobReport {
+            id: job.id,
+            work: job.work,
+            started: job.started,
+            rate: job.rate,
+            matched: job.matched,
+            done: job.done,
+            failed: job.failed,
+            state: job.state,
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Consumers without a connection: each receive is answered once, and the consumer stays a member for a while
+//! in case it asks again.
+//!
+//! A receive needs a member of its own while it waits. Receives under one name share members as they become
+//! free, so that however often one asks, there are never more of them than wait at a time.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use forebay_core::group::{Bound, Credit, Lease};
+use forebay_core::types::{ConsumerId, GroupId, GroupName, StreamName};
+
+use super::commands::answer;
+use super::{ShardTask, Stage};
+use crate::caller::{Receive, Receiving, Reply};
+use crate::driver::Delivered;
+use crate::error::CallError;
+use crate::stats::Histogram;
+
+pub(super) struct Poller {
+    pub(super) group: GroupId,
+    pub(super) name: Arc<str>,
+    pub(super) address: Option<SocketAddr>,
+    /// The receive that it waits for, and who asked.
+    waiting: Option<(u64, Reply<Receiving>)>,
+    /// What has come for it. It leaves as one.
+    collected: Vec<Delivered>,
+    pub(super) processing: Option<Box<Histogram>>,
+}
+
+#[derive(Default)]
+pub(super) struct Pollers {
+    pollers: HashMap<ConsumerId, Poller>,
+    /// Those that wait for nothing.
+    idle: HashMap<(GroupId, Arc<str>), Vec<ConsumerId>>,
+    receives: HashMap<u64, ConsumerId>,
+    /// Receives of those who take what there is now, or nothing.
+    hasty: Vec<u64>,
+}
+
+impl Pollers {
+    pub(super) fn get(&self, consumer: ConsumerId) -> Option<&Poller> {
+        self.pollers.get(&consumer)
+    }
+
+    pub(super) fn get_mut(&mut self, consumer: ConsumerId) -> Option<&mut Poller> {
+        self.pollers.get_mut(&consumer)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pollers.len()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.receives.len()
+    }
+
+    fn take_idle(&mut self, group: GroupId, name: &Arc<str>) -> Option<ConsumerId> {
+        self.idle.get_mut(&(group, name.clone())).and_then(Vec::pop)
+    }
+
+    fn put_idle(&mut self, consumer: ConsumerId) {
+        if let Some(poller) = self.pollers.get(&consumer) {
+            self.idle.entry((poller.group, poller.name.clone())).or_default().push(consumer);
+        }
+    }
+
+    /// It has been silent for so long that it is no member any more.
+    pub(super) fn depart(&mut self, consumer: ConsumerId) {
+        let Some(poller) = self.pollers.remove(&consumer) else { return };
+        let place = (poller.group, poller.name);
+        if let Some(idle) = self.idle.get_mut(&place) {
+            idle.retain(|other| *other != consumer);
+            if idle.is_empty() {
+                self.idle.remove(&place);
+            }
+        }
+    }
+
+    /// Something has come. It leaves with [`ShardTask::finish_receive`].
+    pub(super) fn collect(&mut self, consumer: ConsumerId, messages: Vec<Delivered>) {
+        if let Some(poller) = self.pollers.get_mut(&consumer) {
+            if poller.collected.is_empty() {
+                poller.collected = messages;
+            } else {
+                poller.collected.extend(messages);
+            }
+        }
+    }
+
+    /// The groups are gone.
+    pub(super) fn dismiss(&mut self, groups: &[GroupId]) {
+        self.idle.retain(|(group, _), _| !groups.contains(group));
+        let gone = self.pollers.extract_if(|_, poller| groups.contains(&poller.group));
+        for (_, poller) in gone {
+            if let Some((receive, reply)) = poller.waiting {
+                self.receives.remove(&receive);
+                answer(reply, Err(CallError::NoSuchGroup));
+            }
+        }
+    }
+}
+
+impl ShardTask {
+    pub(crate) fn receive(
+        &mut self,
+        (stream, group): (&StreamName, &GroupName),
+        receive: u64,
+        request: &Receive,
+        address: Option<SocketAddr>,
+        reply: Reply<Receiving>,
+    ) {
+        if self.stage != Stage::Running {
+            return answer(reply, Err(CallError::Stopping));
+        }
+        let group = match self.find_group(stream, group) {
+            Ok(group) => group,
+            Err(error) => return self.answer_durably(reply, Err(error)),
+        };
+        let name: Arc<str> = request.consumer.as_str().into();
+        let consumer = match self.pollers.take_idle(group, &name) {
+            Some(consumer) => consumer,
+            None => {
+                let consumer = ConsumerId(receive);
+                if let Err(refusal) = self.driver.join(self.now, group, consumer, &name, Bound::Clock) {
+                    return answer(reply, Err(refusal.into()));
+                }
+                let (collected, processing) = (Vec::new(), None);
+                let poller = Poller { group, name, address, waiting: None, collected, processing };
+                self.pollers.pollers.insert(consumer, poller);
+                consumer
+            }
+        };
+        let credit = Credit::Once { messages: request.max, timeout: request.timeout };
+        if let Err(refusal) = self.driver.credit(self.now, group, consumer, credit) {
+            self.pollers.put_idle(consumer);
+            return answer(reply, Err(refusal.into()));
+        }
+        let poller = self.pollers.get_mut(consumer).expect("it is there, or was just made");
+        poller.address = address;
+        poller.waiting = Some((receive, reply));
+        self.pollers.receives.insert(receive, consumer);
+        if request.wait.is_zero() {
+            self.pollers.hasty.push(receive);
+        }
+    }
+
+    /// Nobody waits for this receive any more. What was leased to it already still comes, and leaves with it.
+    pub(crate) fn call_off(&mut self, receive: u64) {
+        let Some(&consumer) = self.pollers.receives.get(&receive) else { return };
+        if !self.driver.is_owed(consumer) {
+            let group = self.pollers.pollers[&consumer].group;
+            let none = Credit::Once { messages: 0, timeout: None };
+            // Its group may be gone, and then it is answered with that.
+            let _ = self.driver.credit(self.now, group, consumer, none);
+            self.finish_receive(consumer);
+        }
+    }
+
+    /// Those who do not want to wait are answered now, unless something is on its way to them.
+    pub(super) fn answer_hasty(&mut self) {
+        for receive in std::mem::take(&mut self.pollers.hasty) {
+            let Some(&consumer) = self.pollers.receives.get(&receive) else { continue };
+            if self.driver.is_owed(consumer) {
+                continue;
+            }
+            if self.driver.shard().is_reading(self.pollers.pollers[&consumer].group) {
+                self.pollers.hasty.push(receive);
+            } else {
+                self.call_off(receive);
+            }
+        }
+    }
+
+    /// Answers a receive with what has come together for it.
+    pub(super) fn finish_receive(&mut self, consumer: ConsumerId) {
+        let Some(poller) = self.pollers.get_mut(consumer) else { return };
+        let messages = std::mem::take(&mut poller.collected);
+        let group = poller.group;
+        let Some((receive, reply)) = poller.waiting.take() else {
+            let leases: Vec<Lease> = messages.iter().map(|message| message.lease).collect();
+            return self.give_back(group, &leases);
+        };
+        self.pollers.receives.remove(&receive);
+        self.pollers.put_idle(consumer);
+        if let Some(commands) = self.own_commands.upgrade() {
+            // If nobody takes them, they come back by themselves.
+            let _ = reply.send(Ok(Receiving::new(messages, group, commands, self.receipts.clone())));
+        }
+    }
+
+    /// Nothing more is handed out: those who wait learn that there was nothing.
+    pub(super) fn call_off_all(&mut self) {
+        let all: Vec<u64> = self.pollers.receives.keys().copied().collect();
+        for receive in all {
+            self.call_off(receive);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What a shard knows about its traffic beside what it must remember: how long things take, how many there
+//! are a second, how long ago a lease was granted, and how many consumers would be right.
+//!
+//! Here are the plain structures behind those figures. They read no clock, know no channel and forget
+//! everything at a restart. Each has a fixed size or a named limit: a few kilobytes for a group, made when the
+//! group first needs them, so that a shard with a hundred thousand idle groups pays for none. That is why they
+//! are written by hand. The histograms and registries one can get are made for a handful per process, cost
+//! tens of kilobytes each or a lock for each value, and read the clock themselves.
+
+pub mod grants;
+pub mod histogram;
+pub mod rates;
+pub mod scaling;
+
+pub use grants::GrantClock;
+pub use histogram::{Histogram, Summary};
+pub use rates::{Meter, Rates};
+pub use scaling::{ScalingAdvice, ScalingInputs, ScalingTarget, advise};

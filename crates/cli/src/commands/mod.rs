@@ -1,0 +1,94 @@
+//! What operators do, over HTTP.
+
+pub(crate) mod group;
+mod pairs;
+pub(crate) mod parked;
+pub(crate) mod stream;
+pub(crate) mod top;
+
+use std::io::{IsTerminal as _, Write as _};
+
+use anyhow::bail;
+use clap::Args;
+
+use crate::http::encoded;
+use crate::print::Colour;
+use crate::safe::printable;
+
+/// A group by its stream and its own name.
+#[derive(Debug, Clone)]
+pub(crate) struct GroupPath {
+    pub(crate) stream: String,
+    pub(crate) group: String,
+}
+
+impl std::fmt::Display for GroupPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", printable(&self.stream), printable(&self.group))
+    }
+}
+
+impl std::str::FromStr for GroupPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<GroupPath, String> {
+        match text.rsplit_once('/') {
+            Some((stream, group)) if !stream.is_empty() && !group.is_empty() => {
+                Ok(GroupPath { stream: stream.to_owned(), group: group.to_owned() })
+            }
+            _ => Err("a group is named STREAM/GROUP, such as emails/senders".to_owned()),
+        }
+    }
+}
+
+impl GroupPath {
+    pub(crate) fn path(&self) -> String {
+        format!("/subscriptions/{}/{}", encoded(&self.stream), encoded(&self.group))
+    }
+}
+
+fn stream_path(stream: &str) -> String {
+    format!("/streams/{}", encoded(stream))
+}
+
+#[derive(Debug, Args)]
+struct Sure {
+    /// Do not ask first. Nobody is asked where there is no terminal.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+impl Sure {
+    /// Asks whoever sits at the terminal.
+    fn ask(&self, question: &str) -> anyhow::Result<()> {
+        if self.yes || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Ok(());
+        }
+        let _ = write!(std::io::stderr(), "{question} [y/N] ");
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        match answer.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => bail!("nothing was done"),
+        }
+    }
+}
+
+/// The colour of what a group is doing.
+fn status_colour(status: &str) -> Colour {
+    match status {
+        "live" => Colour::Green,
+        "catching_up" | "paused" => Colour::Yellow,
+        "idle" => Colour::Dim,
+        _ => Colour::Red,
+    }
+}
+
+/// A word of the API, as it stands there.
+fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(value) => value.to_string(),
+        Err(_) => String::new(),
+    }
+}

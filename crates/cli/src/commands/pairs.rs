@@ -1,0 +1,119 @@
+//! Settings on the command line: `name=value`, with a dot for what lies within. They become the JSON object of
+//! the API, and the server says which names and values there are.
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde_json::{Map, Value};
+
+use crate::exit::Exit;
+use crate::safe::printable;
+
+#[derive(Debug, Args)]
+pub(crate) struct Pairs {
+    /// Settings, as name=value. `null` takes a limit away.
+    #[arg(value_name = "NAME=VALUE")]
+    pairs: Vec<String>,
+    /// Settings as a JSON object, as in the API.
+    #[arg(long, value_name = "JSON", conflicts_with = "pairs")]
+    json: Option<String>,
+}
+
+impl Pairs {
+    pub(crate) fn object(&self) -> anyhow::Result<Map<String, Value>> {
+        self.read().context(Exit::NotUnderstood)
+    }
+
+    fn read(&self) -> anyhow::Result<Map<String, Value>> {
+        if let Some(text) = &self.json {
+            return serde_json::from_str(text)
+                .context("--json takes a JSON object, such as '{\"max_retries\": 3}'");
+        }
+        let mut object = Map::new();
+        for pair in &self.pairs {
+            let Some((name, value)) = pair.split_once('=') else {
+                bail!("a setting is given as name=value, such as max_retries=3. given=`{}`", printable(pair));
+            };
+            put(&mut object, name, value).with_context(|| format!("given=`{}`", printable(pair)))?;
+        }
+        Ok(object)
+    }
+
+    /// At least one, such as this.
+    pub(crate) fn require(&self, example: &str) -> anyhow::Result<()> {
+        if self.pairs.is_empty() && self.json.is_none() {
+            return Err(anyhow::anyhow!(Exit::NotUnderstood)
+                .context(format!("there is nothing to change; expected NAME=VALUE, such as {example}")));
+        }
+        Ok(())
+    }
+}
+
+fn put(object: &mut Map<String, Value>, name: &str, value: &str) -> anyhow::Result<()> {
+    match name.split_once('.') {
+        Some((outer, inner)) => {
+            let within = object.entry(outer).or_insert_with(|| Value::Object(Map::new()));
+            let Value::Object(within) = within else { bail!("the setting is given both whole and in parts") };
+            put(within, inner, value)
+        }
+        None if name.is_empty() => bail!("there is no name before the `=`"),
+        None if object.contains_key(name) => bail!("the setting is given twice"),
+        None => {
+            // What reads as a number, as true, false or null, or as a JSON object, is that; all else is text.
+            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+            object.insert(name.to_owned(), value);
+            Ok(())
+        }
+    }
+}
+
+/// An object as names and values, as they could be given again.
+pub(super) fn flat(value: &impl serde::Serialize) -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    if let Ok(Value::Object(object)) = serde_json::to_value(value) {
+        flatten("", &object, &mut out);
+    }
+    out
+}
+
+fn flatten(before: &str, object: &Map<String, Value>, out: &mut Vec<(String, String)>) {
+    for (name, value) in object {
+        let name = format!("{before}{name}");
+        match value {
+            Value::Object(within) => flatten(&format!("{name}."), within, out),
+            Value::String(text) => out.push((name, text.clone())),
+            value => out.push((name, value.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[&str]) -> Result<String, String> {
+        let pairs = Pairs { pairs: pairs.iter().map(ToString::to_string).collect(), json: None };
+        pairs.read().map(|object| Value::from(object).to_string()).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn pairs_become_the_object_of_the_api() {
+        let given = ["max_retries=3", "backoff.min=1s", "backoff.jitter=0", "rate=null", "strategy=ordered"];
+        let expected =
+            r#"{"backoff":{"jitter":0,"min":"1s"},"max_retries":3,"rate":null,"strategy":"ordered"}"#;
+        assert_eq!(read(&given).as_deref(), Ok(expected));
+        assert_eq!(read(&[r#"rate={"per_second":5}"#]).as_deref(), Ok(r#"{"rate":{"per_second":5}}"#));
+    }
+
+    #[test]
+    fn what_is_no_pair_is_named() {
+        for (pairs, text) in [
+            (&["max_retries"][..], "name=value"),
+            (&["=3"], "no name"),
+            (&["a=1", "a=2"], "twice"),
+            (&["rate=1", "rate.per_second=2"], "both whole and in parts"),
+        ] {
+            let wrong = read(pairs).expect_err("that is wrong");
+            assert!(wrong.contains(text) && wrong.contains("given=`"), "{wrong}");
+        }
+    }
+}

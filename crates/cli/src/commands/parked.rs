@@ -1,0 +1,415 @@
+//! `forebay parked`: what was set aside, why, and what becomes of it.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Args, Subcommand};
+use forebay_wire::json::{
+    Job, JobList, Message, Parked as ParkedMessage, PublishResult, Rate, ReasonList, SelectFilter,
+    SelectReply, SelectRequest, StoredMessage,
+};
+use hyper::Method;
+use serde_json::value::RawValue;
+
+use super::stream::{body, short_body};
+use super::{GroupPath, Sure, word};
+use crate::connect::Server;
+use crate::exit::{Exit, say};
+use crate::http::{self, Http, Listing, Query};
+use crate::print::{Output, Table, print, print_facts};
+use crate::safe::printable;
+use crate::units;
+
+#[derive(Debug, Args)]
+pub(crate) struct Parked {
+    #[command(subcommand)]
+    command: ParkedCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ParkedCommand {
+    /// List parked messages, the oldest position first.
+    #[command(visible_alias = "ls", after_help = LIST_EXAMPLES)]
+    List(ListOptions),
+    /// Show one parked message with its failures.
+    #[command(
+        after_help = SHOW_EXAMPLES
+    )]
+    Show {
+        #[command(flatten)]
+        one: One,
+        seq: u64,
+    },
+    /// Count parked messages by their reason.
+    #[command(after_help = REASONS_EXAMPLES)]
+    Reasons(One),
+    /// Offer parked messages again, with all their retries.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(Select),
+    /// Drop parked messages.
+    #[command(after_help = DISCARD_EXAMPLES)]
+    Discard {
+        #[command(flatten)]
+        select: Select,
+        #[command(flatten)]
+        sure: Sure,
+    },
+    /// Publish an edited copy of a parked message and drop the message, in one step.
+    #[command(after_help = RESUBMIT_EXAMPLES)]
+    Resubmit(Resubmit),
+    /// List replays and discards, or show one.
+    #[command(
+        after_help = JOBS_EXAMPLES
+    )]
+    Jobs {
+        #[command(flatten)]
+        one: One,
+        /// Only this one.
+        job: Option<u32>,
+    },
+    /// Stop a replay or a discard where it is.
+    #[command(after_help = CANCEL_EXAMPLES)]
+    Cancel {
+        #[command(flatten)]
+        one: One,
+        job: u32,
+    },
+}
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  forebay parked show emails/senders 17
+  forebay parked show emails/senders 17 -o json";
+
+const REASONS_EXAMPLES: &str = "\
+Examples:
+  forebay parked reasons emails/senders";
+
+const JOBS_EXAMPLES: &str = "\
+Examples:
+  forebay parked jobs emails/senders
+  forebay parked jobs emails/senders 3";
+
+const CANCEL_EXAMPLES: &str = "\
+Examples:
+  forebay parked cancel emails/senders 3";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  forebay parked list emails/senders
+  forebay parked list emails/senders --reason 'mailbox full' --limit 10
+  forebay parked list emails/senders -o json | jq '.parked[].message.body'";
+
+const REPLAY_EXAMPLES: &str = "\
+Positions, --all, or at least one of --reason, --key and --type must say which messages are meant. What is
+meant is fixed when the command is given; messages that are parked later are not touched.
+
+Examples:
+  forebay parked replay emails/senders 17 18
+  forebay parked replay emails/senders --reason 'mailbox full' --rate 50
+  forebay parked replay emails/senders --all --dry-run";
+
+const DISCARD_EXAMPLES: &str = "\
+Positions, --all, or at least one of --reason, --key and --type must say which messages are meant.
+
+Examples:
+  forebay parked discard emails/senders 17 18
+  forebay parked discard emails/senders --type email.test --dry-run
+  forebay parked discard emails/senders --all --yes";
+
+const RESUBMIT_EXAMPLES: &str = "\
+Examples:
+  forebay parked resubmit emails/senders 17 --body '{\"to\": \"b@example.com\"}'     all else stays
+  forebay parked resubmit emails/senders 17 --file message.json     an object of the API
+  forebay parked show emails/senders 17 -o json | jq .message.body";
+
+#[derive(Debug, Args)]
+struct One {
+    #[arg(value_name = "STREAM/GROUP")]
+    group: GroupPath,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+struct ListOptions {
+    #[command(flatten)]
+    one: One,
+    /// How many to show at most.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    limit: u64,
+    /// Only those after this position.
+    #[arg(long, value_name = "SEQ")]
+    after: Option<String>,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+#[derive(Debug, Args)]
+struct Filter {
+    /// Those with exactly this reason.
+    #[arg(long)]
+    reason: Option<String>,
+    /// Those of this key.
+    #[arg(long)]
+    key: Option<String>,
+    /// Those of this type.
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Select {
+    #[command(flatten)]
+    one: One,
+    /// Positions.
+    #[arg(value_name = "SEQ", conflicts_with_all = ["all", "reason", "key", "kind"])]
+    seqs: Vec<u64>,
+    /// Everything that is parked.
+    #[arg(long, conflicts_with_all = ["reason", "key", "kind"])]
+    all: bool,
+    #[command(flatten)]
+    filter: Filter,
+    /// No more than this many, the oldest positions first.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// No faster than this many a second.
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Only say how many there are.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Select {
+    fn request(&self) -> anyhow::Result<SelectRequest> {
+        let Filter { reason, key, kind } = &self.filter;
+        let filter = SelectFilter { reason: reason.clone(), key: key.clone(), kind: kind.clone() };
+        let filter = (filter != SelectFilter::default()).then_some(filter);
+        if self.seqs.is_empty() && !self.all && filter.is_none() {
+            return Err(anyhow!(Exit::NotUnderstood).context(
+                "nothing is selected; expected positions, --all, or one of --reason, --key and --type",
+            ));
+        }
+        Ok(SelectRequest {
+            seqs: (!self.seqs.is_empty()).then(|| self.seqs.clone()),
+            filter,
+            all: self.all,
+            limit: self.limit,
+            rate: self.rate.map(|per_second| Rate { per_second, burst: None }),
+            dry_run: self.dry_run,
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+struct Resubmit {
+    #[command(flatten)]
+    one: One,
+    seq: u64,
+    /// The new body; all else stays as it was.
+    #[arg(long, value_name = "TEXT", required_unless_present = "file")]
+    body: Option<String>,
+    /// A file with a message object of the API; what it leaves out stays as it was. `-` is the standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "body")]
+    file: Option<PathBuf>,
+}
+
+pub(crate) fn run(parked: &Parked, output: Output) -> anyhow::Result<()> {
+    match &parked.command {
+        ParkedCommand::List(options) => {
+            http::with(&options.one.server, async |http| list(http, options, output).await)
+        }
+        ParkedCommand::Show { one, seq } => http::with(&one.server, async |http| {
+            let reply = http.get(&format!("{}/parked/{seq}", one.group.path())).await?;
+            http::show(&reply, output, show)
+        }),
+        ParkedCommand::Reasons(one) => http::with(&one.server, async |http| {
+            let reply = http.get(&format!("{}/parked/reasons", one.group.path())).await?;
+            http::show(&reply, output, |list: &ReasonList| {
+                let mut table = Table::new(&[">COUNT", "REASON"]);
+                for reason in &list.reasons {
+                    table.row([units::count(reason.count), reason.reason.clone()]);
+                }
+                table.print()
+            })
+        }),
+        ParkedCommand::Replay(options) => select(options, "replay", "offered again", output),
+        ParkedCommand::Discard { select: options, sure } => {
+            options.request()?;
+            if !options.dry_run {
+                sure.ask(&format!("Drop parked messages of the group {}?", options.one.group))?;
+            }
+            select(options, "discard", "dropped", output)
+        }
+        ParkedCommand::Resubmit(options) => {
+            http::with(&options.one.server, async |http| resubmit(http, options, output).await)
+        }
+        ParkedCommand::Jobs { one, job: None } => http::with(&one.server, async |http| {
+            let reply = http.get(&format!("{}/jobs", one.group.path())).await?;
+            http::show(&reply, output, |list: &JobList| jobs(&list.jobs))
+        }),
+        ParkedCommand::Jobs { one, job: Some(job) } => http::with(&one.server, async |http| {
+            let reply = http.get(&format!("{}/jobs/{job}", one.group.path())).await?;
+            http::show(&reply, output, |job: &Job| jobs(std::slice::from_ref(job)))
+        }),
+        ParkedCommand::Cancel { one, job } => http::with(&one.server, async |http| {
+            let path = format!("{}/jobs/{job}", one.group.path());
+            let reply = http.call(Method::DELETE, &path, bytes::Bytes::new()).await?;
+            match output {
+                Output::Json => reply.print(),
+                Output::Text => print(&format!("cancelled job {job}\n")),
+            }
+        }),
+    }
+}
+
+async fn list(http: &mut Http, options: &ListOptions, output: Output) -> anyhow::Result<()> {
+    let mut query = Query::default();
+    query.add("reason", options.filter.reason.as_deref());
+    query.add("key", options.filter.key.as_deref());
+    query.add("type", options.filter.kind.as_deref());
+    let path = format!("{}/parked", options.one.group.path());
+    let (from, limit) = (options.after.as_deref(), Some(options.limit));
+    let list =
+        http.list(&Listing { path: &path, query, field: "parked", cursor: "after", from, limit }).await?;
+    if output == Output::Json {
+        return list.print();
+    }
+    let parked: Vec<ParkedMessage> = list.read()?;
+    if parked.is_empty() {
+        say("nothing is parked, as far as this asks");
+    }
+    let mut table = Table::new(&[">SEQ", "PARKED", ">ATTEMPTS", "CONSUMER", "REASON", "TYPE", "KEY", "BODY"]);
+    for one in &parked {
+        let message = one.message.as_ref();
+        let text = |of: fn(&StoredMessage) -> &Option<String>| {
+            message.and_then(|it| of(it).clone()).unwrap_or_default()
+        };
+        table.row([
+            one.seq.to_string(),
+            one.parked_at.to_string(),
+            units::count(one.attempts.into()),
+            one.consumer.clone().unwrap_or("-".to_owned()),
+            one.reason.clone(),
+            text(|message| &message.kind),
+            text(|message| &message.key),
+            message.map_or("(cannot be read)".to_owned(), short_body),
+        ]);
+    }
+    table.print()?;
+    if let Some(next) = list.next {
+        say(&format!("there are more: --after {}", printable(&next)));
+    }
+    Ok(())
+}
+
+fn show(parked: &ParkedMessage) -> anyhow::Result<()> {
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let mut facts = vec![
+        fact("position", parked.seq.to_string()),
+        fact("reason", parked.reason.clone()),
+        fact("parked", parked.parked_at.to_string()),
+        fact("attempts", units::count(parked.attempts.into())),
+        fact("consumer", parked.consumer.clone().unwrap_or("-".to_owned())),
+    ];
+    match &parked.message {
+        None => facts.push(fact("message", "(cannot be read)".to_owned())),
+        Some(message) => {
+            facts.push(fact("published", message.published_at.to_string()));
+            let texts = [("id", &message.id), ("type", &message.kind), ("key", &message.key)];
+            facts.extend(texts.into_iter().filter_map(|(name, text)| Some(fact(name, text.clone()?))));
+            facts.push(fact("priority", message.priority.to_string()));
+            facts.extend(
+                message.headers.iter().map(|(name, value)| fact(&format!("header {name}"), value.clone())),
+            );
+            facts.push(fact("body", body(message)));
+        }
+    }
+    print_facts(&facts)?;
+    if parked.history.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["FAILED", ">ATTEMPT", "CONSUMER", "REASON"]);
+    for failure in &parked.history {
+        let consumer = failure.consumer.clone().unwrap_or("-".to_owned());
+        table.row([failure.at.to_string(), failure.attempt.to_string(), consumer, failure.reason.clone()]);
+    }
+    print("\n")?;
+    table.print()
+}
+
+fn select(options: &Select, verb: &str, done: &str, output: Output) -> anyhow::Result<()> {
+    let request = options.request()?;
+    let group = &options.one.group;
+    http::with(&options.one.server, async |http| {
+        let reply = http.send(Method::POST, &format!("{}/parked/{verb}", group.path()), &request).await?;
+        http::show(&reply, output, |selected: &SelectReply| {
+            let messages = units::of(selected.matched, "message");
+            print(&match selected.job {
+                Some(job) => {
+                    format!(
+                        "{messages} to be {done}, as job {job}; see `forebay parked jobs {group} {job}`\n"
+                    )
+                }
+                None if options.dry_run => format!("{messages} would be {done}\n"),
+                None => format!("{messages} {done}\n"),
+            })
+        })
+    })
+}
+
+async fn resubmit(http: &mut Http, options: &Resubmit, output: Output) -> anyhow::Result<()> {
+    let message = match (&options.file, &options.body) {
+        (Some(file), _) => read_message(file).context(Exit::NotUnderstood)?,
+        (None, text) => with_body(text.as_deref().unwrap_or_default()),
+    };
+    let path = format!("{}/parked/{}/resubmit", options.one.group.path(), options.seq);
+    let reply = http.send(Method::POST, &path, &message).await?;
+    http::show(&reply, output, |done: &PublishResult| {
+        let stream = printable(&options.one.group.stream);
+        print(&format!("position {} is now position {} of {stream}\n", options.seq, done.seq))
+    })
+}
+
+/// A message of which only the body is given. The server leaves the rest as it was.
+fn with_body(text: &str) -> Message {
+    let body = serde_json::from_str::<Box<RawValue>>(text).ok();
+    let body_base64 = body.is_none().then(|| STANDARD.encode(text));
+    Message { body, body_base64, ..Message::default() }
+}
+
+fn read_message(file: &std::path::Path) -> anyhow::Result<Message> {
+    let shown = printable(&file.display().to_string());
+    let mut text = String::new();
+    if shown == "-" {
+        std::io::stdin().read_to_string(&mut text).context("cannot read the standard input")?;
+    } else {
+        text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
+    }
+    serde_json::from_str(&text).with_context(|| format!("{shown} is no message object of the API"))
+}
+
+fn jobs(jobs: &[Job]) -> anyhow::Result<()> {
+    if jobs.is_empty() {
+        say("there are no jobs");
+    }
+    let mut table =
+        Table::new(&[">JOB", "WORK", "STATE", ">MATCHED", ">DONE", ">FAILED", ">RATE", "STARTED"]);
+    for job in jobs {
+        table.row([
+            job.job.to_string(),
+            word(&job.work),
+            word(&job.state),
+            units::count(job.matched),
+            units::count(job.done),
+            units::count(job.failed),
+            job.rate.map_or("-".to_owned(), |rate| units::rate(rate.per_second)),
+            job.started_at.to_string(),
+        ]);
+    }
+    table.print()
+}

@@ -1,0 +1,328 @@
+//! `forebay stream`: see streams, make and change them, look into them, empty them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Args, Subcommand};
+use forebay_wire::json::{PurgeReply, PurgeRequest, StoredMessage, StreamReport};
+use hyper::Method;
+
+use super::pairs::{Pairs, flat};
+use super::{Sure, stream_path};
+use crate::connect::Server;
+use crate::exit::say;
+use crate::http::{self, Http, Listing, Query};
+use crate::print::{Output, Table, print, print_facts};
+use crate::safe::{printable, printable_bytes};
+use crate::units;
+
+#[derive(Debug, Args)]
+pub(crate) struct Stream {
+    #[command(subcommand)]
+    command: StreamCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum StreamCommand {
+    /// List the streams.
+    #[command(
+        visible_alias = "ls",
+        after_help = LIST_EXAMPLES
+    )]
+    List {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Show a stream: its figures, groups and settings.
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show {
+        stream: String,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Create a stream. It may be there already, if its settings agree.
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create {
+        stream: String,
+        #[command(flatten)]
+        pairs: Pairs,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Change settings of a stream.
+    #[command(after_help = SET_EXAMPLES)]
+    Set {
+        stream: String,
+        #[command(flatten)]
+        pairs: Pairs,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Delete a stream with everything in it, its groups included.
+    #[command(
+        after_help = DELETE_EXAMPLES
+    )]
+    Delete {
+        stream: String,
+        /// Although groups have consumers.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        sure: Sure,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Drop every message that is not settled, for all groups.
+    #[command(
+        after_help = PURGE_EXAMPLES
+    )]
+    Purge {
+        stream: String,
+        /// Parked messages too.
+        #[arg(long)]
+        parked: bool,
+        #[command(flatten)]
+        sure: Sure,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Look at messages without taking them from anybody.
+    #[command(visible_alias = "peek", after_help = BROWSE_EXAMPLES)]
+    Browse(Browse),
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  forebay stream list
+  forebay stream list -o json | jq -r '.streams[].stream'";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  forebay stream show emails
+  forebay stream show emails -o json";
+
+const DELETE_EXAMPLES: &str = "\
+Examples:
+  forebay stream delete emails
+  forebay stream delete emails --force --yes   although groups have consumers";
+
+const PURGE_EXAMPLES: &str = "\
+Examples:
+  forebay stream purge emails
+  forebay stream purge emails --parked --yes";
+
+const CREATE_EXAMPLES: &str = "\
+Settings:
+  retention        work, or retention.max_age, retention.max_bytes, retention.max_messages
+  dedupe_window    how long an id is remembered, such as 10m; dedupe_max, how many
+  limits           limits.max_messages, limits.max_bytes, limits.max_age, limits.on_full (reject or drop_oldest)
+  ingress_rate     ingress_rate.per_second, ingress_rate.burst
+
+Examples:
+  forebay stream create emails
+  forebay stream create events retention.max_age=7d limits.max_bytes=10000000000
+  forebay stream create emails --json '{\"ingress_rate\": {\"per_second\": 100}}'";
+
+const SET_EXAMPLES: &str = "\
+Names and values are those of `forebay stream create`; what is not named stays as it is.
+
+Examples:
+  forebay stream set emails limits.max_messages=1000000 limits.on_full=drop_oldest
+  forebay stream set emails ingress_rate=null";
+
+const BROWSE_EXAMPLES: &str = "\
+Examples:
+  forebay stream browse emails
+  forebay stream browse emails --from 1000 --limit 5
+  forebay stream browse emails --key user-4 --type email.send
+  forebay stream peek emails -o json | jq '.messages[].body'";
+
+#[derive(Debug, Args)]
+struct Browse {
+    stream: String,
+    /// The first position to look at; from the oldest message if it is left out.
+    #[arg(long, value_name = "SEQ")]
+    from: Option<u64>,
+    /// How many to show at most.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    limit: u64,
+    /// Only messages of this key.
+    #[arg(long)]
+    key: Option<String>,
+    /// Only messages of this type.
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    #[command(flatten)]
+    server: Server,
+}
+
+pub(crate) fn run(stream: &Stream, output: Output) -> anyhow::Result<()> {
+    match &stream.command {
+        StreamCommand::List { server } => http::with(server, async |http| list(http, output).await),
+        StreamCommand::Show { stream, server } => http::with(server, async |http| {
+            let reply = http.get(&stream_path(stream)).await?;
+            http::show(&reply, output, show)
+        }),
+        StreamCommand::Create { stream, pairs, server } => {
+            let settings = pairs.object()?;
+            http::with(server, async |http| {
+                let reply = http.send(Method::PUT, &stream_path(stream), &settings).await?;
+                http::show::<serde_json::Value>(&reply, output, |_| {
+                    let done =
+                        if reply.status == 201 { "created the stream" } else { "it is there already:" };
+                    print(&format!("{done} {}\n", printable(stream)))
+                })
+            })
+        }
+        StreamCommand::Set { stream, pairs, server } => {
+            let settings = pairs.object()?;
+            pairs.require("dedupe_window=10m")?;
+            http::with(server, async |http| {
+                let reply = http.send(Method::PATCH, &stream_path(stream), &settings).await?;
+                http::show::<serde_json::Value>(&reply, output, |_| {
+                    print(&format!("changed the stream {}\n", printable(stream)))
+                })
+            })
+        }
+        StreamCommand::Delete { stream, force, sure, server } => {
+            sure.ask(&format!("Delete the stream {} with its messages and groups?", printable(stream)))?;
+            let mut query = Query::default();
+            query.add("force", force.then_some(true));
+            http::with(server, async |http| {
+                let path = format!("{}{query}", stream_path(stream));
+                let reply = http.call(Method::DELETE, &path, bytes::Bytes::new()).await?;
+                match output {
+                    Output::Json => reply.print(),
+                    Output::Text => print(&format!("deleted the stream {}\n", printable(stream))),
+                }
+            })
+        }
+        StreamCommand::Purge { stream, parked, sure, server } => {
+            let what = if *parked { "every message, parked ones too," } else { "every message" };
+            sure.ask(&format!("Drop {what} of the stream {}?", printable(stream)))?;
+            http::with(server, async |http| {
+                let path = format!("{}/purge", stream_path(stream));
+                let reply = http.send(Method::POST, &path, &PurgeRequest { parked: *parked }).await?;
+                http::show(&reply, output, |done: &PurgeReply| {
+                    print(&format!("dropped {}\n", units::of(done.purged, "message")))
+                })
+            })
+        }
+        StreamCommand::Browse(options) => {
+            http::with(&options.server, async |http| browse(http, options, output).await)
+        }
+    }
+}
+
+async fn list(http: &mut Http, output: Output) -> anyhow::Result<()> {
+    let query = Query::default();
+    let of = Listing { path: "/streams", query, field: "streams", cursor: "after", from: None, limit: None };
+    let list = http.list(&of).await?;
+    if output == Output::Json {
+        return list.print();
+    }
+    let streams: Vec<StreamReport> = list.read()?;
+    if streams.is_empty() {
+        say("there are no streams yet; publishing to one makes it");
+    }
+    let mut table = Table::new(&["STREAM", ">MESSAGES", ">SIZE", ">LAST", ">IN", ">OLDEST", ">GROUPS"]);
+    for stream in streams {
+        table.row([
+            stream.stream,
+            units::count(stream.messages),
+            units::bytes(stream.bytes),
+            units::count(stream.last_seq),
+            units::rate(stream.rates.published.minute),
+            stream.oldest_age.map_or("-".to_owned(), units::age),
+            units::count(stream.groups),
+        ]);
+    }
+    table.print()
+}
+
+fn show(stream: &StreamReport) -> anyhow::Result<()> {
+    let rates = stream.rates.published;
+    let mut facts = vec![
+        ("stream".to_owned(), stream.stream.clone()),
+        (
+            "messages".to_owned(),
+            format!("{} ({})", units::count(stream.messages), units::bytes(stream.bytes)),
+        ),
+        ("positions".to_owned(), format!("{} to {}", stream.first_seq, stream.last_seq)),
+        ("delayed".to_owned(), units::count(stream.delayed)),
+        ("oldest".to_owned(), stream.oldest_age.map_or("-".to_owned(), units::age)),
+        (
+            "published".to_owned(),
+            format!(
+                "{} now, {} over a minute, {} over a quarter of an hour",
+                units::rate(rates.second),
+                units::rate(rates.minute),
+                units::rate(rates.quarter_hour)
+            ),
+        ),
+        ("created".to_owned(), stream.created_at.to_string()),
+        (
+            "groups".to_owned(),
+            if stream.group_names.is_empty() { "none".to_owned() } else { stream.group_names.join(", ") },
+        ),
+    ];
+    facts.extend(flat(&stream.settings).into_iter().map(|(name, value)| (format!("settings {name}"), value)));
+    print_facts(&facts)
+}
+
+async fn browse(http: &mut Http, options: &Browse, output: Output) -> anyhow::Result<()> {
+    let mut query = Query::default();
+    query.add("key", options.key.as_deref());
+    query.add("type", options.kind.as_deref());
+    let from = options.from.map(|from| from.to_string());
+    let path = format!("{}/messages", stream_path(&options.stream));
+    let limit = Some(options.limit);
+    let from = from.as_deref();
+    let list =
+        http.list(&Listing { path: &path, query, field: "messages", cursor: "from", from, limit }).await?;
+    if output == Output::Json {
+        return list.print();
+    }
+    let messages: Vec<StoredMessage> = list.read()?;
+    if messages.is_empty() {
+        say("there are no such messages");
+    }
+    let mut table = Table::new(&[">SEQ", "PUBLISHED", "ID", "TYPE", "KEY", ">PRIO", "BODY"]);
+    for message in &messages {
+        table.row([
+            message.seq.to_string(),
+            message.published_at.to_string(),
+            message.id.clone().unwrap_or_default(),
+            message.kind.clone().unwrap_or_default(),
+            message.key.clone().unwrap_or_default(),
+            message.priority.to_string(),
+            short_body(message),
+        ]);
+    }
+    table.print()?;
+    if let Some(next) = list.next {
+        say(&format!("there are more: --from {}", printable(&next)));
+    }
+    Ok(())
+}
+
+/// What is shown of a body in a table.
+const BODY_CHARS_MAX: usize = 80;
+
+pub(super) fn short_body(message: &StoredMessage) -> String {
+    let body = body(message);
+    match body.char_indices().nth(BODY_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &body[..end]),
+        None => body,
+    }
+}
+
+/// A body as a person reads it.
+pub(super) fn body(message: &StoredMessage) -> String {
+    match (&message.body, &message.body_base64) {
+        (Some(body), _) => printable(body.get()),
+        (None, Some(text)) => {
+            STANDARD.decode(text).map_or_else(|_| printable(text), |bytes| printable_bytes(&bytes))
+        }
+        (None, None) => String::new(),
+    }
+}

@@ -1,0 +1,335 @@
+//! The native API over HTTP, as the commands of operators use it: one connection, JSON both ways, and
+//! problems as errors that a person can read.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use bytes::Bytes;
+use forebay_wire::problem::{Problem, Retry};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::net::TcpStream;
+
+use crate::connect::{CONNECT_PATIENCE, Server, runtime};
+use crate::exit::Exit;
+use crate::print::{Output, print};
+use crate::safe::{printable, printable_bytes};
+use crate::units;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What an answer may hold.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+/// How much is shown of an answer that is no problem document.
+const SHOWN_BYTES_MAX: usize = 200;
+/// What is asked for at once where there may be many.
+const PAGE: u64 = 500;
+
+/// A connection to a server.
+pub(crate) struct Http {
+    server: Server,
+    sender: SendRequest<Full<Bytes>>,
+}
+
+/// What a server answered, if it did as it was asked.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    bytes: Bytes,
+}
+
+impl Reply {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        serde_json::from_slice(&self.bytes).context("the server's answer cannot be understood")
+    }
+
+    /// The answer as it came.
+    pub(crate) fn print(&self) -> anyhow::Result<()> {
+        let text = std::str::from_utf8(&self.bytes).context("the server's answer is not text")?.trim();
+        print(&format!("{}\n", if text.is_empty() { "{}" } else { text }))
+    }
+}
+
+/// The server said no, and why.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) problem: Problem,
+    /// The document as it came.
+    pub(crate) document: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let problem = &self.problem;
+        let detail = if problem.detail.is_empty() { &problem.title } else { &problem.detail };
+        write!(f, "{}", printable(detail).trim_end_matches('.'))?;
+        match (problem.retry, problem.retry_after) {
+            (Retry::Never, _) => Ok(()),
+            (Retry::Later, Some(after)) => write!(f, ". Try again in {}", units::age(after)),
+            (Retry::Later, None) => f.write_str(". Try again later"),
+            (Retry::SameId, _) => f.write_str(". Nobody knows whether it was done; it is safe to repeat"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Refused {
+    fn exit(&self) -> Exit {
+        match (self.problem.retry, self.problem.status) {
+            (Retry::Later, _) => Exit::Later,
+            (Retry::SameId, _) => Exit::Unknown,
+            (Retry::Never, 404) => Exit::NotFound,
+            (Retry::Never, 401 | 403) => Exit::Denied,
+            (Retry::Never, 409 | 412) => Exit::Conflict,
+            (Retry::Never, _) => Exit::NotUnderstood,
+        }
+    }
+}
+
+impl Http {
+    pub(crate) async fn connect(server: &Server) -> anyhow::Result<Http> {
+        let unreachable =
+            |error: anyhow::Error| error.context(Exit::Unreachable).context(server.unreachable());
+        let connecting = tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(server.authority()));
+        let socket = match connecting.await {
+            Ok(Ok(socket)) => socket,
+            Ok(Err(error)) => return Err(unreachable(error.into())),
+            Err(_) => return Err(unreachable(anyhow!("nobody answered in time"))),
+        };
+        let _ = socket.set_nodelay(true);
+        let (sender, connection) =
+            handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(error.into()))?;
+        // Ends with the connection; whoever waits for an answer then learns that there is none.
+        tokio::spawn(connection);
+        Ok(Http { server: server.clone(), sender })
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Reply> {
+        self.call(Method::GET, path, Bytes::new()).await
+    }
+
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> anyhow::Result<Reply> {
+        let body = serde_json::to_vec(body).context("the request cannot be written")?;
+        self.call(method, path, body.into()).await
+    }
+
+    pub(crate) async fn call(&mut self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Reply> {
+        let mut request = Request::builder().method(method).uri(path).header(HOST, self.server.authority());
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(body)).context(Exit::NotUnderstood).with_context(|| {
+            format!("that is no address; expected HOST:PORT. server=`{}`", printable(&self.server.server))
+        })?;
+        let exchange = async {
+            let reply = self.sender.send_request(request).await.context("the connection broke")?;
+            let status = reply.status().as_u16();
+            let body = Limited::new(reply.into_body(), REPLY_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| anyhow!(error)).context("the answer broke off")?;
+            Ok((status, body.to_bytes()))
+        };
+        let (status, bytes) = match tokio::time::timeout(PATIENCE, exchange).await {
+            Ok(answered) => answered.map_err(|error: anyhow::Error| error.context(Exit::Unreachable))?,
+            Err(_) => return Err(anyhow!(Exit::Unreachable).context("the server did not answer in time")),
+        };
+        if (200..300).contains(&status) {
+            return Ok(Reply { status, bytes });
+        }
+        Err(refused(status, &bytes))
+    }
+
+    /// Everything that a list holds, page by page, up to its limit.
+    pub(crate) async fn list(&mut self, of: &Listing<'_>) -> anyhow::Result<List> {
+        let mut list = List { field: of.field, items: Vec::new(), next: of.from.map(ToOwned::to_owned) };
+        loop {
+            let wanted = of.limit.map_or(PAGE, |limit| PAGE.min(limit - list.items.len() as u64));
+            let mut query = of.query.clone();
+            query.add("limit", Some(wanted));
+            query.add(of.cursor, list.next.as_deref());
+            let reply = self.get(&format!("{}{query}", of.path)).await?;
+            let page: Page = reply.read()?;
+            list.next = page.next();
+            let items = page.items(of.field).context("the server's answer cannot be understood")?;
+            let came = items.len();
+            list.items.extend(items);
+            let enough = of.limit.is_some_and(|limit| list.items.len() as u64 >= limit);
+            if list.next.is_none() || enough || came == 0 {
+                return Ok(list);
+            }
+        }
+    }
+}
+
+/// A page of a list, with its items as they came.
+#[derive(serde::Deserialize)]
+#[serde(transparent)]
+struct Page(std::collections::BTreeMap<String, Box<RawValue>>);
+
+impl Page {
+    fn items(&self, field: &str) -> Option<Vec<Box<RawValue>>> {
+        serde_json::from_str(self.0.get(field)?.get()).ok()
+    }
+
+    fn next(&self) -> Option<String> {
+        serde_json::from_str(self.0.get("next")?.get()).ok()
+    }
+}
+
+/// What to list.
+pub(crate) struct Listing<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) query: Query,
+    /// What the items are called.
+    pub(crate) field: &'static str,
+    /// The parameter with which a list goes on, and where to begin.
+    pub(crate) cursor: &'static str,
+    pub(crate) from: Option<&'a str>,
+    pub(crate) limit: Option<u64>,
+}
+
+/// Items as they came, and where the next ones begin if there are more.
+pub(crate) struct List {
+    field: &'static str,
+    items: Vec<Box<RawValue>>,
+    pub(crate) next: Option<String>,
+}
+
+impl List {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<Vec<T>> {
+        let items = self.items.iter().map(|item| serde_json::from_str(item.get()));
+        items.collect::<Result<_, _>>().context("the server's answer cannot be understood")
+    }
+
+    /// As in the API, in one object.
+    pub(crate) fn print(&self) -> anyhow::Result<()> {
+        let next = serde_json::Value::from(self.next.clone());
+        print(&format!("{{\"{}\":{},\"next\":{next}}}\n", self.field, self.array()))
+    }
+
+    /// The items as they came.
+    pub(crate) fn array(&self) -> String {
+        let items: Vec<&str> = self.items.iter().map(|item| item.get()).collect();
+        format!("[{}]", items.join(","))
+    }
+}
+
+fn refused(status: u16, bytes: &[u8]) -> anyhow::Error {
+    match serde_json::from_slice::<Problem>(bytes) {
+        Ok(problem) => {
+            let document = String::from_utf8_lossy(bytes).trim().to_owned();
+            let refused = Refused { problem, document };
+            let exit = refused.exit();
+            anyhow!(refused).context(exit)
+        }
+        Err(_) => {
+            let shown = printable_bytes(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
+            anyhow!("the server answered with status {status}, and is perhaps no Forebay. answer=`{shown}`")
+        }
+    }
+}
+
+/// Parameters of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(String);
+
+impl Query {
+    /// Adds a parameter, if there is a value.
+    pub(crate) fn add(&mut self, name: &str, value: Option<impl fmt::Display>) {
+        if let Some(value) = value {
+            let mark = if self.0.is_empty() { '?' } else { '&' };
+            self.0.push_str(&format!("{mark}{name}={}", encoded(&value.to_string())));
+        }
+    }
+}
+
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Text as it stands in a path or a parameter.
+pub(crate) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// Connects, and does what is to be done.
+pub(crate) fn with<T>(
+    server: &Server,
+    work: impl AsyncFnOnce(&mut Http) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    runtime()?.block_on(async {
+        let mut http = Http::connect(server).await?;
+        work(&mut http).await
+    })
+}
+
+/// Prints an answer as it came, or lets a person read it.
+pub(crate) fn show<T: DeserializeOwned>(
+    reply: &Reply,
+    output: Output,
+    tell: impl FnOnce(&T) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match output {
+        Output::Json => reply.print(),
+        Output::Text => tell(&reply.read()?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_what_they_are_in_a_path() {
+        assert_eq!(encoded("emails"), "emails");
+        assert_eq!(encoded("a/b c?ü%"), "a%2Fb%20c%3F%C3%BC%25");
+        let mut query = Query::default();
+        query.add("from", Some(7));
+        query.add("key", None::<&str>);
+        query.add("type", Some("a&b"));
+        assert_eq!(query.to_string(), "?from=7&type=a%26b");
+    }
+
+    #[test]
+    fn a_problem_becomes_one_line_and_a_code() {
+        let said = |document: &str, status: u16| {
+            let error = refused(status, document.as_bytes());
+            let code = error.downcast_ref::<Exit>().copied();
+            (crate::exit::text(&error), code)
+        };
+        let (text, code) = said(
+            r#"{"type":"/problems/too-fast","title":"t","status":429,"detail":"too\u001b fast.","retry":"later",
+                "retry_after":1.5}"#,
+            429,
+        );
+        assert_eq!((&*text, code), (r"too\x1b fast. Try again in 1.5s", Some(Exit::Later)));
+        let (text, code) = said(
+            r#"{"type":"/problems/no-such-stream","title":"t","status":404,"detail":"no such stream","retry":"never"}"#,
+            404,
+        );
+        assert_eq!((&*text, code), ("no such stream", Some(Exit::NotFound)));
+        let (text, code) = said("<html>\u{1b}", 502);
+        assert!(text.contains("502") && text.contains(r"<html>\x1b"), "{text}");
+        assert_eq!(code, None);
+    }
+}

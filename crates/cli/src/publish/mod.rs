@@ -1,0 +1,177 @@
+//! `forebay pub`: publishes what is on the command line, or each line of its input.
+//!
+//! Input is read on a thread of its own and put together to batches; a few batches are on their way at a time.
+//! A batch whose messages have no ids is numbered, so that it can be sent again after the connection broke, or
+//! after the server had no room, and is still stored once.
+
+mod input;
+mod pipeline;
+mod progress;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use forebay_wire::v1;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::connect::{self, Server};
+use crate::exit::{Exit, say};
+use crate::print::{Output, print};
+use crate::safe::printable;
+use crate::settings::values::duration;
+use crate::units;
+
+use self::input::Source;
+use self::pipeline::Pipeline;
+use self::progress::Progress;
+
+pub(crate) const EXAMPLES: &str = "\
+With --ndjson each line is a message object of the API: id, type, key, headers, body or body_base64, delay or
+deliver_at, priority, ttl, schema.
+
+A batch that could not be stored is sent again for as long as --retry-for says, and is stored once even if the
+connection breaks. To be safe across several runs of the command, give messages ids.
+
+Examples:
+  forebay pub emails 'hello' 'world'
+  seq 1000 | forebay pub numbers         one message for each line
+  forebay pub events --ndjson --file events.ndjson
+  echo '{\"id\": \"email-17\", \"body\": {\"to\": \"a@example.com\"}}' | forebay pub emails --ndjson
+  forebay pub emails 'now' --priority 9  goes before what has less
+  forebay pub emails 'later' --delay 15m --ttl 2h
+  forebay pub accounts 'debit 5' --key account-17 --id order-4711
+  forebay pub numbers --file numbers.txt --id-prefix import-1";
+
+/// Batches that wait to be sent.
+const BATCHES_READ_AHEAD: usize = 4;
+
+#[derive(Debug, Args)]
+pub(crate) struct Pub {
+    stream: String,
+    /// The messages. If there are none, each line of the standard input is one.
+    text: Vec<String>,
+    /// Take each line of this file. `-` is the standard input.
+    #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
+    file: Option<PathBuf>,
+    /// Each line is a message object of the API.
+    #[arg(long, conflicts_with_all = ["text", "priority", "delay", "ttl", "key", "kind", "headers", "id", "id_prefix"])]
+    ndjson: bool,
+    /// Higher goes first.
+    #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
+    priority: u8,
+    /// Not handed out before this long has passed, such as 250ms, 30s, 15m, 12h, 7d.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    delay: Option<Duration>,
+    /// Not handed out after this long has passed.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
+    /// Messages of one key belong together, where a group orders or spreads by key.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// What kind of message it is.
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Travels with the message. May be given several times.
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
+    /// The message's id: a second publish with it stores nothing, for a while.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["id_prefix", "file"])]
+    id: Option<String>,
+    /// Messages get the ids PREFIX-1, PREFIX-2 and so on, so that the command may be repeated.
+    #[arg(long, value_name = "PREFIX")]
+    id_prefix: Option<String>,
+    /// How long to try again while nothing can be stored.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    retry_for: Duration,
+    #[command(flatten)]
+    server: Server,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as trace=4711")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
+    if options.id.is_some() && options.text.len() != 1 {
+        return Err(anyhow::anyhow!(Exit::NotUnderstood)
+            .context("--id names one message, and there is not exactly one; --id-prefix is for several"));
+    }
+    let (source, size) = open(options)?;
+    let source = Source { from: source, ndjson: options.ndjson, terms: terms(options), ids: ids(options) };
+    connect::runtime()?.block_on(async {
+        let client = connect::grpc(&options.server).await?;
+        let (batches, input) = mpsc::channel(BATCHES_READ_AHEAD);
+        // Reading lines blocks, so it has a thread of its own.
+        tokio::task::spawn_blocking(move || source.read(&batches));
+        let progress = Progress::new(size, std::io::stderr().is_terminal());
+        let pipeline = Pipeline::new(&options.stream, &options.server, options.retry_for, progress)?;
+        let tally = pipeline.run(client, input).await?;
+        match output {
+            Output::Json => {
+                let stored = json!({
+                    "stream": options.stream, "stored": tally.stored, "duplicates": tally.duplicates,
+                });
+                print(&format!("{stored}\n"))
+            }
+            Output::Text => {
+                let there = match tally.duplicates {
+                    0 => String::new(),
+                    count => format!("; {} there already", units::of(count, "message")),
+                };
+                say(&format!(
+                    "stored {} in {}{there}",
+                    units::of(tally.stored, "message"),
+                    printable(&options.stream)
+                ));
+                Ok(())
+            }
+        }
+    })
+}
+
+/// Where messages come from, and how many bytes that is if it is known.
+fn open(options: &Pub) -> anyhow::Result<(input::From, Option<u64>)> {
+    if !options.text.is_empty() {
+        return Ok((input::From::Words(options.text.clone()), None));
+    }
+    let Some(path) = options.file.as_ref().filter(|path| path.as_os_str() != "-") else {
+        if options.file.is_none() && std::io::stdin().is_terminal() {
+            say("each line is a message; ^D ends");
+        }
+        return Ok((input::From::Lines(Box::new(std::io::stdin())), None));
+    };
+    let shown = printable(&path.display().to_string());
+    let file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    let about = file.metadata().with_context(|| format!("cannot read {shown}"))?;
+    if about.is_dir() {
+        bail!("cannot read {shown}: it is a folder");
+    }
+    Ok((input::From::Lines(Box::new(file)), about.is_file().then_some(about.len())))
+}
+
+/// What every message of a command is beside its body.
+fn terms(options: &Pub) -> v1::Message {
+    let headers = options.headers.iter().cloned().map(|(name, value)| v1::Header { name, value });
+    v1::Message {
+        key: options.key.clone().unwrap_or_default(),
+        r#type: options.kind.clone().unwrap_or_default(),
+        headers: headers.collect(),
+        priority: options.priority.into(),
+        delay_ms: options.delay.map_or(0, input::millis),
+        ttl_ms: options.ttl.map_or(0, input::millis),
+        ..v1::Message::default()
+    }
+}
+
+fn ids(options: &Pub) -> input::Ids {
+    match (&options.id, &options.id_prefix) {
+        (Some(id), _) => input::Ids::One(id.clone()),
+        (None, Some(prefix)) => input::Ids::Numbered(prefix.clone()),
+        (None, None) => input::Ids::None,
+    }
+}

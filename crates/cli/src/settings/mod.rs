@@ -1,0 +1,237 @@
+//! The settings of `forebay serve`: one table of them, from which the flags, the names in the environment and
+//! in the settings file, what `forebay config show` prints and the page in the docs all follow.
+//!
+//! A value is text wherever it comes from, and is read by the one function that its row names. What is given
+//! in several places is taken from the first of: flag, environment, file, default.
+
+mod file;
+mod table;
+pub(crate) mod values;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+
+use crate::exit::Exit;
+use crate::log::{Format, Level};
+use crate::safe::printable;
+
+pub(crate) use self::table::SETTINGS;
+
+/// What a server is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) data: PathBuf,
+    pub(crate) listen: SocketAddr,
+    pub(crate) memory: bool,
+    pub(crate) allow_anyone: bool,
+    /// None: text on a terminal, JSON elsewhere.
+    pub(crate) log: Option<Format>,
+    pub(crate) log_level: Level,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) auto_create: bool,
+    pub(crate) auto_create_max_bytes: u64,
+    pub(crate) max_connections: usize,
+    pub(crate) host_names: Vec<String>,
+    pub(crate) request_bytes: u64,
+    pub(crate) window_bytes: u64,
+    pub(crate) room_bytes: u64,
+    pub(crate) disk_max_bytes: Option<u64>,
+    pub(crate) free_bytes_min: u64,
+    pub(crate) reserve_bytes: u64,
+    pub(crate) segment_bytes: u64,
+}
+
+/// One setting.
+pub(crate) struct Setting {
+    /// As in the settings file. The flag and the name in the environment follow from it.
+    pub(crate) name: &'static str,
+    /// What a value looks like. None: it is on or off.
+    pub(crate) value: Option<&'static str>,
+    pub(crate) default: &'static str,
+    pub(crate) help: &'static str,
+    set: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+impl Setting {
+    pub(crate) fn flag(&self) -> String {
+        format!("--{}", self.long())
+    }
+
+    fn long(&self) -> String {
+        self.name.replace('_', "-")
+    }
+
+    pub(crate) fn variable(&self) -> String {
+        format!("FOREBAY_{}", self.name.to_uppercase())
+    }
+
+    /// What is wrong with a value, if anything is.
+    fn check(&self, text: &str) -> Result<(), String> {
+        (self.set)(&mut Settings::blank(), text)
+    }
+
+    fn arg(&'static self) -> Arg {
+        let check = move |text: &str| self.check(text).map(|()| text.to_owned());
+        let default = format!("{} [default: {}]", self.help, self.default);
+        let arg =
+            Arg::new(self.name).long(self.long()).help(default).action(ArgAction::Set).value_parser(check);
+        match self.value {
+            Some(value) => arg.value_name(value),
+            None => arg
+                .value_name("true|false")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true"),
+        }
+    }
+}
+
+impl Settings {
+    /// Every value is replaced before anybody sees it: the table has a default for each.
+    fn blank() -> Settings {
+        Settings {
+            data: PathBuf::new(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            memory: false,
+            allow_anyone: false,
+            log: None,
+            log_level: Level::Info,
+            drain_timeout: Duration::ZERO,
+            auto_create: false,
+            auto_create_max_bytes: 0,
+            max_connections: 0,
+            host_names: Vec::new(),
+            request_bytes: 0,
+            window_bytes: 0,
+            room_bytes: 0,
+            disk_max_bytes: None,
+            free_bytes_min: 0,
+            reserve_bytes: 0,
+            segment_bytes: 0,
+        }
+    }
+}
+
+/// The settings that were given as flags.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags(Vec<(&'static str, String)>);
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Flags, clap::Error> {
+        let given = |setting: &'static Setting| {
+            matches.get_one::<String>(setting.name).map(|text| (setting.name, text.clone()))
+        };
+        Ok(Flags(SETTINGS.iter().filter_map(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Flags::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        let command = SETTINGS.iter().fold(command, |command, setting| command.arg(setting.arg()));
+        // Whoever asks for both has something else in mind than either.
+        command.mut_arg("memory", |memory| memory.conflicts_with("data"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Flags::augment_args(command)
+    }
+}
+
+/// Where settings come from, beside flags: `--config`, or FOREBAY_CONFIG.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Sources {
+    /// A settings file in TOML, one `name = value` a line. Also FOREBAY_CONFIG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) flags: Flags,
+}
+
+/// Where a value was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Flag(String),
+    Environment(String),
+    File { path: PathBuf, line: usize },
+    Default,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::Flag(flag) => write!(f, "flag {flag}"),
+            Origin::Environment(name) => write!(f, "environment {name}"),
+            Origin::File { path, line } => write!(f, "{}:{line}", printable(&path.display().to_string())),
+            Origin::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// One value, as it was given.
+pub(crate) struct Given {
+    pub(crate) setting: &'static Setting,
+    pub(crate) text: String,
+    pub(crate) origin: Origin,
+}
+
+/// Reads every source and says which value counts for each setting, in the order of the table.
+pub(crate) fn gather(
+    sources: &Sources,
+    environment: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Vec<Given>> {
+    // An empty variable is as good as none, as nearly everywhere else.
+    let environment = |name: &str| environment(name).filter(|text| !text.is_empty());
+    let path = sources.config.clone().or_else(|| environment("FOREBAY_CONFIG").map(PathBuf::from));
+    let lines = match &path {
+        Some(path) => read_file(path).context(Exit::NotUnderstood)?,
+        None => Vec::new(),
+    };
+    let mut all = Vec::new();
+    for setting in SETTINGS {
+        let flag = sources.flags.0.iter().find(|(name, _)| *name == setting.name);
+        let line = lines.iter().find(|line| line.name == setting.name);
+        let (text, origin) = if let Some((_, text)) = flag {
+            (text.clone(), Origin::Flag(setting.flag()))
+        } else if let Some(text) = environment(&setting.variable()) {
+            (text, Origin::Environment(setting.variable()))
+        } else if let (Some(line), Some(path)) = (line, &path) {
+            (line.text.clone(), Origin::File { path: path.clone(), line: line.line })
+        } else {
+            (setting.default.to_owned(), Origin::Default)
+        };
+        all.push(Given { setting, text, origin });
+    }
+    Ok(all)
+}
+
+/// The settings that these values make.
+pub(crate) fn settle(given: &[Given]) -> anyhow::Result<Settings> {
+    let mut settings = Settings::blank();
+    for Given { setting, text, origin } in given {
+        (setting.set)(&mut settings, text).map_err(|wrong| {
+            let text = printable(text);
+            anyhow::anyhow!(Exit::NotUnderstood)
+                .context(format!("{wrong}. setting=`{}` value=`{text}` from=`{origin}`", setting.name))
+        })?;
+    }
+    Ok(settings)
+}
+
+fn read_file(path: &Path) -> anyhow::Result<Vec<file::Line>> {
+    let shown = printable(&path.display().to_string());
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the settings file {shown}"))?;
+    file::read(&text).with_context(|| format!("the settings file {shown} cannot be understood"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! How values are written: durations, sizes, addresses, words. A function answers what it expected, if that
+//! is not what it got.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_wire::json::Span;
+
+use crate::log::{Format, Level};
+
+/// Segments must hold the largest block; and what an offset in one can tell.
+const SEGMENT_BYTES_MIN: u64 = 32 << 20;
+const SEGMENT_BYTES_MAX: u64 = 1 << 31;
+/// What a byte budget in memory may be: enough for one large batch, and no more than the broker can count.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+const MEMORY_BYTES_MAX: u64 = 1 << 31;
+
+/// Puts a value into its place, or passes on what is wrong with it.
+pub(super) fn into<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *place = value?;
+    Ok(())
+}
+
+/// A length of time with its unit.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    text.parse::<Span>().map(|span| span.0).map_err(|wrong| wrong.to_string())
+}
+
+/// A size in bytes, with or without a unit.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let bytes: u64 = match unit.trim_start() {
+        "" | "B" => 1,
+        "KiB" | "K" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "TiB" | "T" => 1 << 40,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return Err("a size is a number and a unit (B, KiB, MiB, GiB or TiB), such as 512MiB".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "a size begins with a number, such as 512MiB".to_owned())?;
+    number.checked_mul(bytes).ok_or_else(|| "that is too large a size".to_owned())
+}
+
+pub(super) fn memory_size(text: &str) -> Result<u64, String> {
+    between(size(text)?, MEMORY_BYTES_MIN, MEMORY_BYTES_MAX, "from 1MiB to 2GiB")
+}
+
+pub(super) fn segment_size(text: &str) -> Result<u64, String> {
+    let bytes = between(size(text)?, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX, "from 32MiB to 2GiB")?;
+    if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("expected a multiple of 4KiB".to_owned()) }
+}
+
+fn between(bytes: u64, min: u64, max: u64, expected: &str) -> Result<u64, String> {
+    if (min..=max).contains(&bytes) { Ok(bytes) } else { Err(format!("expected a size {expected}")) }
+}
+
+pub(super) fn or_none<T>(
+    text: &str,
+    value: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    if text == "none" { Ok(None) } else { value(text).map(Some) }
+}
+
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    match text.parse::<u32>() {
+        Ok(count) if count > 0 => Ok(count as usize),
+        _ => Err("expected a number from 1 to 4294967295".to_owned()),
+    }
+}
+
+/// Names with commas between them.
+pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let is_name = |name: &&str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+    };
+    let names: Vec<&str> = text.split(',').map(str::trim).collect();
+    match names.iter().find(|name| !is_name(name)) {
+        None => Ok(names.into_iter().map(str::to_ascii_lowercase).collect()),
+        Some(_) => {
+            Err("expected names with commas between them, such as forebay,forebay.example.com".to_owned())
+        }
+    }
+}
+
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "on" | "yes" | "1" => Ok(true),
+        "false" | "off" | "no" | "0" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
+pub(super) fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("expected a folder".to_owned()) } else { Ok(PathBuf::from(text)) }
+}
+
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "expected an address and a port, such as 127.0.0.1:7070 or [::1]:7070".to_owned())
+}
+
+pub(super) fn log_format(text: &str) -> Result<Option<Format>, String> {
+    match text {
+        "auto" => Ok(None),
+        "text" => Ok(Some(Format::Text)),
+        "json" => Ok(Some(Format::Json)),
+        _ => Err("expected auto, text or json".to_owned()),
+    }
+}
+
+pub(super) fn log_level(text: &str) -> Result<Level, String> {
+    match text {
+        "error" => Ok(Level::Error),
+        "warn" => Ok(Level::Warn),
+        "info" => Ok(Level::Info),
+        "debug" => Ok(Level::Debug),
+        _ => Err("expected error, warn, info or debug".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_separated_by_commas() {
+        assert_eq!(names("none"), Ok(vec![]));
+        assert_eq!(names("a, b.Example.com"), Ok(vec!["a".to_owned(), "b.example.com".to_owned()]));
+        for wrong in ["", "a,,b", "a b", "http://a", "a:7070"] {
+            assert!(names(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_size_has_a_number_and_perhaps_a_unit() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("64MiB"), Ok(64 << 20));
+        assert_eq!(size("2G"), Ok(2 << 30));
+        assert_eq!(size("10 GB"), Ok(10_000_000_000));
+        for wrong in ["", "MiB", "-1", "1.5GiB", "1 parsec", "99999999999999999999", "99999999999TiB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Every command as a person and as a script use it, with the built binary.
+
+mod operate;
+mod publish;
+mod rig;
+mod start;

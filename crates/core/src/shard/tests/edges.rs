@@ -1,0 +1,228 @@
+//! The largest and the strangest numbers that somebody may name.
+
+use super::rig::{BEGIN, Rig};
+use super::*;
+use crate::group::{JobRefusal, Outcome, Settled};
+use crate::producers::ProducerStamp;
+use crate::settings::{OnParkedKey, Retention, StreamLimits, UNASKED_BYTES_MAX};
+use crate::types::IdHash;
+
+const YEARS: Duration = Duration::from_secs(10 * 366 * 86_400);
+
+fn with_id(id: u128) -> MessageMeta {
+    MessageMeta { id: Some(IdHash(id)), ..MessageMeta::plain(1) }
+}
+
+#[test]
+fn an_edited_copy_may_keep_the_id_of_what_it_replaces() {
+    let mut rig = Rig::new(StreamSettings::default());
+    let group = rig.group(GroupSettings::default());
+    rig.join(group, 1, 10, Bound::Connection);
+    rig.publish(&[with_id(5), with_id(6)]).expect("a good batch");
+    rig.turn();
+    rig.settle(group, 1..=1, Outcome::Park);
+    rig.turn();
+    let mut admissions = Vec::new();
+    let taken = rig.shard.resubmit(rig.now, group, Seq(1), &with_id(6), &mut admissions);
+    assert_eq!(taken, Err(JobRefusal::IdTaken { seq: Seq(2) }.into()), "that one is another's");
+    assert!(rig.shard.parked(group, Seq(1)).is_some() && admissions.is_empty());
+    let stored = rig.shard.resubmit(rig.now, group, Seq(1), &with_id(5), &mut admissions);
+    assert_eq!(stored, Ok(Some(SeqRange::one(Seq(3)))));
+    assert_eq!(admissions, [crate::Admission { seq: Seq(3), duplicate: false }]);
+    assert!(rig.shard.parked(group, Seq(1)).is_none());
+    // From now on the id is the copy's, also after a restart.
+    let mut again = rig.recovered();
+    for shard in [&mut rig.shard, &mut again] {
+        admissions.clear();
+        let options = PublishOptions::default();
+        let stored = shard.publish(rig.now, rig.stream, &[with_id(5)], options, &mut admissions);
+        assert_eq!(stored, Ok(None));
+        assert_eq!(admissions, [crate::Admission { seq: Seq(3), duplicate: true }]);
+    }
+}
+
+#[test]
+fn waits_of_centuries_are_cut_to_a_year() {
+    let mut rig = Rig::new(StreamSettings::default());
+    let group = rig.group(GroupSettings::default());
+    rig.shard.join(rig.now, group, ConsumerId(1), "poller", Bound::Clock).expect("a new member");
+    let credit = Credit::Once { messages: 3, timeout: Some(Duration::MAX) };
+    rig.shard.credit(rig.now, group, ConsumerId(1), credit).expect("a member");
+    rig.publish_plain(3);
+    rig.turn();
+    let deadline = rig.delivered[0].deadline;
+    assert!(deadline > rig.now && deadline < rig.now + YEARS);
+    rig.settle(group, 1..=1, Outcome::Retry { delay: Some(Duration::MAX) });
+    let mut results = Vec::new();
+    let lease = rig.lease(2);
+    rig.shard.extend(rig.now, group, &[lease], Duration::MAX, &mut results);
+    assert_eq!(results, [Settled::Extended]);
+    rig.turn();
+    rig.check_log();
+    let mut again = rig.recovered();
+    rig.pass(YEARS);
+    let mut effects = Effects::default();
+    again.finish_turn(rig.now, &mut effects);
+    let figures = again.figures(rig.now, group).expect("the group exists");
+    assert_eq!((figures.in_flight, figures.counters.timed_out), (0, 2), "those with a lease lapsed");
+}
+
+#[test]
+fn a_message_neither_waits_nor_lives_longer_than_a_year() {
+    let mut rig = Rig::new(StreamSettings::default());
+    let far = Some(rig.now + YEARS);
+    let waits = MessageMeta { not_before: far, ..MessageMeta::plain(1) };
+    let lives = MessageMeta { expires: Some(Timestamp(u64::MAX)), ..MessageMeta::plain(1) };
+    assert_eq!(rig.publish(&[waits]), Err(PublishRefusal::TooFar));
+    assert_eq!(rig.publish(&[lives]), Err(PublishRefusal::TooFar));
+}
+
+#[test]
+fn a_job_may_name_more_positions_than_there_are() {
+    let mut rig = Rig::new(StreamSettings::default());
+    let group = rig.group(GroupSettings::default());
+    rig.join(group, 1, 10, Bound::Connection);
+    rig.publish_plain(2);
+    rig.turn();
+    rig.settle(group, 1..=2, Outcome::Park);
+    rig.turn();
+    let start = |shard: &mut Shard, ranges| {
+        shard.start_job(BEGIN, group, Work::Replay, Selection::Seqs(ranges), None, None)
+    };
+    let scattered = (1..=1_000_000).map(|n| SeqRange::one(Seq(n * 2))).collect();
+    assert_eq!(start(&mut rig.shard, scattered).map(|(_, matched)| matched), Ok(1));
+    rig.turn();
+    let all = SeqRange { first: Seq(0), last: Seq(u64::MAX) };
+    assert_eq!(start(&mut rig.shard, vec![all, all]).map(|(_, matched)| matched), Ok(1));
+    rig.turn();
+    rig.check_log();
+    assert_eq!(rig.shard.parked_after(group, Seq::START).count(), 0);
+}
+
+#[test]
+fn a_job_that_names_too_many_separate_positions_is_refused() {
+    let mut rig = Rig::new(StreamSettings::default());
+    let group = rig.group(GroupSettings::default());
+    for _ in 0..4 {
+        rig.publish_plain(10_000);
+    }
+    let scattered = (1..=20_000).map(|n| SeqRange::one(Seq(n * 2))).collect();
+    let refused = rig.shard.start_job(BEGIN, group, Work::Replay, Selection::Seqs(scattered), None, None);
+    assert_eq!(refused, Err(JobRefusal::TooManyRanges { ranges: 20_000, limit: 10_000 }));
+}
+
+#[test]
+fn messages_may_be_kept_for_long_and_not_for_ever() {
+    let limits = |age| StreamLimits { age_max: Some(age), ..StreamLimits::default() };
+    let settings = |limits| StreamSettings { limits, ..StreamSettings::default() };
+    let kept = |age_max| Retention::Log { age_max, bytes_max: None, messages_max: None };
+    assert_eq!(settings(limits(YEARS)).check(), Ok(()));
+    assert_eq!(settings(limits(Duration::MAX)).check(), Err(SettingsError::TooOld));
+    // As it is written down, that is nothing.
+    assert_eq!(settings(limits(Duration::from_nanos(1))).check(), Err(SettingsError::NoRoom));
+    // The longer of the two is looked at as well.
+    let log = StreamSettings { retention: kept(Some(Duration::MAX)), ..settings(limits(YEARS)) };
+    assert_eq!(log.check(), Err(SettingsError::TooOld));
+    // What an earlier release has let in does no harm.
+    let mut rig = Rig::new(StreamSettings::default());
+    let entry =
+        Entry::StreamChanged { stream: rig.stream, settings: settings(limits(Duration::MAX)), at: BEGIN };
+    entry.encode(rig.shard.entries());
+    let mut again = rig.recovered();
+    let stored = again.publish(
+        rig.now,
+        rig.stream,
+        &[MessageMeta::plain(1)],
+        PublishOptions::default(),
+        &mut Vec::new(),
+    );
+    again.arrived(rig.stream, stored.expect("a good batch").expect("it is new"), KeyRun::Plain);
+    again.finish_turn(rig.now, &mut Effects::default());
+    assert_eq!(again.last_seq(rig.stream), Some(Seq(1)));
+}
+
+#[test]
+fn what_is_moved_does_not_expire_there_and_the_stream_it_makes_has_a_limit() {
+    let mut rig = Rig::new(StreamSettings::default());
+    let group = rig.group(GroupSettings::default());
+    rig.join(group, 1, 10, Bound::Connection);
+    let expires = Some(rig.now + Duration::from_secs(60));
+    let message = MessageMeta { expires, ..MessageMeta::plain(1) };
+    rig.publish(&[message]).expect("a good batch");
+    rig.turn();
+    let to = StreamName::parse("dead").expect("a good name");
+    rig.settle(group, 1..=1, Outcome::Move(&to));
+    rig.turn();
+    let moved = rig.shard.complete_move(rig.now, group, Seq(1), &message, rig.now).expect("it goes");
+    assert_eq!(moved.meta.expires, None);
+    assert_eq!(moved.meta.origin.map(|origin| origin.receives), Some(1));
+    let limits = &rig.shard.stream_settings(moved.stream).expect("it was made for the message").limits;
+    assert_eq!(limits.bytes_max, Some(UNASKED_BYTES_MAX));
+}
+
+#[test]
+fn a_message_that_is_parked_before_its_key_was_looked_up_holds_up_the_rest_of_it() {
+    let mut rig = Rig::new(StreamSettings::default());
+    rig.key = KeyHash(9);
+    let on_parked_key = OnParkedKey::Hold;
+    let settings = GroupSettings { strategy: Choice::Ordered, on_parked_key, ..GroupSettings::default() };
+    let group = rig.group(settings);
+    rig.join(group, 1, 1, Bound::Clock);
+    rig.publish(&[MessageMeta { key: Some(rig.key), ..MessageMeta::plain(1) }; 3]).expect("a good batch");
+    rig.turn();
+    let lease = rig.lease(1);
+    // The lease outlives a restart, and is answered before anybody has joined, when no key is known.
+    rig.shard = rig.recovered();
+    rig.delivered.clear();
+    let mut results = Vec::new();
+    rig.shard.settle(rig.now, group, &[lease], Outcome::Park.into(), &mut results);
+    assert_eq!(results, [Settled::Parked]);
+    rig.join(group, 2, 10, Bound::Connection);
+    rig.turns(5);
+    assert_eq!(rig.delivered, [], "the first of the key is parked, and the rest waits for it");
+    // The key was written down, and is known after the next restart.
+    rig.shard = rig.recovered();
+    assert_eq!(rig.shard.parked(group, Seq(1)).and_then(|parked| parked.key), Some(rig.key));
+    rig.join(group, 3, 10, Bound::Connection);
+    rig.turns(5);
+    assert_eq!(rig.delivered, []);
+    rig.shard.start_job(rig.now, group, Work::Discard, Selection::All, None, None).expect("one is parked");
+    rig.turns(5);
+    let seqs: Vec<SeqRange> = rig.delivered.iter().map(|deliver| deliver.seqs).collect();
+    assert_eq!(seqs, [SeqRange::one(Seq(2))]);
+}
+
+#[test]
+fn a_numbered_batch_counts_whole_although_some_of_it_was_known_by_its_ids() {
+    let mut rig = Rig::new(StreamSettings::default());
+    rig.publish(&[with_id(1)]).expect("a good batch");
+    let numbered = |shard: &mut Shard, number, messages: &[MessageMeta]| {
+        let stamp = Some(ProducerStamp { producer: 7, epoch: 0, number });
+        let mut admissions = Vec::new();
+        let options = PublishOptions { stamp, ..PublishOptions::default() };
+        shard.publish(BEGIN, StreamId(1), messages, options, &mut admissions)?;
+        Ok::<_, PublishRefusal>(admissions.iter().map(|one| (one.seq.0, one.duplicate)).collect::<Vec<_>>())
+    };
+    let mixed = [with_id(1), with_id(2), MessageMeta::plain(1)];
+    assert_eq!(numbered(&mut rig.shard, 0, &mixed), Ok(vec![(1, true), (2, false), (3, false)]));
+    assert_eq!(numbered(&mut rig.shard, 3, &[with_id(1)]), Ok(vec![(1, true)]), "none of it is new");
+    let mut again = rig.recovered();
+    for shard in [&mut rig.shard, &mut again] {
+        assert_eq!(numbered(shard, 0, &mixed), Ok(vec![(1, true), (2, true), (3, true)]), "it is sent again");
+        assert_eq!(numbered(shard, 3, &[with_id(1)]), Ok(vec![(1, true)]));
+        assert_eq!(numbered(shard, 4, &[with_id(3)]), Ok(vec![(4, false)]), "the next one follows");
+    }
+}
+
+#[test]
+fn a_step_of_less_than_a_microsecond_is_none() {
+    let mut rig = Rig::new(StreamSettings::default());
+    let priority_age_step = Duration::from_nanos(1);
+    let group = rig.group(GroupSettings { priority_age_step, ..GroupSettings::default() });
+    rig.join(group, 1, 10, Bound::Connection);
+    let urgent = MessageMeta { priority: 3, ..MessageMeta::plain(1) };
+    rig.publish(&[MessageMeta::plain(1), urgent]).expect("a good batch");
+    rig.turn();
+    let seqs: Vec<SeqRange> = rig.delivered.iter().map(|deliver| deliver.seqs).collect();
+    assert_eq!(seqs, [SeqRange::one(Seq(2)), SeqRange::one(Seq(1))]);
+}

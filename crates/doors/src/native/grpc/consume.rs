@@ -1,0 +1,196 @@
+//! One `Consume`: deliveries out, settlements in. The consumer is a member of its group for as long as
+//! the call lives; dropping the call is losing the consumer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use forebay_broker::broker::Event;
+use forebay_broker::caller::{Caller, Consumer};
+use forebay_broker::error::CallError;
+use forebay_core::types::Limits;
+use forebay_wire::v1;
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::request::{consumer_name, names};
+use super::{convert, status};
+
+/// Events that go into one reply.
+const EVENTS_PER_REPLY: usize = 256;
+/// Requests that are taken in before a reply leaves.
+const REQUESTS_PER_REPLY: usize = 256;
+
+pub(super) struct Consume {
+    requests: Streaming<v1::ConsumeRequest>,
+    /// `None` once the consumer has left.
+    consumer: Option<Consumer>,
+    limits: Limits,
+    stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// The consumer has said goodbye, and only answers are still sent.
+    leaving: bool,
+    /// What leaves next.
+    reply: v1::ConsumeReply,
+    /// The status that the call ends with, after the reply.
+    end: Option<Status>,
+    events: Vec<Event>,
+}
+
+impl Consume {
+    /// Reads the first request and joins the group that it names.
+    pub(super) async fn open(
+        caller: &Caller,
+        mut requests: Streaming<v1::ConsumeRequest>,
+    ) -> Result<Consume, Status> {
+        let mut first = requests.message().await?.unwrap_or_default();
+        let Some(open) = first.open.take() else {
+            return Err(status::invalid("open: the first request says what to open".to_owned()));
+        };
+        let (stream, group) = names(&open.stream, &open.group)?;
+        consumer_name(&open.consumer)?;
+        let credit = first.credit.take().unwrap_or(open.credit);
+        // A limit in bytes comes with the next credit, so there is none before.
+        let at_once = if first.credit_bytes.is_some() { 0 } else { credit };
+        first.credit = first.credit_bytes.map(|_| credit);
+        let consumer = caller
+            .subscribe(stream, group, &open.consumer, at_once)
+            .await
+            .map_err(|error| status::of_call(&error))?;
+        let limits = caller.broker().limits().clone();
+        let opened = v1::Opened { epoch: consumer.epoch().0, credit_max: limits.credit_max };
+        let mut call = Consume {
+            requests,
+            consumer: Some(consumer),
+            limits,
+            stopping: Box::pin(caller.broker().stopping()),
+            leaving: false,
+            reply: v1::ConsumeReply { opened: Some(opened), ..v1::ConsumeReply::default() },
+            end: None,
+            events: Vec::new(),
+        };
+        call.on_request(first)?;
+        Ok(call)
+    }
+
+    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
+        for _ in 0..REQUESTS_PER_REPLY {
+            // Answers that nobody takes must not pile up.
+            if self.leaving || !self.consumer.as_ref().is_some_and(Consumer::may_settle) {
+                return Ok(());
+            }
+            match Pin::new(&mut self.requests).poll_next(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Some(Ok(request))) => self.on_request(request)?,
+                Poll::Ready(Some(Err(error))) => return Err(error),
+                // A client that only closes its side has not said goodbye.
+                Poll::Ready(None) => {
+                    self.consumer = None;
+                    return Ok(());
+                }
+            }
+        }
+        // There may be more.
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn on_request(&mut self, request: v1::ConsumeRequest) -> Result<(), Status> {
+        let Some(consumer) = &mut self.consumer else { return Ok(()) };
+        if request.open.is_some() {
+            return Err(status::invalid("open: the call is open already".to_owned()));
+        }
+        if request.credit_bytes.is_some() && request.credit.is_none() {
+            return Err(status::invalid("credit_bytes: comes with credit".to_owned()));
+        }
+        if let Some(credit) = request.credit {
+            consumer.credit_within(credit, request.credit_bytes).map_err(|error| status::of_call(&error))?;
+        }
+        let mut settlements = Vec::with_capacity(request.settlements.len());
+        for wire in &request.settlements {
+            match convert::settlement(wire, &self.limits) {
+                Ok(settlement) => settlements.push(settlement),
+                Err(problem) => {
+                    let ticket = wire.ticket;
+                    let settled = v1::Settled { ticket, problem: Some(problem), ..Default::default() };
+                    self.reply.settled.push(settled);
+                }
+            }
+        }
+        if !settlements.is_empty() {
+            consumer.settle(settlements);
+        }
+        if request.goodbye {
+            consumer.goodbye();
+            self.leaving = true;
+        }
+        Ok(())
+    }
+
+    /// Puts into the reply what the consumer is told.
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
+        // What a consumer is told after its goodbye may give no reply at all.
+        while self.reply.deliveries.is_none() && self.reply.settled.len() < EVENTS_PER_REPLY {
+            let Some(consumer) = &mut self.consumer else { return Ok(()) };
+            if consumer.poll_events(cx, &mut self.events, EVENTS_PER_REPLY).is_pending() {
+                return Ok(());
+            }
+            if self.events.is_empty() {
+                self.consumer = None;
+                return if self.leaving { Ok(()) } else { Err(status::stopping()) };
+            }
+            for event in self.events.drain(..) {
+                match event {
+                    // It was given back with the rest.
+                    Event::Delivery(_) if self.leaving => {}
+                    Event::Delivery(delivery) => {
+                        let out = self.reply.deliveries.get_or_insert_default();
+                        out.messages.reserve(delivery.messages.len());
+                        for delivered in &delivery.messages {
+                            convert::deliver(delivered, out)?;
+                        }
+                    }
+                    Event::Settled(settled) => {
+                        self.reply.settled.extend(settled.iter().map(convert::settled));
+                    }
+                    Event::CutOff => return Err(status::cut_off()),
+                    Event::GroupGone => return Err(status::of_call(&CallError::NoSuchGroup)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn has_reply(&self) -> bool {
+        self.reply.opened.is_some() || self.reply.deliveries.is_some() || !self.reply.settled.is_empty()
+    }
+}
+
+impl Stream for Consume {
+    type Item = Result<v1::ConsumeReply, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let call = self.get_mut();
+        if call.end.is_none() {
+            let polled = call.poll_requests(cx).and_then(|()| call.poll_events(cx));
+            if let Err(end) = polled {
+                // The consumer leaves here and not when the client has taken notice.
+                call.consumer = None;
+                call.end = Some(end);
+            }
+        }
+        if call.has_reply() {
+            return Poll::Ready(Some(Ok(std::mem::take(&mut call.reply))));
+        }
+        if let Some(end) = call.end.take() {
+            return Poll::Ready(Some(Err(end)));
+        }
+        if call.consumer.is_none() {
+            return Poll::Ready(None);
+        }
+        if call.stopping.as_mut().poll(cx).is_ready() {
+            call.consumer = None;
+            return Poll::Ready(Some(Err(status::stopping())));
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,240 @@
+//! `forebay.v1` over gRPC, for programs, with the standard services for health and reflection beside it.
+//!
+//! Each `Publish` and `Consume` is one state machine that the connection polls: requests are read,
+//! handed to the broker and answered in the same task. A second task would cost a hand-off in each
+//! direction, and with small batches hand-offs are what a message costs. Everything else is a question with
+//! one answer.
+//!
+//! | Module | Has |
+//! | --- | --- |
+//! | `publish`, `consume`, `follow` | the calls that go on |
+//! | `receive`, `streams`, `groups`, `parked` | the calls with one answer |
+//! | `request` | what all of these read out of requests: names, limits, pages |
+//! | `convert`, `settings`, `report` | between the words of the wire and those of the broker |
+//! | `status` | what an error is in gRPC's words |
+//! | `health` | whether the server serves |
+
+mod consume;
+mod convert;
+mod follow;
+mod groups;
+mod health;
+mod parked;
+mod publish;
+mod receive;
+mod report;
+mod request;
+mod settings;
+mod status;
+mod streams;
+mod trace;
+
+use std::pin::Pin;
+
+use forebay_broker::access::Principal;
+use forebay_broker::broker::Broker;
+use forebay_broker::caller::Caller;
+use forebay_core::entry::Work;
+use forebay_wire::v1;
+use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
+use tokio_stream::Stream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+
+/// What a request may have beside the contents of a batch: fields, lengths, ids.
+const REQUEST_OVERHEAD: usize = 4 << 20;
+
+/// The services, to be served beside whatever else is on the port.
+pub(super) fn routes(broker: Broker) -> Routes {
+    let request_bytes_max = broker.limits().batch_bytes_max as usize + REQUEST_OVERHEAD;
+    let health = health::service(broker.clone());
+    let service = ForebayServer::new(NativeDoor { broker }).max_decoding_message_size(request_bytes_max);
+    let described = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(v1::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Tools of some age know reflection by its first name only.
+    let reflection = described().build_v1().expect("the build wrote these descriptors");
+    let reflection_alpha = described().build_v1alpha().expect("the build wrote these descriptors");
+    Routes::new(service).add_service(health).add_service(reflection).add_service(reflection_alpha)
+}
+
+type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type Answer<T> = Result<Response<T>, Status>;
+
+struct NativeDoor {
+    broker: Broker,
+}
+
+impl NativeDoor {
+    /// Whoever can connect is the owner, until there is authentication.
+    fn caller<T>(&self, request: &Request<T>) -> Caller {
+        self.broker.enter(Principal::owner(), request.remote_addr())
+    }
+
+    /// A question with one answer.
+    async fn answer<Q, A, F>(&self, request: Request<Q>, call: impl FnOnce(Caller, Q) -> F) -> Answer<A>
+    where
+        F: Future<Output = Result<A, Status>>,
+    {
+        let caller = self.caller(&request);
+        call(caller, request.into_inner()).await.map(Response::new)
+    }
+}
+
+#[tonic::async_trait]
+impl Forebay for NativeDoor {
+    async fn publish(
+        &self,
+        request: Request<Streaming<v1::PublishRequest>>,
+    ) -> Answer<Replies<v1::PublishReply>> {
+        let (caller, trace) = (self.caller(&request), trace::of_call(request.metadata()));
+        Ok(Response::new(Box::pin(publish::Publish::new(caller, trace, request.into_inner()))))
+    }
+
+    async fn consume(
+        &self,
+        request: Request<Streaming<v1::ConsumeRequest>>,
+    ) -> Answer<Replies<v1::ConsumeReply>> {
+        let caller = self.caller(&request);
+        let call = consume::Consume::open(&caller, request.into_inner()).await?;
+        Ok(Response::new(Box::pin(call)))
+    }
+
+    async fn follow_stream(
+        &self,
+        request: Request<v1::FollowStreamRequest>,
+    ) -> Answer<Replies<v1::FollowStreamReply>> {
+        let caller = self.caller(&request);
+        let call = follow::Follow::open(caller, request.into_inner()).await?;
+        Ok(Response::new(Box::pin(call)))
+    }
+
+    async fn receive(&self, request: Request<v1::ReceiveRequest>) -> Answer<v1::ReceiveReply> {
+        self.answer(request, receive::receive).await
+    }
+
+    async fn settle(&self, request: Request<v1::SettleRequest>) -> Answer<v1::SettleReply> {
+        self.answer(request, receive::settle).await
+    }
+
+    async fn create_stream(
+        &self,
+        request: Request<v1::CreateStreamRequest>,
+    ) -> Answer<v1::CreateStreamReply> {
+        self.answer(request, streams::create).await
+    }
+
+    async fn update_stream(
+        &self,
+        request: Request<v1::UpdateStreamRequest>,
+    ) -> Answer<v1::UpdateStreamReply> {
+        self.answer(request, streams::update).await
+    }
+
+    async fn get_stream(&self, request: Request<v1::GetStreamRequest>) -> Answer<v1::StreamReport> {
+        self.answer(request, streams::get).await
+    }
+
+    async fn list_streams(&self, request: Request<v1::ListStreamsRequest>) -> Answer<v1::ListStreamsReply> {
+        self.answer(request, streams::list).await
+    }
+
+    async fn delete_stream(
+        &self,
+        request: Request<v1::DeleteStreamRequest>,
+    ) -> Answer<v1::DeleteStreamReply> {
+        self.answer(request, streams::delete).await
+    }
+
+    async fn purge_stream(&self, request: Request<v1::PurgeStreamRequest>) -> Answer<v1::PurgeStreamReply> {
+        self.answer(request, streams::purge).await
+    }
+
+    async fn read_messages(
+        &self,
+        request: Request<v1::ReadMessagesRequest>,
+    ) -> Answer<v1::ReadMessagesReply> {
+        self.answer(request, streams::read).await
+    }
+
+    async fn create_group(&self, request: Request<v1::CreateGroupRequest>) -> Answer<v1::CreateGroupReply> {
+        self.answer(request, groups::create).await
+    }
+
+    async fn update_group(&self, request: Request<v1::UpdateGroupRequest>) -> Answer<v1::UpdateGroupReply> {
+        self.answer(request, groups::update).await
+    }
+
+    async fn get_group(&self, request: Request<v1::GetGroupRequest>) -> Answer<v1::GetGroupReply> {
+        self.answer(request, groups::get).await
+    }
+
+    async fn list_groups(&self, request: Request<v1::ListGroupsRequest>) -> Answer<v1::ListGroupsReply> {
+        self.answer(request, groups::list).await
+    }
+
+    async fn delete_group(&self, request: Request<v1::DeleteGroupRequest>) -> Answer<v1::DeleteGroupReply> {
+        self.answer(request, groups::delete).await
+    }
+
+    async fn pause_group(&self, request: Request<v1::PauseGroupRequest>) -> Answer<v1::PauseGroupReply> {
+        self.answer(request, groups::pause).await
+    }
+
+    async fn resume_group(&self, request: Request<v1::ResumeGroupRequest>) -> Answer<v1::ResumeGroupReply> {
+        self.answer(request, groups::resume).await
+    }
+
+    async fn reset_group(&self, request: Request<v1::ResetGroupRequest>) -> Answer<v1::ResetGroupReply> {
+        self.answer(request, groups::reset).await
+    }
+
+    async fn get_scaling(&self, request: Request<v1::GetScalingRequest>) -> Answer<v1::GetScalingReply> {
+        self.answer(request, groups::scaling).await
+    }
+
+    async fn list_parked(&self, request: Request<v1::ListParkedRequest>) -> Answer<v1::ListParkedReply> {
+        self.answer(request, parked::list).await
+    }
+
+    async fn get_parked(&self, request: Request<v1::GetParkedRequest>) -> Answer<v1::Parked> {
+        self.answer(request, parked::get).await
+    }
+
+    async fn list_parked_reasons(
+        &self,
+        request: Request<v1::ListParkedReasonsRequest>,
+    ) -> Answer<v1::ListParkedReasonsReply> {
+        self.answer(request, parked::reasons).await
+    }
+
+    async fn replay_parked(&self, request: Request<v1::ParkedJobRequest>) -> Answer<v1::ParkedJobReply> {
+        self.answer(request, |caller, request| parked::start(caller, request, Work::Replay)).await
+    }
+
+    async fn discard_parked(&self, request: Request<v1::ParkedJobRequest>) -> Answer<v1::ParkedJobReply> {
+        self.answer(request, |caller, request| parked::start(caller, request, Work::Discard)).await
+    }
+
+    async fn resubmit_parked(
+        &self,
+        request: Request<v1::ResubmitParkedRequest>,
+    ) -> Answer<v1::ResubmitParkedReply> {
+        let trace = trace::of_call(request.metadata());
+        self.answer(request, |caller, request| parked::resubmit(caller, request, trace)).await
+    }
+
+    async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Answer<v1::ListJobsReply> {
+        self.answer(request, parked::jobs).await
+    }
+
+    async fn get_job(&self, request: Request<v1::GetJobRequest>) -> Answer<v1::Job> {
+        self.answer(request, parked::job).await
+    }
+
+    async fn cancel_job(&self, request: Request<v1::CancelJobRequest>) -> Answer<v1::CancelJobReply> {
+        self.answer(request, parked::cancel).await
+    }
+}

@@ -1,0 +1,220 @@
+//! What changes in the server, for those who watch: `GET /events`.
+//!
+//! One task looks at everything once a second, for all listeners together; it starts with the first of them and
+//! ends with the last. What has not changed is not said again, but when somebody new listens, everything is said
+//! once. A listener that does not keep up loses events and is told how many.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::response::Response;
+use bytes::Bytes;
+use forebay_broker::broker::Stage;
+use forebay_broker::caller::Caller;
+use forebay_core::types::StreamName;
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, mpsc};
+
+use super::sse::{HEARTBEAT, HEARTBEAT_TEXT, begin, write_event};
+use super::{Door, report};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Rounds of events that a listener may be behind.
+const ROUNDS_BEHIND_MAX: usize = 16;
+/// Streams, and groups, that are looked at. Of more, the first by name.
+const LOOKED_AT_MAX: usize = 1_000;
+const PAGE: usize = 100;
+
+/// Those who listen, and the task that tells them.
+#[derive(Default)]
+pub(super) struct Events {
+    /// Held only to look at it or to put something in: none while nobody listens.
+    rounds: Mutex<Option<broadcast::Sender<Bytes>>>,
+    /// Somebody new listens, and needs to be told everything.
+    tell_all: AtomicBool,
+}
+
+impl Events {
+    /// Joins those who listen. The first one has to start the task.
+    fn join(&self) -> (broadcast::Receiver<Bytes>, bool) {
+        let mut rounds = self.rounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.tell_all.store(true, Ordering::Relaxed);
+        match rounds.as_ref() {
+            Some(sender) => (sender.subscribe(), false),
+            None => {
+                let (sender, receiver) = broadcast::channel(ROUNDS_BEHIND_MAX);
+                *rounds = Some(sender);
+                (receiver, true)
+            }
+        }
+    }
+
+    /// Tells everybody. False if nobody listens any more, and then the task must end.
+    fn tell(&self, round: Bytes) -> bool {
+        let mut rounds = self.rounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(sender) = rounds.as_ref().filter(|sender| sender.receiver_count() > 0) else {
+            *rounds = None;
+            return false;
+        };
+        if !round.is_empty() {
+            let _ = sender.send(round);
+        }
+        true
+    }
+}
+
+pub(super) fn listen(door: &Door, caller: Caller) -> Response {
+    let (rounds, is_first) = door.0.events.join();
+    if is_first {
+        tokio::spawn(look(door.clone(), caller));
+    }
+    let (sender, response) = begin();
+    let ended = door.broker().reached(Stage::Stopping);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = ended => {}
+            () = sender.closed() => {}
+            () = pass_on(rounds, &sender) => {}
+        }
+    });
+    response
+}
+
+/// From the rounds for all to the queue of one.
+async fn pass_on(mut rounds: broadcast::Receiver<Bytes>, sender: &mpsc::Sender<Bytes>) {
+    loop {
+        let text = match tokio::time::timeout(HEARTBEAT, rounds.recv()).await {
+            Ok(Ok(round)) => round,
+            Ok(Err(RecvError::Lagged(rounds))) => {
+                let mut text = String::new();
+                write_event(&mut text, "lost", None, &json!({ "rounds": rounds }));
+                text.into()
+            }
+            Ok(Err(RecvError::Closed)) => return,
+            Err(_) => Bytes::from_static(HEARTBEAT_TEXT),
+        };
+        if sender.send(text).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Looks at everything once a second, until nobody listens.
+async fn look(door: Door, caller: Caller) {
+    let events = &door.0.events;
+    let mut before = Seen::default();
+    let mut every = tokio::time::interval(LOOK_EVERY);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        if events.tell_all.swap(false, Ordering::Relaxed) {
+            before = Seen::default();
+        }
+        // A server that cannot be asked is stopping, and what it said last is the last there is.
+        let (round, seen) = look_once(&door, &caller, &before).await.unwrap_or_default();
+        before = seen;
+        if !events.tell(round.into()) {
+            return;
+        }
+    }
+}
+
+/// What was said of each thing last.
+#[derive(Default)]
+struct Seen {
+    server: String,
+    streams: HashMap<String, String>,
+    groups: HashMap<(String, String), String>,
+}
+
+async fn look_once(door: &Door, caller: &Caller, before: &Seen) -> Option<(String, Seen)> {
+    let mut text = String::new();
+    let mut seen = Seen::default();
+    let stage = door.broker().stage();
+    seen.server = event("server", &report::server(&caller.server().await.ok()?, stage));
+    if seen.server != before.server {
+        text.push_str(&seen.server);
+    }
+    let mut after: Option<StreamName> = None;
+    while seen.streams.len() < LOOKED_AT_MAX {
+        let page = caller.streams(after, PAGE).await.ok()?;
+        for item in &page.items {
+            let said = event("stream", &report::stream(item));
+            let name = item.name.to_string();
+            if before.streams.get(&name) != Some(&said) {
+                text.push_str(&said);
+            }
+            seen.streams.insert(name, said);
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let mut after = None;
+    while seen.groups.len() < LOOKED_AT_MAX {
+        let page = caller.groups(None, after, PAGE).await.ok()?;
+        for item in &page.items {
+            let said = event("group", &report::group(item));
+            let name = (item.stream.to_string(), item.name.to_string());
+            if before.groups.get(&name) != Some(&said) {
+                text.push_str(&said);
+            }
+            seen.groups.insert(name, said);
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    for stream in before.streams.keys().filter(|name| !seen.streams.contains_key(*name)) {
+        write_event(&mut text, "gone", None, &json!({ "stream": stream }));
+    }
+    for (stream, group) in before.groups.keys().filter(|name| !seen.groups.contains_key(*name)) {
+        write_event(&mut text, "gone", None, &json!({ "stream": stream, "group": group }));
+    }
+    Some((text, seen))
+}
+
+fn event(name: &str, data: &impl Serialize) -> String {
+    let mut text = String::new();
+    write_event(&mut text, name, None, data);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_task_starts_with_the_first_listener_and_ends_with_the_last() {
+        let events = Events::default();
+        assert!(!events.tell(Bytes::new()), "nobody listens");
+        let (mut one, is_first) = events.join();
+        assert!(is_first);
+        let (two, is_first) = events.join();
+        assert!(!is_first);
+        assert!(events.tell(Bytes::from_static(b"x")));
+        assert_eq!(one.try_recv().expect("it was told"), "x");
+        drop(one);
+        assert!(events.tell(Bytes::new()));
+        drop(two);
+        assert!(!events.tell(Bytes::new()));
+        assert!(events.join().1, "the next one starts it again");
+    }
+
+    #[test]
+    fn one_who_is_too_slow_loses_the_oldest() {
+        let events = Events::default();
+        let (mut slow, _) = events.join();
+        for _ in 0..ROUNDS_BEHIND_MAX + 3 {
+            assert!(events.tell(Bytes::from_static(b"x")));
+        }
+        assert!(matches!(slow.try_recv(), Err(broadcast::error::TryRecvError::Lagged(3))));
+        assert!(slow.try_recv().is_ok());
+    }
+}

@@ -1,0 +1,79 @@
+//! Whether the server lives and takes work, what it does, and what it can.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use forebay_broker::broker::Stage;
+use forebay_wire::problem::Kind;
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::request::{Entered, NoQuery};
+use super::{Door, events, metrics};
+
+/// An answer in JSON.
+pub(super) struct Reply<T>(pub(super) StatusCode, pub(super) T);
+
+impl<T: Serialize> IntoResponse for Reply<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.1) {
+            Ok(body) => typed(self.0, "application/json", body.into()),
+            Err(error) => Failure::new(Kind::Internal, error.to_string()).into_response(),
+        }
+    }
+}
+
+fn typed(status: StatusCode, media_type: &'static str, body: Bytes) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+pub(super) async fn livez(_: NoQuery) -> Response {
+    typed(StatusCode::OK, TEXT, Bytes::from_static(b"alive\n"))
+}
+
+pub(super) async fn readyz(State(door): State<Door>, _: NoQuery) -> Result<Response, Failure> {
+    match door.broker().stage() {
+        Stage::Running => Ok(typed(StatusCode::OK, TEXT, Bytes::from_static(b"ready\n"))),
+        Stage::Draining => Err(Failure::new(Kind::NotReady, "the server is draining")),
+        Stage::Stopping => Err(Failure::new(Kind::NotReady, "the server is stopping")),
+    }
+}
+
+pub(super) async fn metrics(
+    State(door): State<Door>,
+    Entered(caller): Entered,
+    _: NoQuery,
+) -> Result<Response, Failure> {
+    let text = metrics::write(&door, &caller).await?;
+    Ok(typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into()))
+}
+
+pub(super) async fn openapi(State(door): State<Door>, _: NoQuery) -> Response {
+    typed(StatusCode::OK, "application/json", door.0.openapi.clone())
+}
+
+pub(super) async fn events(
+    State(door): State<Door>,
+    Entered(caller): Entered,
+    _: NoQuery,
+) -> Result<Response, Failure> {
+    // Whoever may see nothing is told so, and not left waiting.
+    caller.server().await?;
+    Ok(events::listen(&door, caller))
+}
+
+pub(super) async fn index(_: NoQuery) -> Response {
+    let mut response =
+        typed(StatusCode::OK, "text/html; charset=utf-8", Bytes::from_static(include_bytes!("index.html")));
+    let policy =
+        HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'");
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
+}

@@ -1,0 +1,143 @@
+//! The HTTP API: JSON in, JSON out, and every error a problem.
+//!
+//! | Module | What it does |
+//! | --- | --- |
+//! | `api` | Every call, once: its path, its handler and what the OpenAPI document says of it. |
+//! | `request` | From a request to the words of the broker: names, parameters, bodies. |
+//! | `failure` | From the errors of the broker to problems, in one table. |
+//! | `settings`, `report`, `message` | Between the words of the wire and those of the broker. |
+//! | `streams`, `groups`, `consume`, `parked`, `live` | The handlers. |
+//! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
+//! | `metrics` | Figures for Prometheus. |
+
+mod api;
+mod consume;
+mod events;
+mod failure;
+mod groups;
+mod guard;
+mod live;
+mod message;
+mod metrics;
+mod parked;
+mod report;
+mod request;
+mod settings;
+mod sse;
+mod streams;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use axum::response::IntoResponse as _;
+use bytes::Bytes;
+use forebay_broker::access::Principal;
+use forebay_broker::broker::Broker;
+use forebay_broker::caller::Caller;
+use forebay_core::types::Timestamp;
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+
+use super::NativeConfig;
+use events::Events;
+use guard::Hosts;
+
+/// What one who comes when there are too many connections is told.
+pub(super) const BUSY_REPLY: &[u8] = concat!(
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n",
+    "connection: close\r\ncontent-length: 181\r\n\r\n",
+    r#"{"type":"/problems/busy","title":"The server has too much to do at the moment","status":503,"#,
+    r#""detail":"there are as many connections as there may be","retry":"later","retry_after":1}"#,
+)
+.as_bytes();
+
+/// Bytes of bodies without messages that may be read at a time.
+const SMALL_BODIES_BYTES: usize = 16 << 20;
+
+/// What the handlers share. Cheap to clone.
+#[derive(Clone)]
+struct Door(Arc<Shared>);
+
+struct Shared {
+    broker: Broker,
+    hosts: Hosts,
+    /// Bytes of bodies that may be read now: of messages, and of everything else. Whoever settles must not wait
+    /// for those who publish.
+    bodies: Arc<Semaphore>,
+    small_bodies: Arc<Semaphore>,
+    events: Events,
+    openapi: Bytes,
+    connections: Arc<Semaphore>,
+    connections_max: usize,
+    memory: fn() -> Option<u64>,
+}
+
+impl Door {
+    /// Whoever can connect is the owner, until there is authentication.
+    fn enter(&self, from: Option<SocketAddr>) -> Caller {
+        self.0.broker.enter(Principal::owner(), from)
+    }
+
+    fn broker(&self) -> &Broker {
+        &self.0.broker
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.broker.clock().now()
+    }
+}
+
+/// Where a request came from.
+#[derive(Debug, Clone, Copy)]
+struct Peer(SocketAddr);
+
+pub(super) struct HttpDoor {
+    door: Door,
+    router: Router,
+}
+
+impl HttpDoor {
+    pub(super) fn new(broker: Broker, config: &NativeConfig, connections: Arc<Semaphore>) -> HttpDoor {
+        let api = api::calls();
+        let door = Door(Arc::new(Shared {
+            broker,
+            hosts: Hosts::new(&config.host_names),
+            bodies: Arc::new(Semaphore::new(config.body_bytes_max)),
+            small_bodies: Arc::new(Semaphore::new(SMALL_BODIES_BYTES)),
+            events: Events::default(),
+            openapi: api.document(),
+            connections,
+            connections_max: config.connections_max,
+            memory: config.memory,
+        }));
+        HttpDoor { router: api.into_router(door.clone()), door }
+    }
+
+    /// Never fails: what goes wrong is an answer too.
+    pub(super) async fn answer(&self, from: SocketAddr, mut request: Request<Incoming>) -> Response<Body> {
+        if let Err(refused) = self.door.0.hosts.admit(&request) {
+            return refused.into_response();
+        }
+        request.extensions_mut().insert(Peer(from));
+        let call = tonic::codegen::Service::call(&mut self.router.clone(), request);
+        guard::unharmed(call).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reply_of_a_busy_server_is_a_problem_of_the_length_it_says() {
+        let text = std::str::from_utf8(BUSY_REPLY).expect("text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        let problem: forebay_wire::problem::Problem = serde_json::from_str(body).expect("a problem");
+        assert_eq!(problem.kind(), Some(forebay_wire::problem::Kind::Busy));
+        assert_eq!(problem.title, forebay_wire::problem::Kind::Busy.title());
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
+    }
+}

@@ -1,0 +1,423 @@
+//! From a request to the words of the broker: who asks, names, parameters, bodies.
+//!
+//! A body is read within limits: one that says that it is too large is refused before it is read, what is
+//! being read counts against a budget of bytes over all connections, and one that comes too slowly is given up.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use bytes::{Bytes, BytesMut};
+use forebay_broker::caller::Caller;
+use forebay_core::types::{GroupName, Seq, StreamName};
+use forebay_wire::json::Span;
+use forebay_wire::problem::{Kind, Problem};
+use http_body_util::BodyExt as _;
+use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::failure::Failure;
+use super::{Door, Peer};
+
+/// The largest body but for one with messages in it.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// What a body of messages may have for each byte of a batch: base64 takes four for three, and JSON adds to it.
+const TEXT_PER_BATCH: (usize, usize) = (3, 2);
+/// What is taken of the budget at a time, and before anything has come.
+const BODY_STEP: usize = 64 << 10;
+/// Between two pieces of a body, for the whole of it, and for room in the budget.
+const BODY_GAP_MAX: Duration = Duration::from_secs(10);
+const BODY_TIME_MAX: Duration = Duration::from_secs(60);
+const BODY_ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Further than any stream comes.
+const POSITION_MAX: u64 = u64::MAX >> 1;
+
+/// The broker in the name of whoever asks.
+pub(super) struct Entered(pub(super) Caller);
+
+impl FromRequestParts<Door> for Entered {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Entered, Self::Rejection> {
+        Ok(Entered(door.enter(parts.extensions.get::<Peer>().map(|peer| peer.0))))
+    }
+}
+
+/// What stands in the path for its variables, in order.
+async fn variables(parts: &mut Parts, door: &Door) -> Result<Vec<String>, Failure> {
+    let params = RawPathParams::from_request_parts(parts, door).await;
+    let params =
+        params.map_err(|_| Failure::new(Kind::MalformedRequest, "a name in the path is not UTF-8"))?;
+    Ok(params.iter().map(|(_, value)| value.to_owned()).collect())
+}
+
+fn stream_name(text: &str) -> Result<StreamName, Failure> {
+    StreamName::parse(text).map_err(|error| Failure::name("stream", &error))
+}
+
+fn group_name(text: &str) -> Result<GroupName, Failure> {
+    GroupName::parse(text).map_err(|error| Failure::name("group", &error))
+}
+
+/// A call on a stream.
+pub(super) struct InStream(pub(super) StreamName);
+
+impl FromRequestParts<Door> for InStream {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<InStream, Failure> {
+        let variables = variables(parts, door).await?;
+        let [stream, ..] = &variables[..] else { unreachable!("the path has a stream") };
+        Ok(InStream(stream_name(stream)?))
+    }
+}
+
+/// A call on a group.
+pub(super) struct InGroup(pub(super) StreamName, pub(super) GroupName);
+
+impl FromRequestParts<Door> for InGroup {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<InGroup, Failure> {
+        let variables = variables(parts, door).await?;
+        let [stream, group, ..] = &variables[..] else { unreachable!("the path has a stream and a group") };
+        Ok(InGroup(stream_name(stream)?, group_name(group)?))
+    }
+}
+
+/// A call on something with a number, in a group.
+pub(super) struct Numbered<T>(pub(super) StreamName, pub(super) GroupName, pub(super) T);
+
+impl<T: FromStr> FromRequestParts<Door> for Numbered<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Numbered<T>, Failure> {
+        let variables = variables(parts, door).await?;
+        let [stream, group, number] = &variables[..] else { unreachable!("the path has a number") };
+        let refuse = |_| Failure::new(Kind::NoSuchPath, format!("not a number. in the path=`{number}`"));
+        Ok(Numbered(stream_name(stream)?, group_name(group)?, number.parse().map_err(refuse)?))
+    }
+}
+
+/// Query parameters. Each is taken by name, and what is left over is refused.
+#[derive(Debug)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl FromRequestParts<Door> for Query {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Door) -> Result<Query, Failure> {
+        Query::parse(parts.uri.query().unwrap_or_default())
+    }
+}
+
+impl Query {
+    fn parse(text: &str) -> Result<Query, Failure> {
+        let mut parameters: Vec<(String, String)> = Vec::new();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = decode(name)?;
+            if parameters.iter().any(|(other, _)| *other == name) {
+                return Err(bad_parameter(&name, "is given twice"));
+            }
+            parameters.push((name, decode(value)?));
+        }
+        Ok(Query(parameters))
+    }
+
+    /// An empty value is as good as none.
+    pub(super) fn text(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(other, _)| other == name)?;
+        Some(self.0.swap_remove(at).1).filter(|value| !value.is_empty())
+    }
+
+    fn parsed<T: FromStr>(&mut self, name: &str, expected: &str) -> Result<Option<T>, Failure> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| bad_parameter(name, expected))
+    }
+
+    pub(super) fn number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, Failure> {
+        self.parsed(name, "is a whole number")
+    }
+
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, Failure> {
+        Ok(self.parsed(name, "is true or false")?.unwrap_or(false))
+    }
+
+    pub(super) fn span(&mut self, name: &str) -> Result<Option<Duration>, Failure> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let span = text.parse::<Span>().map_err(|error| bad_parameter(name, &format!("is {error}")))?;
+        Ok(Some(span.0))
+    }
+
+    /// How many of something a list shows.
+    pub(super) fn limit(&mut self, usual: usize, most: usize) -> Result<usize, Failure> {
+        let limit = self.number("limit")?.unwrap_or(usual);
+        if limit == 0 || limit > most {
+            return Err(bad_parameter("limit", &format!("is from 1 to {most}")));
+        }
+        Ok(limit)
+    }
+
+    pub(super) fn end(self) -> Result<(), Failure> {
+        match self.0.into_iter().next() {
+            None => Ok(()),
+            Some((name, _)) => {
+                let detail = format!("this call has no such parameter. parameter=`{name}`");
+                Err(Problem::new(Kind::UnknownParameter, detail).with_field(name).into())
+            }
+        }
+    }
+}
+
+pub(super) fn bad_parameter(name: &str, expected: &str) -> Failure {
+    let detail = format!("the parameter `{name}` {expected}");
+    Problem::new(Kind::InvalidParameter, detail).with_field(name).into()
+}
+
+fn decode(text: &str) -> Result<String, Failure> {
+    let text = text.replace('+', " ");
+    let decoded = percent_decode_str(&text).decode_utf8();
+    let decoded =
+        decoded.map_err(|_| Failure::new(Kind::MalformedRequest, "a query parameter is not UTF-8"))?;
+    Ok(decoded.into_owned())
+}
+
+/// A position that somebody names. No stream comes near the last one, and what is reckoned from it fits.
+pub(super) fn position(number: u64) -> Seq {
+    Seq(number.min(POSITION_MAX))
+}
+
+/// No parameters at all.
+pub(super) struct NoQuery;
+
+impl FromRequestParts<Door> for NoQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<NoQuery, Failure> {
+        Query::from_request_parts(parts, door).await?.end().map(|()| NoQuery)
+    }
+}
+
+/// A body of JSON. An empty one is like `{}`.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<Door> for Json<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, door: &Door) -> Result<Json<T>, Failure> {
+        let (body, _room) = read_body(request, &door.0.small_bodies, BODY_BYTES_MAX).await?;
+        parse(&body).map(Json)
+    }
+}
+
+/// A body of JSON with messages in it. Holds on to its part of the budget.
+pub(super) struct Messages<T>(pub(super) T, pub(super) BodyRoom);
+
+impl<T: DeserializeOwned> FromRequest<Door> for Messages<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, door: &Door) -> Result<Messages<T>, Failure> {
+        let (n, of) = TEXT_PER_BATCH;
+        let most = door.broker().limits().batch_bytes_max as usize / of * n;
+        let (body, room) = read_body(request, &door.0.bodies, most).await?;
+        parse(&body).map(|read| Messages(read, room))
+    }
+}
+
+/// A part of the budget for bodies, given back when the request is done with.
+pub(super) struct BodyRoom(#[allow(dead_code)] OwnedSemaphorePermit);
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
+    // A list would be taken for the fields in their order.
+    if body.trim_ascii_start().starts_with(b"[") {
+        let detail = "the body is an object, as in { \"name\": \"value\" }";
+        return Err(Failure::new(Kind::InvalidField, detail));
+    }
+    serde_json::from_slice(body).map_err(|_| explain::<T>(body))
+}
+
+/// What is wrong with a body, and where. Read a second time for that, so that those that are right cost nothing.
+fn explain<T: DeserializeOwned>(body: &[u8]) -> Failure {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let wrong = match serde_path_to_error::deserialize::<_, T>(&mut from) {
+        Err(wrong) => wrong,
+        // All of it is right but for what follows.
+        Ok(_) => return Failure::new(Kind::MalformedJson, "there is more after the JSON"),
+    };
+    let path = wrong.path().to_string();
+    let wrong = wrong.into_inner();
+    if !wrong.is_data() {
+        return Failure::new(Kind::MalformedJson, wrong.to_string());
+    }
+    let detail = wrong.to_string();
+    let of = |kind| {
+        if path == "." {
+            Problem::new(kind, &detail)
+        } else {
+            Problem::new(kind, format!("{path}: {detail}")).with_field(&path)
+        }
+    };
+    match detail.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
+        Some(unknown) => {
+            // The path ends with the field where it is in an object of an object.
+            let is_named = path == unknown || path.ends_with(&format!(".{unknown}"));
+            let field = match &path[..] {
+                "." => unknown.to_owned(),
+                _ if is_named => path.clone(),
+                _ => format!("{path}.{unknown}"),
+            };
+            Problem::new(Kind::UnknownField, detail).with_field(field).into()
+        }
+        None => match detail.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+            Some(missing) if path == "." => of(Kind::InvalidField).with_field(missing).into(),
+            Some(missing) => of(Kind::InvalidField).with_field(format!("{path}.{missing}")).into(),
+            None => of(Kind::InvalidField).into(),
+        },
+    }
+}
+
+/// What a body may say that it is: JSON, nothing, or what curl says of whatever it sends. Pages of other sites,
+/// which can send that too, are kept away by their `Origin`.
+const CONTENT_TYPES: [&str; 2] = ["application/json", "application/x-www-form-urlencoded"];
+
+fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
+    let Some(content_type) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let text = String::from_utf8_lossy(content_type.as_bytes()).to_ascii_lowercase();
+    let media_type = text.split(';').next().unwrap_or_default().trim();
+    if CONTENT_TYPES.contains(&media_type) {
+        return Ok(());
+    }
+    let detail = format!("a body is application/json, or has no content type. content type=`{media_type}`");
+    Err(Failure::new(Kind::UnsupportedMediaType, detail))
+}
+
+async fn read_body(
+    request: Request,
+    room: &Arc<Semaphore>,
+    most: usize,
+) -> Result<(Bytes, BodyRoom), Failure> {
+    let (parts, mut body) = request.into_parts();
+    let says = http_body::Body::size_hint(&body).exact();
+    // What nobody sent is of no type.
+    if says != Some(0) {
+        check_content_type(&parts.headers).map_err(Failure::closing)?;
+    }
+    let too_large = || {
+        let detail = format!("the body is larger than it may be. limit=`{most}`");
+        Failure::new(Kind::BodyTooLarge, detail).closing()
+    };
+    if says.is_some_and(|says| says > most as u64) {
+        return Err(too_large());
+    }
+    let more_room = |bytes: usize| {
+        let room = room.clone();
+        async move {
+            let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let busy = || Failure::new(Kind::Busy, "too many bytes are on their way to the server").closing();
+            let acquired = tokio::time::timeout(BODY_ROOM_WAIT_MAX, room.acquire_many_owned(permits)).await;
+            acquired.map_err(|_| busy())?.map_err(|_| busy())
+        }
+    };
+    // Room is taken before anything is read, and then as it comes: whoever only says that much will come holds
+    // no more than a step.
+    let first = says.map_or(BODY_STEP, |says| says as usize).min(BODY_STEP);
+    let mut held = more_room(first).await?;
+    let read = async {
+        let mut whole = BytesMut::new();
+        let mut only = Bytes::new();
+        loop {
+            let next = tokio::time::timeout(BODY_GAP_MAX, body.frame()).await.map_err(|_| too_slow())?;
+            let Some(frame) = next else { break };
+            let frame = frame.map_err(|_| {
+                Failure::new(Kind::MalformedRequest, "the body ended before its end").closing()
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            let so_far = whole.len() + only.len() + data.len();
+            if so_far > most {
+                return Err(too_large());
+            }
+            let left = says.map_or(BODY_STEP, |says| (says as usize).saturating_sub(so_far));
+            let wanted = so_far + left.min(BODY_STEP);
+            if wanted > held.num_permits() {
+                held.merge(more_room(wanted - held.num_permits()).await?);
+            }
+            if whole.is_empty() && only.is_empty() {
+                // Most bodies come in one piece, which is then not copied.
+                only = data;
+            } else {
+                if whole.is_empty() {
+                    whole.extend_from_slice(&std::mem::take(&mut only));
+                }
+                whole.extend_from_slice(&data);
+            }
+        }
+        Ok(if whole.is_empty() { only } else { whole.freeze() })
+    };
+    let read = tokio::time::timeout(BODY_TIME_MAX, read).await.unwrap_or_else(|_| Err(too_slow()))?;
+    Ok((read, BodyRoom(held)))
+}
+
+fn too_slow() -> Failure {
+    Failure::new(Kind::SlowRequest, "the body of the request came too slowly").closing()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_wire::json::{GroupSettings, PublishRequest};
+
+    /// The problem of a body, as `slug field`.
+    fn wrong<T: DeserializeOwned>(body: &str) -> String {
+        let Err(failure) = parse::<T>(body.as_bytes()) else { panic!("{body} was taken") };
+        let problem = failure.problem();
+        let slug = problem.kind().expect("a kind").slug();
+        format!("{slug} {}", problem.field.as_deref().unwrap_or("-"))
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_body_is_named() {
+        assert_eq!(wrong::<GroupSettings>(r#"{"max_retrys":1}"#), "unknown-field max_retrys");
+        assert_eq!(wrong::<GroupSettings>(r#"{"backoff":{"mim":"1s"}}"#), "unknown-field backoff.mim");
+        assert_eq!(wrong::<GroupSettings>(r#"{"backoff":{"min":"1"}}"#), "invalid-field backoff.min");
+        assert_eq!(wrong::<GroupSettings>(r#"{"message_timeout":5}"#), "invalid-field message_timeout");
+        assert_eq!(
+            wrong::<PublishRequest>(r#"{"messages":[{"body":1},{"delay":"x"}]}"#),
+            "invalid-field messages[1].delay"
+        );
+        assert_eq!(
+            wrong::<PublishRequest>(r#"{"messages":[{"body":1,"prio":1}]}"#),
+            "unknown-field messages[0].prio"
+        );
+        assert_eq!(wrong::<PublishRequest>("{}"), "invalid-field messages");
+        assert_eq!(wrong::<GroupSettings>("{"), "malformed-json -");
+        assert_eq!(wrong::<GroupSettings>("{} {}"), "malformed-json -");
+        assert_eq!(wrong::<GroupSettings>("[1]"), "invalid-field -");
+        assert!(parse::<GroupSettings>(b" \n").is_ok(), "nothing is like an empty object");
+        let Err(failure) = parse::<GroupSettings>(b"{\n \"buffer\": 1,\n}") else { panic!("it was taken") };
+        assert!(failure.problem().detail.contains("line 3 column 1"), "{}", failure.problem().detail);
+    }
+
+    #[test]
+    fn parameters_are_taken_by_name_and_the_rest_is_refused() {
+        let mut query = Query::parse("limit=5&key=a%20b+c&type=").expect("a query");
+        assert_eq!(query.limit(10, 100).ok(), Some(5));
+        assert_eq!(query.text("key").as_deref(), Some("a b c"));
+        assert_eq!(query.text("type"), None);
+        assert!(query.end().is_ok());
+        let rest = Query::parse("limt=5").expect("a query").end().expect_err("it is unknown");
+        assert!(rest.is(Kind::UnknownParameter));
+        for wrong in ["limit=0", "limit=101", "limit=x", "limit=-1"] {
+            let mut query = Query::parse(wrong).expect("a query");
+            assert!(query.limit(10, 100).is_err(), "{wrong}");
+        }
+        assert!(Query::parse("a=1&a=2").is_err());
+        assert!(Query::parse("a=%ff").is_err());
+    }
+}

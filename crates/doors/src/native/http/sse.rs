@@ -1,0 +1,116 @@
+//! Server-sent events, and following a stream with them.
+//!
+//! A listener has a task of its own and a short queue. The task reads on when the queue has room, so a slow
+//! listener reads slowly and holds up nobody. It ends when the listener goes, or when the server drains.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use bytes::Bytes;
+use forebay_broker::broker::Stage;
+use forebay_broker::caller::Caller;
+use forebay_core::types::{Seq, StreamName};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{Door, message};
+
+/// Pieces of text that a listener may leave lying.
+const QUEUE: usize = 4;
+/// Messages that are read at a time.
+const AT_A_TIME: u64 = 256;
+/// Something is said at least this often, so that whoever is in between sees that the connection lives.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const HEARTBEAT_TEXT: &[u8] = b": still here\n\n";
+
+/// An answer that goes on, and where to put what it says.
+pub(super) fn begin() -> (mpsc::Sender<Bytes>, Response) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let body = ReceiverStream::new(receiver).map(Ok::<_, std::convert::Infallible>);
+    let mut response = Response::new(Body::from_stream(body));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    (sender, response)
+}
+
+/// Writes an event. A line break would end it: JSON has them only between its parts, where a space does as well.
+pub(super) fn write_event(out: &mut String, name: &str, id: Option<u64>, data: &impl Serialize) {
+    let data = serde_json::to_string(data).unwrap_or_default().replace(['\n', '\r'], " ");
+    if let Some(id) = id {
+        let _ = writeln!(out, "id: {id}");
+    }
+    let _ = write!(out, "event: {name}\ndata: {data}\n\n");
+}
+
+/// Messages of a stream from `from` on, as they come.
+pub(super) fn follow(door: &Door, caller: Caller, stream: StreamName, from: Seq) -> Response {
+    let (sender, response) = begin();
+    let ended = door.broker().reached(Stage::Draining);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = ended => {}
+            () = sender.closed() => {}
+            () = send_messages(&caller, stream, from, &sender) => {}
+        }
+    });
+    response
+}
+
+/// Ends when the stream is gone, or the listener.
+async fn send_messages(caller: &Caller, stream: StreamName, mut from: Seq, sender: &mpsc::Sender<Bytes>) {
+    let mut is_first = true;
+    loop {
+        let Ok(page) = caller.read(stream.clone(), from, AT_A_TIME).await else { break };
+        let mut text = String::new();
+        // Something is said at once, so that the listener sees that it is heard.
+        if std::mem::take(&mut is_first) {
+            text.push_str(": from here on\n\n");
+        }
+        for found in &page.messages {
+            write_event(&mut text, "message", Some(found.seq.0), &message::stored(found));
+        }
+        from = page.next;
+        if !text.is_empty() && sender.send(text.into()).await.is_err() {
+            return;
+        }
+        if from <= page.last {
+            continue;
+        }
+        let seen = Seq(from.0.saturating_sub(1));
+        loop {
+            match tokio::time::timeout(HEARTBEAT, caller.grown(stream.clone(), seen)).await {
+                Ok(Ok(_)) => break,
+                Ok(Err(_)) => return say_gone(sender).await,
+                Err(_) => {
+                    if sender.send(Bytes::from_static(HEARTBEAT_TEXT)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+    say_gone(sender).await;
+}
+
+async fn say_gone(sender: &mpsc::Sender<Bytes>) {
+    let _ = sender.send(Bytes::from_static(b"event: gone\ndata: {}\n\n")).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_in_one_piece_whatever_its_data() {
+        let mut text = String::new();
+        let raw = serde_json::value::RawValue::from_string("{\r\n \"a\":\n\"b\\n\" }".to_owned());
+        write_event(&mut text, "message", Some(7), &raw.expect("JSON"));
+        assert_eq!(text, "id: 7\nevent: message\ndata: {   \"a\": \"b\\n\" }\n\n");
+    }
+}

@@ -1,0 +1,141 @@
+//! Taking messages and settling them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Headers, Span, Time, some};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReceiveRequest {
+    /// From 1 to 1000. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// How long to wait for the first message. Default none, at most `"10m"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Span>,
+    /// How long the leases last, if not as long as the group says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    /// Who asks. Receives with the same name are one consumer's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumer: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReceiveReply {
+    /// None if nothing came in time.
+    pub messages: Vec<Delivery>,
+}
+
+/// A message, and the lease it is held on. It has one of `body` and `body_base64`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Delivery {
+    /// Opaque. Good until the deadline, whatever becomes of the connection or the server.
+    pub lease: String,
+    pub seq: u64,
+    /// The first delivery is attempt 1.
+    pub attempt: u32,
+    pub deadline: Time,
+    pub published_at: Time,
+    pub id: Option<String>,
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<u64>,
+    pub key: Option<String>,
+    #[serde(default)]
+    pub headers: Headers,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<utoipa::openapi::schema::Value>))]
+    pub body: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_base64: Option<String>,
+    pub priority: u8,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AckRequest {
+    pub leases: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NackRequest {
+    pub leases: Vec<String>,
+    /// Default `"auto"`.
+    #[serde(default)]
+    pub action: NackAction,
+    /// Before a retry, in place of the group's backoff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+    /// Why, for those who look at failures later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What becomes of messages that were not finished.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum NackAction {
+    /// As the group's policy says: a retry, or `on_exhausted` when they are used up.
+    #[default]
+    Auto,
+    /// Offer it again. Once its retries are used up, `on_exhausted`.
+    Retry,
+    /// Set it aside at once.
+    Park,
+    /// Never offer it again.
+    Skip,
+    /// Give it back, as if it had never been handed out.
+    Return,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ExtendRequest {
+    pub leases: Vec<String>,
+    /// Counted from now.
+    pub by: Span,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SettleReply {
+    /// One for each lease, in their order.
+    pub results: Vec<SettleResult>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SettleResult {
+    pub lease: String,
+    pub outcome: Outcome,
+}
+
+/// What became of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Acked,
+    Retrying,
+    Parked,
+    Skipped,
+    Extended,
+    /// On its way to another stream.
+    Moving,
+    /// It will not be offered again, since its time is over.
+    Expired,
+    Returned,
+    /// The lease has lapsed, was given to another, or its message is no longer in process. Nothing was changed.
+    NotYours,
+}

@@ -1,0 +1,113 @@
+//! Messages on their way in, and as they are stored.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Span, Time, some};
+
+/// Names and values that travel with a message.
+pub type Headers = BTreeMap<String, String>;
+
+/// A message as its producer gives it.
+///
+/// `body` is any JSON value and is kept as it is written; `body_base64` carries bytes instead. With neither, the
+/// body is `null`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// Within the stream's `dedupe_window` a second publish with the same id stores nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Version of the type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<u64>,
+    /// Messages of one key belong together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: Headers,
+    // With the `Option` alone, `null` would be no body rather than one that is null.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<utoipa::openapi::schema::Value>))]
+    pub body: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_base64: Option<String>,
+    /// Not handed out before this long has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+    /// Not handed out before then. In place of `delay`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliver_at: Option<Time>,
+    /// 0 to 9, default 0. Higher goes first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// Not handed out after this long has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+}
+
+/// Stored whole or not at all.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PublishRequest {
+    pub messages: Vec<Message>,
+    /// Publish only if the stream ends there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect_last_seq: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PublishReply {
+    /// One for each message, in their order.
+    pub results: Vec<PublishResult>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PublishResult {
+    pub seq: u64,
+    pub id: Option<String>,
+    /// It was stored before under the same id, as `seq`.
+    pub duplicate: bool,
+}
+
+/// A message as it lies in its stream. It has one of `body` and `body_base64`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct StoredMessage {
+    pub seq: u64,
+    pub published_at: Time,
+    pub id: Option<String>,
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<u64>,
+    pub key: Option<String>,
+    #[serde(default)]
+    pub headers: Headers,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<utoipa::openapi::schema::Value>))]
+    pub body: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_base64: Option<String>,
+    pub priority: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Time>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MessageList {
+    pub messages: Vec<StoredMessage>,
+    /// Goes on with `?from=`. `null` at the end of the stream.
+    pub next: Option<String>,
+    /// The last message that the stream had.
+    pub last_seq: u64,
+}

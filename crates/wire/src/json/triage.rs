@@ -1,0 +1,136 @@
+//! Parked messages: seeing them, bringing them back, letting them go.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Rate, StoredMessage, Time};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Parked {
+    pub seq: u64,
+    /// `null` if it cannot be read.
+    pub message: Option<StoredMessage>,
+    /// How often it was handed out.
+    pub attempts: u32,
+    /// What the consumer said, or else what happened, in parentheses.
+    pub reason: String,
+    pub parked_at: Time,
+    /// Who had it last.
+    pub consumer: Option<String>,
+    /// Its last failures, the oldest first.
+    pub history: Vec<Failure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Failure {
+    pub at: Time,
+    pub attempt: u32,
+    pub reason: String,
+    pub consumer: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ParkedList {
+    pub parked: Vec<Parked>,
+    /// Goes on with `?after=`. `null` at the end.
+    pub next: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReasonList {
+    pub reasons: Vec<Reason>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Reason {
+    pub reason: String,
+    pub count: u64,
+}
+
+/// Which parked messages are meant, and how to go about it. One of `seqs`, `filter` and `all` is given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SelectRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seqs: Option<Vec<u64>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<SelectFilter>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// No more than this many, the oldest positions first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// No faster than this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Only say how many there are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+/// Those with this reason, and of this key and type, as far as these are given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SelectFilter {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SelectReply {
+    pub matched: u64,
+    /// `null` if nothing was started: it was only asked how many, or there are none.
+    pub job: Option<u32>,
+}
+
+/// Work on parked messages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Job {
+    pub job: u32,
+    pub work: JobWork,
+    pub state: JobState,
+    pub started_at: Time,
+    /// `null` while it runs.
+    pub ended_at: Option<Time>,
+    pub rate: Option<Rate>,
+    /// How many messages it was started for.
+    pub matched: u64,
+    pub done: u64,
+    /// Those that were not parked any more when it came to them.
+    pub failed: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum JobWork {
+    Replay,
+    Discard,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    Running,
+    Done,
+    Cancelled,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JobList {
+    pub jobs: Vec<Job>,
+}

@@ -1,0 +1,218 @@
+//! Reads a history and says which promises it shows broken. Nothing here waits, opens a file or knows where
+//! the history came from.
+//!
+//! | Module | Is about |
+//! | --- | --- |
+//! | `record` | The history, put in order |
+//! | `messages` | What was published: lost, unexpected, stored twice, early, left behind |
+//! | `leases` | Who held what: overlaps, returns without a reason, attempts, answers, credit |
+//! | `order` | Keys and pace |
+//! | `server` | What must be there after every start |
+//!
+//! The clients' times are not the server's. A request is sent before the server sees it and its answer comes
+//! after, so what a client held is taken from when the message came until the first moment at which the
+//! server may have taken it back. What overlaps even so did overlap.
+
+mod leases;
+mod messages;
+mod order;
+mod record;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::history::Time;
+
+pub(crate) use record::Record;
+
+/// Two clocks on one machine, of which the date may be corrected while they run, agree this well.
+const CLOCKS_AGREE: Time = 20_000;
+/// Violations of one kind that are told one by one.
+const TOLD_MAX: usize = 10;
+
+/// A promise, by what the history of a server that breaks it shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Promise {
+    /// I1: an answered publish is gone.
+    Lost,
+    /// I2: what was delivered was never published, or was refused.
+    Unexpected,
+    /// I2: a delivery differs from what was published.
+    Content,
+    /// I3: two consumers held a message at once.
+    Overlap,
+    /// I4: after everything the group is not done.
+    Unfinished,
+    /// I5: what was settled came back.
+    CameBack,
+    /// I5, in a group with durable acks.
+    DurableAck,
+    /// A second delivery for which there is no reason.
+    Duplicate,
+    /// I6: a message went before an earlier one of its key was done.
+    KeyOrder,
+    /// I7: a consumer held more than its credit.
+    Credit,
+    /// I8: a wrong number of attempts, or parked at the wrong time.
+    Attempts,
+    /// I9: progress went back.
+    Progress,
+    /// I10: a message came back with another time of publishing.
+    Kept,
+    /// I11: one publish stored two messages, or two publishes one.
+    StoredTwice,
+    /// I12: delivered before its delay was over.
+    Early,
+    /// I13: faster than the pace.
+    Pace,
+    /// I15: an answer to a lease that was over counted.
+    Stale,
+    /// An answer to a lease that was held did not count.
+    LeaseForgotten,
+    /// An answer that does not answer the question.
+    Answer,
+    /// A publish was refused for good, although nothing was wrong with it.
+    Refused,
+    /// A stream or a group is gone or different after a restart.
+    Present,
+    /// The server ended by itself, did not start, or did not stop.
+    Server,
+}
+
+impl Promise {
+    fn id(self) -> &'static str {
+        match self {
+            Promise::Lost => "I1",
+            Promise::Unexpected | Promise::Content => "I2",
+            Promise::Overlap => "I3",
+            Promise::Unfinished => "I4",
+            Promise::CameBack | Promise::DurableAck | Promise::Duplicate => "I5",
+            Promise::KeyOrder => "I6",
+            Promise::Credit => "I7",
+            Promise::Attempts => "I8",
+            Promise::Progress => "I9",
+            Promise::Kept => "I10",
+            Promise::StoredTwice | Promise::Refused => "I11",
+            Promise::Early => "I12",
+            Promise::Pace => "I13",
+            Promise::Stale | Promise::LeaseForgotten | Promise::Answer => "I15",
+            Promise::Present => "I16",
+            Promise::Server => "server",
+        }
+    }
+}
+
+/// A promise that the history shows broken, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) promise: Promise,
+    pub(crate) at: Time,
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} at {} us: {}", self.promise.id(), self.promise, self.at, self.what)
+    }
+}
+
+/// Why a message was delivered again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    Nack,
+    Expiry,
+    Goodbye,
+    Disconnect,
+    Crash,
+    Stop,
+    Replay,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Publishes that were confirmed.
+    pub(crate) confirmed: u64,
+    /// Of them, those that had to be sent again because nobody could say what became of them.
+    pub(crate) confirmed_again: u64,
+    /// Publishes of which nobody can say what became of them.
+    pub(crate) unknown: u64,
+    /// Of them, those that were delivered.
+    pub(crate) recovered: u64,
+    pub(crate) deliveries: u64,
+    pub(crate) duplicates: BTreeMap<Reason, u64>,
+    pub(crate) clock_leases_settled_after_a_crash: u64,
+    pub(crate) parked: u64,
+    pub(crate) replayed: u64,
+    pub(crate) starts: u64,
+    pub(crate) kills: u64,
+    pub(crate) stops: u64,
+    pub(crate) pauses: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) counts: Counts,
+    pub(crate) violations: Vec<Violation>,
+}
+
+impl Report {
+    fn add(&mut self, promise: Promise, at: Time, what: String) {
+        self.violations.push(Violation { promise, at, what });
+    }
+}
+
+/// Says what the history shows.
+pub(crate) fn check(record: &Record) -> Report {
+    let mut report = Report::default();
+    server::check(record, &mut report);
+    messages::check(record, &mut report);
+    leases::check(record, &mut report);
+    order::check(record, &mut report);
+    report.violations.sort_by_key(|violation| (violation.at, violation.promise));
+    report
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = &self.counts;
+        writeln!(
+            f,
+            "server:      {} starts, {} kills, {} clean stops, {} pauses",
+            of.starts, of.kills, of.stops, of.pauses
+        )?;
+        writeln!(
+            f,
+            "publishes:   {} confirmed ({} of them after an unknown outcome), {} unknown ({} recovered)",
+            of.confirmed, of.confirmed_again, of.unknown, of.recovered
+        )?;
+        let duplicates: u64 = of.duplicates.values().sum();
+        let reasons: Vec<String> = of
+            .duplicates
+            .iter()
+            .map(|(reason, count)| format!("{reason:?} {count}").to_lowercase())
+            .collect();
+        writeln!(f, "deliveries:  {}, {duplicates} of them again ({})", of.deliveries, reasons.join(", "))?;
+        writeln!(
+            f,
+            "leases:      {} on the clock settled after the server that gave them was gone",
+            of.clock_leases_settled_after_a_crash
+        )?;
+        writeln!(f, "parked:      {}, {} of them replayed", of.parked, of.replayed)?;
+        write!(f, "violations:  {}", self.violations.len())?;
+        let mut told: BTreeMap<Promise, usize> = BTreeMap::new();
+        for violation in &self.violations {
+            let count = told.entry(violation.promise).or_default();
+            *count += 1;
+            if *count <= TOLD_MAX {
+                write!(f, "\n  {violation}")?;
+            }
+        }
+        for (promise, count) in told.into_iter().filter(|(_, count)| *count > TOLD_MAX) {
+            write!(f, "\n  {} {promise:?}: {} more", promise.id(), count - TOLD_MAX)?;
+        }
+        Ok(())
+    }
+}

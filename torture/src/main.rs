@@ -1,0 +1,204 @@
+//! Kills the real server again and again, through its real doors, and checks what its clients saw.
+//!
+//! Producers and consumers of many kinds work on a server that is killed, stopped, held still and started again,
+//! and write down all that they do and see ([`history`]). When that is over everything is finished in peace, and
+//! the checker ([`checker`]) looks whether the history breaks a promise.
+
+// The report is what the program is for.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod checker;
+mod clients;
+mod content;
+mod dice;
+mod faults;
+mod history;
+mod http;
+mod plan;
+mod run;
+mod server;
+mod world;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+
+const HELP: &str = "\
+Kills a Forebay server again and again and checks what its clients saw.
+
+Usage: forebay-torture <command> [arguments]
+
+Commands:
+  run         Torture a server: ends with 1 if a promise is broken
+  check FILE  Check a recorded history once more
+  faults      Break promises on purpose and show that this notices; needs a server that was built so
+
+run and faults:
+  --minutes N, --seconds N   How long the server is tortured, not counting the way back to rest (2 minutes;
+                             faults: 25 seconds for each run, up to five)
+  --seed S                   Who does what, and what is done to the server (the time of day)
+  --server FILE              The server, if not beside this program
+  --http on|off              Whether clients come over HTTP as well (on)
+  --dir D                    A folder for history and data (one in the system's folder for such things)
+  --only NAME                faults: one of them
+  -- WORDS                   Further words for `forebay serve`
+
+History and data of a run are kept if it fails, and removed if it does not.
+";
+
+/// How long a run lasts if nobody says.
+const MINUTES: u64 = 2;
+const FAULT_SECONDS: u64 = 25;
+/// Whether clients come over HTTP if nobody says.
+const WITH_HTTP: bool = true;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| word == "--help" || word == "-h" || word == "help") {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
+    let ended = match words.split_first() {
+        Some((command, rest)) if command == "run" => Arguments::parse(rest).and_then(|it| torture(&it)),
+        Some((command, rest)) if command == "faults" => {
+            Arguments::parse(rest).and_then(|it| faults::run(&it))
+        }
+        Some((command, [file])) if command == "check" => check(Path::new(file)),
+        _ => {
+            eprint!("error: no such command\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Arguments {
+    lasts: Option<Duration>,
+    seed: Option<u64>,
+    server: Option<PathBuf>,
+    with_http: bool,
+    folder: Option<PathBuf>,
+    only: Option<String>,
+    words: Vec<String>,
+}
+
+impl Arguments {
+    fn parse(words: &[String]) -> anyhow::Result<Arguments> {
+        let mut arguments = Arguments {
+            lasts: None,
+            seed: None,
+            server: None,
+            with_http: WITH_HTTP,
+            folder: None,
+            only: None,
+            words: Vec::new(),
+        };
+        let mut words = words.iter();
+        while let Some(name) = words.next() {
+            if name == "--" {
+                arguments.words = words.cloned().collect();
+                break;
+            }
+            let value = words.next().with_context(|| format!("needs a value. argument=`{name}`"))?;
+            let number = || value.parse::<u64>().with_context(|| format!("not a number. argument=`{name}`"));
+            match name.as_str() {
+                "--minutes" => arguments.lasts = Some(Duration::from_secs(number()?.saturating_mul(60))),
+                "--seconds" => arguments.lasts = Some(Duration::from_secs(number()?)),
+                "--seed" => arguments.seed = Some(number()?),
+                "--server" => arguments.server = Some(value.into()),
+                "--dir" => arguments.folder = Some(value.into()),
+                "--only" => arguments.only = Some(value.clone()),
+                "--http" => match value.as_str() {
+                    "on" => arguments.with_http = true,
+                    "off" => arguments.with_http = false,
+                    _ => bail!("on or off. argument=`--http` value=`{value}`"),
+                },
+                _ => bail!("no such argument. argument=`{name}`"),
+            }
+        }
+        Ok(arguments)
+    }
+
+    fn seed(&self) -> u64 {
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.seed.unwrap_or_else(now)
+    }
+
+    fn options(&self, name: &str, lasts: Duration, seed: u64) -> anyhow::Result<run::Options> {
+        let program = match &self.server {
+            Some(program) => program.clone(),
+            None => server::beside_us()?,
+        };
+        let parent = self.folder.clone().unwrap_or_else(std::env::temp_dir);
+        let folder = parent.join(format!("forebay-torture-{name}-{}", std::process::id()));
+        let (with_http, words) = (self.with_http, self.words.clone());
+        let lasts = self.lasts.unwrap_or(lasts);
+        Ok(run::Options { program, lasts, seed, with_http, folder, fault: None, words })
+    }
+}
+
+/// Tortures a server. True if it kept its promises.
+fn torture(arguments: &Arguments) -> anyhow::Result<bool> {
+    let seed = arguments.seed();
+    let options = arguments.options(&seed.to_string(), Duration::from_secs(MINUTES * 60), seed)?;
+    let http = if options.with_http { "gRPC and HTTP" } else { "gRPC" };
+    println!("torture: seed {seed}, {} s, {http}", options.lasts.as_secs());
+    let report = run::run(&options);
+    match &report {
+        Ok(report) if report.violations.is_empty() => {
+            println!("{report}");
+            let folder = &options.folder;
+            std::fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+            println!("torture: seed {seed} broke no promise");
+        }
+        other => {
+            if let Ok(report) = other {
+                println!("{report}");
+            }
+            println!("torture: seed {seed} failed; history and data are in {}", options.folder.display());
+        }
+    }
+    report.map(|report| report.violations.is_empty())
+}
+
+fn check(file: &Path) -> anyhow::Result<bool> {
+    let report = run::check_file(file)?;
+    println!("{report}");
+    Ok(report.violations.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> anyhow::Result<Arguments> {
+        Arguments::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let arguments = parse("--minutes 3 --seed 7 --http on --server s -- --sqs off").expect("arguments");
+        assert_eq!(arguments.lasts, Some(Duration::from_secs(180)));
+        assert_eq!((arguments.seed, arguments.with_http), (Some(7), true));
+        assert_eq!(arguments.server, Some(PathBuf::from("s")));
+        assert_eq!(arguments.words, ["--sqs", "off"]);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for line in ["--minutes", "--minutes many", "--http perhaps", "--faster 3"] {
+            let error = parse(line).expect_err(line).to_string();
+            assert!(error.contains(line.split(' ').next().unwrap_or(line)), "{error}");
+        }
+    }
+}
