@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::pace::Rate;
+use crate::shard::Start;
 use crate::types::{Attempt, Seq, StreamName, Timestamp, micros};
 
 /// What users may choose about a stream.
@@ -106,6 +107,8 @@ impl StreamSettings {
 /// What users may choose about a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupSettings {
+    /// Where the group began. Counts when it is created, and is kept so that it can be told.
+    pub start: Start,
     pub strategy: Strategy,
     /// Length of a lease when the consumer asks for none.
     pub message_timeout: Duration,
@@ -141,6 +144,7 @@ pub struct GroupSettings {
 impl Default for GroupSettings {
     fn default() -> GroupSettings {
         GroupSettings {
+            start: Start::Beginning,
             strategy: Strategy::RoundRobin,
             message_timeout: Duration::from_secs(30),
             retries_max: Some(10),
@@ -519,6 +523,12 @@ impl GroupSettings {
         fields.number(23, self.checkpoint.messages_min.into());
         fields.number(24, self.checkpoint.messages_max.into());
         fields.number(25, self.extra_statistics.into());
+        match self.start {
+            Start::Beginning => {}
+            Start::End => fields.bytes(26, &[]),
+            Start::At(seq) => fields.number(27, seq.0),
+            Start::Time(time) => fields.number(28, time.0),
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<GroupSettings, DecodeError> {
@@ -552,6 +562,9 @@ impl GroupSettings {
                 23 => settings.checkpoint.messages_min = value.small()?,
                 24 => settings.checkpoint.messages_max = value.small()?,
                 25 => settings.extra_statistics = value.choice(&[false, true])?,
+                26 => settings.start = Start::End,
+                27 => settings.start = Start::At(Seq(value.number()?)),
+                28 => settings.start = Start::Time(Timestamp(value.number()?)),
                 _ => return Ok(false),
             }
             Ok(true)
@@ -572,6 +585,7 @@ mod tests {
     #[test]
     fn settings_survive_the_round_trip() {
         let group = GroupSettings {
+            start: Start::Time(Timestamp(21)),
             strategy: Strategy::Ordered,
             message_timeout: Duration::from_millis(1_500),
             retries_max: None,

@@ -7,7 +7,7 @@ use forebay_core::types::ShardId;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 
 use forebay_core::settings::GroupSettings;
-use forebay_core::shard::{PublishOptions, Start};
+use forebay_core::shard::PublishOptions;
 use forebay_core::types::{GroupName, StreamName};
 use forebay_storage::engine::Durable;
 
@@ -47,7 +47,7 @@ fn owner(broker: &Broker) -> Caller {
 
 async fn create(broker: &Broker, timeout: Duration) {
     let change = move |settings: &mut GroupSettings| settings.message_timeout = timeout;
-    let created = owner(broker).create_group(stream(), group(), Start::Beginning, change).await;
+    let created = owner(broker).create_group(stream(), group(), change).await;
     assert!(created.expect("the group is created").new);
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{ResetTo, Start};
+use forebay_core::shard::ResetTo;
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
 use super::{Caller, Reply};
@@ -38,16 +38,15 @@ impl Caller {
     }
 
     /// Creates a group, and its stream if that is absent. One that is there already and agrees with `change`
-    /// will do, wherever it began.
+    /// will do.
     pub async fn create_group(
         &self,
         stream: StreamName,
         name: GroupName,
-        start: Start,
         change: impl Fn(&mut GroupSettings) + Send + 'static,
     ) -> Result<Created, CallError> {
         self.may_in(Action::Create, &stream, &name)?;
-        self.ask(move |task, reply| task.create_group(&stream, &name, &change, start, reply)).await
+        self.ask(move |task, reply| task.create_group(&stream, &name, &change, reply)).await
     }
 
     pub async fn change_stream(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_core::entry::Work;
 use forebay_core::group::{JobState, Settled};
 use forebay_core::settings::{Acks, GroupSettings};
-use forebay_core::shard::{PublishOptions, ResetTo, Start};
+use forebay_core::shard::{PublishOptions, ResetTo};
 use forebay_core::types::{GroupName, JobId, Seq, ShardId, StreamName};
 use forebay_storage::engine::Durable;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
@@ -44,7 +44,7 @@ fn group() -> GroupName {
 }
 
 async fn create(caller: &Caller, change: impl Fn(&mut GroupSettings) + Send + 'static) {
-    caller.create_group(stream(), group(), Start::Beginning, change).await.expect("the group is created");
+    caller.create_group(stream(), group(), change).await.expect("the group is created");
 }
 
 fn batch<'a>(messages: impl IntoIterator<Item = Message<'a>>) -> Batch {
@@ -407,7 +407,7 @@ async fn lists_of_groups_go_on_where_they_stopped() {
     for stream in ["a", "b", "c"] {
         for group in ["z", "x", "y"] {
             let group = GroupName::parse(group).expect("a name");
-            caller.create_group(name(stream), group, Start::Beginning, |_| {}).await.expect("it is created");
+            caller.create_group(name(stream), group, |_| {}).await.expect("it is created");
         }
     }
     let mut seen = Vec::new();
@@ -456,7 +456,7 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.read(stream(), Seq(1), 1));
     refused!(nobody.browse(stream(), Seq(1), 1, &filter));
     refused!(nobody.server());
-    refused!(nobody.create_group(stream(), group(), Start::Beginning, |_| {}));
+    refused!(nobody.create_group(stream(), group(), |_| {}));
     refused!(nobody.change_group(stream(), group(), |_| {}));
     refused!(nobody.delete_group(stream(), group()));
     refused!(nobody.pause(stream(), group(), true));
@@ -499,15 +499,15 @@ async fn what_an_operator_does_is_seen_at_once() {
     assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 7);
     let wrong = caller.change_group(stream(), group(), |settings| settings.buffer = 0).await;
     assert!(matches!(wrong, Err(CallError::NotChanged(_))), "{wrong:?}");
-    let other =
-        caller.create_group(stream(), group(), Start::Beginning, |settings| settings.buffer = 9).await;
+    let other = caller.create_group(stream(), group(), |settings| settings.buffer = 9).await;
     assert_eq!(other, Err(CallError::Different));
+    let late = |settings: &mut GroupSettings| settings.start = forebay_core::shard::Start::End;
+    let other = caller.create_group(stream(), group(), late).await;
+    assert_eq!(other, Err(CallError::Different), "it began at the beginning");
     assert_eq!(caller.purge(stream(), false).await, Ok(1));
     let missing = StreamName::parse("missing").expect("a name");
     assert_eq!(caller.purge(missing.clone(), false).await, Err(CallError::NoSuchStream));
-    let refused = caller
-        .create_group(missing.clone(), group(), Start::Beginning, |settings| settings.window_max = 0)
-        .await;
+    let refused = caller.create_group(missing.clone(), group(), |settings| settings.window_max = 0).await;
     assert!(matches!(refused, Err(CallError::NotCreated(_))), "{refused:?}");
     assert!(caller.stream(missing).await.is_err(), "a group that cannot be leaves no stream behind");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_core::group::{self, Bound, Credit, Departure, Lease, Outcome, Settled};
 use forebay_core::notes::Expected;
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
-use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal, Start};
+use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 use tokio::sync::{oneshot, watch};
 
@@ -236,7 +236,6 @@ impl ShardTask {
         stream: &StreamName,
         name: &GroupName,
         change: &dyn Fn(&mut GroupSettings),
-        start: Start,
         reply: Reply<Created>,
     ) {
         let mut settings = GroupSettings::default();
@@ -279,7 +278,7 @@ impl ShardTask {
         };
         let created = move |_| Created { stream, new: true };
         self.decide(reply, Ok(stream), created, |driver, now, stream, ticket| {
-            Ok(driver.create_group(now, stream, name, &settings, start, ticket)?)
+            Ok(driver.create_group(now, stream, name, &settings, settings.start, ticket)?)
         });
     }
 

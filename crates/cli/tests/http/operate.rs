@@ -27,12 +27,13 @@ fn a_group_is_created_once_changed_and_deleted() {
         (r#"{"rate":null}"#, "rate"),
         (r#"{"rate":{"per_second":100,"burst":2}}"#, "rate.burst"),
         (r#"{"on_exhausted":"park"}"#, "on_exhausted"),
+        (r#"{"start":"beginning"}"#, "start"),
     ] {
         let refused = server.refused("PUT", "/subscriptions/work/team", differs);
         assert_eq!(refused, format!("409 settings-differ {field} never"), "{differs}");
     }
     let expected = json!({
-        "strategy": "ordered", "message_timeout": "45s", "max_retries": "unlimited",
+        "start": "end", "strategy": "ordered", "message_timeout": "45s", "max_retries": "unlimited",
         "on_exhausted": { "move": "elsewhere" },
         "backoff": { "min": "1s", "max": "30s", "factor": 2.0, "jitter": 0.5 },
         "key_batch": 1, "on_parked_key": "continue", "fairness": "none", "priority_age_step": "1m",
@@ -48,9 +49,10 @@ fn a_group_is_created_once_changed_and_deleted() {
     assert_eq!((&settings["parked_max_age"], &settings["strategy"]), (&json!("1h"), &json!("ordered")));
     assert_eq!(changed["processing_time"], json!(null), "nobody wants it");
     assert_eq!(
-        server.refused("PATCH", "/subscriptions/work/team", r#"{"start":"end"}"#),
+        server.refused("PATCH", "/subscriptions/work/team", r#"{"start":"beginning"}"#),
         "400 invalid-field start never"
     );
+    server.ok("PATCH", "/subscriptions/work/team", r#"{"start":"end","max_retries":4}"#);
     assert_eq!(server.call("DELETE", "/subscriptions/work/team", "").status, 204);
     assert_eq!(server.refused("GET", "/subscriptions/work/team", ""), "404 no-such-group - never");
     server.stop();

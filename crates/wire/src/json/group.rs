@@ -14,8 +14,8 @@ use super::{Rate, Span, Time, nullable, some};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GroupSettings {
-    /// Where a new group begins. Default `"beginning"`. Nobody is told it again: a group that is there is moved
-    /// with a reset.
+    /// Where a new group begins. Default `"beginning"`. It cannot be changed: a group that is there is moved with a
+    /// reset.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some")]
     #[cfg_attr(feature = "openapi", schema(value_type = Start))]
     pub start: Option<Start>,

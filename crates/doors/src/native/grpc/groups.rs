@@ -5,7 +5,6 @@ use std::time::Duration;
 use forebay_broker::caller::{Caller, GroupCursor};
 use forebay_broker::stats::ScalingTarget;
 use forebay_core::settings::GroupSettings;
-use forebay_core::shard::Start;
 use forebay_wire::v1;
 use tonic::Status;
 
@@ -14,19 +13,22 @@ use super::{convert, report, settings, status};
 
 /// What an autoscaler gets that does not say what it wants.
 const TARGET_DRAIN: Duration = Duration::from_secs(300);
-const CONSUMERS_MAX: u32 = 100;
+const CONSUMERS_MAX: u32 = 1_000;
 
 pub(super) async fn create(
     caller: Caller,
     request: v1::CreateGroupRequest,
 ) -> Result<v1::CreateGroupReply, Status> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let start = convert::start(request.start.as_ref()).unwrap_or(Start::Beginning);
+    let start = convert::start(request.start.as_ref());
     let wire = request.settings.unwrap_or_default();
     settings::group(&wire, &mut GroupSettings::default())?;
     // What was checked above cannot be refused: a group that is there is only compared with it.
-    let change = move |group: &mut GroupSettings| drop(settings::group(&wire, group));
-    let created = caller.create_group(stream, group, start, change).await.map_err(refused)?;
+    let change = move |group: &mut GroupSettings| {
+        drop(settings::group(&wire, group));
+        group.start = start.unwrap_or(group.start);
+    };
+    let created = caller.create_group(stream, group, change).await.map_err(refused)?;
     Ok(v1::CreateGroupReply { created: created.new })
 }
 

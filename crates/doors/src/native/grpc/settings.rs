@@ -296,6 +296,8 @@ mod tests {
     #[test]
     fn settings_come_back_as_they_went_and_every_field_can_be_cleared() {
         let settings = GroupSettings {
+            // Said apart from the settings, when a group is created.
+            start: forebay_core::shard::Start::Beginning,
             strategy: Strategy::Ordered,
             message_timeout: Duration::from_secs(5),
             retries_max: None,

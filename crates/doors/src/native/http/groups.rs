@@ -31,8 +31,7 @@ pub(super) async fn create(
     settings::check_group(&wire)?;
     let asked = wire.clone();
     let change = move |settings: &mut _| settings::set_group(&asked, settings);
-    let start = settings::start(wire.start);
-    let created = caller.create_group(stream.clone(), group.clone(), start, change).await;
+    let created = caller.create_group(stream.clone(), group.clone(), change).await;
     let created = match created.map_err(Failure::from) {
         Ok(created) => created,
         Err(failure) if failure.is(Kind::SettingsDiffer) => {
@@ -61,7 +60,9 @@ pub(super) async fn change(
     Json(wire): Json<json::GroupSettings>,
 ) -> Answer<json::GroupReport> {
     settings::check_group(&wire)?;
-    if wire.start.is_some() {
+    // What is told can be sent back as it is.
+    let is = caller.group(stream.clone(), group.clone()).await?.settings.start;
+    if wire.start.is_some_and(|start| settings::start(start) != is) {
         return Err(Failure::field("start", "a group that is there has started; a reset moves it"));
     }
     let change = move |settings: &mut _| settings::set_group(&wire, settings);
@@ -169,7 +170,7 @@ pub(super) async fn reset(
     Json(request): Json<json::ResetRequest>,
 ) -> Answer<json::ResetReply> {
     let drop_parked = request.parked == json::ParkedOnReset::Drop;
-    let floor = caller.reset(stream, group, settings::start(Some(request.to)), drop_parked).await?;
+    let floor = caller.reset(stream, group, settings::start(request.to), drop_parked).await?;
     Ok(Reply(StatusCode::OK, json::ResetReply { settled_through: floor.0 }))
 }
 

@@ -203,13 +203,19 @@ pub(super) fn set_group(wire: &json::GroupSettings, settings: &mut GroupSettings
     }
     set(&mut settings.buffer, wire.buffer);
     set(&mut settings.extra_statistics, wire.extra_statistics);
+    set(&mut settings.start, wire.start.map(start));
 }
 
 pub(super) fn of_group(settings: &GroupSettings) -> json::GroupSettings {
     let Backoff { delay_min, delay_max, factor, jitter } = settings.backoff;
     let CheckpointPolicy { interval, messages_min, messages_max } = settings.checkpoint;
     json::GroupSettings {
-        start: None,
+        start: Some(match settings.start {
+            Start::Beginning => json::Start::Beginning,
+            Start::End => json::Start::End,
+            Start::At(seq) => json::Start::Seq(seq.0),
+            Start::Time(time) => json::Start::Time(json::Time(time.0)),
+        }),
         strategy: Some(match settings.strategy {
             Strategy::RoundRobin => json::Strategy::RoundRobin,
             Strategy::Single => json::Strategy::Single,
@@ -260,12 +266,12 @@ pub(super) fn of_group(settings: &GroupSettings) -> json::GroupSettings {
     }
 }
 
-pub(super) fn start(wire: Option<json::Start>) -> Start {
+pub(super) fn start(wire: json::Start) -> Start {
     match wire {
-        None | Some(json::Start::Beginning) => Start::Beginning,
-        Some(json::Start::End) => Start::End,
-        Some(json::Start::Seq(seq)) => Start::At(position(seq)),
-        Some(json::Start::Time(time)) => Start::Time(Timestamp(time.0)),
+        json::Start::Beginning => Start::Beginning,
+        json::Start::End => Start::End,
+        json::Start::Seq(seq) => Start::At(position(seq)),
+        json::Start::Time(time) => Start::Time(Timestamp(time.0)),
     }
 }
 
@@ -296,7 +302,7 @@ fn differs(asked: &Value, is: &Value) -> Option<String> {
     if asked.contains_key("per_second") && !asked.contains_key("burst") && is["burst"] != 1 {
         return Some("burst".to_owned());
     }
-    asked.iter().filter(|(name, _)| *name != "start").find_map(|(name, asked)| {
+    asked.iter().find_map(|(name, asked)| {
         let is = is.get(name).unwrap_or(&Value::Null);
         match (asked, is) {
             _ if asked == is => None,
@@ -419,6 +425,7 @@ mod tests {
         assert_eq!(found(r#"{"message_timeout":"30s","max_retries":9}"#).as_deref(), Some("max_retries"));
         assert_eq!(found(r#"{"backoff":{"min":"100ms","max":"5s"}}"#).as_deref(), Some("backoff.max"));
         assert_eq!(found(r#"{"rate":{"per_second":5}}"#).as_deref(), Some("rate"));
-        assert_eq!(found(r#"{"start":"end","priority_age_step":"1m"}"#), None);
+        assert_eq!(found(r#"{"start":"beginning","priority_age_step":"1m"}"#), None);
+        assert_eq!(found(r#"{"start":"end"}"#).as_deref(), Some("start"));
     }
 }
