@@ -8,10 +8,12 @@
 //! | `connection` | Bytes in and out, with deadlines for those who are silent or slow. |
 //! | `grpc` | `forebay.v1`. |
 //! | `http` | The HTTP API. |
+//! | `intake` | What gRPC messages may hold while they come in. |
 
 mod connection;
 mod grpc;
 mod http;
+mod intake;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -31,6 +33,7 @@ use tonic::transport::server::TcpConnectInfo;
 
 use connection::{Connection, Open, Protocol};
 use http::HttpDoor;
+use intake::{Budget, Intake};
 
 /// Bytes that a client may send on one call, and on one connection, before the server has read them.
 const CALL_WINDOW: u32 = 1 << 20;
@@ -53,7 +56,7 @@ pub struct NativeConfig {
     /// Names that the server has beside its addresses and `localhost`. A request for another one is refused,
     /// since a web page could have made it by giving a name of its own this server's address.
     pub host_names: Vec<String>,
-    /// Bytes of request bodies that are being read, over all connections.
+    /// Bytes of request bodies that are being read, over all connections; and as much again for gRPC.
     pub body_bytes_max: usize,
     /// Resident memory of the process in bytes, for `/metrics`. The door opens no files itself.
     pub memory: fn() -> Option<u64>,
@@ -91,6 +94,7 @@ pub async fn serve_with(
     let (stopping, is_stopping) = watch::channel(false);
     let services = Arc::new(Services {
         grpc: grpc::routes(broker.clone()).prepare(),
+        grpc_budget: Budget::new(config.body_bytes_max),
         http: HttpDoor::new(broker, &config, connections.clone()),
     });
     let mut stop = std::pin::pin!(stop);
@@ -125,6 +129,7 @@ pub async fn serve_with(
 
 struct Services {
     grpc: Routes,
+    grpc_budget: Budget,
     http: HttpDoor,
 }
 
@@ -137,6 +142,7 @@ impl Services {
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
+            let request = request.map(|body| Intake::new(body, self.grpc_budget.clone()));
             let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
             return answered.unwrap_or_else(|never| match never {}).map(Body::new);
         }
