@@ -69,6 +69,9 @@ impl fmt::Display for Refused {
         let problem = &self.problem;
         let detail = if problem.detail.is_empty() { &problem.title } else { &problem.detail };
         write!(f, "{}", printable(detail).trim_end_matches('.'))?;
+        if let Some(field) = problem.field.as_deref().filter(|field| !detail.contains(*field)) {
+            write!(f, ". field=`{}`", printable(field))?;
+        }
         match (problem.retry, problem.retry_after) {
             (Retry::Never, _) => Ok(()),
             (Retry::Later, Some(after)) => write!(f, ". Try again in {}", units::age(after)),

@@ -86,7 +86,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "request_bytes",
         value: Some("SIZE"),
         default: "64MiB",
-        help: "Bodies of HTTP requests that may be read at a time",
+        help: "Bodies of HTTP requests that may be read at a time, and as much again of gRPC messages",
         set: |settings, text| values::into(&mut settings.request_bytes, values::memory_size(text)),
     },
     Setting {
