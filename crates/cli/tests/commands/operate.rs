@@ -16,7 +16,9 @@ fn a_stream_is_made_seen_changed_emptied_and_deleted() {
     assert_eq!(made, "created the stream emails\n");
     let again = server.run(&["stream", "create", "emails"]).good();
     assert_eq!(again, "it is there already: emails\n");
-    server.run(&["stream", "create", "emails", "dedupe_window=6m"]).refused(9, &["forebay: "]);
+    server
+        .run(&["stream", "create", "emails", "dedupe_window=6m"])
+        .refused(9, &["forebay: ", "field=`dedupe_window`"]);
     server.run(&["stream", "create", "emails", "dedupe_windw=6m"]).refused(2, &["dedupe_windw"]);
     server.run(&["stream", "create", "emails", "dedupe_window"]).refused(2, &["name=value"]);
     server.run(&["stream", "set", "emails"]).refused(2, &["nothing to change"]);
@@ -70,7 +72,9 @@ fn a_group_is_made_seen_changed_paused_moved_and_deleted() {
     let made = server.run(&["group", "create", "work/team", "max_retries=3", "backoff.min=1s"]).good();
     assert_eq!(made, "created the group work/team\n");
     assert_eq!(server.run(&["group", "create", "work/team"]).good(), "it is there already: work/team\n");
-    server.run(&["group", "create", "work/team", "max_retries=4"]).refused(9, &["forebay: "]);
+    server
+        .run(&["group", "create", "work/team", "max_retries=4"])
+        .refused(9, &["forebay: ", "field=`max_retries`"]);
     server.run(&["group", "create", "work"]).refused(2, &["STREAM/GROUP"]);
     server.run(&["group", "set", "work/team", "max_retries=unlimited", "rate.per_second=5"]).good();
     server.run(&["group", "set", "work/team", "strategy=random"]).refused(2, &["strategy"]);
