@@ -197,3 +197,17 @@ async fn credit_in_bytes_says_how_much_comes() {
     drop(consumer);
     server.stop();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_can_tell_how_long_its_leases_last_whatever_its_own_clock_says() {
+    let server = Server::start_in_memory().await;
+    server.create_group_with_timeout("work", "team", 3_600_000).await.expect("the group is created");
+    publish(&server, "work", ["a"], 1).await;
+    let mut consumer = Session::open(&server, "work", "team", 1).await;
+    let got = consumer.receive(1).await;
+    let hour = 3_600_000_000;
+    let left = got.messages[0].left_us;
+    assert!((hour / 2..=hour).contains(&left), "an hour from when it was sent. left_us=`{left}`");
+    drop(consumer);
+    server.stop();
+}

@@ -257,6 +257,8 @@ pub(crate) struct ReceivedMessage {
     pub(crate) seq: u64,
     pub(crate) grant: u64,
     pub(crate) attempt: u32,
+    /// How long its lease lasts, by the server's clock.
+    pub(crate) left_us: u64,
     pub(crate) body: String,
 }
 
@@ -283,7 +285,8 @@ impl Received {
                 let message = bodies.next().expect("runs count messages");
                 let body = String::from_utf8_lossy(&message.body).into_owned();
                 let (seq, grant) = (run.first_seq + n, run.first_grant + n);
-                self.messages.push(ReceivedMessage { seq, grant, attempt: run.attempt, body });
+                let left_us = run.deadline_us.saturating_sub(deliveries.now_us);
+                self.messages.push(ReceivedMessage { seq, grant, attempt: run.attempt, left_us, body });
                 self.raw.push(message);
             }
         }

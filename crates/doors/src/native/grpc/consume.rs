@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use forebay_broker::broker::Event;
 use forebay_broker::caller::{Caller, Consumer};
+use forebay_broker::clock::Clock;
 use forebay_broker::error::CallError;
 use forebay_core::types::Limits;
 use forebay_wire::v1;
@@ -26,6 +27,7 @@ pub(super) struct Consume {
     /// `None` once the consumer has left.
     consumer: Option<Consumer>,
     limits: Limits,
+    clock: Clock,
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The consumer has said goodbye, and only answers are still sent.
     leaving: bool,
@@ -62,6 +64,7 @@ impl Consume {
             requests,
             consumer: Some(consumer),
             limits,
+            clock: caller.broker().clock(),
             stopping: Box::pin(caller.broker().stopping()),
             leaving: false,
             reply: v1::ConsumeReply { opened: Some(opened), ..v1::ConsumeReply::default() },
@@ -179,6 +182,9 @@ impl Stream for Consume {
             }
         }
         if call.has_reply() {
+            if let Some(deliveries) = &mut call.reply.deliveries {
+                deliveries.now_us = call.clock.now().0;
+            }
             return Poll::Ready(Some(Ok(std::mem::take(&mut call.reply))));
         }
         if let Some(end) = call.end.take() {
