@@ -278,7 +278,7 @@ impl Driver {
 
     /// What has to be done. Taking from it is doing it.
     pub fn outbox(&mut self) -> &mut Outbox {
-        self.outbox.served.append(&mut self.payloads.served);
+        self.payloads.take_served(&mut self.outbox.served);
         &mut self.outbox
     }
 

@@ -52,7 +52,7 @@ pub(super) struct Payloads {
     /// Deliveries to consumers without a connection that have not left. By consumer.
     owed: HashMap<ConsumerId, u32>,
     /// Those to whom nothing is owed any more.
-    pub(super) served: Vec<ConsumerId>,
+    served: Vec<ConsumerId>,
 }
 
 /// Messages that somebody lacks.
@@ -243,12 +243,22 @@ impl Payloads {
         self.owed.contains_key(&consumer)
     }
 
+    /// Those to whom nothing is owed any more. Until they are taken from here what was theirs is still on its way
+    /// to them, and nobody may tell them that there was nothing.
+    pub(super) fn take_served(&mut self, out: &mut Vec<ConsumerId>) {
+        for consumer in self.served.drain(..) {
+            if self.owed.get(&consumer) == Some(&0) {
+                self.owed.remove(&consumer);
+            }
+            out.push(consumer);
+        }
+    }
+
     /// A delivery has left, or never will.
     fn paid(&mut self, consumer: ConsumerId) {
         if let Some(left) = self.owed.get_mut(&consumer) {
             *left -= 1;
             if *left == 0 {
-                self.owed.remove(&consumer);
                 self.served.push(consumer);
             }
         }
