@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
-use forebay_core::types::{ConsumerId, Limits};
+use forebay_core::types::{ConsumerId, Limits, Timestamp};
 use forebay_storage::engine::Engine;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -125,8 +125,12 @@ impl Broker {
     pub async fn open(
         engine: Arc<dyn Engine>,
         clock: Clock,
-        config: BrokerConfig,
+        mut config: BrokerConfig,
     ) -> Result<(Broker, Running), OpenError> {
+        if clock.is_still() {
+            // Where time stands still nobody would come along whom a frame could wait for.
+            config.driver.lazy_delay = Duration::ZERO;
+        }
         let shard = config.driver.shard;
         let mut claim = engine.claim(shard).await.map_err(RecoveryError::from)?;
         let needed = config.limits.batch_bytes_max as usize + FRAME_ROOM;
@@ -193,6 +197,45 @@ impl Broker {
 
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Lets time pass on a clock that stands still ([`Clock::still`]), and resolves when everything that this
+    /// made due has been done: leases have lapsed, and what may go out again is with its consumers. Only what
+    /// has to be read from the disk or made durable first may come a moment later. On a clock that runs by
+    /// itself it waits for a turn and changes nothing.
+    pub async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        // The first call sees the new time before the turn's work is done, the second after it, and what one
+        // turn has no budget for is done in the next.
+        let mut is_first = true;
+        while let Some(is_due) = self.turn(ShardTask::on_clock_moved).await {
+            if !is_first && !is_due {
+                break;
+            }
+            is_first = false;
+        }
+        // Those who wait for messages give up only now, so that they get what has become due in time.
+        self.clock.tell();
+    }
+
+    /// When something next becomes due: a retry, a delay, the end of a lease, a message's or a consumer's end,
+    /// the next step of a pace. For tests that move the clock to it. There may be moments among them at which
+    /// nothing is seen from outside. None: nothing happens by itself any more, or the server has stopped.
+    pub async fn next_due(&self) -> Option<Timestamp> {
+        // What was asked for before is done first, so that it does not count as due.
+        self.turn(|_| ()).await;
+        self.turn(|task| task.next_due()).await.flatten()
+    }
+
+    /// Asks the task something. None if it has ended.
+    async fn turn<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut ShardTask) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        let call = move |task: &mut ShardTask| drop(reply.send(ask(task)));
+        self.commands.send(Command::Call(Box::new(call))).ok()?;
+        answer.await.ok()
     }
 
     /// Hands nothing more out and takes nothing more in. Those who hold messages may finish them, for a while;

@@ -3,23 +3,57 @@
 //! Wall time is read once, when the server starts. From then on the clock advances with monotonic time,
 //! so that it never runs backwards or jumps, whatever happens to the machine's idea of the date: leases
 //! and delays are as long as they say. A date that was corrected meanwhile shows after the next start.
+//!
+//! A test may have a clock that stands still until somebody moves it ([`Clock::still`],
+//! [`crate::broker::Broker::advance`]), so that an hour passes at once. Everything that a group, a stream or a
+//! receive waits for goes by that clock. What a connection is given to send, read or answer does not: a network
+//! needs its time whatever a test says.
 
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_core::types::Timestamp;
+use tokio::sync::Notify;
 
 /// Copies of a clock tell the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     started: Instant,
     wall: Timestamp,
+    /// Of a clock that stands still.
+    hand: Option<&'static Hand>,
+}
+
+/// What moves a clock that does not move by itself.
+#[derive(Debug, Default)]
+struct Hand {
+    /// Microseconds since the clock was made.
+    moved: AtomicU64,
+    /// The same, as those who wait for a time were last told. A moment behind `moved`, so that none of them sees
+    /// a time at which the shard has not done its work yet.
+    told: AtomicU64,
+    bell: Notify,
 }
 
 impl Clock {
     pub fn start() -> Clock {
         // A machine whose date is before 1970 has no date; its clock then counts from there.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { started: Instant::now(), wall: Timestamp::ZERO + wall }
+        Clock { started: Instant::now(), wall: Timestamp::ZERO + wall, hand: None }
+    }
+
+    /// A clock for tests: it tells the date at which it was made until it is moved.
+    pub fn still() -> Clock {
+        // Never given back, so that the clock can be copied like any other. A test makes one or two, of a few
+        // bytes each, and a server that serves makes none.
+        let hand: &'static Hand = Box::leak(Box::default());
+        Clock { hand: Some(hand), ..Clock::start() }
+    }
+
+    /// Whether it moves only when it is told to.
+    pub fn is_still(&self) -> bool {
+        self.hand.is_some()
     }
 
     /// The same clock, ahead if need be, so that it tells no time before this. The machine's date may have
@@ -30,13 +64,56 @@ impl Clock {
     }
 
     pub fn now(&self) -> Timestamp {
-        self.wall + self.started.elapsed()
+        match self.hand {
+            Some(hand) => self.wall + Duration::from_micros(hand.moved.load(Ordering::SeqCst)),
+            None => self.wall + self.started.elapsed(),
+        }
     }
 
-    /// The same moment for a timer; at once if it has passed.
+    /// The same moment for a timer; at once if it has passed. On a clock that stands still no other moment
+    /// comes by itself: whoever moves it sees to those who wait.
     pub fn instant_of(&self, at: Timestamp) -> Instant {
-        // A deadline that is further away than a timer can tell is looked at again when that has passed.
-        self.started + at.since(self.wall).min(FAR)
+        match self.hand {
+            Some(_) if at <= self.now() => self.started,
+            Some(_) => Instant::now() + FAR,
+            // A deadline that is further away than a timer can tell is looked at again when that has passed.
+            None => self.started + at.since(self.wall).min(FAR),
+        }
+    }
+
+    /// Resolves when it is this late.
+    pub fn reaches(self, at: Timestamp) -> impl Future<Output = ()> + Send {
+        async move {
+            let Some(hand) = self.hand else {
+                return tokio::time::sleep_until(self.instant_of(at).into()).await;
+            };
+            loop {
+                let mut rings = std::pin::pin!(hand.bell.notified());
+                // In line before the time is read, so that nothing is told in between.
+                rings.as_mut().enable();
+                if self.wall + Duration::from_micros(hand.told.load(Ordering::SeqCst)) >= at {
+                    return;
+                }
+                rings.await;
+            }
+        }
+    }
+
+    /// Moves a clock that stands still. Those who wait learn of it from [`Clock::tell`].
+    pub(crate) fn advance(&self, by: Duration) {
+        if let Some(hand) = self.hand {
+            let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+            let later = |moved: u64| Some(moved.saturating_add(by));
+            let _ = hand.moved.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
+        }
+    }
+
+    /// Wakes up those who wait for a time that has come.
+    pub(crate) fn tell(&self) {
+        if let Some(hand) = self.hand {
+            hand.told.fetch_max(hand.moved.load(Ordering::SeqCst), Ordering::SeqCst);
+            hand.bell.notify_waiters();
+        }
     }
 }
 
@@ -75,5 +152,49 @@ mod tests {
         assert_eq!(ahead, Duration::from_secs(3));
         assert!(clock.instant_of(Timestamp::ZERO) <= Instant::now());
         let _ = clock.instant_of(Timestamp(u64::MAX));
+    }
+
+    #[test]
+    fn one_that_stands_still_moves_when_it_is_told_and_its_copies_with_it() {
+        let clock = Clock::still();
+        let copy = clock;
+        let then = clock.now();
+        assert!(then.since(Clock::start().now()) < Duration::from_secs(5), "it tells the date");
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(clock.now(), then);
+        clock.advance(Duration::from_secs(30));
+        assert_eq!(copy.now(), then + Duration::from_secs(30));
+        let ahead = copy.not_before(then + Duration::from_secs(90));
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(ahead.now(), then + Duration::from_secs(91), "one that was set ahead moves as well");
+        clock.advance(Duration::MAX);
+        assert_eq!(clock.now(), Timestamp(u64::MAX));
+    }
+
+    #[test]
+    fn nothing_comes_by_itself_where_time_stands_still() {
+        let clock = Clock::still();
+        let next = clock.now() + Duration::from_micros(1);
+        assert!(clock.instant_of(clock.now()) <= Instant::now());
+        assert!(clock.instant_of(next) > Instant::now() + Duration::from_secs(86_400));
+        clock.advance(Duration::from_micros(1));
+        assert!(clock.instant_of(next) <= Instant::now());
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_for_a_time_learn_that_it_has_come() {
+        let clock = Clock::still();
+        let at = clock.now() + Duration::from_secs(60);
+        let waits = tokio::spawn(clock.reaches(at));
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+            assert!(!waits.is_finished());
+            clock.advance(Duration::from_secs(30));
+            clock.tell();
+        }
+        waits.await.expect("it has come");
+        clock.reaches(at).await;
+        let running = Clock::start();
+        running.reaches(running.now() + Duration::from_millis(1)).await;
     }
 }

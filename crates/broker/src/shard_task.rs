@@ -227,7 +227,9 @@ impl ShardTask {
     }
 
     fn look_at_drain(&mut self) {
-        let Some((at, until)) = self.drain.filter(|(at, _)| *at <= self.now) else { return };
+        // Where time stands still no look comes by itself, so every turn is one.
+        let is_time = |at: Timestamp| at <= self.now || self.clock.is_still();
+        let Some((at, until)) = self.drain.filter(|(at, _)| is_time(*at)) else { return };
         let shard = self.driver.shard();
         let holds = |(consumer, member): (&ConsumerId, &Member)| shard.held_by(member.group, *consumer) > 0;
         if self.now >= until || !self.members.iter().any(holds) {
@@ -339,6 +341,18 @@ impl ShardTask {
                 self.driver.leave(member.group, consumer, Departure::Lost);
             }
         }
+    }
+
+    /// The clock was moved: what the timer is set to was reckoned before that. Says whether anything is left to
+    /// do at this time, of what was there when it was asked.
+    pub(crate) fn on_clock_moved(&mut self) -> bool {
+        self.timer_at = None;
+        self.driver.shard().wake_at().is_some_and(|at| at <= self.now)
+    }
+
+    /// When a message, a lease or a group next changes by itself.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.driver.shard().wake_at().map(|at| at.max(self.now))
     }
 
     /// One timer for everything. One that goes off early only costs a turn, so it is moved forward but

@@ -17,6 +17,8 @@ use crate::caller::Consumer;
 use crate::driver::Published;
 use crate::error::PublishError;
 
+mod still;
+
 fn batch(messages: usize, bytes: usize) -> Batch {
     let mut builder = BatchBuilder::default();
     for _ in 0..messages {
