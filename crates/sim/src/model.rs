@@ -213,6 +213,8 @@ pub(crate) struct GroupModel {
     lenient: bool,
     /// Leases on the clock that the last reset or purge ended. If it is forgotten, they go on.
     ended: Vec<Hold>,
+    /// Given back, and nobody's until then. A crash may forget that.
+    snoozed: BTreeMap<Seq, Timestamp>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -253,6 +255,8 @@ pub(crate) enum Wanted {
     Park,
     Skip,
     Move,
+    /// Given back, until then.
+    Return(Timestamp),
 }
 
 /// A message in a consumer's hands.
@@ -283,6 +287,7 @@ impl GroupModel {
             maybe_held: BTreeMap::new(),
             lenient: false,
             ended: Vec::new(),
+            snoozed: BTreeMap::new(),
         }
     }
 
@@ -317,6 +322,7 @@ impl GroupModel {
         self.ended = ended.collect();
         self.held.retain(|&seq, _| seq > through);
         self.maybe_held.retain(|&seq, _| seq > through);
+        self.snoozed.retain(|&seq, _| seq > through);
         self.answered.retain(|(_, hold)| hold.lease.seq > through);
         let seqs: Vec<Seq> = self.messages.range(..=through).map(|(&seq, _)| seq).collect();
         for seq in seqs {
@@ -394,6 +400,9 @@ impl GroupModel {
         let seq = delivered.lease.seq;
         assert!(seq > self.start, "a group is not handed what lies before its start: {seq}");
         self.leased(delivered.lease);
+        if let Some(until) = self.snoozed.remove(&seq) {
+            assert!(until <= now, "I12: {seq} was given back until {until:?} and comes at {now:?}");
+        }
         if let Some(hold) = self.held.get(&seq) {
             assert!(
                 hold.deadline <= now,
@@ -453,6 +462,7 @@ impl GroupModel {
             (Some(_), Settled::Moving) if wanted == Wanted::Move => {}
             (Some(_), Settled::Parked) if wanted == Wanted::Park => {}
             (Some(_), Settled::Expired) if wanted == Wanted::Retry => {}
+            (Some(_), Settled::Returned) if matches!(wanted, Wanted::Return(_)) => {}
             (Some(hold), Settled::Parked | Settled::Skipped | Settled::Moving) => {
                 assert!(
                     wanted == Wanted::Retry && hold.attempt > self.retries_max,
@@ -469,6 +479,10 @@ impl GroupModel {
             message.acked = true;
             message.recent.push((NOT_YET, Change::Acked));
             self.unstamped.push(lease.seq);
+        }
+        if let Wanted::Return(until) = wanted {
+            self.give_back(lease.seq, true);
+            self.snoozed.insert(lease.seq, until);
         }
     }
 
@@ -525,6 +539,7 @@ impl GroupModel {
             message.crashed(durable);
         }
         self.unstamped.clear();
+        self.snoozed.clear();
         let forgotten = self.answered.drain(..).filter(|(frame, _)| lenient || *frame > durable);
         self.maybe_held.extend(forgotten.map(|(_, hold)| (hold.lease.seq, hold)));
         // So may a lapse: a lease that is over stands until the first turn finds it so again.

@@ -176,7 +176,7 @@ async fn what_nobody_takes_goes_back_and_was_never_tried() {
         let filler = receive(&caller, 3, SOON).await;
         assert!(filler.iter().all(|(_, message)| message.attempt.0 == 1), "the attempt did not count");
         let receipts: Vec<String> = filler.into_iter().map(|(receipt, _)| receipt).collect();
-        assert_eq!(settle(&caller, &receipts, Action::Return).await, [Settled::Returned; 3]);
+        assert_eq!(settle(&caller, &receipts, Action::Return { delay: None }).await, [Settled::Returned; 3]);
         let filler = receive(&caller, 3, SOON).await;
         assert_eq!(filler.len(), 3);
         caller.receive(stream(), group(), wish(1, SOON))

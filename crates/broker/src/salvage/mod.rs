@@ -391,6 +391,7 @@ fn reach(entry: &Entry) -> Option<(GroupId, Seq)> {
         Entry::Handed { group, ranges }
         | Entry::Acked { group, ranges }
         | Entry::Returned { group, ranges }
+        | Entry::Snoozed { group, ranges, .. }
         | Entry::Skipped { group, ranges, .. }
         | Entry::Replayed { group, ranges, .. }
         | Entry::Discarded { group, ranges, .. }

@@ -70,8 +70,10 @@ pub enum Action {
     },
     Park,
     Skip,
-    /// As if it had never been handed out.
-    Return,
+    /// As if it had never been handed out, and not again before `delay` is over.
+    Return {
+        delay: Option<Duration>,
+    },
     Move(StreamName),
     /// More time, counted from now.
     Extend {

@@ -181,7 +181,7 @@ impl ShardTask {
 
     /// Nobody took these messages, so nobody has tried them.
     pub(crate) fn give_back(&mut self, group: GroupId, leases: &[Lease]) {
-        let settlement = group::Settlement::from(Outcome::Return);
+        let settlement = group::Settlement::from(Outcome::Return { delay: None });
         self.driver.settle(self.now, group, leases, settlement, &mut Vec::new());
     }
 
@@ -377,7 +377,7 @@ fn settle_some(
         Action::Retry { delay } => Outcome::Retry { delay: *delay },
         Action::Park => Outcome::Park,
         Action::Skip => Outcome::Skip,
-        Action::Return => Outcome::Return,
+        Action::Return { delay } => Outcome::Return { delay: *delay },
         Action::Move(to) => Outcome::Move(to),
         Action::Extend { by } => return driver.extend(now, group, leases, *by, results),
     };

@@ -153,6 +153,28 @@ async fn what_a_poller_cannot_ask_is_refused_by_field() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_back_for_a_while_costs_no_attempt_and_outlives_a_restart() {
+    let folder = Folder::new("given-back");
+    let server = Server::start(&folder).await;
+    server.create_group("work", "team").await;
+    publish(&server, "work", ["a", "b"], 2).await;
+    let mut consumer = Session::open(&server, "work", "team", 2).await;
+    let got = consumer.receive(2).await;
+    assert_eq!(consumer.settle_one(&got, 1, Action::Return, Some(50)).await, Outcome::Returned);
+    let again = consumer.receive(1).await;
+    assert_eq!((again.seqs(), again.attempts()), (vec![1], vec![1]), "it comes as if for the first time");
+    assert_eq!(consumer.settle_one(&again, 1, Action::Return, Some(3_600_000)).await, Outcome::Returned);
+    assert_eq!(consumer.ack(&got, 2..=2).await, [(Outcome::Acked, 1)]);
+    drop(consumer);
+    server.stop();
+
+    let server = Server::start(&folder).await;
+    let group = answer(server.client().get_group(of_group!(GetGroupRequest, "work", "team")).await);
+    assert_eq!((group.waiting, group.ready, group.lag), (1, 0, 1));
+    server.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connected_consumer_gives_back_and_moves() {
     let server = Server::start_in_memory().await;
     server.create_group("work", "team").await;

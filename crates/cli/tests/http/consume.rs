@@ -60,6 +60,24 @@ fn messages_are_taken_settled_and_brought_again() {
 }
 
 #[test]
+fn a_message_is_given_back_at_once_or_for_a_while_and_not_tried_by_that() {
+    let server = server();
+    server.publish("work", 1..=2);
+    let got = server.receive(r#"{"max":2}"#);
+    let body = |more: &str| format!(r#"{{"leases":{},"action":"return"{more}}}"#, leases(&got[..1]));
+    assert_eq!(settle(&server, "nack", &body(r#","delay":"1h""#)), ["returned"]);
+    assert_eq!(settle(&server, "nack", &body("")), ["not_yours"]);
+    assert_eq!(server.receive("{}"), [] as [Value; 0], "it waits");
+    let at_once = format!(r#"{{"leases":{},"action":"return"}}"#, leases(&got[1..]));
+    assert_eq!(settle(&server, "nack", &at_once), ["returned"]);
+    let again = server.receive(r#"{"wait":"10s"}"#);
+    assert_eq!((numbers(&again, "seq"), numbers(&again, "attempt")), (vec![2], vec![1]));
+    let group = server.ok("GET", "/subscriptions/work/team", "");
+    assert_eq!((&group["waiting"], &group["lag"]), (&json!(1), &json!(2)));
+    server.stop();
+}
+
+#[test]
 fn a_stale_or_forged_lease_is_not_yours() {
     let server = server();
     server.publish("work", 1..=1);

@@ -115,6 +115,11 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             let at = Timestamp(cursor.varint()?);
             Entry::Extended { group, at, deadline: take_time(cursor, at)?, ranges: take_ranges(cursor)? }
         }
+        kind::SNOOZED => {
+            let group = take_group(cursor)?;
+            let at = Timestamp(cursor.varint()?);
+            Entry::Snoozed { group, at, until: take_time(cursor, at)?, ranges: take_ranges(cursor)? }
+        }
         kind::GROUP_CHANGED => Entry::GroupChanged {
             group: take_group(cursor)?,
             at: Timestamp(cursor.varint()?),

@@ -207,10 +207,32 @@ pub(crate) fn put_extended(
     deadline: Timestamp,
     ranges: &[SeqRange],
 ) {
-    put_entry(out, kind::EXTENDED, |out| {
+    put_timed_ranges(out, kind::EXTENDED, group, at, deadline, ranges);
+}
+
+pub(crate) fn put_snoozed(
+    out: &mut Vec<u8>,
+    group: GroupId,
+    at: Timestamp,
+    until: Timestamp,
+    ranges: &[SeqRange],
+) {
+    put_timed_ranges(out, kind::SNOOZED, group, at, until, ranges);
+}
+
+/// `group | when it was decided | another time | ranges`.
+fn put_timed_ranges(
+    out: &mut Vec<u8>,
+    kind: u8,
+    group: GroupId,
+    at: Timestamp,
+    time: Timestamp,
+    ranges: &[SeqRange],
+) {
+    put_entry(out, kind, |out| {
         put_varint(out, group.0.into());
         put_varint(out, at.0);
-        put_time(out, deadline, at);
+        put_time(out, time, at);
         put_ranges(out, ranges);
     });
 }
@@ -320,6 +342,7 @@ impl Entry {
             Entry::Acked { group, ranges } => put_acked(out, *group, ranges),
             Entry::Failed { group, at, messages } => put_failed(out, *group, *at, messages),
             Entry::Returned { group, ranges } => put_returned(out, *group, ranges),
+            Entry::Snoozed { group, at, until, ranges } => put_snoozed(out, *group, *at, *until, ranges),
             Entry::Parked { group, at, messages } => put_parked(out, *group, *at, messages),
             Entry::Skipped { group, how, ranges } => put_skipped(out, *group, *how, ranges),
             Entry::Replayed { group, job, ranges } => put_taken_out(out, *group, true, *job, ranges),

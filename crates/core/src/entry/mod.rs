@@ -34,7 +34,7 @@ pub use decode::{each_encoded, entries};
 pub use encode::{note_bytes_max, published_bytes_max};
 pub(crate) use encode::{
     put_acked, put_extended, put_failed, put_handed, put_leased, put_parked, put_published, put_returned,
-    put_skipped, put_taken_out,
+    put_skipped, put_snoozed, put_taken_out,
 };
 pub use messages::{MessageMeta, Messages, Origin};
 
@@ -104,6 +104,13 @@ pub enum Entry {
     /// Given back unharmed: the attempt does not count.
     Returned {
         group: GroupId,
+        ranges: Vec<SeqRange>,
+    },
+    /// Given back unharmed, and offered again from `until` on: the attempt does not count.
+    Snoozed {
+        group: GroupId,
+        at: Timestamp,
+        until: Timestamp,
         ranges: Vec<SeqRange>,
     },
     Parked {
@@ -334,6 +341,7 @@ impl Entry {
             | Entry::Numbered { at, .. }
             | Entry::Leased { at, .. }
             | Entry::Failed { at, .. }
+            | Entry::Snoozed { at, .. }
             | Entry::Parked { at, .. }
             | Entry::JobStarted { at, .. }
             | Entry::JobEnded { at, .. }
@@ -352,6 +360,7 @@ impl Entry {
             | Entry::Acked { group, .. }
             | Entry::Failed { group, .. }
             | Entry::Returned { group, .. }
+            | Entry::Snoozed { group, .. }
             | Entry::Parked { group, .. }
             | Entry::KeysFound { group, .. }
             | Entry::Skipped { group, .. }
@@ -400,6 +409,7 @@ mod kind {
     pub(super) const READER_MOVED: u8 = 29;
     pub(super) const KEYS_FOUND: u8 = 30;
     pub(super) const NUMBERED: u8 = 31;
+    pub(super) const SNOOZED: u8 = 32;
     /// Kinds with this bit may be skipped by a release that does not know them.
     pub(super) const OPTIONAL: u8 = 0x80;
 }

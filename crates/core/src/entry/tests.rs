@@ -122,6 +122,12 @@ fn entry() -> impl Strategy<Value = Entry> {
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Handed { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Acked { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Returned { group, ranges }),
+        (group(), time(), time(), ranges()).prop_map(|(group, at, until, ranges)| Entry::Snoozed {
+            group,
+            at,
+            until,
+            ranges
+        }),
         (group(), time(), 0u64..1 << 40, prop::collection::vec((range(), any::<u64>()), 0..9)).prop_map(
             |(group, at, duration, runs)| Entry::Leased {
                 group,

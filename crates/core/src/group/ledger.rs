@@ -130,6 +130,20 @@ impl Ledger {
         self.release(range, 1);
     }
 
+    /// Entry `Snoozed`: as if these had not been handed out, but not before `until`. Given back is given up, so
+    /// nothing of the lease is kept.
+    pub(crate) fn snoozed(&mut self, range: SeqRange, until: Timestamp) {
+        self.changed = true;
+        let mut next = range.first;
+        while next <= range.last {
+            let rest = SeqRange::new(next, range.last);
+            let (piece, state) = self.standing.pieces(rest).next().expect("a range has at least one piece");
+            let attempts = state.map_or(0, |state| state.attempts()).saturating_sub(1);
+            self.standing.put(piece, State::Waiting { attempts, until, last: None });
+            next = piece.last.next();
+        }
+    }
+
     /// No entry: a connection that goes takes its leases along, and recovery knows that by itself.
     pub(crate) fn released(&mut self, range: SeqRange) {
         self.release(range, 0);

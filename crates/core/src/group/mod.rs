@@ -263,6 +263,7 @@ struct Outstanding {
 struct Pending {
     acked: Vec<SeqRange>,
     returned: Vec<SeqRange>,
+    snoozed: Vec<(Timestamp, SeqRange)>,
     failed: Vec<FailedMessage>,
     parked: Vec<ParkedMessage>,
     found: Vec<(Seq, KeyHash)>,
@@ -280,6 +281,7 @@ impl Pending {
         let Pending {
             acked,
             returned,
+            snoozed,
             failed,
             parked,
             found,
@@ -293,13 +295,14 @@ impl Pending {
         let ranges = [acked, returned, handed].into_iter().all(Vec::is_empty);
         let messages = failed.is_empty() && parked.is_empty() && found.is_empty() && moving.is_empty();
         let others = skipped.is_empty() && taken_out.is_empty() && extended.is_empty() && leased.is_empty();
-        ranges && messages && others
+        ranges && messages && others && snoozed.is_empty()
     }
 
     /// Keeps the room for the next turn.
     fn clear(&mut self) {
         self.acked.clear();
         self.returned.clear();
+        self.snoozed.clear();
         self.failed.clear();
         self.parked.clear();
         self.found.clear();
@@ -480,6 +483,7 @@ impl Group {
         for ranges in pending.returned.chunks(ENTRY_ITEMS_MAX) {
             entry::put_returned(out, id, ranges);
         }
+        each_alike(&pending.snoozed, |until, ranges| entry::put_snoozed(out, id, now, until, ranges));
         for messages in pending.failed.chunks(ENTRY_TEXTS_MAX) {
             entry::put_failed(out, id, now, messages);
         }

@@ -23,8 +23,11 @@ pub enum Outcome<'a> {
     Skip,
     /// Settled here and published there, in one step.
     Move(&'a StreamName),
-    /// Given back untouched: the attempt does not count, and the message goes out again at once.
-    Return,
+    /// Given back untouched: the attempt does not count, and nothing has failed. The message goes out again at
+    /// once, or after `delay`.
+    Return {
+        delay: Option<Duration>,
+    },
 }
 
 /// What a consumer says about some leases.
@@ -112,7 +115,11 @@ impl Group {
                     self.acked(now, stream, seqs);
                     results.resize(results.len() + count, Settled::Acked);
                 }
-                Outcome::Return => {
+                Outcome::Return { delay: Some(delay) } => {
+                    self.snooze(now, stream, seqs, delay);
+                    results.resize(results.len() + count, Settled::Returned);
+                }
+                Outcome::Return { delay: None } => {
                     self.ledger.returned(seqs);
                     push_range(&mut self.pending.returned, seqs);
                     self.counters.returned += seqs.count();
@@ -145,7 +152,7 @@ impl Group {
         blame: Blame,
     ) -> Settled {
         match outcome {
-            Outcome::Ack | Outcome::Return => unreachable!("these are settled by runs"),
+            Outcome::Ack | Outcome::Return { .. } => unreachable!("these are settled by runs"),
             Outcome::Retry { delay } => self.fail(now, stream, seq, attempt, delay, blame),
             Outcome::Park => self.park(now, stream, seq, attempt, blame),
             Outcome::Skip => {
@@ -303,6 +310,27 @@ impl Group {
         self.counters.retried += 1;
         self.refresh_key_of(stream, seq);
         Settled::Retrying
+    }
+
+    /// Messages are given back for later. They wait like such that have failed, but nothing is held against them.
+    fn snooze(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, delay: Duration) {
+        let until = now + delay.min(YEAR);
+        self.counters.returned += seqs.count();
+        for seq in seqs.seqs() {
+            if self.is_expired(stream, seq) {
+                // The count of its attempts goes with it, as with all that is given back too late.
+                self.done(now, stream, SeqRange::one(seq), Ending::Expired);
+                continue;
+            }
+            self.ledger.snoozed(SeqRange::one(seq), until);
+            match self.pending.snoozed.last_mut() {
+                Some((same, before)) if *same == until && before.last.next() == seq => before.last = seq,
+                _ => self.pending.snoozed.push((until, SeqRange::one(seq))),
+            }
+            self.due.insert((until, seq));
+            self.waiting += 1;
+            self.refresh_key_of(stream, seq);
+        }
     }
 
     /// Sets a message aside.

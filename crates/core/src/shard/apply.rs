@@ -261,6 +261,11 @@ impl Shard {
                     ledger.returned(known(range)?);
                 }
             }
+            Entry::Snoozed { until, ranges, .. } => {
+                for range in ranges {
+                    ledger.snoozed(known(range)?, *until);
+                }
+            }
             Entry::Failed { messages, .. } => {
                 for message in messages {
                     one(message.seq)?;

@@ -63,6 +63,12 @@ fn entry() -> impl Strategy<Value = Entry> {
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Handed { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Acked { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Returned { group, ranges }),
+        (group(), at(), at(), ranges()).prop_map(|(group, at, until, ranges)| Entry::Snoozed {
+            group,
+            at,
+            until,
+            ranges
+        }),
         (group(), at(), range(), any::<u32>()).prop_map(|(group, at, range, grant)| Entry::Leased {
             group,
             at,

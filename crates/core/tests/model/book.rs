@@ -196,6 +196,12 @@ impl Book {
                 item.last = None;
                 item.state = State::Ready;
             }),
+            Entry::Snoozed { until, ranges, .. } => each(ranges, |seq| {
+                let item = self.item(seq);
+                item.attempts = item.attempts.saturating_sub(1);
+                item.last = None;
+                item.state = State::Waiting { until: *until };
+            }),
             Entry::Failed { messages, .. } => {
                 for message in messages {
                     let item = self.item(message.seq);

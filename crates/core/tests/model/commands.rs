@@ -36,6 +36,7 @@ pub(crate) enum Answer {
     Park(u8),
     Skip,
     Return,
+    ReturnFor(u64),
     Move(u8),
 }
 
@@ -262,6 +263,7 @@ fn answer() -> impl Strategy<Value = Answer> {
         3 => (0u8..3).prop_map(Answer::Park),
         1 => Just(Answer::Skip),
         1 => Just(Answer::Return),
+        1 => prop::sample::select(vec![0u64, 300, 20_000]).prop_map(Answer::ReturnFor),
         1 => (0u8..3).prop_map(Answer::Move),
     ]
 }

@@ -403,9 +403,9 @@ impl Group {
                 self.book.item(lease.seq).settle(How::Skipped);
                 Settled::Skipped
             }
-            Outcome::Return => {
+            Outcome::Return { delay } => {
                 let item = self.book.item(lease.seq);
-                item.state = State::Ready;
+                item.state = delay.map_or(State::Ready, |delay| State::Waiting { until: now + delay });
                 item.attempts -= 1;
                 item.last = None;
                 if !item.replayed && stream.is_expired(now, lease.seq) {

@@ -448,7 +448,8 @@ impl World {
             Answer::NackIn(millis) => Outcome::Retry { delay: Some(Duration::from_millis(millis)) },
             Answer::Park(_) => Outcome::Park,
             Answer::Skip => Outcome::Skip,
-            Answer::Return => Outcome::Return,
+            Answer::Return => Outcome::Return { delay: None },
+            Answer::ReturnFor(millis) => Outcome::Return { delay: Some(Duration::from_millis(millis)) },
             Answer::Move(_) => Outcome::Move(&to),
         };
         let reason = if let Answer::Park(n) = answer { Some(REASONS[usize::from(n)]) } else { None };
@@ -978,6 +979,7 @@ fn group_of(entry: &Entry) -> Option<GroupId> {
         | Entry::Acked { group, .. }
         | Entry::Failed { group, .. }
         | Entry::Returned { group, .. }
+        | Entry::Snoozed { group, .. }
         | Entry::Parked { group, .. }
         | Entry::Skipped { group, .. }
         | Entry::Moving { group, .. }

@@ -93,6 +93,7 @@ impl World {
             _ if !self.wild => Wanted::Retry,
             6 => Wanted::Skip,
             7 => Wanted::Move,
+            8 => Wanted::Return(self.now + Duration::from_millis(self.dice.roll(500))),
             _ => Wanted::Park,
         };
         let Some((group, mut holds)) = self.somebody_holding() else { return };
@@ -135,6 +136,7 @@ impl World {
             Wanted::Park => Outcome::Park,
             Wanted::Skip => Outcome::Skip,
             Wanted::Move => Outcome::Move(&to),
+            Wanted::Return(until) => Outcome::Return { delay: Some(until.since(self.now)) },
         };
         let reason = self.dice.chance(1, 2).then(|| *self.dice.pick(&["bad", "worse"]));
         let settlement = Settlement { outcome, reason, late: false };

@@ -72,7 +72,7 @@ pub struct NackRequest {
     /// Default `"auto"`.
     #[serde(default)]
     pub action: NackAction,
-    /// Before a retry, in place of the group's backoff.
+    /// Before a retry, in place of the group's backoff; or for how long a message is given back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
     /// Why, for those who look at failures later.
@@ -94,7 +94,7 @@ pub enum NackAction {
     Park,
     /// Never offer it again.
     Skip,
-    /// Give it back, as if it had never been handed out.
+    /// Give it back, as if it had never been handed out, for a while if there is a `delay`.
     Return,
 }
 

@@ -92,7 +92,7 @@ fn given_back_before(turn: usize) -> (Option<u32>, Option<u32>) {
     for n in 0..40 {
         if n == turn {
             results.clear();
-            rig.driver.settle(later, careful, &[lease], Outcome::Return.into(), &mut results);
+            rig.driver.settle(later, careful, &[lease], Outcome::Return { delay: None }.into(), &mut results);
             assert_eq!(results, [Settled::Returned]);
         }
         rig.driver.finish_turn(later);

@@ -56,6 +56,33 @@ fn messages_of_one_key_go_one_by_one_whoever_takes_them() {
 }
 
 #[test]
+fn nothing_of_a_key_overtakes_what_was_given_back_for_a_while() {
+    check_both_ways(
+        "set strategy ordered / publish a a b / A joins 9 / A returns 1 for 10s / figures / wait 9s / figures / crash \
+         / B joins 9 / wait 1s / B acks 1 / figures",
+        expect![[r#"
+            0s    deliver 1#1 to A
+            0s    deliver 3#1 to A
+            0s    append handed 1, 3
+            0s    A: returned
+            0s    append snoozed 1 until 10s
+            0s    floor 0, lag 3, in flight 1, ready 0, waiting 1, parked 0
+            9s    floor 0, lag 3, in flight 1, ready 0, waiting 1, parked 0
+            9s    append opened 2
+            9s    deliver 3#2 to B
+            9s    append handed 3
+            10s   deliver 1#1 to B
+            10s   append handed 1
+            10s   B: acked
+            10s   deliver 2#1 to B
+            10s   append acked 1
+            10s   append handed 2
+            10s   floor 1, lag 2, in flight 2, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
 fn messages_without_a_key_are_free_in_an_ordered_group() {
     check(
         "set strategy ordered / publish . . a . a . / A joins 9 / A nacks 1 / wait 100ms / figures",

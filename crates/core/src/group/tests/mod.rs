@@ -451,7 +451,10 @@ impl Stage {
                 self.settle(who, seqs, with(Outcome::Retry { delay: Some(duration(delay)) }));
             }
             ["parks", seqs] => self.settle(who, seqs, with(Outcome::Park)),
-            ["returns", seqs] => self.settle(who, seqs, with(Outcome::Return)),
+            ["returns", seqs] => self.settle(who, seqs, with(Outcome::Return { delay: None })),
+            ["returns", seqs, "for", delay] => {
+                self.settle(who, seqs, with(Outcome::Return { delay: Some(duration(delay)) }));
+            }
             ["skips", seqs] => self.settle(who, seqs, with(Outcome::Skip)),
             ["moves", seqs] => self.settle(who, seqs, with(Outcome::Move(&to))),
             ["extends", seqs, "by", by] => {
@@ -758,6 +761,7 @@ fn describe(entry: &Entry) -> String {
         Entry::Handed { ranges, .. } => format!("handed {}", list(ranges)),
         Entry::Acked { ranges, .. } => format!("acked {}", list(ranges)),
         Entry::Returned { ranges, .. } => format!("returned {}", list(ranges)),
+        Entry::Snoozed { until, ranges, .. } => format!("snoozed {} until {}", list(ranges), seconds(*until)),
         Entry::Skipped { how, ranges, .. } => format!("{how:?} {}", list(ranges)).to_lowercase(),
         Entry::Moving { to, seqs, .. } => format!("moving {} to {to}", list(seqs)),
         Entry::Replayed { job, ranges, .. } => format!("replayed {} by job {}", list(ranges), job.0),

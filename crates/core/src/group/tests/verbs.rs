@@ -62,6 +62,77 @@ fn what_is_given_back_was_never_tried() {
 }
 
 #[test]
+fn what_is_given_back_for_a_while_was_never_tried_and_comes_when_that_is_over() {
+    check_both_ways(
+        "set retries 0 / publish 3 / P polls 3 / P returns 1-2 for 10s / P acks late 1 / figures / wait 9s \
+         / crash / figures / P polls 5 / wait 1s / P nacks 1 / parked / P acks 2-3 / figures",
+        expect![[r#"
+            0s    deliver 1-3#1 to P when durable
+            0s    append leased 1-3 for 30s
+            0s    P: returned, returned
+            0s    append snoozed 1-2 until 10s
+            0s    P: not yours
+            0s    floor 0, lag 3, in flight 1, ready 0, waiting 2, parked 0
+            9s    append opened 2
+            9s    floor 0, lag 3, in flight 1, ready 0, waiting 2, parked 0
+            10s   deliver 1#1 to P when durable
+            10s   deliver 2#1 to P when durable
+            10s   append leased 1, 2 for 30s
+            10s   P: parked
+            10s   append parked 1 by Nack
+            10s   parked 1 after 1: #1 P (no reason given)
+            10s   reasons: 1 (no reason given)
+            10s   P: acked, acked
+            10s   append acked 2-3
+            10s   floor 3, lag 0, in flight 0, ready 0, waiting 0, parked 1
+        "#]],
+    );
+}
+
+#[test]
+fn giving_back_for_a_while_keeps_earlier_failures_and_their_count() {
+    check_both_ways(
+        "set retries 1 / publish 1 / A joins 1 / A nacks 1 in 1s / wait 1s / A returns 1 for 5s / wait 5s \
+         / A returns 1 for 0s / A nacks 1 / parked",
+        expect![[r#"
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    A: retrying
+            0s    append failed 1 until 1s
+            1s    deliver 1#2 to A
+            1s    append handed 1
+            1s    A: returned
+            1s    append snoozed 1 until 6s
+            6s    deliver 1#2 to A
+            6s    append handed 1
+            6s    A: returned
+            6s    deliver 1#2 to A
+            6s    append snoozed 1 until 6s
+            6s    append handed 1
+            6s    A: parked
+            6s    append parked 1 by Nack
+            6s    parked 1 after 2: #1 A (no reason given); #2 A (no reason given)
+            6s    reasons: 1 (no reason given)
+        "#]],
+    );
+}
+
+#[test]
+fn nothing_is_given_back_for_longer_than_a_year_and_a_message_may_expire_meanwhile() {
+    check(
+        "publish . .-60s / A joins 2 / A returns 1-2 for 100000000s / wait 60s / figures",
+        expect![[r#"
+            0s    deliver 1-2#1 to A
+            0s    append handed 1-2
+            0s    A: returned, returned
+            0s    append snoozed 1-2 until 31622400s
+            60s   append expired 2
+            60s   floor 0, lag 1, in flight 0, ready 0, waiting 1, parked 0
+        "#]],
+    );
+}
+
+#[test]
 fn no_more_than_the_newest_failures_are_remembered() {
     check(
         "set retries none / publish 1 / A joins 1 / A nacks 1 because one / wait 1s \

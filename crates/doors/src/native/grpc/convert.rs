@@ -179,7 +179,7 @@ pub(super) fn action(number: i32, delay_ms: Option<u64>, move_to: &str) -> Resul
         Wire::Retry | Wire::Auto => Action::Retry { delay },
         Wire::Park => Action::Park,
         Wire::Skip => Action::Skip,
-        Wire::Return => Action::Return,
+        Wire::Return => Action::Return { delay },
         Wire::Move => Action::Move(StreamName::parse(move_to).map_err(|error| format!("move_to: {error}"))?),
         Wire::Extend => match delay.filter(|by| !by.is_zero()) {
             Some(by) => Action::Extend { by },

@@ -77,10 +77,12 @@ pub(super) async fn nack(
     let action = match request.action {
         // What the group's policy says is what a retry comes to when it has no retries left.
         json::NackAction::Retry | json::NackAction::Auto => Action::Retry { delay },
-        _ if delay.is_some() => return Err(Failure::field("delay", "only a retry is delayed")),
+        json::NackAction::Return => Action::Return { delay },
+        _ if delay.is_some() => {
+            return Err(Failure::field("delay", "only for \"auto\", \"retry\" and \"return\""));
+        }
         json::NackAction::Park => Action::Park,
         json::NackAction::Skip => Action::Skip,
-        json::NackAction::Return => Action::Return,
     };
     check_length("reason", request.reason.as_deref().unwrap_or_default(), REASON_BYTES_MAX)?;
     let reason = request.reason.filter(|reason| !reason.is_empty());
