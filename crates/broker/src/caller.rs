@@ -18,7 +18,7 @@ use crate::broker::Broker;
 use crate::error::CallError;
 use crate::shard_task::{Command, ShardTask};
 
-pub use consume::{Consumer, Receive, Receiving};
+pub use consume::{Consumer, Receive, Receiving, Verdict};
 pub use operate::{Created, GroupCursor};
 pub use publish::Confirmation;
 pub use read::Filter;

@@ -120,7 +120,7 @@ async fn publishers_wait_for_room_and_settling_does_not() {
     assert!(broker.try_room(&batch(1, 1)).is_none());
     let lease = delivery.messages[0].lease;
     let action = Action::Ack;
-    consumer.settle(vec![Settlement { ticket: 7, leases: vec![lease], action, reason: None }]);
+    consumer.settle(vec![Settlement { ticket: 7, leases: vec![lease], action, reason: None, rest: None }]);
     let events = next_events(&mut consumer).await;
     let Event::Settled(settled) = &events[0] else { panic!("the answer comes") };
     assert_eq!((settled[0].ticket, &settled[0].results[..]), (7, &[forebay_core::group::Settled::Acked][..]));
@@ -140,7 +140,7 @@ async fn what_was_taken_in_is_durable_after_a_stop() {
     let events = next_events(&mut consumer).await;
     let Event::Delivery(delivery) = &events[0] else { panic!("a delivery comes first") };
     let leases = delivery.messages.iter().take(3).map(|message| message.lease).collect();
-    consumer.settle(vec![Settlement { ticket: 1, leases, action: Action::Ack, reason: None }]);
+    consumer.settle(vec![Settlement { ticket: 1, leases, action: Action::Ack, reason: None, rest: None }]);
     broker.stop();
     running.await.expect("the task did not panic").expect("it stopped as asked");
     assert_eq!(publish(&broker, 1).await, Err(PublishError::Stopping));

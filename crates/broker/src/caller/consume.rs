@@ -35,6 +35,24 @@ pub struct Receive {
     pub timeout: Option<Duration>,
 }
 
+/// What one who has no connection wants for the messages whose receipts it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub action: Action,
+    /// Why, for those who look at failures later.
+    pub reason: Option<String>,
+    /// An ack for a lapsed lease counts while nobody has leased the message since.
+    pub late: bool,
+    /// For how long the whole group should hand out nothing. Not with [`Action::Extend`], which settles nothing.
+    pub rest: Option<Duration>,
+}
+
+impl From<Action> for Verdict {
+    fn from(action: Action) -> Verdict {
+        Verdict { action, reason: None, late: false, rest: None }
+    }
+}
+
 /// Messages for one who asked, with what proves the leases. What nobody takes out goes back to the group, as
 /// if it had never been handed out.
 pub struct Receiving {
@@ -187,21 +205,18 @@ impl Caller {
         }
     }
 
-    /// Ends leases, or prolongs them, by their receipts. Says of each, in order, what became of it. With
-    /// `late`, an ack for a lapsed lease counts while nobody has leased the message since.
+    /// Ends leases, or prolongs them, by their receipts. Says of each, in order, what became of it.
     pub async fn settle(
         &self,
         stream: StreamName,
         group: GroupName,
         receipts: &[String],
-        action: Action,
-        reason: Option<String>,
-        late: bool,
+        verdict: Verdict,
     ) -> Result<Vec<Settled>, CallError> {
         self.may_in(Wish::Consume, &stream, &group)?;
         let leases: Vec<_> = receipts.iter().map(|text| self.broker.receipts.read(text)).collect();
         self.ask_at_once(move |task, reply| {
-            task.settle_held((&stream, &group), &leases, &action, reason.as_deref(), late, reply);
+            task.settle_held((&stream, &group), &leases, &verdict, reply);
         })
         .await
     }

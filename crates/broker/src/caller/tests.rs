@@ -83,7 +83,8 @@ async fn receive(caller: &Caller, max: u32, wait: Duration) -> Vec<(String, Deli
 }
 
 async fn settle(caller: &Caller, receipts: &[String], action: Action) -> Vec<Settled> {
-    let settled = caller.settle(stream(), group(), receipts, action, Some("because".to_owned()), false).await;
+    let verdict = Verdict { reason: Some("because".to_owned()), ..action.into() };
+    let settled = caller.settle(stream(), group(), receipts, verdict).await;
     settled.expect("it is answered")
 }
 
@@ -256,7 +257,7 @@ async fn a_draining_server_lets_consumers_finish_what_they_hold() {
     assert_eq!(publish(&caller, [plain("late")]).await, Err(PublishError::Stopping));
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut running).await.is_err(), "it waits");
     let leases = delivery.messages.iter().map(|message| message.lease).collect();
-    consumer.settle(vec![Settlement { ticket: 1, leases, action: Action::Ack, reason: None }]);
+    consumer.settle(vec![Settlement { ticket: 1, leases, action: Action::Ack, reason: None, rest: None }]);
     events.clear();
     poll_fn(|cx| consumer.poll_events(cx, &mut events, 4)).await;
     assert!(matches!(&events[0], Event::Settled(settled) if settled[0].results == [Settled::Acked; 2]));
@@ -334,7 +335,8 @@ async fn park(caller: &Caller, count: usize) {
     for (receipt, message) in receive(caller, count as u32, SOON).await {
         let reason = if message.lease.seq.0.is_multiple_of(2) { "even" } else { "odd" };
         let reason = Some(reason.to_owned());
-        let parked = caller.settle(stream(), group(), &[receipt], Action::Park, reason, false).await;
+        let parked =
+            caller.settle(stream(), group(), &[receipt], Verdict { reason, ..Action::Park.into() }).await;
         assert_eq!(parked, Ok(vec![Settled::Parked]));
     }
 }
@@ -466,7 +468,7 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.scaling(stream(), group(), target));
     refused!(nobody.subscribe(stream(), group(), "worker", 1));
     refused!(nobody.receive(stream(), group(), wish(1, SOON)));
-    refused!(nobody.settle(stream(), group(), &[], Action::Ack, None, false));
+    refused!(nobody.settle(stream(), group(), &[], Action::Ack.into()));
     refused!(nobody.parked(stream(), group(), Seq(0), 1, None, &filter));
     refused!(nobody.parked_one(stream(), group(), Seq(1)));
     refused!(nobody.parked_reasons(stream(), group()));

@@ -58,6 +58,8 @@ pub struct Settlement {
     pub action: Action,
     /// Why, for those who look at failures later.
     pub reason: Option<String>,
+    /// For how long the whole group should hand out nothing. Not with [`Action::Extend`], which settles nothing.
+    pub rest: Option<Duration>,
 }
 
 /// What a consumer wants for the messages it holds.

@@ -13,7 +13,7 @@ use super::commands::{Action, Event, Member, Session, Settlement, Settlements, W
 use super::{ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
-use crate::caller::Reply;
+use crate::caller::{Reply, Verdict};
 use crate::driver::{Answer, Driver, NoteChange, PublishError as DriverRefusal, Ticket};
 use crate::error::{CallError, PublishError};
 use crate::receipt::Receipts;
@@ -91,17 +91,10 @@ impl ShardTask {
         let group = member.group;
         let mut settled = Vec::with_capacity(settlements.len());
         let keeps_times = keeps_times(&self.driver, group);
-        for Settlement { ticket, leases, action, reason } in settlements {
+        for Settlement { ticket, leases, action, reason, rest } in settlements {
             let mut results = Vec::with_capacity(leases.len());
-            settle_some(
-                &mut self.driver,
-                now,
-                group,
-                &leases,
-                &action,
-                (reason.as_deref(), false),
-                &mut results,
-            );
+            let with = With { reason: reason.as_deref(), late: false, rest };
+            settle_some(&mut self.driver, now, group, &leases, &action, with, &mut results);
             if keeps_times && !matches!(action, Action::Extend { .. }) {
                 let times = self.statistics.times(now, self.driver.shard().epoch(), &leases, &results);
                 let own = member.processing.get_or_insert_default();
@@ -128,9 +121,7 @@ impl ShardTask {
         &mut self,
         (stream, group): (&StreamName, &GroupName),
         leases: &[Option<(GroupId, Lease)>],
-        action: &Action,
-        reason: Option<&str>,
-        late: bool,
+        verdict: &Verdict,
         reply: Reply<Vec<Settled>>,
     ) {
         let now = self.now;
@@ -143,7 +134,9 @@ impl ShardTask {
         let holders: Vec<Option<ConsumerId>> =
             ours.iter().map(|lease| self.driver.shard().holder(group, *lease)).collect();
         let mut results = Vec::with_capacity(ours.len());
-        settle_some(&mut self.driver, now, group, &ours, action, (reason, late), &mut results);
+        let Verdict { action, reason, late, rest } = verdict;
+        let with = With { reason: reason.as_deref(), late: *late, rest: *rest };
+        settle_some(&mut self.driver, now, group, &ours, action, with, &mut results);
         if keeps_times(&self.driver, group) && !matches!(action, Action::Extend { .. }) {
             self.keep_times(group, &ours, &holders, &results);
         }
@@ -363,13 +356,20 @@ impl ShardTask {
     }
 }
 
+/// What a consumer says beside its action.
+struct With<'a> {
+    reason: Option<&'a str>,
+    late: bool,
+    rest: Option<Duration>,
+}
+
 fn settle_some(
     driver: &mut Driver,
     now: Timestamp,
     group: GroupId,
     leases: &[Lease],
     action: &Action,
-    (reason, late): (Option<&str>, bool),
+    With { reason, late, rest }: With<'_>,
     results: &mut Vec<Settled>,
 ) {
     let outcome = match action {
@@ -381,7 +381,7 @@ fn settle_some(
         Action::Move(to) => Outcome::Move(to),
         Action::Extend { by } => return driver.extend(now, group, leases, *by, results),
     };
-    driver.settle(now, group, leases, group::Settlement { outcome, reason, late }, results);
+    driver.settle(now, group, leases, group::Settlement { outcome, reason, late, rest }, results);
 }
 
 fn is_durable(driver: &Driver, group: GroupId) -> bool {

@@ -328,9 +328,12 @@ fn show(group: &GroupReport) -> anyhow::Result<()> {
         Some(age) => format!("{text}, the oldest {} old", units::age(age)),
         None => text,
     };
-    let mut facts = vec![
-        fact("group", format!("{}/{}", group.stream, group.group)),
-        fact("status", word(&group.status)),
+    let mut facts =
+        vec![fact("group", format!("{}/{}", group.stream, group.group)), fact("status", word(&group.status))];
+    if let Some(rest) = group.resting_for {
+        facts.push(fact("resting", format!("for {}, as a consumer asked", units::age(rest))));
+    }
+    facts.extend([
         fact("lag", aged(units::of(group.lag, "message"), group.oldest_age)),
         fact("caught up in", group.catch_up_time.map_or("never, at this pace".to_owned(), units::age)),
         fact("ready", units::count(group.ready)),
@@ -345,7 +348,7 @@ fn show(group: &GroupReport) -> anyhow::Result<()> {
                 group.last_known_seq, group.last_processed_seq, group.last_checkpointed_seq
             ),
         ),
-    ];
+    ]);
     for (name, rates) in [
         ("arrived", rates.arrived),
         ("delivered", rates.delivered),

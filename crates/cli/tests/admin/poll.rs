@@ -143,6 +143,16 @@ async fn what_a_poller_cannot_ask_is_refused_by_field() {
         (v1::SettleRequest { action: Action::Extend.into(), ..of(&leases) }, "delay_ms: "),
         (v1::SettleRequest { action: Action::Move.into(), ..of(&leases) }, "move_to: "),
         (v1::SettleRequest { move_to: "there".to_owned(), ..of(&leases) }, "move_to: "),
+        (v1::SettleRequest { rest_ms: Some(300_001), ..of(&leases) }, "rest_ms: "),
+        (
+            v1::SettleRequest {
+                rest_ms: Some(1),
+                delay_ms: Some(1),
+                action: Action::Extend.into(),
+                ..of(&leases)
+            },
+            "rest_ms: ",
+        ),
     ];
     for (request, field) in requests {
         is_refused(client.settle(request).await, Code::InvalidArgument, "invalid-field", field);
@@ -231,5 +241,38 @@ async fn a_consumer_can_tell_how_long_its_leases_last_whatever_its_own_clock_say
     let left = got.messages[0].left_us;
     assert!((hour / 2..=hour).contains(&left), "an hour from when it was sent. left_us=`{left}`");
     drop(consumer);
+    server.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_is_throttled_lets_the_whole_group_rest() {
+    let server = Server::start_in_memory().await;
+    server.create_group("work", "team").await;
+    publish(&server, "work", (1..=5).map(|n| n.to_string()), 5).await;
+    let mut throttled = Session::open(&server, "work", "team", 2).await;
+    let got = throttled.receive(2).await;
+    let rests = |figures: v1::GetGroupReply| figures.resting_ms;
+    let figures = || server.figures("work", "team");
+
+    let polled = receive(&server, 1).await;
+    let stale = v1::SettleRequest { rest_ms: Some(60_000), ..settle(&[&polled[0]], Action::Ack) };
+    let forged = v1::SettleRequest { leases: vec!["forged".to_owned()], ..stale.clone() };
+    assert_eq!(settled(&server, forged).await, [Outcome::NotYours]);
+    assert_eq!(rests(figures().await.expect("the group is there")), None, "a stranger stops nobody");
+
+    assert_eq!(throttled.rest(&got, 1, 200).await, [(Outcome::Returned, 1)]);
+    assert_eq!(throttled.ack(&got, 2..=2).await, [(Outcome::Acked, 1)], "what is held is settled");
+    let again = throttled.receive(2).await;
+    assert_eq!((again.seqs(), again.attempts()), (vec![1, 4], vec![1, 1]), "it goes on by itself");
+
+    // A poller's word counts as much, and nobody is given anything.
+    assert_eq!(settled(&server, stale).await, [Outcome::Acked]);
+    let left = rests(figures().await.expect("the group is there")).expect("it rests");
+    assert!((30_000..=60_000).contains(&left), "resting_ms=`{left}`");
+    let nothing = of_group!(ReceiveRequest, "work", "team", max: 5);
+    assert!(answer(server.client().receive(nothing).await).messages.is_empty());
+    assert_eq!(throttled.ack(&again, 1..=1).await, [(Outcome::Acked, 1)]);
+    assert!(throttled.early_is_empty() && throttled.nothing_comes().await);
+    drop(throttled);
     server.stop();
 }

@@ -78,6 +78,27 @@ fn a_message_is_given_back_at_once_or_for_a_while_and_not_tried_by_that() {
 }
 
 #[test]
+fn a_nack_lets_the_whole_group_rest() {
+    let server = server();
+    server.publish("work", 1..=3);
+    let got = server.receive(r#"{"max":2}"#);
+    let rests = || server.ok("GET", "/subscriptions/work/team", "")["resting_for"].clone();
+    assert_eq!(rests(), Value::Null);
+    assert_eq!(settle(&server, "nack", r#"{"leases":["forged"],"rest":"5m"}"#), ["not_yours"]);
+    assert_eq!(rests(), Value::Null, "a stranger stops nobody");
+    let body = |at: usize, rest: &str| {
+        format!(r#"{{"leases":{},"action":"return","rest":"{rest}"}}"#, leases(&got[at..=at]))
+    };
+    assert_eq!(settle(&server, "nack", &body(0, "5m")), ["returned"]);
+    let left = rests().as_f64().expect("it rests");
+    assert!((200.0..=300.0).contains(&left), "resting_for=`{left}`");
+    assert_eq!(settle(&server, "nack", &body(1, "1s")), ["returned"]);
+    assert!(rests().as_f64() > Some(100.0), "no rest is made shorter");
+    assert_eq!(server.receive("{}"), [] as [Value; 0]);
+    server.stop();
+}
+
+#[test]
 fn a_stale_or_forged_lease_is_not_yours() {
     let server = server();
     server.publish("work", 1..=1);

@@ -61,6 +61,7 @@ fn a_wrong_body_is_refused_by_what_is_wrong_with_it() {
             r#"{"leases":["x"],"action":"park","delay":"1s"}"#,
             "400 invalid-field delay never",
         ),
+        ("POST", &settle("nack"), r#"{"leases":["x"],"rest":"301s"}"#, "400 invalid-field rest never"),
         ("POST", &settle("extend"), r#"{"leases":["x"]}"#, "400 invalid-field by never"),
         ("POST", &settle("extend"), r#"{"leases":["x"],"by":"5"}"#, "400 invalid-field by never"),
         ("POST", &settle("pause"), r#"{"for":"5s"}"#, "400 unknown-field for never"),

@@ -400,6 +400,12 @@ impl Session {
         outcomes[0].0
     }
 
+    /// Gives a message back, and asks for a rest of the group.
+    pub(crate) async fn rest(&mut self, of: &Received, seq: u64, rest_ms: u64) -> Vec<(Outcome, u32)> {
+        let wish = v1::Settlement { rest_ms: Some(rest_ms), ..Default::default() };
+        self.settle_with(of.epoch, of, seq..=seq, Action::Return, wish).await
+    }
+
     pub(crate) async fn retry(
         &mut self,
         of: &Received,
@@ -426,6 +432,19 @@ impl Session {
         action: Action,
         delay_ms: Option<u64>,
     ) -> Vec<(Outcome, u32)> {
+        let wish = v1::Settlement { delay_ms, ..Default::default() };
+        self.settle_with(epoch, of, seqs, action, wish).await
+    }
+
+    /// `wish`: what the settlement says beside what it is about.
+    async fn settle_with(
+        &mut self,
+        epoch: u32,
+        of: &Received,
+        seqs: RangeInclusive<u64>,
+        action: Action,
+        wish: v1::Settlement,
+    ) -> Vec<(Outcome, u32)> {
         let first = of.messages.iter().find(|message| message.seq == *seqs.start()).expect("it was received");
         let count = (seqs.end() - seqs.start() + 1) as u32;
         let leases = vec![v1::LeaseRun { first_seq: first.seq, first_grant: first.grant, count }];
@@ -434,9 +453,8 @@ impl Session {
             action: action.into(),
             epoch,
             leases,
-            delay_ms,
             reason: "because".to_owned(),
-            ..Default::default()
+            ..wish
         };
         self.send(v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() }).await;
         loop {

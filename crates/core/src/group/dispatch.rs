@@ -1,7 +1,7 @@
 //! Sharing out what is on offer among those who have room.
 //!
-//! One precedence, so that features do not fight: a paused group hands out nothing; pace, the group's
-//! in-flight limit and its window say how many may go; what is on offer is due, not expired and of a key
+//! One precedence, so that features do not fight: a paused group hands out nothing, nor does one that rests; pace,
+//! the group's in-flight limit and its window say how many may go; what is on offer is due, not expired and of a key
 //! that is not locked; among that, priority goes first, aged so that none starves, then keys in turn where
 //! the group asks for it, then position; and the strategy chooses the consumer.
 
@@ -26,7 +26,7 @@ impl Group {
         if self.ledger.paused || self.is_parked_full() || is_behind {
             return;
         }
-        if self.is_order_unknown() {
+        if self.is_order_unknown() || self.rests_until(turn.now).is_some() {
             return;
         }
         self.members.wake_sated();
@@ -51,6 +51,11 @@ impl Group {
             Some(pace) if !planted(Fault::PaceExceeded) => open.min(pace.available(now)),
             _ => open,
         }
+    }
+
+    /// Until when nothing goes because consumers asked for a rest, if they did.
+    pub(super) fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
+        Some(self.rest_until).filter(|until| *until > now)
     }
 
     /// When the pace next lets something go, if that is what it waits for.

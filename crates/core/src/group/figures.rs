@@ -65,6 +65,8 @@ pub struct GroupFigures {
     pub parked: u64,
     pub oldest_parked_age: Option<Duration>,
     pub consumers: usize,
+    /// For how long nothing is handed out because a consumer asked for that.
+    pub resting_for: Option<Duration>,
     /// The key that most messages are waiting for, where that has stopped the group from reading on, and
     /// how many they are.
     pub stuck_key: Option<(KeyHash, u64)>,
@@ -112,6 +114,7 @@ impl Group {
             parked: self.ledger.parked.count(),
             oldest_parked_age: self.ledger.parked.oldest().map(|(at, _)| now.since(at)),
             consumers: self.members.len(),
+            resting_for: self.rests_until(now).map(|until| until.since(now)),
             stuck_key: stuck,
             counters: self.counters,
         }

@@ -64,7 +64,7 @@ pub use figures::{ConsumerFigures, Counters, GroupFigures, Status};
 pub use jobs::{Job, JobState};
 pub use members::{Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
-pub use settle::{Outcome, Settled, Settlement};
+pub use settle::{Outcome, REST_MAX, Settled, Settlement};
 pub use standing::Bound;
 pub(crate) use triage::Grip;
 pub use triage::JobRefusal;
@@ -224,6 +224,8 @@ pub(crate) struct Group {
     /// Beginning anew: messages from here on may have expired before, when the group was not told.
     recheck: Option<Seq>,
     pace: Option<Pace>,
+    /// Nothing is handed out before. A word of consumers about how things are now, and so not in the log.
+    rest_until: Timestamp,
     job_paces: BTreeMap<JobId, Pace>,
     /// Moving messages that the shell has been asked to bring over.
     asked: SeqSet,
@@ -362,6 +364,7 @@ impl Group {
             expired: Seq::START,
             recheck: None,
             pace: None,
+            rest_until: Timestamp::ZERO,
             job_paces: BTreeMap::new(),
             asked: SeqSet::new(),
             asked_last: Seq::START,
@@ -462,7 +465,7 @@ impl Group {
         let parked = self.parked_age_at();
         let times =
             [due, lapse, parked, self.members.idle_at(), self.checkpoint.at_next(), self.jobs_at(now)];
-        times.into_iter().chain([self.pace_at(now), self.moves_at]).flatten().min()
+        times.into_iter().chain([self.pace_at(now), self.rests_until(now), self.moves_at]).flatten().min()
     }
 
     /// Writes down what was changed. The order matters where a message appears twice: it ends one lease

@@ -37,11 +37,17 @@ pub struct Settlement<'a> {
     pub reason: Option<&'a str>,
     /// An ack for a lapsed lease counts while nobody has leased the message since.
     pub late: bool,
+    /// For how long the whole group should hand out nothing, at most [`REST_MAX`]. Counts only if one of the
+    /// leases is held, so that nobody stops a group in which he holds nothing.
+    pub rest: Option<Duration>,
 }
+
+/// The longest that one word of a consumer keeps its group from handing out.
+pub const REST_MAX: Duration = Duration::from_secs(300);
 
 impl<'a> From<Outcome<'a>> for Settlement<'a> {
     fn from(outcome: Outcome<'a>) -> Settlement<'a> {
-        Settlement { outcome, reason: None, late: false }
+        Settlement { outcome, reason: None, late: false, rest: None }
     }
 }
 
@@ -101,6 +107,9 @@ impl Group {
                 rest = &rest[1..];
                 continue;
             };
+            if let Some(time) = settlement.rest {
+                self.rest(now, time);
+            }
             let seqs = SeqRange::starting(run.first, run.count().min(alike(rest)));
             let count = seqs.count() as usize;
             // One who has left is forgotten with the last of what it held.
@@ -139,6 +148,12 @@ impl Group {
             }
             rest = &rest[count..];
         }
+    }
+
+    /// Hands out nothing for a while. Whoever asks for it knows what is wrong now, and another who asks for less
+    /// does not know better: a rest is only ever made longer.
+    fn rest(&mut self, now: Timestamp, time: Duration) {
+        self.rest_until = self.rest_until.max(now + time.min(REST_MAX));
     }
 
     /// What a consumer wants for one message that it does not ack.

@@ -37,6 +37,7 @@ pub(crate) enum Answer {
     Skip,
     Return,
     ReturnFor(u64),
+    Rest(u64),
     Move(u8),
 }
 
@@ -264,6 +265,7 @@ fn answer() -> impl Strategy<Value = Answer> {
         1 => Just(Answer::Skip),
         1 => Just(Answer::Return),
         1 => prop::sample::select(vec![0u64, 300, 20_000]).prop_map(Answer::ReturnFor),
+        1 => prop::sample::select(vec![0u64, 300, 2_000]).prop_map(Answer::Rest),
         1 => (0u8..3).prop_map(Answer::Move),
     ]
 }

@@ -142,6 +142,7 @@ pub(crate) struct Group {
     pub(crate) taking: Option<Book>,
     pub(crate) image: Option<Book>,
     pub(crate) paused: bool,
+    pub(crate) rest_until: Timestamp,
     pub(crate) members: BTreeMap<ConsumerId, Member>,
     pub(crate) leaving: BTreeMap<ConsumerId, (String, Departure)>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
@@ -170,6 +171,7 @@ impl Group {
             taking: None,
             image: None,
             paused: false,
+            rest_until: Timestamp::ZERO,
             members: BTreeMap::new(),
             leaving: BTreeMap::new(),
             jobs: BTreeMap::new(),
@@ -385,6 +387,9 @@ impl Group {
             }
             _ => return Settled::NotYours,
         };
+        if let Some(rest) = settlement.rest {
+            self.rest_until = self.rest_until.max(now + rest);
+        }
         let name = consumer.and_then(|consumer| self.name(consumer));
         if let Some(member) = consumer.and_then(|consumer| self.members.get_mut(&consumer)) {
             member.seen = now;
@@ -446,6 +451,7 @@ impl Group {
         let Deliver { consumer, seqs, .. } = *deliver;
         assert_eq!(deliver.stream, self.stream, "a delivery is of the group's stream");
         assert!(!self.paused, "a paused group hands out nothing");
+        assert!(self.rest_until <= now, "a group that rests hands out nothing");
         assert!(!self.is_parked_full(), "a group with too much parked hands out nothing");
         let member = self.members.get(&consumer).expect("only a member is given messages").clone();
         assert_eq!(deliver.bound, member.bound, "a lease is bound as its consumer is");
@@ -581,6 +587,11 @@ impl Group {
         if self.paused || self.is_parked_full() || !open {
             return;
         }
+        if self.rest_until > now {
+            let until = self.rest_until;
+            assert!(wake_at.is_some_and(|at| at <= until), "nobody sees the end of the rest");
+            return;
+        }
         // Sizes of what the stream does not keep are forgotten, and bytes are off until nothing is held.
         let is_sure = |who: ConsumerId| {
             let bytes = matches!(self.members[&who].credit, Credit::Slots { bytes: Some(_), .. });
@@ -660,6 +671,7 @@ impl Group {
     pub(crate) fn crashed(&mut self, from_image: bool) {
         let book = if from_image { self.image.as_ref() } else { None };
         self.book = book.unwrap_or(&self.log).recovered();
+        self.rest_until = Timestamp::ZERO;
         self.members.clear();
         self.leaving.clear();
         self.unwritten.clear();

@@ -448,12 +448,13 @@ impl World {
             Answer::NackIn(millis) => Outcome::Retry { delay: Some(Duration::from_millis(millis)) },
             Answer::Park(_) => Outcome::Park,
             Answer::Skip => Outcome::Skip,
-            Answer::Return => Outcome::Return { delay: None },
+            Answer::Return | Answer::Rest(_) => Outcome::Return { delay: None },
             Answer::ReturnFor(millis) => Outcome::Return { delay: Some(Duration::from_millis(millis)) },
             Answer::Move(_) => Outcome::Move(&to),
         };
         let reason = if let Answer::Park(n) = answer { Some(REASONS[usize::from(n)]) } else { None };
-        let settlement = Settlement { outcome, reason, late: matches!(answer, Answer::LateAck) };
+        let rest = if let Answer::Rest(millis) = answer { Some(Duration::from_millis(millis)) } else { None };
+        let settlement = Settlement { outcome, reason, late: matches!(answer, Answer::LateAck), rest };
         self.settle_all(id, &leases, settlement);
     }
 

@@ -139,7 +139,7 @@ impl World {
             Wanted::Return(until) => Outcome::Return { delay: Some(until.since(self.now)) },
         };
         let reason = self.dice.chance(1, 2).then(|| *self.dice.pick(&["bad", "worse"]));
-        let settlement = Settlement { outcome, reason, late: false };
+        let settlement = Settlement { reason, ..outcome.into() };
         let now = self.now;
         let mut results = Vec::new();
         self.server().driver.settle(now, group, &leases, settlement, &mut results);

@@ -78,6 +78,10 @@ pub struct NackRequest {
     /// Why, for those who look at failures later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// For how long the whole group should hand out nothing, `"5m"` at most. Only makes a rest longer, and counts
+    /// only if one of the leases is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Span>,
 }
 
 /// What becomes of messages that were not finished.

@@ -73,6 +73,9 @@ pub struct GroupReport {
     pub oldest_parked_age: Option<f64>,
     /// On their way to another stream.
     pub moving: u64,
+    /// Seconds for which nothing is handed out because a consumer asked for that. `null` if nobody did.
+    #[serde(default)]
+    pub resting_for: Option<f64>,
     pub throughput: Throughput,
     /// Seconds until caught up at the present pace. `null` if that will never be.
     pub catch_up_time: Option<f64>,

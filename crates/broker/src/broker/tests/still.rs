@@ -63,7 +63,7 @@ async fn take(consumer: &mut Consumer) -> Lease {
 }
 
 async fn settle(consumer: &mut Consumer, lease: Lease, action: Action) -> Settled {
-    consumer.settle(vec![Settlement { ticket: 1, leases: vec![lease], action, reason: None }]);
+    consumer.settle(vec![Settlement { ticket: 1, leases: vec![lease], action, reason: None, rest: None }]);
     match &next_events(consumer).await[..] {
         [Event::Settled(settled)] => settled[0].results[0],
         other => panic!("only an answer is due: {other:?}"),

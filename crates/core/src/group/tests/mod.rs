@@ -217,6 +217,7 @@ impl Stage {
             ["members"] => self.say_members(),
             ["stream"] => self.say_stream(),
             ["status"] => self.say_status(),
+            ["resting"] => self.say_resting(),
             ["jobs"] => self.say_jobs(),
             ["parked"] => self.say_parked(),
             [step] if step.starts_with('+') => {
@@ -419,7 +420,7 @@ impl Stage {
             Some(at) => (&what[..at], Some(what[at + 1..].join(" "))),
             None => (what, None),
         };
-        let with = |outcome| Settlement { outcome, reason: reason.as_deref(), late: false };
+        let with = |outcome| Settlement { outcome, reason: reason.as_deref(), late: false, rest: None };
         let to = elsewhere();
         match *what {
             ["joins", slots, ref rest @ ..] => {
@@ -444,7 +445,7 @@ impl Stage {
             }
             ["acks", seqs] => self.settle(who, seqs, with(Outcome::Ack)),
             ["acks", "late", seqs] => {
-                self.settle(who, seqs, Settlement { outcome: Outcome::Ack, reason: None, late: true });
+                self.settle(who, seqs, Settlement { late: true, ..Outcome::Ack.into() });
             }
             ["nacks", seqs] => self.settle(who, seqs, with(Outcome::Retry { delay: None })),
             ["nacks", seqs, "in", delay] => {
@@ -454,6 +455,10 @@ impl Stage {
             ["returns", seqs] => self.settle(who, seqs, with(Outcome::Return { delay: None })),
             ["returns", seqs, "for", delay] => {
                 self.settle(who, seqs, with(Outcome::Return { delay: Some(duration(delay)) }));
+            }
+            ["rests", seqs, "for", rest] => {
+                let rest = Some(duration(rest));
+                self.settle(who, seqs, Settlement { rest, ..Outcome::Return { delay: None }.into() });
             }
             ["skips", seqs] => self.settle(who, seqs, with(Outcome::Skip)),
             ["moves", seqs] => self.settle(who, seqs, with(Outcome::Move(&to))),
@@ -683,6 +688,14 @@ impl Stage {
             "floor {}, lag {}, in flight {}, ready {}, waiting {}, parked {}",
             figures.floor, figures.lag, figures.in_flight, figures.ready, figures.waiting, figures.parked
         ));
+    }
+
+    fn say_resting(&mut self) {
+        let group = self.group();
+        let figures = self.shard.figures(self.now, group).expect("the group exists");
+        let rest =
+            figures.resting_for.map_or("not resting".to_owned(), |rest| format!("resting for {rest:?}"));
+        self.say(&rest);
     }
 
     fn say_status(&mut self) {

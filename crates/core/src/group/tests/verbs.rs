@@ -133,6 +133,99 @@ fn nothing_is_given_back_for_longer_than_a_year_and_a_message_may_expire_meanwhi
 }
 
 #[test]
+fn a_group_that_rests_hands_out_nothing_and_is_settled_all_the_same() {
+    check(
+        "publish 4 / A joins 2 / B joins 1 / A rests 1 for 10s / resting / A acks 2 / publish 1 / P polls 9 / wait 9s \
+         / resting / wait 1s / resting / figures",
+        expect![[r#"
+            0s    deliver 1-2#1 to A
+            0s    append handed 1-2
+            0s    deliver 3#1 to B
+            0s    append handed 3
+            0s    A: returned
+            0s    append returned 1
+            0s    resting for 10s
+            0s    A: acked
+            0s    append acked 2
+            4s    checkpoint 0
+            9s    resting for 1s
+            10s   deliver 1#1 to P when durable
+            10s   deliver 4#1 to P when durable
+            10s   deliver 5#1 to A
+            10s   append handed 5
+            10s   append leased 1, 4 for 30s
+            10s   not resting
+            10s   floor 0, lag 4, in flight 4, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_rest_is_made_longer_and_never_shorter_and_lasts_five_minutes_at_most() {
+    check(
+        "publish 4 / A joins 4 / A rests 1 for 10s / A rests 2 for 2s / resting / A rests 3 for 20s / resting \
+         / A rests 4 for 3600s / resting / wait 300s",
+        expect![[r#"
+            0s    deliver 1-4#1 to A
+            0s    append handed 1-4
+            0s    A: returned
+            0s    append returned 1
+            0s    A: returned
+            0s    append returned 2
+            0s    resting for 10s
+            0s    A: returned
+            0s    append returned 3
+            0s    resting for 20s
+            0s    A: returned
+            0s    append returned 4
+            0s    resting for 300s
+            300s  deliver 1#1 to A
+            300s  deliver 2#1 to A
+            300s  deliver 3#1 to A
+            300s  deliver 4#1 to A
+            300s  append handed 1-4
+        "#]],
+    );
+}
+
+#[test]
+fn only_one_who_holds_a_message_can_ask_for_a_rest() {
+    check(
+        "publish 2 / A joins 1 / A acks 1 / A rests 1 for 10s / resting / publish 1 / A rests 1-2 for 10s / resting",
+        expect![[r#"
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    A: acked
+            0s    deliver 2#1 to A
+            0s    append acked 1
+            0s    append handed 2
+            0s    A: not yours
+            0s    not resting
+            0s    A: not yours, returned
+            0s    append returned 2
+            0s    resting for 10s
+        "#]],
+    );
+}
+
+#[test]
+fn a_restart_ends_a_rest() {
+    check(
+        "publish 2 / A joins 2 / A rests 1 for 60s / crash / resting / A joins 1",
+        expect![[r#"
+        0s    deliver 1-2#1 to A
+        0s    append handed 1-2
+        0s    A: returned
+        0s    append returned 1
+        0s    append opened 2
+        0s    not resting
+        0s    deliver 1#1 to A
+        0s    append handed 1
+    "#]],
+    );
+}
+
+#[test]
 fn no_more_than_the_newest_failures_are_remembered() {
     check(
         "set retries none / publish 1 / A joins 1 / A nacks 1 because one / wait 1s \

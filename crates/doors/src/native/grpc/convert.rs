@@ -8,7 +8,7 @@ use forebay_broker::broker::{Action, Settlement, Settlements};
 use forebay_broker::driver::{Delivered, Published};
 use forebay_broker::error::Advice;
 use forebay_broker::report::Found;
-use forebay_core::group::{Lease, Settled};
+use forebay_core::group::{Lease, REST_MAX, Settled};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::shard::{PublishOptions, Start};
 use forebay_core::types::{Epoch, Grant, Limits, Seq, StreamName, Timestamp};
@@ -188,11 +188,22 @@ pub(super) fn action(number: i32, delay_ms: Option<u64>, move_to: &str) -> Resul
     })
 }
 
+/// For how long the group should hand out nothing, or why that cannot be.
+pub(super) fn rest(rest_ms: Option<u64>, action: &Action) -> Result<Option<Duration>, String> {
+    let rest = rest_ms.map(Duration::from_millis);
+    match rest {
+        Some(_) if matches!(action, Action::Extend { .. }) => Err("rest_ms: not with EXTEND".to_owned()),
+        Some(rest) if rest > REST_MAX => Err(format!("rest_ms: at most {}", REST_MAX.as_millis())),
+        _ => Ok(rest),
+    }
+}
+
 /// A settlement from its wire form, or why it cannot be one.
 pub(super) fn settlement(wire: &v1::Settlement, limits: &Limits) -> Result<Settlement, v1::Problem> {
     use v1::problem::Code;
     let refuse = |code, text: String| Err(status::problem(code, Advice::FixRequest, text));
     let action = action(wire.action, wire.delay_ms, &wire.move_to).map_err(invalid)?;
+    let rest = rest(wire.rest_ms, &action).map_err(invalid)?;
     // Looked at before anything is made as large as a client says.
     let count: u64 = wire.leases.iter().map(|run| u64::from(run.count.max(1))).sum();
     if count > u64::from(limits.credit_max) {
@@ -213,7 +224,7 @@ pub(super) fn settlement(wire: &v1::Settlement, limits: &Limits) -> Result<Settl
         }));
     }
     let reason = some_text(&wire.reason).map(str::to_owned);
-    Ok(Settlement { ticket: wire.ticket, leases, action, reason })
+    Ok(Settlement { ticket: wire.ticket, leases, action, reason, rest })
 }
 
 pub(super) fn outcome(settled: Settled) -> v1::outcome_run::Outcome {

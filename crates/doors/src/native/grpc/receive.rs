@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use forebay_broker::caller::{Caller, Receive};
+use forebay_broker::caller::{Caller, Receive, Verdict};
 use forebay_wire::v1;
 use tonic::Status;
 
@@ -59,8 +59,8 @@ pub(super) async fn settle(caller: Caller, request: v1::SettleRequest) -> Result
     }
     let action =
         convert::action(request.action, request.delay_ms, &request.move_to).map_err(status::invalid)?;
-    let reason = text(request.reason);
-    let settled =
-        caller.settle(stream, group, &request.leases, action, reason, false).await.map_err(refused)?;
+    let rest = convert::rest(request.rest_ms, &action).map_err(status::invalid)?;
+    let verdict = Verdict { action, reason: text(request.reason), late: false, rest };
+    let settled = caller.settle(stream, group, &request.leases, verdict).await.map_err(refused)?;
     Ok(v1::SettleReply { outcomes: settled.iter().map(|one| convert::outcome(*one).into()).collect() })
 }

@@ -58,6 +58,7 @@ pub(super) fn group(of: &GroupReport) -> v1::GetGroupReply {
         arrivals: Some(rates(&of.arrivals)),
         catch_up_seconds: of.catch_up,
         processing_time: of.processing.as_ref().map(processing_time),
+        resting_ms: figures.resting_for.map(millis),
         members: of.consumers.iter().take(MEMBERS_MAX).map(consumer).collect(),
     }
 }

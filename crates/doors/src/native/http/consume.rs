@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use forebay_broker::broker::Action;
-use forebay_broker::caller::{Caller, Receive};
-use forebay_core::group::Settled;
+use forebay_broker::caller::{Caller, Receive, Verdict};
+use forebay_core::group::{REST_MAX, Settled};
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json;
 
@@ -61,7 +61,7 @@ pub(super) async fn ack(
     _: NoQuery,
     Json(request): Json<json::AckRequest>,
 ) -> Answer<json::SettleReply> {
-    settle(&caller, stream, group, request.leases, Action::Ack, None).await
+    settle(&caller, stream, group, request.leases, Action::Ack.into()).await
 }
 
 pub(super) async fn nack(
@@ -86,7 +86,11 @@ pub(super) async fn nack(
     };
     check_length("reason", request.reason.as_deref().unwrap_or_default(), REASON_BYTES_MAX)?;
     let reason = request.reason.filter(|reason| !reason.is_empty());
-    settle(&caller, stream, group, request.leases, action, reason).await
+    let rest = request.rest.map(|span| span.0);
+    if rest.is_some_and(|rest| rest > REST_MAX) {
+        return Err(Failure::field("rest", format!("at most \"{}m\"", REST_MAX.as_secs() / 60)));
+    }
+    settle(&caller, stream, group, request.leases, Verdict { action, reason, late: false, rest }).await
 }
 
 pub(super) async fn extend(
@@ -96,7 +100,7 @@ pub(super) async fn extend(
     Json(request): Json<json::ExtendRequest>,
 ) -> Answer<json::SettleReply> {
     settings::some_time("by", Some(request.by))?;
-    settle(&caller, stream, group, request.leases, Action::Extend { by: request.by.0 }, None).await
+    settle(&caller, stream, group, request.leases, Action::Extend { by: request.by.0 }.into()).await
 }
 
 async fn settle(
@@ -104,13 +108,12 @@ async fn settle(
     stream: StreamName,
     group: GroupName,
     leases: Vec<String>,
-    action: Action,
-    reason: Option<String>,
+    verdict: Verdict,
 ) -> Answer<json::SettleReply> {
     if leases.is_empty() || leases.len() > LEASES_MAX {
         return Err(Failure::field("leases", format!("from 1 to {LEASES_MAX} of them")));
     }
-    let settled = caller.settle(stream, group, &leases, action, reason, false).await?;
+    let settled = caller.settle(stream, group, &leases, verdict).await?;
     let result = |(lease, settled)| json::SettleResult { lease, outcome: outcome(settled) };
     let results = leases.into_iter().zip(settled).map(result).collect();
     Ok(Reply(StatusCode::OK, json::SettleReply { results }))

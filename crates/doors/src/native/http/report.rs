@@ -59,6 +59,7 @@ pub(super) fn group(report: &GroupReport) -> json::GroupReport {
         parked: figures.parked,
         oldest_parked_age: seconds(figures.oldest_parked_age),
         moving: figures.moving,
+        resting_for: seconds(figures.resting_for),
         throughput: json::Throughput {
             settled: rates(of.settled),
             acked: rates(of.acked),
