@@ -9,7 +9,6 @@
 //! receive waits for goes by that clock. What a connection is given to send, read or answer does not: a network
 //! needs its time whatever a test says.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -82,20 +81,18 @@ impl Clock {
     }
 
     /// Resolves when it is this late.
-    pub fn reaches(self, at: Timestamp) -> impl Future<Output = ()> + Send {
-        async move {
-            let Some(hand) = self.hand else {
-                return tokio::time::sleep_until(self.instant_of(at).into()).await;
-            };
-            loop {
-                let mut rings = std::pin::pin!(hand.bell.notified());
-                // In line before the time is read, so that nothing is told in between.
-                rings.as_mut().enable();
-                if self.wall + Duration::from_micros(hand.told.load(Ordering::SeqCst)) >= at {
-                    return;
-                }
-                rings.await;
+    pub async fn reaches(self, at: Timestamp) {
+        let Some(hand) = self.hand else {
+            return tokio::time::sleep_until(self.instant_of(at).into()).await;
+        };
+        loop {
+            let mut rings = std::pin::pin!(hand.bell.notified());
+            // In line before the time is read, so that nothing is told in between.
+            rings.as_mut().enable();
+            if self.wall + Duration::from_micros(hand.told.load(Ordering::SeqCst)) >= at {
+                return;
             }
+            rings.await;
         }
     }
 
