@@ -18,6 +18,7 @@ mod features;
 mod journal;
 mod measure;
 mod restart;
+mod sdk;
 mod server;
 mod shell;
 mod soak;
@@ -43,6 +44,7 @@ Benches:
   e2e      The server over gRPC, beside a bare pass-through
   restart  Millions of messages waiting, the server killed: time to the first delivery, memory
   crowd    Ten thousand idle long polls over a thousand groups: memory and processor time
+  sdk      A worker with an empty handler, beside a bare consumer: rate and processor time
   soak     A steady rate for an hour: memory, open files and disk stay flat, or it fails
 
 cost:
@@ -94,6 +96,12 @@ crowd:
   --seconds S     How long the server is watched (20)
   --program P, --dir D
 
+sdk:
+  --messages N    How many are drained (400000)
+  --rounds N      How often each is measured (3)
+  --concurrency N Jobs at a time (8)
+  --program P, --dir D
+
 soak:
   --minutes M     How long (60)
   --rate R        Messages a second (5000)
@@ -123,6 +131,7 @@ fn main() -> ExitCode {
         Some("restart") => restart::run,
         Some("crowd") => crowd::run,
         Some(crowd::CHILD) => crowd::run_child,
+        Some("sdk") => sdk::run,
         Some("soak") => soak::run,
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

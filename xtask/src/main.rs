@@ -1,13 +1,14 @@
 //! `cargo xtask`: the commands that people and the build machine run, each under one name.
 //!
 //! Nothing is decided here. A command is one or more runs of `cargo`, whose output goes straight to the
-//! terminal, and a last line that says how it went. Only `tidy` and the counting of instructions have
-//! code of their own.
+//! terminal, and a last line that says how it went. Only `tidy`, the counting of instructions and the servers
+//! that tests need have code of their own.
 
 // A command-line tool talks to its user.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod callgrind;
+mod services;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ Usage: cargo xtask <command> [arguments]
 
 Commands:
   test    Run every test of the workspace, then 200 simulated histories, then `torture`
+  services Run a command with a PostgreSQL and a Redis server of its own: -- COMMAND
   model   Run the core against a plain model of it: [--commands N] [--seed S]
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
   tell    Replay one history and tell what happened in it: SEED [--steps N]
@@ -27,7 +29,7 @@ Commands:
   faults  Break each promise on purpose and show that the simulator notices
   torture Kill the real server again and again: [--minutes N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
-  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|soak|callgrind] ...
+  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|callgrind] ...
   tidy    Check the project's own rules over the source tree
   ci      Formatting, lints, documentation, then `test`
   help    Print this
@@ -65,6 +67,12 @@ enum Task {
     Test,
     Tidy,
     Ci,
+    /// A command that has servers to talk to.
+    Services {
+        command: Vec<String>,
+    },
+    /// Our other half, which starts and stops those servers.
+    KeepServices(services::KeeperPlan),
     /// A run of one of the workspace's own binaries, which reads the arguments itself.
     Tool {
         package: &'static str,
@@ -92,7 +100,9 @@ impl Task {
         let Some((command, rest)) = arguments.split_first() else {
             return Err("no command given".to_owned());
         };
-        if rest.iter().any(|argument| argument == "--help" || argument == "-h") {
+        // What follows two dashes is for somebody else.
+        let mut ours = rest.iter().take_while(|argument| *argument != "--");
+        if ours.any(|argument| argument == "--help" || argument == "-h") {
             return help(command)
                 .map(Task::Help)
                 .ok_or_else(|| format!("no such command. command=`{command}`"));
@@ -110,6 +120,8 @@ impl Task {
             "test" => alone(Task::Test),
             "tidy" => alone(Task::Tidy),
             "ci" => alone(Task::Ci),
+            "services" => services_of(rest),
+            services::KEEPER => services::KeeperPlan::parse(rest).map(Task::KeepServices),
             "sim" | "tell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
             "torture" => Ok(torture_of(rest)),
             "model" => model_of(rest),
@@ -133,6 +145,8 @@ impl Task {
             Task::Test => test(),
             Task::Tidy => tidy_tree(),
             Task::Ci => ci(),
+            Task::Services { command } => services::run(command),
+            Task::KeepServices(plan) => services::keep(plan),
             Task::Full { cycles } => full(cycles),
             Task::Tool { package, arguments } => {
                 if *package == "forebay-bench" && arguments.first().is_some_and(|which| needs_server(which)) {
@@ -156,9 +170,12 @@ fn help(command: &str) -> Option<&'static str> {
 Usage: cargo xtask test
 
 Runs `cargo test --workspace`, which includes the tidy test, then simulates 200 histories, and then kills the
-real server for two minutes. Stops at the first of the three that fails. Needs nothing but Rust.
+real server for two minutes. Stops at the first of the three that fails.
+
+Some tests need a PostgreSQL and a Redis server, which are started for them; see `cargo xtask services --help`.
 "
         }
+        "services" => services::HELP,
         "model" => {
             "\
 Usage: cargo xtask model [--commands N] [--seed S]
@@ -247,7 +264,12 @@ documentation with warnings as errors, then `cargo xtask test`.
 }
 
 fn test() -> Result<(), String> {
-    cargo(&["test", "--workspace"])?;
+    let tests = ["test", "--workspace"];
+    let services = services::Services::start()?;
+    let mut command = cargo_command(&tests);
+    command.envs(services.variables());
+    finish(command, &tests)?;
+    drop(services);
     tool("forebay-sim", &["sim".to_owned(), "--seeds".to_owned(), EVERYDAY_SEEDS.to_owned()])?;
     torture("run", &["--minutes".to_owned(), EVERYDAY_MINUTES.to_owned()])?;
     println!(
@@ -318,6 +340,15 @@ fn model(commands: &str, seed: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn services_of(arguments: &[String]) -> Result<Task, String> {
+    match arguments.split_first() {
+        Some((dashes, command)) if dashes == "--" && !command.is_empty() => {
+            Ok(Task::Services { command: command.to_vec() })
+        }
+        _ => Err("`services` takes two dashes and a command".to_owned()),
+    }
+}
+
 fn full_of(arguments: &[String]) -> Result<Task, String> {
     match arguments {
         [] => Ok(Task::Full { cycles: "50".to_owned() }),
@@ -339,7 +370,7 @@ fn full(cycles: &str) -> Result<(), String> {
 
 /// Whether a bench measures the real server, which it expects beside itself.
 fn needs_server(bench: &str) -> bool {
-    ["e2e", "restart", "crowd", "soak"].contains(&bench)
+    ["e2e", "restart", "crowd", "sdk", "soak"].contains(&bench)
 }
 
 fn torture_of(arguments: &[String]) -> Task {
@@ -446,6 +477,20 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_two_dashes_is_the_command_that_gets_services() {
+        let command = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        assert_eq!(parse("services -- env"), Ok(Task::Services { command: command("env") }));
+        assert_eq!(
+            parse("services -- cargo test --help"),
+            Ok(Task::Services { command: command("cargo test --help") })
+        );
+        assert!(matches!(parse("services --help"), Ok(Task::Help(_))));
+        assert!(
+            parse("services").is_err() && parse("services env").is_err() && parse("services --").is_err()
+        );
+    }
+
+    #[test]
     fn the_model_takes_how_many_commands_and_a_seed() {
         let task = Task::Model { commands: "500".to_owned(), seed: "7".to_owned() };
         assert_eq!(parse("model --seed 7 --commands 500"), Ok(task));
@@ -471,6 +516,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 12);
+        assert_eq!(count, 13);
     }
 }

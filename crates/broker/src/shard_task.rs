@@ -186,7 +186,7 @@ impl ShardTask {
             Command::Credit { consumer, credit, bytes } => {
                 let running = self.stage == Stage::Running;
                 if let Some(member) = self.members.get_mut(&consumer).filter(|_| running) {
-                    member.credit = credit;
+                    member.set_credit(credit);
                     let slots = Credit::Slots { messages: credit, bytes };
                     // The group may have been deleted, which it is told by itself.
                     let _ = self.driver.credit(self.now, member.group, consumer, slots);

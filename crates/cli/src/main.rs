@@ -4,6 +4,7 @@ mod backup;
 mod commands;
 mod config;
 mod connect;
+mod demo;
 mod doctor;
 mod exit;
 mod http;
@@ -12,10 +13,12 @@ mod print;
 mod publish;
 mod report;
 mod safe;
+mod screen;
 mod serve;
 mod settings;
 mod subscribe;
 mod units;
+mod work;
 
 use std::process::ExitCode;
 
@@ -46,9 +49,11 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  forebay demo                           see what it does, in half a minute
   forebay serve                          start a server; its data is kept in ./forebay-data
   forebay pub emails 'hello' 'world'     publish two messages to the stream `emails`
   forebay sub emails/senders --ack       work through them as a consumer of the group `senders`
+  forebay work emails/senders --exec ./send.sh     run a command for each of them
   forebay backup --to /backup/monday     copy the data, also while the server runs
   forebay doctor                         verify the data while no server uses it
 
@@ -71,6 +76,9 @@ enum Command {
     /// Receive messages as a consumer of a group, which is created if it is absent.
     #[command(after_help = subscribe::EXAMPLES)]
     Sub(subscribe::Sub),
+    /// Work through a group with handlers in any language: a command, or an HTTP service.
+    #[command(after_help = work::EXAMPLES)]
+    Work(work::Work),
     /// See, make, change, empty and delete streams.
     Stream(commands::stream::Stream),
     /// See, make, change, pause, move and delete groups.
@@ -80,6 +88,15 @@ enum Command {
     /// Watch streams and groups.
     #[command(after_help = commands::top::EXAMPLES)]
     Top(commands::top::Top),
+    /// See load being leveled: a burst, a steady pace, a worker and the server killed, and nothing lost.
+    #[command(after_help = demo::EXAMPLES)]
+    Demo(demo::Demo),
+    /// Part of `demo`: a server that ends with it.
+    #[command(hide = true)]
+    DemoServer(settings::Sources),
+    /// Part of `demo`: one of its workers.
+    #[command(hide = true)]
+    DemoWorker(demo::worker::DemoWorker),
     /// Verify a data folder, or salvage what can be read of a damaged one.
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Doctor),
@@ -107,10 +124,14 @@ fn main() -> ExitCode {
         Command::Config(config) => config::run(&config, output),
         Command::Pub(options) => publish::run(&options, output),
         Command::Sub(options) => subscribe::run(&options, output),
+        Command::Work(options) => work::run(&options, output),
         Command::Stream(options) => commands::stream::run(&options, output),
         Command::Group(options) => commands::group::run(&options, output),
         Command::Parked(options) => commands::parked::run(&options, output),
         Command::Top(options) => commands::top::run(&options, output),
+        Command::Demo(options) => demo::run(&options, output),
+        Command::DemoServer(sources) => demo::server::run(&sources),
+        Command::DemoWorker(options) => demo::worker::run(&options),
         Command::Doctor(options) => doctor::run(&options, output),
         Command::Backup(options) => backup::back_up(&options, output),
         Command::Restore(options) => backup::restore(&options, output),
@@ -150,7 +171,7 @@ mod tests {
             let path = format!("{path} {}", command.get_name());
             let commands: Vec<_> =
                 command.get_subcommands().filter(|command| command.get_name() != "help").collect();
-            if commands.is_empty() {
+            if commands.is_empty() && !command.is_hide_set() {
                 let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
                 assert!(help.contains("Examples:"), "{path} has no examples");
             }

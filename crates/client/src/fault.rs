@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::error::in_words;
+
 /// What a failure means for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,8 +20,8 @@ pub enum Class {
     Skip,
     /// Not yet: offered again after this long, and the attempt does not count.
     Snooze(Duration),
-    /// Whoever does the work for us is overloaded. Offered again after this long, or by the group's policy; the
-    /// attempt does not count, and this worker and the whole group slow down meanwhile.
+    /// Whoever does the work for us is overloaded. Offered again after this long, or after a second; the attempt does
+    /// not count, and this worker and the whole group rest meanwhile, for five minutes at most.
     Throttled(Option<Duration>),
 }
 
@@ -85,11 +87,36 @@ impl Fault {
         Fault::new(Class::Throttled(after), reason)
     }
 
+    /// From an error that `?` cannot take, because it is no `Error` itself: one of `anyhow` or `eyre`, or a boxed one.
+    ///
+    /// ```
+    /// use forebay_client::Fault;
+    ///
+    /// fn open() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    ///     Err("locked".into())
+    /// }
+    ///
+    /// fn handle() -> Result<(), Fault> {
+    ///     open().map_err(Fault::from_boxed)
+    /// }
+    ///
+    /// assert_eq!(handle().unwrap_err().reason(), "locked");
+    /// ```
+    pub fn from_boxed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
+        let error = error.into();
+        Fault { class: None, reason: in_words(&*error), error: Some(error) }
+    }
+
     /// The error behind it, with a class of its own.
     #[must_use]
     pub fn with_class(mut self, class: Class) -> Fault {
         self.class = Some(class);
         self
+    }
+
+    /// The same once more, for another job that failed with this one.
+    pub(crate) fn again(&self) -> Fault {
+        Fault { class: self.class, reason: self.reason.clone(), error: None }
     }
 
     /// What the handler said it is; nothing if it came by `?` alone.
@@ -110,17 +137,7 @@ impl Fault {
 
 impl<E: Error + Send + Sync + 'static> From<E> for Fault {
     fn from(error: E) -> Fault {
-        let mut reason = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // Many errors repeat their cause in their own text.
-            if !reason.contains(&cause_text) {
-                reason = format!("{reason}: {cause_text}");
-            }
-            source = cause.source();
-        }
-        Fault { class: None, reason, error: Some(Box::new(error)) }
+        Fault { class: None, reason: in_words(&error), error: Some(Box::new(error)) }
     }
 }
 

@@ -1,12 +1,13 @@
 //! A message in the hands of a handler.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use forebay_wire::v1;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Notify;
 
 use crate::idempotency::Claim;
 
@@ -27,28 +28,62 @@ impl<T> Deref for Job<T> {
     }
 }
 
+impl<T> AsRef<JobInfo> for Job<T> {
+    fn as_ref(&self) -> &JobInfo {
+        &self.info
+    }
+}
+
+impl AsRef<JobInfo> for JobInfo {
+    fn as_ref(&self) -> &JobInfo {
+        self
+    }
+}
+
 /// What is known about a message beside its payload. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct JobInfo(Arc<Facts>);
 
 #[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) stream: Arc<str>,
-    pub(crate) group: Arc<str>,
-    pub(crate) seq: u64,
-    pub(crate) attempt: u32,
+struct Facts {
+    stream: Arc<str>,
+    group: Arc<str>,
+    seq: u64,
+    attempt: u32,
     /// As it was delivered.
-    pub(crate) message: v1::Message,
-    pub(crate) cancelled: CancellationToken,
+    message: v1::Message,
+    cancelled: Cancelled,
     /// The right to do the work, if there is an idempotency store.
-    pub(crate) claim: Option<Claim>,
+    claim: OnceLock<Claim>,
     /// The handler has written the mark itself.
-    pub(crate) marked: AtomicBool,
+    marked: AtomicBool,
+}
+
+/// Told once, to whoever asks. Lies in the job, so that a job costs one allocation.
+#[derive(Debug, Default)]
+struct Cancelled {
+    is: AtomicBool,
+    told: Notify,
 }
 
 impl JobInfo {
-    pub(crate) fn new(facts: Facts) -> JobInfo {
-        JobInfo(Arc::new(facts))
+    pub(crate) fn new(
+        stream: Arc<str>,
+        group: Arc<str>,
+        seq: u64,
+        attempt: u32,
+        message: v1::Message,
+    ) -> JobInfo {
+        JobInfo(Arc::new(Facts {
+            stream,
+            group,
+            seq,
+            attempt,
+            message,
+            cancelled: Cancelled::default(),
+            claim: OnceLock::new(),
+            marked: AtomicBool::new(false),
+        }))
     }
 
     pub fn stream(&self) -> &str {
@@ -108,30 +143,45 @@ impl JobInfo {
     /// The lease was lost, or the worker has run out of time: what is done from now on may be done by another as
     /// well, and will not be acked.
     pub fn is_cancelled(&self) -> bool {
-        self.0.cancelled.is_cancelled()
+        self.0.cancelled.is.load(Ordering::Acquire)
     }
 
     /// Resolves when the job is cancelled, for `select!`.
     pub async fn cancelled(&self) {
-        self.0.cancelled.cancelled().await;
+        let told = self.0.cancelled.told.notified();
+        if !self.is_cancelled() {
+            told.await;
+        }
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.0.cancelled.is.store(true, Ordering::Release);
+        self.0.cancelled.told.notify_waiters();
+    }
+
+    /// The message's body, as it was published.
+    pub fn body(&self) -> &Bytes {
+        &self.0.message.body
     }
 
     /// The right to do the work, which a store of marks has given. Without a store there is none.
     pub fn claim(&self) -> Option<&Claim> {
-        self.0.claim.as_ref()
+        self.0.claim.get()
     }
 
-    /// The mark is written, or will be when the handler's transaction is committed; the worker need not do it.
-    pub(crate) fn set_marked(&self) {
+    pub(crate) fn set_claim(&self, claim: Claim) {
+        // A job is claimed once, before its handler runs.
+        let _ = self.0.claim.set(claim);
+    }
+
+    /// The mark is written, or will be when the handler's transaction is committed; the worker need not do it. For
+    /// stores that write marks in a handler's transaction.
+    pub fn set_marked(&self) {
         self.0.marked.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_marked(&self) -> bool {
         self.0.marked.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn facts(&self) -> &Facts {
-        &self.0
     }
 }
 

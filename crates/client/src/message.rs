@@ -137,6 +137,12 @@ impl<T: Payload> IntoMessage for &T {
     }
 }
 
+impl IntoMessage for &Message {
+    fn into_message(self) -> Result<Message, serde_json::Error> {
+        Ok(self.clone())
+    }
+}
+
 impl IntoMessage for Message {
     fn into_message(self) -> Result<Message, serde_json::Error> {
         Ok(self)

@@ -6,14 +6,15 @@
 use super::{Finding, SourceFile};
 
 /// Each crate of the workspace, and the crates of the workspace that it may use.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("forebay-core", &[]),
     ("forebay-storage", &["forebay-core"]),
     ("forebay-broker", &["forebay-core", "forebay-storage"]),
     ("forebay-wire", &[]),
     // Doors decide nothing and know no engine: they see the broker.
     ("forebay-doors", &["forebay-core", "forebay-broker", "forebay-wire"]),
-    ("forebay-client", &["forebay-wire"]),
+    // Beside the wire only for `testing`: a real server inside a user's test.
+    ("forebay-client", &["forebay-storage", "forebay-broker", "forebay-wire", "forebay-doors"]),
     (
         "forebay",
         &[
@@ -39,6 +40,8 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ),
     // It sees the server as its clients do.
     ("forebay-torture", &["forebay-wire", "forebay-client"]),
+    // They see what a user sees.
+    ("forebay-examples", &["forebay-client"]),
     ("xtask", &[]),
 ];
 
@@ -69,7 +72,9 @@ pub(super) fn direction(file: &SourceFile, findings: &mut Vec<Finding>) {
     };
     for dependency in &manifest.dependencies {
         let ours = MAY_USE.iter().any(|(name, _)| *name == dependency.name);
-        if ours && !allowed.contains(&dependency.name) {
+        // Tests of a crate may ask for its own features.
+        let itself = dependency.section == Section::Dev && dependency.name == manifest.name;
+        if ours && !itself && !allowed.contains(&dependency.name) {
             let what = format!("`{}` may not use `{}`", manifest.name, dependency.name);
             findings.push(file.finding(dependency.line, "direction", what));
         }

@@ -116,12 +116,15 @@ pub(super) struct Member {
     pub(super) session: Session,
     pub(super) group: GroupId,
     pub(super) credit: u32,
+    /// The most that it has had. What was leased on credit which it has since taken back may still be on its way from
+    /// the disk.
+    pub(super) credit_most: u32,
     /// How long it takes for a message, made when it first answers.
     pub(super) processing: Option<Box<Histogram>>,
 }
 
 impl Member {
-    /// Hands messages over without waiting. The queue is as long as the credit, and once more where a reset
+    /// Hands messages over without waiting. The queue is as long as the credit was at most, and once more where a reset
     /// or a purge ended leases whose messages still lie in it. More than that can only be in it if leases
     /// lapsed there, and then nobody is taking them out. False if that is so.
     pub(super) fn hand_over(&self, delivery: Delivery) -> bool {
@@ -129,7 +132,12 @@ impl Member {
         let queued = self.session.queued.fetch_add(count, Ordering::Relaxed) + count;
         // A consumer that is gone says so by itself.
         let _ = self.session.events.send(Event::Delivery(delivery));
-        queued <= 2 * self.credit as usize
+        queued <= 2 * self.credit_most as usize
+    }
+
+    pub(super) fn set_credit(&mut self, credit: u32) {
+        self.credit = credit;
+        self.credit_most = self.credit_most.max(credit);
     }
 }
 
@@ -197,4 +205,39 @@ impl Waiting {
 /// Whoever asked may have gone.
 pub(super) fn answer<T>(reply: oneshot::Sender<T>, what: T) {
     let _ = reply.send(what);
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use forebay_core::types::{Attempt, Epoch, Grant, Seq, Timestamp};
+
+    use super::*;
+    use crate::driver::Delivered;
+
+    fn messages(count: u64) -> Delivery {
+        let message = |n| Delivered {
+            lease: Lease { epoch: Epoch(1), seq: Seq(n), grant: Grant(n) },
+            attempt: Attempt(1),
+            deadline: Timestamp::ZERO,
+            published: Timestamp::ZERO,
+            priority: 0,
+            receives: 0,
+            content: Bytes::new(),
+        };
+        Delivery { group: GroupId(1), consumer: ConsumerId(1), messages: (1..=count).map(message).collect() }
+    }
+
+    /// The worker that shuts down, or whose breaker opens: what was leased to it comes from the disk only then.
+    #[test]
+    fn one_that_takes_credit_back_still_gets_what_was_leased_on_it() {
+        let (events, _received) = mpsc::unbounded_channel();
+        let queued = Arc::default();
+        let session = Session { consumer: ConsumerId(1), events, queued, address: None };
+        let mut member = Member { session, group: GroupId(1), credit: 8, credit_most: 8, processing: None };
+        member.set_credit(0);
+        assert!(member.hand_over(messages(8)), "it had credit for eight");
+        assert!(member.hand_over(messages(8)), "and once more, after a reset");
+        assert!(!member.hand_over(messages(1)), "nobody takes anything out");
+    }
 }

@@ -195,7 +195,8 @@ impl ShardTask {
             self.driver.leave(group, consumer, Departure::Goodbye);
             return Err(refusal.into());
         }
-        self.members.insert(consumer, Member { session, group, credit, processing: None });
+        self.members
+            .insert(consumer, Member { session, group, credit, credit_most: credit, processing: None });
         Ok(self.driver.shard().epoch())
     }
 

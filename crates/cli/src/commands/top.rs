@@ -1,14 +1,11 @@
 //! `forebay top`: streams and groups as they are now, once a second, until `q`.
 
 use std::cmp::Ordering;
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use forebay_wire::json::{GroupReport, StreamReport};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use tokio::sync::mpsc;
 
 use super::{status_colour, word};
 use crate::connect::{Server, runtime};
@@ -16,6 +13,7 @@ use crate::exit;
 use crate::http::{Http, List, Listing, Query};
 use crate::print::{Cell, Colour, Output, Table, colours, print};
 use crate::safe::printable;
+use crate::screen::{Screen, cut, read_keys};
 use crate::units;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -31,8 +29,6 @@ Examples:
 const REFRESH: Duration = Duration::from_secs(1);
 /// Streams and groups that are looked at.
 const ITEMS_MAX: u64 = 1_000;
-/// What a terminal has that does not say.
-const USUAL_SIZE: (usize, usize) = (80, 24);
 /// Lines that are neither streams nor groups: the title, two headings, two gaps, two for what is left out, keys.
 const LINES_BESIDE: usize = 8;
 /// The least that a name gets.
@@ -257,14 +253,6 @@ fn left_out(count: usize, colours: bool) -> String {
     if count == 0 { String::new() } else { Colour::Dim.paint(&format!("and {count} more"), colours) }
 }
 
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    format!("{kept}…")
-}
-
 fn streams_table(streams: &[StreamReport], width: usize) -> Table {
     let mut table = Table::new(&["STREAM", ">MESSAGES", ">SIZE", ">IN", ">OLDEST", ">GROUPS"]);
     // 8, 8, 7, 6 and 6 for the figures, and what lies between.
@@ -307,65 +295,6 @@ fn groups_table(groups: &[GroupReport], width: usize) -> Table {
         ] as [Cell; 9]);
     }
     table
-}
-
-/// Keys as they are pressed. Reading them blocks, so it has a thread of its own, which ends with the process.
-fn read_keys() -> mpsc::Receiver<u8> {
-    let (keys, pressed) = mpsc::channel(16);
-    std::thread::spawn(move || {
-        for key in std::io::stdin().lock().bytes() {
-            let Ok(key) = key else { break };
-            if keys.blocking_send(key).is_err() {
-                break;
-            }
-        }
-    });
-    pressed
-}
-
-/// The terminal, taken for a while: another screen, no cursor, keys one by one. Given back when this is dropped.
-struct Screen {
-    before: Termios,
-}
-
-impl Screen {
-    fn enter() -> anyhow::Result<Screen> {
-        let before = tcgetattr(std::io::stdin()).context("cannot ask the terminal")?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(std::io::stdin(), OptionalActions::Now, &raw).context("cannot set the terminal")?;
-        let screen = Screen { before };
-        print("\x1b[?1049h\x1b[?25l")?;
-        Ok(screen)
-    }
-
-    /// Columns and rows.
-    fn size(&self) -> (usize, usize) {
-        match tcgetwinsize(std::io::stdout()) {
-            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
-            _ => USUAL_SIZE,
-        }
-    }
-
-    fn draw(&self, lines: &[String]) -> anyhow::Result<()> {
-        let mut out = String::from("\x1b[H");
-        for (index, line) in lines.iter().enumerate() {
-            out.push_str(if index == 0 { "" } else { "\r\n" });
-            out.push_str(line);
-            out.push_str("\x1b[K");
-        }
-        out.push_str("\x1b[J");
-        print(&out)
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // Whatever fails now, there is nothing better to do.
-        let _ = std::io::stdout().write_all(b"\x1b[?25h\x1b[?1049l");
-        let _ = std::io::stdout().flush();
-        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
-    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ fn between(bytes: u64, min: u64, max: u64, expected: &str) -> Result<u64, String
     if (min..=max).contains(&bytes) { Ok(bytes) } else { Err(format!("expected a size {expected}")) }
 }
 
-pub(super) fn or_none<T>(
+pub(crate) fn or_none<T>(
     text: &str,
     value: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<Option<T>, String> {

@@ -1,6 +1,8 @@
 //! Every command as a person and as a script use it, with the built binary.
 
+mod demo;
 mod operate;
 mod publish;
 mod rig;
 mod start;
+mod work;

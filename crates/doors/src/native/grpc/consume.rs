@@ -1,6 +1,7 @@
 //! One `Consume`: deliveries out, settlements in. The consumer is a member of its group for as long as
 //! the call lives; dropping the call is losing the consumer.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,6 +9,7 @@ use std::task::{Context, Poll};
 use forebay_broker::broker::Event;
 use forebay_broker::caller::{Caller, Consumer};
 use forebay_broker::clock::Clock;
+use forebay_broker::driver::Delivered;
 use forebay_broker::error::CallError;
 use forebay_core::types::Limits;
 use forebay_wire::v1;
@@ -19,6 +21,8 @@ use super::{convert, status};
 
 /// Events that go into one reply.
 const EVENTS_PER_REPLY: usize = 256;
+/// Bytes of content that go into one reply, so that a client with the usual limit of 4 MiB can read it.
+const REPLY_BYTES: usize = 3 << 20;
 /// Requests that are taken in before a reply leaves.
 const REQUESTS_PER_REPLY: usize = 256;
 
@@ -35,7 +39,23 @@ pub(super) struct Consume {
     reply: v1::ConsumeReply,
     /// The status that the call ends with, after the reply.
     end: Option<Status>,
-    events: Vec<Event>,
+    /// What the consumer was told and did not fit into the last reply, and what has just come.
+    events: VecDeque<Event>,
+    fresh: Vec<Event>,
+}
+
+/// How many messages go into a reply that has this much room. One always does, if it is the first.
+fn fitting(messages: &[Delivered], room: &mut usize, is_first: bool) -> usize {
+    let mut fit = 0;
+    for message in messages {
+        let left = room.checked_sub(message.content.len());
+        match left {
+            None if fit > 0 || !is_first => break,
+            left => *room = left.unwrap_or(0),
+        }
+        fit += 1;
+    }
+    fit
 }
 
 impl Consume {
@@ -69,7 +89,8 @@ impl Consume {
             leaving: false,
             reply: v1::ConsumeReply { opened: Some(opened), ..v1::ConsumeReply::default() },
             end: None,
-            events: Vec::new(),
+            events: VecDeque::new(),
+            fresh: Vec::new(),
         };
         call.on_request(first)?;
         Ok(call)
@@ -134,22 +155,32 @@ impl Consume {
         // What a consumer is told after its goodbye may give no reply at all.
         while self.reply.deliveries.is_none() && self.reply.settled.len() < EVENTS_PER_REPLY {
             let Some(consumer) = &mut self.consumer else { return Ok(()) };
-            if consumer.poll_events(cx, &mut self.events, EVENTS_PER_REPLY).is_pending() {
-                return Ok(());
-            }
             if self.events.is_empty() {
-                self.consumer = None;
-                return if self.leaving { Ok(()) } else { Err(status::stopping()) };
+                if consumer.poll_events(cx, &mut self.fresh, EVENTS_PER_REPLY).is_pending() {
+                    return Ok(());
+                }
+                if self.fresh.is_empty() {
+                    self.consumer = None;
+                    return if self.leaving { Ok(()) } else { Err(status::stopping()) };
+                }
+                self.events.extend(self.fresh.drain(..));
             }
-            for event in self.events.drain(..) {
+            let mut room = REPLY_BYTES;
+            while let Some(event) = self.events.pop_front() {
                 match event {
                     // It was given back with the rest.
                     Event::Delivery(_) if self.leaving => {}
-                    Event::Delivery(delivery) => {
+                    Event::Delivery(mut delivery) => {
                         let out = self.reply.deliveries.get_or_insert_default();
-                        out.messages.reserve(delivery.messages.len());
-                        for delivered in &delivery.messages {
+                        let fit = fitting(&delivery.messages, &mut room, out.messages.is_empty());
+                        out.messages.reserve(fit);
+                        for delivered in &delivery.messages[..fit] {
                             convert::deliver(delivered, out)?;
+                        }
+                        if fit < delivery.messages.len() {
+                            delivery.messages.drain(..fit);
+                            self.events.push_front(Event::Delivery(delivery));
+                            return Ok(());
                         }
                     }
                     Event::Settled(settled) => {

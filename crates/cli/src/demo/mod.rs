@@ -1,0 +1,202 @@
+//! `forebay demo`: a burst comes in, is absorbed and worked off at a steady pace, while workers and the server itself
+//! are killed; and at the end the accounts show that nothing was lost.
+//!
+//! | Module | Has |
+//! | --- | --- |
+//! | `plan` | what happens when, and what is wrong with which order |
+//! | `server`, `worker` | the processes, and how the demo starts and kills them |
+//! | `producer` | who sends orders |
+//! | `ledger` | what became of every order |
+//! | `view` | what is shown meanwhile |
+
+mod ledger;
+mod plan;
+mod producer;
+pub(crate) mod server;
+mod stage;
+mod view;
+pub(crate) mod worker;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use self::ledger::Accounts;
+use self::plan::Plan;
+use self::stage::Stage;
+use crate::connect::runtime;
+use crate::exit::say;
+use crate::print::{Colour, Output, colours, print};
+use crate::screen::{Screen, read_keys};
+
+pub(crate) const EXAMPLES: &str = "\
+It starts a server of its own on a free port, with its data in a temporary folder, producers and workers, kills a
+worker and the server on the way, and counts at the end. It needs nothing and leaves nothing behind. If the accounts
+do not add up, it says so, keeps the folder and exits with 1.
+
+Examples:
+  forebay demo
+  forebay demo --quick                   in a few seconds
+  forebay demo --keep                    leaves the server running until ^C, to look around
+  forebay demo --quick -o json | tail -1 | jq .lost";
+
+/// What the demo is about.
+const STREAM: &str = "orders";
+const GROUP: &str = "billing";
+
+/// The id under which an order is published, and its number again.
+fn id_of(order: u64) -> String {
+    format!("order-{order}")
+}
+
+fn order_of(id: &str) -> Option<u64> {
+    id.strip_prefix("order-")?.parse().ok()
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// A few seconds rather than half a minute.
+    #[arg(long)]
+    quick: bool,
+    /// Leave the server running at the end, until ^C.
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(crate) fn run(options: &Demo, output: Output) -> anyhow::Result<()> {
+    let plan = if options.quick { Plan::quick() } else { Plan::full() };
+    let folder = Folder::new()?;
+    let told = runtime()?.block_on(tell(options, plan, output, &folder.0));
+    if let Err(error) = told {
+        let folder = folder.keep();
+        return Err(error.context(format!("the demo failed; what it left is in {}", folder.display())));
+    }
+    told
+}
+
+async fn tell(options: &Demo, plan: Plan, output: Output, folder: &Path) -> anyhow::Result<()> {
+    let mut stop = Stop::new()?;
+    let on_terminal =
+        output == Output::Text && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let mut stage = tokio::select! {
+        stage = Stage::set(plan, folder, output, on_terminal) => stage?,
+        () = stop.wanted() => return Ok(()),
+    };
+    let accounts = {
+        let screen = if on_terminal { Some(Screen::enter()?) } else { None };
+        stop.keys = screen.as_ref().map(|_| read_keys());
+        tokio::select! {
+            accounts = stage.play(screen.as_ref()) => accounts?,
+            () = stop.wanted() => {
+                drop(screen);
+                say("stopped before the end");
+                return Ok(());
+            }
+        }
+    };
+    report(&accounts, &stage, on_terminal, output)?;
+    if options.keep {
+        say(&format!(
+            "the server is still there: forebay top --server {}; ^C stops it and removes its data",
+            stage.address()
+        ));
+        stop.wanted().await;
+    }
+    let problems = accounts.problems();
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(anyhow!("the accounts do not add up: {}", problems.join(", ")))
+    }
+}
+
+fn report(accounts: &Accounts, stage: &Stage, on_terminal: bool, output: Output) -> anyhow::Result<()> {
+    if output == Output::Json {
+        return print(&format!("{}\n", accounts.json()));
+    }
+    let mut text = String::new();
+    if on_terminal {
+        // The picture is gone; the story stays.
+        for (at, line) in stage.story() {
+            text.push_str(&format!("{:>3}s  {line}\n", at.as_secs()));
+        }
+        text.push('\n');
+    }
+    for line in accounts.lines() {
+        text.push_str(&format!("{line}\n"));
+    }
+    text.push_str(&format!("\n{}\n", stage.moral()));
+    if accounts.problems().is_empty() {
+        text.push_str(&format!("{}\n", Colour::Green.paint("Nothing was lost.", colours())));
+    }
+    print(&text)
+}
+
+/// Whoever wants it to end: a signal, or a key where keys are read one by one.
+struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    keys: Option<mpsc::Receiver<u8>>,
+}
+
+impl Stop {
+    fn new() -> anyhow::Result<Stop> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        let (interrupt, terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        Ok(Stop { interrupt, terminate, keys: None })
+    }
+
+    async fn wanted(&mut self) {
+        let key = async {
+            match &mut self.keys {
+                Some(keys) => while !matches!(keys.recv().await, Some(b'q' | b'Q' | 3 | 4) | None) {},
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            () = key => {}
+        }
+    }
+}
+
+/// Where everything lies. Goes when this is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> anyhow::Result<Folder> {
+        let path = std::env::temp_dir().join(format!("forebay-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("cannot make the folder {}", path.display()))?;
+        Ok(Folder(path))
+    }
+
+    fn keep(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_found_by_its_id() {
+        assert_eq!(order_of(&id_of(4_711)), Some(4_711));
+        assert_eq!(order_of("order-"), None);
+        assert_eq!(order_of("4711"), None);
+    }
+}

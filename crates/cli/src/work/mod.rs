@@ -1,0 +1,370 @@
+//! `forebay work`: works through a group with handlers in any language, each a process or an HTTP service.
+//!
+//! The SDK's worker does the rest: it takes messages, keeps their leases, tells the server what became of them, and
+//! leaves well. This module says what there is to say meanwhile.
+
+mod exec;
+mod failure;
+mod push;
+mod rate;
+mod reason;
+mod task;
+mod tell;
+mod voice;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use bytes::Bytes;
+use clap::{ArgGroup, Args};
+use forebay_broker::clock::Clock;
+use forebay_client::worker::{BreakerPolicy, Concurrency, RunningWorker, WorkerStats};
+use forebay_client::{Client, Fault, Job, Worker, v1};
+use forebay_core::types::Timestamp;
+use hyper::Uri;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tonic::Code;
+
+use self::exec::Exec;
+use self::push::{Headers, Push};
+use self::rate::PerSecond;
+use self::tell::Teller;
+use self::voice::Voice;
+use crate::commands::GroupPath;
+use crate::connect::{self, Server};
+use crate::exit::Exit;
+use crate::log::{self, Format, Level};
+use crate::print::{Output, print};
+use crate::settings::values::{duration, or_none};
+
+pub(crate) const EXAMPLES: &str = "\
+--exec runs CMD by `sh -c` for each message, with the body on its standard input. How it ends says what becomes of
+the message:
+   0  it is done
+  75  it is offered again, as the group's settings say; likewise for any other code, a signal, or a timeout
+  65  it is parked, for a person to look at
+  99  it is skipped: settled without being done
+The end of what it writes to its standard error is kept as the reason. Its environment has FOREBAY_STREAM, _GROUP,
+_SEQ, _ATTEMPT (1 at first), _ID, _KEY, _TYPE, _SCHEMA, _PRIORITY, _PUBLISHED_AT and, for each header of the message,
+FOREBAY_HEADER_NAME; and FOREBAY_SERVER, so that `forebay pub` finds the same server.
+
+--push sends each message as an HTTP POST, with the same fields in headers (Forebay-Seq and so on), and an
+Idempotency-Key. The answer says what becomes of it:
+  2xx                  it is done
+  429, with a pause    it is offered again after that; it does not count as a try, and the group rests meanwhile
+  503 with a pause     it is offered again after that
+  408, any 5xx, none   it is offered again, as the group's settings say
+  any other            it is parked; redirects are not followed
+A pause is a header Retry-After, in seconds or as a date.
+
+While most messages fail, fewer are taken, so that they do not use up their retries (--no-breaker turns that off).
+SIGINT or SIGTERM stops it: nothing more is taken, and what runs may finish. A second signal stops it at once.
+
+Examples:
+  forebay work emails/senders --exec ./send.sh
+  forebay work emails/senders --exec 'python3 send.py --fast' --concurrency 8 --timeout 2m
+  forebay work images/thumbs --exec 'convert - -resize 200 \"out/$FOREBAY_ID.png\"'
+  forebay work emails/senders --push http://127.0.0.1:8000/send --rate 10/s
+  forebay work emails/senders --push https://example.com/hook --header @secret.txt --min 1 --max 32 --drain 5m
+  forebay work emails/senders --exec 'cat >> all.txt' --concurrency 1 --idle 5s     until there is nothing more
+
+A handler in sh, send.sh:
+  #!/bin/sh
+  to=$(jq -er .to) || { echo 'no address' >&2; exit 65; }
+  echo \"hello, try $FOREBAY_ATTEMPT\" | mail -s hello \"$to\" || exit 75
+
+A handler in Python, send.py:
+  import json, os, sys
+  message = json.load(sys.stdin)
+  if '@' not in message['to']:
+      sys.exit(65)            # sys.exit('text') ends with 1, which is tried again
+  print('sent to', message['to'], 'try', os.environ['FOREBAY_ATTEMPT'])";
+
+/// A process for each message is a lot beyond this, and connections are few below it.
+const CONCURRENCY_MAX: i64 = 1_000;
+const PREFETCH_MAX: i64 = 10_000;
+/// A breaker opens when nearly all fail: a few bad messages among good ones are nothing to stop for.
+const FAILURE_RATIO: f64 = 0.9;
+/// How often it is looked whether there is something to say.
+const LOOK: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("handler").required(true).args(["exec", "push"]))]
+pub(crate) struct Work {
+    /// The group, as STREAM/GROUP. It is created if it is absent.
+    #[arg(value_name = "STREAM/GROUP")]
+    group: GroupPath,
+    /// Run this command for each message.
+    #[arg(long, value_name = "CMD")]
+    exec: Option<String>,
+    /// Send each message to this address.
+    #[arg(long, value_name = "URL", value_parser = push::target)]
+    push: Option<Uri>,
+    /// How many messages to work on at a time.
+    #[arg(long, value_name = "N", default_value_t = 4, conflicts_with_all = ["min", "max"],
+          value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
+    concurrency: u16,
+    /// Follow the backlog instead: at least so many at a time.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "max",
+          value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
+    min: u16,
+    /// And at most so many.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
+    max: Option<u16>,
+    /// How long a backlog may take to be worked off, where the number follows it.
+    #[arg(long, value_name = "TIME", default_value = "1m", requires = "max", value_parser = duration)]
+    drain: Duration,
+    /// How long one message may take, or `none`.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = timeout)]
+    timeout: Timeout,
+    /// Begin no more than so many, such as 10/s, 100/m, or 10 for each second.
+    #[arg(long, value_name = "RATE")]
+    rate: Option<PerSecond>,
+    /// A header of every request, as `NAME: VALUE`; or @FILE, with one on each line, for what others must not see.
+    #[arg(long = "header", value_name = "HEADER", conflicts_with = "exec")]
+    headers: Vec<String>,
+    /// Leave when there has been nothing to do for this long.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    idle: Option<Duration>,
+    /// What the worker is called in figures and failures. The machine's name and the process's number if not said.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// How many messages to hold beside those that are being worked on. As many as is sensible if not said.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=PREFETCH_MAX))]
+    prefetch: Option<u16>,
+    /// How long what runs may take to finish when the command is told to stop. The rest goes back.
+    #[arg(long, value_name = "TIME", default_value = "25s", value_parser = duration)]
+    drain_timeout: Duration,
+    /// Go on as before even if nearly every message fails.
+    #[arg(long)]
+    no_breaker: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// A type of its own, since an option of an option means something else on a command line.
+#[derive(Debug, Clone, Copy)]
+struct Timeout(Option<Duration>);
+
+fn timeout(text: &str) -> Result<Timeout, String> {
+    match or_none(text, duration)? {
+        Some(time) if time.is_zero() => Err("nothing can be done in no time; `none` is no limit".to_owned()),
+        time => Ok(Timeout(time)),
+    }
+}
+
+/// Whatever handles a message.
+enum Runner {
+    Exec(Exec),
+    Push(Box<Push>),
+}
+
+impl Runner {
+    async fn run(&self, job: &Job<Bytes>) -> Result<(), Fault> {
+        match self {
+            Runner::Exec(exec) => exec.run(job).await,
+            Runner::Push(push) => push.run(job).await,
+        }
+    }
+}
+
+pub(crate) fn run(options: &Work, output: Output) -> anyhow::Result<()> {
+    if options.max.is_some_and(|max| max < options.min) {
+        return Err(
+            anyhow!(Exit::NotUnderstood).context(format!("--max is at least --min. min=`{}`", options.min))
+        );
+    }
+    if output == Output::Json {
+        log::start(Some(Format::Json), Level::Info, Clock::start());
+    }
+    let (voice, written) = Voice::start(output);
+    let runtime = connect::runtime()?;
+    let done = runtime.block_on(work(options, output, voice));
+    // Ends every handler that is still there.
+    drop(runtime);
+    written.wait();
+    done
+}
+
+async fn work(options: &Work, output: Output, voice: Voice) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    let (hurry, hurried) = watch::channel(false);
+    let runner = match (&options.exec, &options.push) {
+        (Some(command), _) => {
+            Runner::Exec(Exec::new(command, options.timeout.0, &options.server, voice.clone(), hurried)?)
+        }
+        (None, Some(target)) => {
+            let headers = Headers::read(&options.headers)?;
+            Runner::Push(Box::new(Push::new(target.clone(), headers, options.timeout.0)))
+        }
+        (None, None) => unreachable!("one of them is required"),
+    };
+    let client = Client::builder(&options.server.server)
+        .application("forebay-work")
+        .connect()
+        .await
+        .map_err(|error| failure::of_connect(&error, &options.server))?;
+    create_group(&client, options, &voice).await?;
+    let teller = Arc::new(Teller::new(voice, output));
+    let worker = tokio::select! {
+        worker = start(client, options, runner, teller.clone()) => worker?,
+        () = signals.any() => return Ok(()),
+    };
+    teller.say(format!("working on {}; ^C stops", options.group));
+    let stats = worker.stats_handle();
+    let ended = watch_over(worker, options, &mut signals, &hurry, &teller).await;
+    summary(options, output, &stats(), &teller)?;
+    ended
+}
+
+/// As `sub` does it: whoever works on a new stream should not have to know of groups first.
+async fn create_group(client: &Client, options: &Work, voice: &Voice) -> anyhow::Result<()> {
+    let GroupPath { stream, group } = options.group.clone();
+    let request = v1::CreateGroupRequest { stream, group, ..Default::default() };
+    match client.raw().create_group(request).await {
+        Ok(reply) if reply.get_ref().created => voice.say(format!("created the group {}", options.group)),
+        // One that is there with settings of its own is as good.
+        Err(status) if status.code() != Code::AlreadyExists => return Err(failure::of_call(&status.into())),
+        Ok(_) | Err(_) => {}
+    }
+    Ok(())
+}
+
+async fn start(
+    client: Client,
+    options: &Work,
+    runner: Runner,
+    teller: Arc<Teller>,
+) -> anyhow::Result<RunningWorker> {
+    let GroupPath { stream, group } = options.group.clone();
+    let concurrency: Concurrency = match options.max {
+        Some(max) => (options.min.into()..=max.into()).into(),
+        None => usize::from(options.concurrency).into(),
+    };
+    let mut worker = Worker::new(client, stream, group, Arc::new(runner))
+        .name(options.name.clone().unwrap_or_else(own_name))
+        .concurrency(concurrency)
+        .target_drain(options.drain)
+        .shutdown_within(options.drain_timeout)
+        .on_event(move |event| teller.hear(event))
+        .on_any(|runner: Arc<Runner>, job| async move { runner.run(&job).await });
+    if let Some(PerSecond { rate, burst }) = options.rate {
+        worker = worker.rate(rate, burst);
+    }
+    if let Some(prefetch) = options.prefetch {
+        worker = worker.prefetch(prefetch.into());
+    }
+    if !options.no_breaker {
+        worker = worker.breaker(BreakerPolicy { failure_ratio: FAILURE_RATIO, ..Default::default() });
+    }
+    worker.start().await.map_err(|error| failure::of_worker(&error))
+}
+
+fn own_name() -> String {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{machine}-{}", std::process::id())
+}
+
+/// Until somebody stops it, there is nothing more to do, or the server will not have it any more.
+async fn watch_over(
+    worker: RunningWorker,
+    options: &Work,
+    signals: &mut Signals,
+    hurry: &watch::Sender<bool>,
+    teller: &Teller,
+) -> anyhow::Result<()> {
+    let clock = Clock::start();
+    let stats = worker.stats_handle();
+    let mut lull = Lull { since: clock.now(), received: 0 };
+    let mut look = tokio::time::interval(LOOK);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let mut stop = Some(stop);
+    let mut hurry_at = None;
+    let mut ended = pin!(worker.run_until(async { drop(stopped.await) }));
+    loop {
+        let told = tokio::select! {
+            ended = &mut ended => return ended.map(drop).map_err(|error| failure::of_worker(&error)),
+            () = signals.any() => true,
+            _ = look.tick() => {
+                let (now, stats) = (clock.now(), stats());
+                if hurry_at.is_some_and(|at| now >= at) {
+                    let _ = hurry.send(true);
+                }
+                teller.look(now, &stats);
+                options.idle.is_some_and(|idle| stop.is_some() && lull.lasts(now, &stats) >= idle)
+            }
+        };
+        if !told {
+            continue;
+        }
+        let Some(stop) = stop.take() else {
+            bail!(
+                "stopped at once, by a second signal; what was in hand goes to others, and counts as tried"
+            );
+        };
+        let _ = stop.send(());
+        let (running, time) = (stats().running, options.drain_timeout);
+        if running > 0 {
+            teller.stopping(running, time);
+        }
+        // Handlers are asked to end a little before their time is over, rather than killed when it is.
+        hurry_at = Some(clock.now() + time.saturating_sub(exec::GRACE).max(time * 3 / 4));
+    }
+}
+
+/// Since when there has been nothing to do.
+struct Lull {
+    since: Timestamp,
+    received: u64,
+}
+
+impl Lull {
+    fn lasts(&mut self, now: Timestamp, stats: &WorkerStats) -> Duration {
+        if stats.running > 0 || stats.waiting > 0 || stats.received != self.received || !stats.connected {
+            *self = Lull { since: now, received: stats.received };
+        }
+        now.since(self.since)
+    }
+}
+
+/// What became of everything.
+fn summary(options: &Work, output: Output, stats: &WorkerStats, teller: &Teller) -> anyhow::Result<()> {
+    if output == Output::Text {
+        teller.say(tell::counts(stats));
+        return Ok(());
+    }
+    let GroupPath { stream, group } = &options.group;
+    let facts = json!({
+        "stream": stream, "group": group, "done": stats.acked, "retried": stats.retried, "parked": stats.parked,
+        "skipped": stats.skipped, "throttled": stats.throttled, "given_back": stats.returned + stats.snoozed,
+        "late": stats.late,
+    });
+    print(&format!("{facts}\n"))
+}
+
+/// What tells a process to stop.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Signals> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A message as a row.
+
+use forebay_wire::v1;
+
+use super::OutboxError;
+use crate::message::Message;
+
+/// The highest priority there is.
+const PRIORITY_MAX: u32 = 9;
+/// Bytes of bodies that are read at once, unless one row has more.
+pub(super) const BYTES_AT_ONCE: i64 = 2 << 20;
+
+/// What is read: the columns in the order of [`COLUMNS`], then the row's age.
+pub(super) type Columns =
+    (i64, String, String, String, String, Option<i64>, String, i32, i64, i64, i64, Vec<u8>, i64);
+
+/// The columns that a message has, after its position.
+pub(super) const COLUMNS: &str =
+    "id, stream, key, type, schema, headers, priority, delay_ms, deliver_at_us, ttl_ms, body";
+
+/// A row that is to be published.
+pub(super) struct Row {
+    pub(super) position: i64,
+    pub(super) stream: String,
+    pub(super) message: v1::Message,
+}
+
+impl Row {
+    pub(super) fn read(columns: Columns) -> Result<Row, sqlx::Error> {
+        let (position, id, stream, key, kind, schema, headers, priority, delay, at, ttl, body, age) = columns;
+        let headers: Vec<(String, String)> =
+            serde_json::from_str(&headers).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+        let age = age.max(0).unsigned_abs();
+        let message = v1::Message {
+            body: body.into(),
+            id,
+            key,
+            r#type: kind,
+            schema: schema.map(i64::cast_unsigned),
+            headers: headers.into_iter().map(|(name, value)| v1::Header { name, value }).collect(),
+            priority: priority.unsigned_abs(),
+            // Both began with the insert. What has expired on the way is stored all the same, and expires there.
+            delay_ms: delay.unsigned_abs().saturating_sub(age),
+            ttl_ms: if ttl == 0 { 0 } else { ttl.unsigned_abs().saturating_sub(age).max(1) },
+            deliver_at_us: at.unsigned_abs(),
+            published_at_us: 0,
+        };
+        Ok(Row { position, stream, message })
+    }
+}
+
+/// A message that is to be inserted: checked, and with an id.
+pub(super) struct NewRow {
+    pub(super) message: v1::Message,
+    pub(super) headers: String,
+}
+
+impl NewRow {
+    pub(super) fn of(stream: &str, message: Message) -> Result<NewRow, OutboxError> {
+        let mut message = message.0;
+        let invalid = |what: String| Err(OutboxError::Invalid { what });
+        if stream.is_empty() {
+            return invalid("a stream has a name".to_owned());
+        }
+        if message.priority > PRIORITY_MAX {
+            return invalid(format!("priority: 0 to {PRIORITY_MAX}. priority=`{}`", message.priority));
+        }
+        if [stream, &message.id, &message.key, &message.r#type].iter().any(|text| text.contains('\0')) {
+            return invalid("a text has a zero in it, which databases do not keep".to_owned());
+        }
+        if message.id.is_empty() {
+            message.id = new_id()?;
+        }
+        let pairs: Vec<(&str, &str)> =
+            message.headers.iter().map(|header| (&*header.name, &*header.value)).collect();
+        let headers = serde_json::to_string(&pairs)?;
+        Ok(NewRow { message, headers })
+    }
+
+    pub(super) fn priority(&self) -> i32 {
+        i32::try_from(self.message.priority).expect("it was checked")
+    }
+
+    pub(super) fn schema(&self) -> Option<i64> {
+        self.message.schema.map(u64::cast_signed)
+    }
+}
+
+/// Times as the tables have them.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(feature = "sqlite")]
+pub(super) fn signed_millis(duration: std::time::Duration) -> i64 {
+    signed(crate::message::millis(duration))
+}
+
+pub(super) fn new_id() -> Result<String, OutboxError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| OutboxError::Failed(sqlx::Error::Io(std::io::Error::other(error.to_string()))))?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}

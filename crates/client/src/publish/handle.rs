@@ -1,0 +1,254 @@
+//! A pipeline as its users see it: a window and a channel. Cheap to clone; the state is elsewhere.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use forebay_wire::v1;
+use forebay_wire::v1::problem::Code;
+use tokio::runtime::Handle as Runtime;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tonic::transport::Channel;
+
+use super::Published;
+use super::pipeline::{BatchMax, Content, Identity, Item, Pipeline, Reply, Room};
+use super::task::{Command, Task};
+use super::window::{NoRoom, Window};
+use crate::clock::Instant;
+use crate::error::PublishError;
+
+/// Encoded bytes of a batch that a server reads at all. One that sends more does not learn what was wrong with it.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// What a message has beside its texts and its body, by rough count.
+const MESSAGE_OVERHEAD: usize = 32;
+/// The highest priority there is.
+const PRIORITY_MAX: u32 = 9;
+
+/// What a pipeline is given when it starts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) window_messages: usize,
+    pub(super) window_bytes: usize,
+    pub(super) batch_max: BatchMax,
+    pub(super) ends_when_idle: bool,
+}
+
+#[derive(Clone)]
+pub(super) struct Handle {
+    commands: mpsc::UnboundedSender<Command>,
+    window: Arc<Window>,
+    task: AbortHandle,
+}
+
+impl Handle {
+    /// Starts a pipeline. None of the same identity to the same stream may be there.
+    pub(super) fn start(
+        runtime: &Runtime,
+        channel: Channel,
+        stream: &str,
+        identity: Arc<Identity>,
+        terms: Terms,
+    ) -> Handle {
+        let (commands, taken) = mpsc::unbounded_channel();
+        let window = Arc::new(Window::new(terms.window_messages, terms.window_bytes));
+        let task = Task {
+            pipeline: Pipeline::new(stream.to_owned(), identity, terms.batch_max),
+            channel,
+            commands: taken,
+            window: window.clone(),
+            ends_when_idle: terms.ends_when_idle,
+        };
+        let task = runtime.spawn(task.run()).abort_handle();
+        Handle { commands, window, task }
+    }
+
+    /// Hands a message over if there is room for it now. Otherwise it stays where it is.
+    pub(super) fn try_send(
+        &self,
+        message: &mut v1::Message,
+        deadline: Instant,
+    ) -> Result<Confirmation, NoRoom> {
+        let room = self.window.room_for(1, bytes_of(message));
+        self.window.try_take(room)?;
+        self.hand_over(message, room, deadline)
+    }
+
+    /// Hands a message over as soon as there is room for it.
+    pub(super) async fn send(
+        &self,
+        message: &mut v1::Message,
+        deadline: Instant,
+    ) -> Result<Confirmation, NoRoom> {
+        let room = self.window.room_for(1, bytes_of(message));
+        self.take(room, deadline).await?;
+        self.hand_over(message, room, deadline)
+    }
+
+    fn hand_over(
+        &self,
+        message: &mut v1::Message,
+        room: Room,
+        deadline: Instant,
+    ) -> Result<Confirmation, NoRoom> {
+        let (reply, answer) = oneshot::channel();
+        let content = Content::One(std::mem::take(message));
+        match self.put(Item { content, deadline, room, reply: Reply::One(reply) }) {
+            None => Ok(Confirmation(answer)),
+            Some(back) => {
+                if let Content::One(back) = back {
+                    *message = back;
+                }
+                Err(NoRoom::Closed)
+            }
+        }
+    }
+
+    /// Hands a batch over as soon as there is room for it.
+    pub(super) async fn send_whole(
+        &self,
+        messages: &mut Vec<v1::Message>,
+        expect_last_seq: Option<u64>,
+        deadline: Instant,
+    ) -> Result<oneshot::Receiver<Result<Vec<Published>, PublishError>>, NoRoom> {
+        let room = self.window.room_for(messages.len(), messages.iter().map(bytes_of).sum());
+        self.take(room, deadline).await?;
+        let (reply, answer) = oneshot::channel();
+        let content = Content::Whole { messages: std::mem::take(messages), expect_last_seq };
+        match self.put(Item { content, deadline, room, reply: Reply::Whole(reply) }) {
+            None => Ok(answer),
+            Some(back) => {
+                if let Content::Whole { messages: back, .. } = back {
+                    *messages = back;
+                }
+                Err(NoRoom::Closed)
+            }
+        }
+    }
+
+    async fn take(&self, room: Room, deadline: Instant) -> Result<(), NoRoom> {
+        if self.window.try_take(room).is_ok() {
+            return Ok(());
+        }
+        tokio::time::timeout_at(deadline, self.window.take(room)).await.unwrap_or(Err(NoRoom::Full))
+    }
+
+    /// Gives the content back if nobody takes it any more.
+    fn put(&self, item: Item) -> Option<Content> {
+        match self.commands.send(Command::Publish(item)) {
+            Err(mpsc::error::SendError(Command::Publish(item))) => {
+                self.window.give_back(item.room);
+                Some(item.content)
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits until everything that was handed over before is answered, also by those who did so before this is
+    /// polled. Fails with the first failure since the last flush.
+    pub(super) fn flush(&self) -> impl Future<Output = Result<(), PublishError>> + Send + use<> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.commands.send(Command::Flush(reply));
+        let window = self.window.clone();
+        // What has ended by itself has answered everybody before; what ended with its runtime has not.
+        let ended = move || if window.is_unused() { Ok(()) } else { Err(ended()) };
+        async move { answer.await.unwrap_or_else(|_| ended()) }
+    }
+
+    /// Takes nothing more in. What was handed over is published all the same.
+    pub(super) fn close(&self) {
+        self.window.close();
+        let _ = self.commands.send(Command::Close);
+    }
+
+    /// Whether nothing is taken in any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.window.is_closed() || self.commands.is_closed()
+    }
+
+    /// Whether everything that was handed over is answered as well.
+    pub(super) fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Whether nothing is on its way.
+    pub(super) fn is_unused(&self) -> bool {
+        self.window.is_unused()
+    }
+}
+
+/// What will become of a message that was sent. To `.await` it is to wait until the message is durable, or until it is
+/// known that it will not be; to drop it is fine, and [`Producer::flush`](super::Producer::flush) still says if one
+/// failed.
+// It is no future itself, since whoever drops one has to say so to the compiler.
+#[derive(Debug)]
+pub struct Confirmation(oneshot::Receiver<Result<Published, PublishError>>);
+
+impl IntoFuture for Confirmation {
+    type Output = Result<Published, PublishError>;
+    type IntoFuture = Confirming;
+
+    fn into_future(self) -> Confirming {
+        Confirming(self.0)
+    }
+}
+
+/// Resolves when a message is durable, or when it is known that it will not be. Made from a [`Confirmation`].
+#[derive(Debug)]
+pub struct Confirming(oneshot::Receiver<Result<Published, PublishError>>);
+
+impl Future for Confirming {
+    type Output = Result<Published, PublishError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(ready!(Pin::new(&mut self.0).poll(cx)).unwrap_or_else(|_| Err(ended())))
+    }
+}
+
+/// The task is gone without a word, which happens when its runtime ends.
+pub(super) fn ended() -> PublishError {
+    PublishError::Unknown { detail: "the client's runtime has ended".to_owned() }
+}
+
+/// There was no room until it was too late.
+pub(super) fn no_room_in_time(retry_for: Duration) -> PublishError {
+    PublishError::NotInTime { detail: format!("there was no room in the window for {retry_for:?}") }
+}
+
+/// What no server takes is not sent, since it would take what travels beside it with it.
+pub(super) fn check(messages: &[v1::Message]) -> Result<(), PublishError> {
+    let refused = |code, detail| Err(PublishError::Refused { code, detail });
+    if messages.is_empty() {
+        return refused(Code::Invalid, "a batch has at least one message".to_owned());
+    }
+    if let Some(message) = messages.iter().find(|message| message.priority > PRIORITY_MAX) {
+        let priority = message.priority;
+        return refused(Code::Invalid, format!("priority: 0 to {PRIORITY_MAX}. priority=`{priority}`"));
+    }
+    let bytes: usize = messages.iter().map(bytes_of).sum();
+    if bytes > BATCH_BYTES_MAX {
+        let what = if messages.len() == 1 { "message" } else { "batch" };
+        let detail = format!("{what} is too large. bytes=`{bytes}` limit=`{BATCH_BYTES_MAX}`");
+        return refused(Code::TooLarge, detail);
+    }
+    Ok(())
+}
+
+fn bytes_of(message: &v1::Message) -> usize {
+    let headers =
+        message.headers.iter().map(|header| header.name.len() + header.value.len() + MESSAGE_OVERHEAD);
+    let texts = message.id.len() + message.key.len() + message.r#type.len();
+    message.body.len() + texts + headers.sum::<usize>() + MESSAGE_OVERHEAD
+}
+
+/// Told from all others.
+pub(super) fn new_identity() -> Arc<Identity> {
+    let id = getrandom::u64().unwrap_or_else(|_| {
+        // Without the system's dice: the hasher of the standard library has its own.
+        use std::hash::{BuildHasher as _, RandomState};
+        RandomState::new().hash_one(std::process::id())
+    });
+    Arc::new(Identity::new(id))
+}

@@ -1,0 +1,621 @@
+//! What a pipeline decides: which messages go into which batch, what is sent again, and who is told what.
+//!
+//! It does nothing itself. It is told what came in, what the server said, that a call broke, and the time; it says
+//! what to send next and when to be called again. So a test can take it through any history.
+//!
+//! Exactness rests on the server's memory of producers. Every batch carries a number, and the server stores a batch
+//! only right behind the one numbered before it. So a batch that is sent again is stored once, and while one is
+//! missing nothing behind it is stored. The server remembers the last five batches of a producer, hence no more
+//! than five are on their way.
+//!
+//! What a number stands for never changes while a copy of the batch may be under way. A batch whose answer was lost
+//! is in doubt, and goes again as it was. Once no answer to it is missing, what is left may be put together anew:
+//! under the next epoch, so that the server refuses whatever may still come from before.
+//!
+//! A producer, or an epoch, that the server does not know may begin with any number. If the second batch came to be
+//! the first one stored, the first could never be. So until a batch has been confirmed, on every call and in every
+//! epoch, one goes alone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_wire::v1;
+use forebay_wire::v1::problem::Code;
+use tokio::sync::oneshot;
+
+use super::Published;
+use crate::clock::Instant;
+use crate::error::{Advice, PublishError};
+
+/// Batches on their way at a time: as many as the server remembers of a producer.
+const ON_THEIR_WAY_MAX: usize = 5;
+/// The wait before something is tried again, unless the server says how long: twice as long each time, less a part
+/// that differs from one pipeline to the next.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// If the server says to wait longer, it is asked again after this.
+const AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// Who a producer is: an id that nobody else has, and the epochs that it has not used yet. Whoever is published for
+/// leaves a trace at the server, so one identity serves every pipeline of a client, one after the other.
+#[derive(Debug)]
+pub(super) struct Identity {
+    id: u64,
+    used: AtomicU64,
+}
+
+impl Identity {
+    pub(super) fn new(id: u64) -> Identity {
+        Identity { id, used: AtomicU64::new(0) }
+    }
+
+    /// A producer's id, and an epoch later than any before. Should they run out, the id changes.
+    fn next(&self) -> (u64, u32) {
+        let n = self.used.fetch_add(1, Ordering::Relaxed);
+        let (round, epoch) = (n >> 32, n as u32);
+        (if round == 0 { self.id } else { mixed(self.id, round) }, epoch)
+    }
+}
+
+/// How large a batch may become.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchMax {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+/// Something that was handed over to be published.
+pub(super) struct Item {
+    pub(super) content: Content,
+    /// When to give up.
+    pub(super) deadline: Instant,
+    /// Room that it takes in the window.
+    pub(super) room: Room,
+    pub(super) reply: Reply,
+}
+
+pub(super) enum Content {
+    One(v1::Message),
+    /// Stored whole or not at all, and only behind a certain message if one is named.
+    Whole {
+        messages: Vec<v1::Message>,
+        expect_last_seq: Option<u64>,
+    },
+}
+
+/// Room in a window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+/// Who waits for an answer.
+pub(super) enum Reply {
+    One(oneshot::Sender<Result<Published, PublishError>>),
+    Whole(oneshot::Sender<Result<Vec<Published>, PublishError>>),
+}
+
+pub(super) struct Pipeline {
+    stream: String,
+    batch_max: BatchMax,
+    identity: Arc<Identity>,
+    producer: u64,
+    epoch: u32,
+    /// Of the next message.
+    number: u64,
+    ticket: u64,
+    queue: VecDeque<Item>,
+    /// In the order of their numbers. Those that are on the present call come first, unless one was refused.
+    on_their_way: VecDeque<Batch>,
+    /// One batch goes at a time, until it is confirmed.
+    alone: bool,
+    /// Messages that a batch may have at present: fewer than usual after one was refused that might be stored in
+    /// parts, or got lost on a line that may not hold for a large one; then more again.
+    messages_max: usize,
+    /// What the server said of the first batch. The rest is answered before anything is done about it.
+    refused: Option<v1::Problem>,
+    /// A batch was stored although one before it was refused, so the numbers are of no use any more.
+    out_of_order: bool,
+    pause: Duration,
+    /// How often something had to wait, so that each wait differs.
+    waits: u64,
+    retry_at: Option<Instant>,
+    /// What stood in the way last, for those whose time is over.
+    trouble: String,
+    /// Of the last item. Those that come later do not give up earlier.
+    deadline: Option<Instant>,
+    accepted: u64,
+    answered: u64,
+    released: Room,
+    flushes: VecDeque<Flush>,
+    /// The first since somebody asked.
+    failure: Option<PublishError>,
+}
+
+/// Somebody who waits until everything before him is answered.
+struct Flush {
+    after: u64,
+    reply: oneshot::Sender<Result<(), PublishError>>,
+}
+
+struct Batch {
+    request: Arc<v1::PublishRequest>,
+    /// One for each message, or one for all.
+    waiters: Vec<Waiter>,
+    in_the_air: bool,
+    /// Its answer was lost, so that a copy of it may be stored, or may yet be.
+    in_doubt: bool,
+}
+
+struct Waiter {
+    deadline: Instant,
+    room: Room,
+    /// Absent once it has been answered.
+    reply: Option<Reply>,
+}
+
+impl Batch {
+    fn is_waited_for(&self) -> bool {
+        self.waiters.iter().any(|waiter| waiter.reply.is_some())
+    }
+
+    /// Somebody in it was told already that it is over.
+    fn has_answered(&self) -> bool {
+        self.waiters.iter().any(|waiter| waiter.reply.is_none())
+    }
+
+    /// Whether it may be sent in parts.
+    fn can_be_cut(&self) -> bool {
+        self.waiters.len() > 1
+    }
+}
+
+impl Pipeline {
+    /// No other pipeline to the same stream may have this identity while this one is there.
+    pub(super) fn new(stream: String, identity: Arc<Identity>, batch_max: BatchMax) -> Pipeline {
+        let (producer, epoch) = identity.next();
+        Pipeline {
+            stream,
+            batch_max,
+            identity,
+            producer,
+            epoch,
+            number: 1,
+            ticket: 0,
+            queue: VecDeque::new(),
+            on_their_way: VecDeque::new(),
+            alone: true,
+            messages_max: batch_max.messages,
+            refused: None,
+            out_of_order: false,
+            pause: PAUSE_MIN,
+            waits: 0,
+            retry_at: None,
+            trouble: "it was not its turn yet".to_owned(),
+            deadline: None,
+            accepted: 0,
+            answered: 0,
+            released: Room::default(),
+            flushes: VecDeque::new(),
+            failure: None,
+        }
+    }
+
+    pub(super) fn accept(&mut self, mut item: Item) {
+        let deadline = self.deadline.map_or(item.deadline, |last| last.max(item.deadline));
+        self.deadline = Some(deadline);
+        item.deadline = deadline;
+        self.accepted += 1;
+        self.queue.push_back(item);
+    }
+
+    /// Answers when everything that was accepted before is answered, with the first failure since the last flush.
+    pub(super) fn flush(&mut self, reply: oneshot::Sender<Result<(), PublishError>>) {
+        self.flushes.push_back(Flush { after: self.accepted, reply });
+        self.answer_flushes();
+    }
+
+    /// Whether nobody waits for anything.
+    pub(super) fn is_idle(&self) -> bool {
+        self.accepted == self.answered
+    }
+
+    /// Whether a call is of use now.
+    pub(super) fn wants_call(&self, now: Instant) -> bool {
+        !self.is_idle() && self.retry_at.is_none_or(|at| at <= now)
+    }
+
+    /// When to be called again if nothing happens before.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        let retry_at = self.retry_at.filter(|_| !self.is_idle());
+        [retry_at, self.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let mut waiters = self.on_their_way.iter().flat_map(|batch| &batch.waiters);
+        let waiting = waiters.find(|waiter| waiter.reply.is_some()).map(|waiter| waiter.deadline);
+        waiting.or_else(|| self.queue.front().map(|item| item.deadline))
+    }
+
+    /// Room in the window that became free since this was asked last.
+    pub(super) fn take_released(&mut self) -> Room {
+        std::mem::take(&mut self.released)
+    }
+
+    /// The next batch to send on the present call, if one may go.
+    pub(super) fn next_request(&mut self, now: Instant) -> Option<Arc<v1::PublishRequest>> {
+        if self.refused.is_some() || self.retry_at.is_some_and(|at| at > now) {
+            return None;
+        }
+        self.retry_at = None;
+        let in_the_air = self.on_their_way.iter().filter(|batch| batch.in_the_air).count();
+        if in_the_air == 0 {
+            self.leave_behind();
+        }
+        let careful = self.alone || self.messages_max < self.batch_max.messages;
+        let most = if careful { 1 } else { ON_THEIR_WAY_MAX };
+        if in_the_air >= most {
+            return None;
+        }
+        if in_the_air == self.on_their_way.len() {
+            let batch = self.next_batch()?;
+            self.on_their_way.push_back(batch);
+        }
+        let batch = &mut self.on_their_way[in_the_air];
+        batch.in_the_air = true;
+        Some(batch.request.clone())
+    }
+
+    /// Puts a batch together of what has waited.
+    fn next_batch(&mut self) -> Option<Batch> {
+        let first = self.queue.pop_front()?;
+        let mut waiters =
+            vec![Waiter { deadline: first.deadline, room: first.room, reply: Some(first.reply) }];
+        let (messages, expect_last_seq) = match first.content {
+            Content::Whole { messages, expect_last_seq } => (messages, expect_last_seq),
+            Content::One(message) => {
+                let more = self.queue.len().min(self.messages_max - 1);
+                let mut messages = Vec::with_capacity(1 + more);
+                messages.push(message);
+                let mut bytes = first.room.bytes;
+                waiters.reserve(more);
+                while messages.len() < self.messages_max
+                    && let Some(item) = self.queue.pop_front_if(|item| {
+                        matches!(item.content, Content::One(_))
+                            && bytes + item.room.bytes <= self.batch_max.bytes
+                    })
+                {
+                    let Content::One(message) = item.content else {
+                        unreachable!("only single messages match")
+                    };
+                    bytes += item.room.bytes;
+                    messages.push(message);
+                    waiters.push(Waiter {
+                        deadline: item.deadline,
+                        room: item.room,
+                        reply: Some(item.reply),
+                    });
+                }
+                (messages, None)
+            }
+        };
+        self.ticket += 1;
+        let producer = v1::Producer { id: self.producer, epoch: self.epoch, counter: self.number };
+        self.number += messages.len() as u64;
+        let request = v1::PublishRequest {
+            stream: self.stream.clone(),
+            messages,
+            ticket: self.ticket,
+            expect_last_seq,
+            producer: Some(producer),
+        };
+        Some(Batch { request: Arc::new(request), waiters, in_the_air: false, in_doubt: false })
+    }
+
+    /// What the server says of the batch that was sent first of those in the air. Fails if it speaks of another.
+    pub(super) fn on_confirmation(
+        &mut self,
+        now: Instant,
+        confirmation: v1::Confirmation,
+    ) -> Result<(), OutOfStep> {
+        let at = self.on_their_way.iter().position(|batch| batch.in_the_air).ok_or(OutOfStep)?;
+        if self.on_their_way[at].request.ticket != confirmation.ticket {
+            return Err(OutOfStep);
+        }
+        match confirmation.problem {
+            None => {
+                let batch = self.on_their_way.remove(at).expect("it was there just now");
+                self.on_stored(batch, &confirmation);
+                self.out_of_order |= at > 0;
+            }
+            Some(problem) => {
+                let batch = &mut self.on_their_way[at];
+                batch.in_the_air = false;
+                batch.in_doubt |= problem.retry() == v1::Retry::SameId;
+                // What is said of those behind it comes of this one, or will be said again.
+                if at == 0 {
+                    self.refused = Some(problem);
+                }
+            }
+        }
+        self.on_answered(now);
+        Ok(())
+    }
+
+    fn on_stored(&mut self, batch: Batch, confirmation: &v1::Confirmation) {
+        self.alone = false;
+        self.pause = PAUSE_MIN;
+        self.messages_max = (self.messages_max * 2).min(self.batch_max.messages);
+        let ids = match Arc::try_unwrap(batch.request) {
+            Ok(request) => request.messages.into_iter().map(|message| message.id).collect(),
+            Err(shared) => Vec::from_iter(shared.messages.iter().map(|message| message.id.clone())),
+        };
+        let mut known = confirmation.duplicates.iter().peekable();
+        let mut next = confirmation.first_seq;
+        let mut published = (0u32..).zip(ids).map(|(index, id)| {
+            let id = Some(id).filter(|id| !id.is_empty());
+            match known.next_if(|known| known.index == index) {
+                // One without an id is known because the batch came before.
+                Some(known) => Published { seq: known.seq, duplicate: id.is_some(), id },
+                None => {
+                    next += 1;
+                    Published { seq: next - 1, duplicate: false, id }
+                }
+            }
+        });
+        for waiter in batch.waiters {
+            match waiter.reply {
+                Some(Reply::One(reply)) => {
+                    let _ = reply.send(Ok(published.next().expect("every message has a place")));
+                }
+                Some(Reply::Whole(reply)) => {
+                    let _ = reply.send(Ok(published.by_ref().collect()));
+                }
+                None => {
+                    published.next();
+                    continue;
+                }
+            }
+            self.answered += 1;
+            self.released.messages += waiter.room.messages;
+            self.released.bytes += waiter.room.bytes;
+        }
+        self.answer_flushes();
+    }
+
+    /// Does what follows from a refusal, once everything is answered that was sent behind it.
+    fn on_answered(&mut self, now: Instant) {
+        if self.on_their_way.iter().any(|batch| batch.in_the_air) {
+            return;
+        }
+        let Some(problem) = self.refused.take() else { return };
+        self.alone = true;
+        let Some(first) = self.on_their_way.front() else { return };
+        let (in_doubt, messages, can_be_cut) = (first.in_doubt, first.waiters.len(), first.can_be_cut());
+        self.trouble.clone_from(&problem.detail);
+        match (Advice::of(problem.retry()), problem.code()) {
+            // A part of it may find room, and one that is larger than the stream never will.
+            (Advice::RetryLater, Code::StreamFull) if can_be_cut && !in_doubt => self.halve(messages),
+            (Advice::RetryLater, _) => self.wait(now, problem.retry_after_ms.map(Duration::from_millis)),
+            (Advice::RetryWithSameId, _) => self.wait(now, None),
+            // The server has forgotten what came before. It has not stored this one, since it would remember that.
+            (Advice::FixRequest, Code::ProducerGap) => {
+                self.start_over();
+                self.wait(now, None);
+            }
+            // Nobody says which message is to blame, so it is looked for.
+            (Advice::FixRequest, code)
+                if is_about_content(code) && can_be_cut && !is_about_stream(&problem) =>
+            {
+                self.halve(messages);
+            }
+            // It was stored before, but the server cannot say any more where. What is behind it may be stored too.
+            (Advice::FixRequest, Code::ProducerTooOld) => {
+                self.fail_first(&PublishError::Unknown { detail: problem.detail });
+            }
+            // Another copy of it may find the server of another mind.
+            (Advice::FixRequest, code) if in_doubt && !is_about_content(code) => self.wait(now, None),
+            (Advice::FixRequest, code) => {
+                let error = match code {
+                    Code::WrongLastSeq => {
+                        PublishError::WrongLastSeq { last_seq: problem.last_seq.unwrap_or_default() }
+                    }
+                    code => PublishError::Refused { code, detail: problem.detail },
+                };
+                self.fail_first(&error);
+                self.start_over();
+            }
+        }
+    }
+
+    /// Sends what a batch of so many messages had in two parts.
+    fn halve(&mut self, messages: usize) {
+        self.messages_max = (messages / 2).max(1);
+        self.start_over();
+    }
+
+    fn fail_first(&mut self, error: &PublishError) {
+        let batch = self.on_their_way.pop_front();
+        for waiter in batch.into_iter().flat_map(|batch| batch.waiters) {
+            self.fail(waiter.reply, waiter.room, error);
+        }
+    }
+
+    /// The call has ended. Nothing of it was sent if there was never a connection.
+    pub(super) fn on_call_ended(&mut self, now: Instant, was_sent: bool, why: String) {
+        if was_sent && self.on_their_way.iter().any(|batch| batch.in_the_air) {
+            self.messages_max = (self.messages_max / 2).max(1);
+        }
+        for batch in &mut self.on_their_way {
+            batch.in_doubt |= batch.in_the_air && was_sent;
+            batch.in_the_air = false;
+        }
+        self.alone = true;
+        self.retry_at = None;
+        if self.refused.is_some() {
+            self.on_answered(now);
+        } else {
+            self.trouble = why;
+        }
+        if self.retry_at.is_none() {
+            self.wait(now, None);
+        }
+    }
+
+    /// The call was ended from this side, since nobody waits for anything.
+    pub(super) fn on_call_left(&mut self) {
+        for batch in &mut self.on_their_way {
+            batch.in_doubt |= batch.in_the_air;
+            batch.in_the_air = false;
+        }
+        self.refused = None;
+        self.alone = true;
+    }
+
+    /// The server will have nothing to do with this producer. What is in doubt stays so.
+    pub(super) fn on_call_refused(&mut self, error: &PublishError) {
+        self.refused = None;
+        for batch in std::mem::take(&mut self.on_their_way) {
+            let detail = error.to_string();
+            let unknown = PublishError::Unknown { detail };
+            let error = if batch.in_doubt || batch.in_the_air { &unknown } else { error };
+            for waiter in batch.waiters {
+                self.fail(waiter.reply, waiter.room, error);
+            }
+        }
+        while let Some(item) = self.queue.pop_front() {
+            self.fail(Some(item.reply), item.room, error);
+        }
+        self.start_over();
+    }
+
+    /// Answers those whose time is over.
+    pub(super) fn on_time(&mut self, now: Instant) {
+        let mut over = Vec::new();
+        'all: for batch in &mut self.on_their_way {
+            for waiter in &mut batch.waiters {
+                if waiter.deadline > now {
+                    break 'all;
+                }
+                let may_be_stored = batch.in_the_air || batch.in_doubt;
+                over.extend(waiter.reply.take().map(|reply| (reply, waiter.room, may_be_stored)));
+            }
+        }
+        while let Some(item) = self.queue.pop_front_if(|item| item.deadline <= now) {
+            over.push((item.reply, item.room, false));
+        }
+        for (reply, room, may_be_stored) in over {
+            let detail = self.trouble.clone();
+            let error = match may_be_stored {
+                true => PublishError::Unknown { detail },
+                false => PublishError::NotInTime { detail },
+            };
+            self.fail(Some(reply), room, &error);
+        }
+    }
+
+    /// With nothing in the air, whether to go on with the numbers that there are.
+    ///
+    /// As long as anybody waits for the first ones that are in doubt, everything goes again as it was. Then comes one
+    /// of which there is no copy anywhere, so that nothing behind it was stored; and nothing will be, if it never
+    /// goes under its number.
+    fn leave_behind(&mut self) {
+        let in_doubt = self.on_their_way.iter().take_while(|batch| batch.in_doubt);
+        let (first, waited_for) =
+            in_doubt.fold((0, false), |(n, any), it| (n + 1, any || it.is_waited_for()));
+        let mut batches = self.on_their_way.iter();
+        if !waited_for && (self.out_of_order || batches.any(|batch| batch.in_doubt || batch.has_answered())) {
+            self.on_their_way.drain(..first);
+            self.start_over();
+        }
+    }
+
+    /// Takes everything back that somebody waits for, to be numbered anew. None of it is stored, nor will it be under
+    /// the numbers that it has.
+    fn start_over(&mut self) {
+        while let Some(batch) = self.on_their_way.pop_back() {
+            let mut messages = Arc::unwrap_or_clone(batch.request);
+            for waiter in batch.waiters.into_iter().rev() {
+                let content = match &waiter.reply {
+                    Some(Reply::Whole(_)) => Content::Whole {
+                        messages: std::mem::take(&mut messages.messages),
+                        expect_last_seq: messages.expect_last_seq,
+                    },
+                    _ => match messages.messages.pop() {
+                        Some(message) => Content::One(message),
+                        None => continue,
+                    },
+                };
+                let Some(reply) = waiter.reply else { continue };
+                let (deadline, room) = (waiter.deadline, waiter.room);
+                self.queue.push_front(Item { content, deadline, room, reply });
+            }
+        }
+        self.out_of_order = false;
+        self.alone = true;
+        self.number = 1;
+        (self.producer, self.epoch) = self.identity.next();
+    }
+
+    fn wait(&mut self, now: Instant, after: Option<Duration>) {
+        // Those who failed together do not come back together.
+        self.waits += 1;
+        let part = (mixed(self.producer, self.waits) >> 40) as f64 / (1u64 << 24) as f64;
+        let pause = match after {
+            Some(after) => after.min(AFTER_MAX) + PAUSE_MIN.mul_f64(part / 2.0),
+            None => {
+                let pause = self.pause.mul_f64(0.5 + part / 2.0);
+                self.pause = (self.pause * 2).min(PAUSE_MAX);
+                pause
+            }
+        };
+        self.retry_at = Some(now + pause);
+    }
+
+    fn fail(&mut self, reply: Option<Reply>, room: Room, error: &PublishError) {
+        match reply {
+            Some(Reply::One(reply)) => drop(reply.send(Err(error.clone()))),
+            Some(Reply::Whole(reply)) => drop(reply.send(Err(error.clone()))),
+            None => return,
+        }
+        self.failure.get_or_insert_with(|| error.clone());
+        self.answered += 1;
+        self.released.messages += room.messages;
+        self.released.bytes += room.bytes;
+        self.answer_flushes();
+    }
+
+    fn answer_flushes(&mut self) {
+        while let Some(flush) = self.flushes.pop_front_if(|flush| flush.after <= self.answered) {
+            let _ = flush.reply.send(self.failure.take().map_or(Ok(()), Err));
+        }
+    }
+}
+
+/// Whether what is wrong is a message, and will be wrong with it whenever it comes.
+fn is_about_content(code: Code) -> bool {
+    matches!(code, Code::Invalid | Code::TooLarge | Code::WrongLastSeq | Code::Unspecified)
+}
+
+/// Whether what is wrong is the stream's name. What is said of a field begins with its name.
+fn is_about_stream(problem: &v1::Problem) -> bool {
+    problem.detail.starts_with("stream: ")
+}
+
+/// The server spoke of a batch that it was not asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OutOfStep;
+
+/// A number that is as good as random, from two that are known.
+fn mixed(a: u64, b: u64) -> u64 {
+    let mut x = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! The real servers that tests need: PostgreSQL and Redis, started for one command and gone after it.
+//!
+//! The servers are children of a keeper, which is this program once more, in a process group of its own. The keeper
+//! waits on its standard input until we let go of it, and the operating system does that for us however we end. So
+//! nothing is left behind by a test that fails, by an interrupt or by a kill: neither servers nor their data.
+
+mod find;
+mod server;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use find::Missing;
+use server::Scratch;
+
+pub(crate) const HELP: &str = "\
+Usage: cargo xtask services -- COMMAND [ARGUMENTS]
+
+Runs a command with a PostgreSQL and a Redis server of its own, which FOREBAY_TEST_POSTGRES and FOREBAY_TEST_REDIS
+name as addresses. They listen on loopback, ask for no password, keep their data in a temporary folder, and are
+gone when the command is over, however it ends.
+
+The servers are looked for in PATH and in /usr/lib/postgresql. As root, where there is apt-get, what is missing is
+installed. What cannot be had is said, and the command runs without it; with CI set that is an error.
+
+  cargo xtask services -- cargo test --package forebay-client
+";
+
+/// The hidden command that runs the keeper.
+pub(crate) const KEEPER: &str = "keep-services";
+
+pub(crate) const POSTGRES: &str = "FOREBAY_TEST_POSTGRES";
+pub(crate) const REDIS: &str = "FOREBAY_TEST_REDIS";
+
+/// What the keeper says when every server answers.
+const READY: &str = "ready";
+
+/// Servers that run for as long as this value lives.
+pub(crate) struct Services {
+    variables: Vec<(String, String)>,
+    keeper: Child,
+    /// While this is open the keeper keeps.
+    hold: Option<ChildStdin>,
+}
+
+impl Services {
+    /// Finds or installs the servers and starts them. One that cannot be had is told of and left out, unless this
+    /// is a build machine.
+    pub(crate) fn start() -> Result<Services, String> {
+        let mut plan = KeeperPlan::default();
+        take(find::postgres(), &mut plan.postgres)?;
+        take(find::redis(), &mut plan.redis)?;
+        let program = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
+        let mut keeper = Command::new(program)
+            .args(plan.arguments())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // An interrupt at the terminal goes to us and to the command; the keeper then sees that we are gone.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| format!("cannot start the keeper of services: {error}"))?;
+        let hold = keeper.stdin.take();
+        let said = keeper.stdout.take().expect("the keeper's output is a pipe");
+        let mut services = Services { variables: Vec::new(), keeper, hold };
+        for line in BufReader::new(said).lines() {
+            let line = line.map_err(|error| format!("cannot hear the keeper of services: {error}"))?;
+            match line.split_once('=') {
+                Some((name, address)) => services.variables.push((name.to_owned(), address.to_owned())),
+                None if line == READY => return Ok(services),
+                None => break,
+            }
+        }
+        Err("the services did not start".to_owned())
+    }
+
+    /// What the command's environment must have.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.variables.iter().map(|(name, address)| (&**name, &**address))
+    }
+}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        self.hold = None;
+        // Once it is gone, so are the servers and their data.
+        let _ = self.keeper.wait();
+    }
+}
+
+/// Runs a command with the services up.
+pub(crate) fn run(command: &[String]) -> Result<(), String> {
+    let (program, arguments) = command.split_first().expect("a command was given");
+    let services = Services::start()?;
+    match Command::new(program).args(arguments).envs(services.variables()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{}` failed ({status})", command.join(" "))),
+        Err(error) => Err(format!("cannot run `{program}`: {error}")),
+    }
+}
+
+fn take<T>(found: Result<T, Missing>, into: &mut Option<T>) -> Result<(), String> {
+    match found {
+        Ok(found) => *into = Some(found),
+        Err(missing) if std::env::var_os("CI").is_some() => {
+            return Err(format!("{missing}, and CI is set, where nothing may be skipped"));
+        }
+        Err(missing) => eprintln!("SKIPPED: {missing}. Tests that need it do not run."),
+    }
+    Ok(())
+}
+
+/// Which servers the keeper runs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeeperPlan {
+    /// The folder with `initdb` and `postgres`.
+    postgres: Option<PathBuf>,
+    redis: Option<PathBuf>,
+}
+
+impl KeeperPlan {
+    fn arguments(&self) -> Vec<PathBuf> {
+        let option = |name: &str, path: &Option<PathBuf>| {
+            path.as_ref().map(|path| [PathBuf::from(name), path.clone()])
+        };
+        let options = [option("--postgres", &self.postgres), option("--redis", &self.redis)];
+        std::iter::once(PathBuf::from(KEEPER)).chain(options.into_iter().flatten().flatten()).collect()
+    }
+
+    pub(crate) fn parse(arguments: &[String]) -> Result<KeeperPlan, String> {
+        let mut plan = KeeperPlan::default();
+        for pair in arguments.chunks(2) {
+            match pair {
+                [name, path] if name == "--postgres" => plan.postgres = Some(path.into()),
+                [name, path] if name == "--redis" => plan.redis = Some(path.into()),
+                other => {
+                    return Err(format!("`{KEEPER}` does not take this. argument=`{}`", other.join(" ")));
+                }
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// The keeper: starts the servers, says where they are, and stops them once nobody holds it any more.
+pub(crate) fn keep(plan: &KeeperPlan) -> Result<(), String> {
+    let scratch = Scratch::new()?;
+    let mut servers = Vec::new();
+    let say = |line: String| {
+        let mut out = std::io::stdout();
+        writeln!(out, "{line}")
+            .and_then(|()| out.flush())
+            .map_err(|_| "nobody listens to the keeper".to_owned())
+    };
+    if let Some(folder) = &plan.postgres {
+        let server = server::postgres(folder, &scratch)?;
+        say(format!("{POSTGRES}=postgres://postgres@127.0.0.1:{}/postgres", server.port()))?;
+        servers.push(server);
+    }
+    if let Some(program) = &plan.redis {
+        let server = server::redis(program, &scratch)?;
+        say(format!("{REDIS}=redis://127.0.0.1:{}", server.port()))?;
+        servers.push(server);
+    }
+    say(READY.to_owned())?;
+    // Nothing is ever written there; it ends when whoever holds us lets go, or dies.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    // First the servers, then the folder that they write to.
+    drop(servers);
+    drop(scratch);
+    Ok(())
+}
+
+/// A program of this name, in one of these folders.
+fn program_in<'a>(name: &str, mut folders: impl Iterator<Item = &'a Path>) -> Option<PathBuf> {
+    folders.find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keeper_understands_what_it_is_told() {
+        for plan in [
+            KeeperPlan::default(),
+            KeeperPlan { postgres: Some("/opt/pg/bin".into()), redis: None },
+            KeeperPlan { postgres: Some("/opt/pg/bin".into()), redis: Some("/opt/redis server".into()) },
+        ] {
+            let told: Vec<String> =
+                plan.arguments().iter().map(|path| path.to_str().expect("text").to_owned()).collect();
+            assert_eq!(told[0], KEEPER);
+            assert_eq!(KeeperPlan::parse(&told[1..]), Ok(plan));
+        }
+        assert!(KeeperPlan::parse(&["--mysql".to_owned(), "/opt".to_owned()]).is_err());
+        assert!(KeeperPlan::parse(&["--redis".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_program_is_found_in_the_first_folder_that_has_it() {
+        let folders = [Path::new("/nowhere"), Path::new("/bin"), Path::new("/usr/bin")];
+        assert_eq!(program_in("sh", folders.into_iter()), Some(PathBuf::from("/bin/sh")));
+        assert_eq!(program_in("no-such-program", folders.into_iter()), None);
+    }
+}
