@@ -104,20 +104,19 @@ async fn a_rate_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backlog_makes_it_grow_and_an_empty_stream_shrink() {
+async fn a_backlog_makes_it_grow() {
     let rig = Rig::new().await;
     let inside = Inside::default();
     let handler = stays(&inside, Duration::from_millis(20));
     let worker =
         rig.worker().concurrency(1..=12).target_drain(SECOND).on(handler).start().await.expect("it is there");
     assert_eq!(worker.stats().concurrency, 1);
-    rig.publish(0..1_500).await;
+    // More than can be done before it has grown, however slow the machine is. How it shrinks is tested where it is
+    // decided.
+    rig.publish(0..10_000).await;
     until(|| worker.stats().concurrency == 12).await;
-    rig.settled().await;
-    assert!(inside.most() > 4 && inside.most() <= 12, "{}", inside.most());
-    // What came in the last minute counts as arrivals, so that minute has to pass.
-    rig.server.advance(300 * SECOND).await;
-    until(|| worker.stats().concurrency < 12).await;
+    until(|| inside.most() > 4).await;
+    assert!(inside.most() <= 12, "{}", inside.most());
     drop(worker);
 }
 
