@@ -4,3 +4,4 @@
 //! Doors do not know each other, and do not know the engine.
 
 pub mod native;
+pub mod sqs;

@@ -1,0 +1,1 @@
+//! What the wire does, as tables of rows.
