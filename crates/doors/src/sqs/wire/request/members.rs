@@ -2,7 +2,8 @@
 //! protocols, so that what is wrong is wrong in the same words.
 //!
 //! JSON has lists and maps; Query has numbered names. A member that is null, or of which there is nothing, is
-//! absent. A list of which Query has the bare name (`TagKey=`) is empty, which is something else than absent.
+//! absent. A list of which Query has the bare name (`TagKey=`, or `TagKeys=` from botocore) is empty, which is something
+//! else than absent.
 
 use std::collections::BTreeMap;
 
@@ -172,7 +173,10 @@ impl<'a> Members<'a> {
     pub(super) fn has(&self, name: Name) -> bool {
         match self {
             Members::Json(members) => members.get(name.json).is_some_and(|value| *value != Tree::Null),
-            Members::Query { params, prefix } => params.has_any(&format!("{prefix}{}", name.query)),
+            Members::Query { params, prefix } => {
+                params.has_any(&format!("{prefix}{}", name.query))
+                    || params.get(&format!("{prefix}{}", name.json)).is_some()
+            }
         }
     }
 

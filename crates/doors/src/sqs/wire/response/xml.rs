@@ -9,10 +9,15 @@ use crate::sqs::wire::protocol::{Action, Format, Protocol};
 pub(super) fn response(action: Action, members: Option<&[Member]>, request_id: &str) -> String {
     let name = action.name();
     let mut out = format!("<{name}Response xmlns=\"{NAMESPACE}\">");
-    match members {
-        None => {}
-        Some([]) => out.push_str(&format!("<{name}Result/>")),
-        Some(members) => element(&mut out, &format!("{name}Result"), |out| write_members(out, members)),
+    if let Some(members) = members {
+        let start = out.len();
+        element(&mut out, &format!("{name}Result"), |out| write_members(out, members));
+        // A list without items leaves nothing behind, so what is empty is seen only now.
+        let empty = format!("<{name}Result></{name}Result>");
+        if out[start..] == empty {
+            out.truncate(start);
+            out.push_str(&format!("<{name}Result/>"));
+        }
     }
     element(&mut out, "ResponseMetadata", |out| text_element(out, "RequestId", request_id));
     out.push_str(&format!("</{name}Response>"));
