@@ -142,7 +142,7 @@ impl QueueSettings {
             QueueAttribute::KmsDataKeyReusePeriodSeconds => self.kms_reuse_period = number(attribute)?,
             QueueAttribute::Policy => self.policy = policy(text)?,
             QueueAttribute::RedrivePolicy => {
-                self.redrive = filled(text).map(RedrivePolicy::parse).transpose()?
+                self.redrive = filled(text).map(RedrivePolicy::parse).transpose()?;
             }
             QueueAttribute::RedriveAllowPolicy => {
                 self.redrive_allow = filled(text).map(RedriveAllowPolicy::parse).transpose()?;

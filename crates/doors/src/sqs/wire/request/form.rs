@@ -4,6 +4,7 @@
 //! that everything that belongs to one list lies together, however many others there are.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
 use percent_encoding::percent_decode;
@@ -26,9 +27,8 @@ impl Params {
             }
             let equals = pair.iter().position(|byte| *byte == b'=');
             let (name, value) = equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
-            let name = decode(name)?;
-            if !params.contains_key(&name) {
-                params.insert(name, decode(value)?);
+            if let Entry::Vacant(vacant) = params.entry(decode(name)?) {
+                vacant.insert(decode(value)?);
             }
             if params.len() > PARAMS_MAX {
                 return Err(SqsError::malformed("The request has too many parameters."));

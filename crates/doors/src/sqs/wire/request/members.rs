@@ -2,8 +2,8 @@
 //! protocols, so that what is wrong is wrong in the same words.
 //!
 //! JSON has lists and maps; Query has numbered names. A member that is null, or of which there is nothing, is
-//! absent. A list of which Query has the bare name (`TagKey=`, or `TagKeys=` from botocore) is empty, which is something
-//! else than absent.
+//! absent. A list of which Query has the bare name (`TagKey=`, or `TagKeys=` from botocore) is empty, which is
+//! something else than absent.
 
 use std::collections::BTreeMap;
 

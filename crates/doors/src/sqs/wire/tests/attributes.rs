@@ -9,8 +9,10 @@ use super::{Queue, Row, map, play, row};
 use crate::sqs::wire::address::Arn;
 use crate::sqs::wire::attributes::{QueueAttribute, QueueFacts, QueueSettings, RedriveAllowPolicy, Wanted};
 
-/// Name, what a fresh queue shows, what can be set, what cannot.
-pub(super) const TABLE: &[(&str, Queue, Option<&str>, &[&str], &[&str])] = &[
+type Values = &'static [&'static str];
+
+/// Name, on which queue, what a fresh one shows, what can be set, what cannot.
+pub(super) const TABLE: &[(&str, Queue, Option<&str>, Values, Values)] = &[
     ("VisibilityTimeout", Standard, Some("30"), &["0", "43200"], &["-1", "43201", "x", ""]),
     ("DelaySeconds", Standard, Some("0"), &["0", "900"], &["-1", "901", "x", ""]),
     ("ReceiveMessageWaitTimeSeconds", Standard, Some("0"), &["0", "20"], &["-1", "21", "x", ""]),

@@ -343,13 +343,18 @@ fn send_batches() -> Vec<Row> {
         let json = json!({ "QueueUrl": "q", "Entries": entries }).to_string();
         row("2.8", what, queue, "SendMessageBatch", json, expected)
     };
-    let half = "b".repeat(524_288);
+    let (half, long) = ("b".repeat(524_288), "i".repeat(80));
     let ids: Vec<String> = (0..10).map(|n| n.to_string()).collect();
     let ten: Vec<Value> = ids.iter().map(|id| json!({ "Id": id, "MessageBody": "b" })).collect();
     let all: Vec<String> = ids.iter().map(|id| format!("{id}=ok")).collect();
     rows.extend([
         batch("ten", Standard, json!(ten), &all.join(" ")),
-        batch("an id of 80", Standard, json!([{ "Id": "i".repeat(80), "MessageBody": "b" }]), &format!("{}=ok", "i".repeat(80))),
+        batch(
+            "an id of 80",
+            Standard,
+            json!([{ "Id": long, "MessageBody": "b" }]),
+            &format!("{long}=ok"),
+        ),
         batch(
             "a mebibyte",
             Standard,
