@@ -1,6 +1,6 @@
 //! From a typed response to the bytes of either protocol.
 //!
-//! A response is described once, as a tree of members ([`shape`]), and written by one of three writers: JSON, XML,
+//! A response is described once, as a tree of members (`shape`), and written by one of three writers: JSON, XML,
 //! and the JSON that few Query clients ask for, which is shaped like the XML.
 
 mod json;

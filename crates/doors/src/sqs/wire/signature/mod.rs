@@ -1,7 +1,7 @@
 //! Signature version 4: who signed a request, and whether they did.
 //!
 //! A signature is in the `Authorization` header, or in the query of a URL that was signed beforehand. Both say the
-//! same things, so both become [`Signed`] first.
+//! same things, so both become one thing (`signed`) first.
 //!
 //! | Module | What it does |
 //! | --- | --- |
