@@ -3,5 +3,6 @@
 //!
 //! Doors do not know each other, and do not know the engine.
 
+mod http;
 pub mod native;
 pub mod sqs;

@@ -5,12 +5,10 @@
 //!
 //! | Module | What it does |
 //! | --- | --- |
-//! | `connection` | Bytes in and out, with deadlines for those who are silent or slow. |
 //! | `grpc` | `forebay.v1`. |
 //! | `http` | The HTTP API. |
 //! | `intake` | What gRPC messages may hold while they come in. |
 
-mod connection;
 mod grpc;
 mod http;
 mod intake;
@@ -27,11 +25,12 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::Semaphore;
 use tonic::service::Routes;
 use tonic::transport::server::TcpConnectInfo;
 
-use connection::{Connection, Open, Protocol};
+use crate::http::accept::{self, Stopping};
+use crate::http::connection::{self, Connection, Open, Protocol};
 use http::HttpDoor;
 use intake::{Budget, Intake};
 
@@ -45,8 +44,6 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// The head of a request, and what a connection keeps of what it has read.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// After the system had no more sockets to give. Others close theirs meanwhile.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the door may use.
 #[derive(Debug, Clone)]
@@ -89,41 +86,14 @@ pub async fn serve_with(
     stop: impl Future<Output = ()> + Send,
     config: NativeConfig,
 ) -> std::io::Result<()> {
-    let connections_max = u32::try_from(config.connections_max).unwrap_or(u32::MAX);
-    let connections = Arc::new(Semaphore::new(connections_max as usize));
-    let (stopping, is_stopping) = watch::channel(false);
+    let connections = Arc::new(Semaphore::new(config.connections_max));
     let services = Arc::new(Services {
         grpc: grpc::routes(broker.clone()).prepare(),
         grpc_budget: Budget::new(config.body_bytes_max),
         http: HttpDoor::new(broker, &config, connections.clone()),
     });
-    let mut stop = std::pin::pin!(stop);
-    loop {
-        let accepted = tokio::select! {
-            () = &mut stop => break,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            // The one who knocked has gone, or there are no sockets left; either passes.
-            Err(_) => {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        match connections.clone().try_acquire_owned() {
-            Ok(permit) => {
-                let services = services.clone();
-                tokio::spawn(serve_one(services, stream, address, is_stopping.clone(), permit));
-            }
-            // As much as the socket takes at once; nobody waits for it.
-            Err(_) => drop(stream.try_write(http::BUSY_REPLY)),
-        }
-    }
-    drop(listener);
-    let _ = stopping.send(true);
-    // Every connection holds one of these.
-    let _ = connections.acquire_many(connections_max).await;
+    let one = |stream, address, stopping| serve_one(services.clone(), stream, address, stopping);
+    accept::connections(listener, stop, connections, http::BUSY_REPLY, one).await;
     Ok(())
 }
 
@@ -151,23 +121,11 @@ impl Services {
 }
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
-async fn serve_one(
-    services: Arc<Services>,
-    stream: TcpStream,
-    address: SocketAddr,
-    stopping: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
-) {
-    // Small answers must not wait for more. A socket that cannot is none any more.
-    let _ = stream.set_nodelay(true);
+async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAddr, stopping: Stopping) {
     let Some(protocol) = connection::protocol_of(&stream).await else { return };
     let open = Open::default();
-    let io = TokioIo::new(Connection::new(stream, protocol, open.clone()));
-    let stopped = async move {
-        let mut stopping = stopping;
-        // An error means that the door is gone, which is the same.
-        let _ = stopping.wait_for(|stopping| *stopping).await;
-    };
+    let io = TokioIo::new(Connection::new(stream, protocol, open.clone(), http::refusal));
+    let stopped = stopping.wait();
     // How a connection ends is its client's business; whoever waits for an answer on it sees that it ended.
     match protocol {
         Protocol::Http1 => {

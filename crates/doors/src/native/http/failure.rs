@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
+use bytes::Bytes;
 use forebay_broker::driver;
 use forebay_broker::error::{Advice, CallError, PublishError};
 use forebay_core::group::JobRefusal;
@@ -190,4 +191,23 @@ pub(super) fn of_publish(now: Timestamp, error: &PublishError) -> Failure {
         other => Problem::new(of_advice(other.advice()), detail),
     };
     problem.into()
+}
+
+/// What stands for a refusal of the HTTP library.
+pub(in crate::native) fn refusal(status: u16) -> Option<Bytes> {
+    let kind = match status {
+        400 => Kind::MalformedRequest,
+        414 => Kind::UriTooLong,
+        431 => Kind::HeadersTooLarge,
+        _ => return None,
+    };
+    let problem = Problem::new(kind, "the head of the request cannot be read");
+    let body = serde_json::to_string(&problem).expect("a problem can be written");
+    let text = format!(
+        "HTTP/1.1 {} {}\r\ncontent-type: {MEDIA_TYPE}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        kind.status(),
+        kind.slug(),
+        body.len()
+    );
+    Some(text.into())
 }

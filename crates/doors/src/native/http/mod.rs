@@ -42,8 +42,10 @@ use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
 use super::NativeConfig;
+pub(super) use failure::refusal;
+
+use crate::http::hosts::Hosts;
 use events::Events;
-use guard::Hosts;
 
 /// What one who comes when there are too many connections is told.
 pub(super) const BUSY_REPLY: &[u8] = concat!(
@@ -118,7 +120,7 @@ impl HttpDoor {
 
     /// Never fails: what goes wrong is an answer too.
     pub(super) async fn answer(&self, from: SocketAddr, mut request: Request<Incoming>) -> Response<Body> {
-        if let Err(refused) = self.door.0.hosts.admit(&request) {
+        if let Err(refused) = guard::admit(&self.door.0.hosts, &request) {
             return refused.into_response();
         }
         request.extensions_mut().insert(Peer(from));

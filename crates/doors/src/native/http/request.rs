@@ -1,7 +1,4 @@
 //! From a request to the words of the broker: who asks, names, parameters, bodies.
-//!
-//! A body is read within limits: one that says that it is too large is refused before it is read, what is
-//! being read counts against a budget of bytes over all connections, and one that comes too slowly is given up.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,29 +7,23 @@ use std::time::Duration;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use forebay_broker::caller::Caller;
 use forebay_core::types::{GroupName, Seq, StreamName};
 use forebay_wire::json::Span;
 use forebay_wire::problem::{Kind, Problem};
-use http_body_util::BodyExt as _;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::failure::Failure;
 use super::{Door, Peer};
+use crate::http::body::{self, BodyError, BodyRoom};
 
 /// The largest body but for one with messages in it.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// What a body of messages may have for each byte of a batch: base64 takes four for three, and JSON adds to it.
 const TEXT_PER_BATCH: (usize, usize) = (3, 2);
-/// What is taken of the budget at a time, and before anything has come.
-const BODY_STEP: usize = 64 << 10;
-/// Between two pieces of a body, for the whole of it, and for room in the budget.
-const BODY_GAP_MAX: Duration = Duration::from_secs(10);
-const BODY_TIME_MAX: Duration = Duration::from_secs(60);
-const BODY_ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Further than any stream comes.
 const POSITION_MAX: u64 = u64::MAX >> 1;
@@ -230,9 +221,6 @@ impl<T: DeserializeOwned> FromRequest<Door> for Messages<T> {
     }
 }
 
-/// A part of the budget for bodies, given back when the request is done with.
-pub(super) struct BodyRoom(#[allow(dead_code)] OwnedSemaphorePermit);
-
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
     let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
     // A list would be taken for the fields in their order.
@@ -303,69 +291,20 @@ async fn read_body(
     room: &Arc<Semaphore>,
     most: usize,
 ) -> Result<(Bytes, BodyRoom), Failure> {
-    let (parts, mut body) = request.into_parts();
-    let says = http_body::Body::size_hint(&body).exact();
+    let (parts, body) = request.into_parts();
     // What nobody sent is of no type.
-    if says != Some(0) {
+    if http_body::Body::size_hint(&body).exact() != Some(0) {
         check_content_type(&parts.headers).map_err(Failure::closing)?;
     }
-    let too_large = || {
-        let detail = format!("the body is larger than it may be. limit=`{most}`");
-        Failure::new(Kind::BodyTooLarge, detail).closing()
-    };
-    if says.is_some_and(|says| says > most as u64) {
-        return Err(too_large());
-    }
-    let more_room = |bytes: usize| {
-        let room = room.clone();
-        async move {
-            let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-            let busy = || Failure::new(Kind::Busy, "too many bytes are on their way to the server").closing();
-            let acquired = tokio::time::timeout(BODY_ROOM_WAIT_MAX, room.acquire_many_owned(permits)).await;
-            acquired.map_err(|_| busy())?.map_err(|_| busy())
-        }
-    };
-    // Room is taken before anything is read, and then as it comes: whoever only says that much will come holds
-    // no more than a step.
-    let first = says.map_or(BODY_STEP, |says| says as usize).min(BODY_STEP);
-    let mut held = more_room(first).await?;
-    let read = async {
-        let mut whole = BytesMut::new();
-        let mut only = Bytes::new();
-        loop {
-            let next = tokio::time::timeout(BODY_GAP_MAX, body.frame()).await.map_err(|_| too_slow())?;
-            let Some(frame) = next else { break };
-            let frame = frame.map_err(|_| {
-                Failure::new(Kind::MalformedRequest, "the body ended before its end").closing()
-            })?;
-            let Ok(data) = frame.into_data() else { continue };
-            let so_far = whole.len() + only.len() + data.len();
-            if so_far > most {
-                return Err(too_large());
-            }
-            let left = says.map_or(BODY_STEP, |says| (says as usize).saturating_sub(so_far));
-            let wanted = so_far + left.min(BODY_STEP);
-            if wanted > held.num_permits() {
-                held.merge(more_room(wanted - held.num_permits()).await?);
-            }
-            if whole.is_empty() && only.is_empty() {
-                // Most bodies come in one piece, which is then not copied.
-                only = data;
-            } else {
-                if whole.is_empty() {
-                    whole.extend_from_slice(&std::mem::take(&mut only));
-                }
-                whole.extend_from_slice(&data);
-            }
-        }
-        Ok(if whole.is_empty() { only } else { whole.freeze() })
-    };
-    let read = tokio::time::timeout(BODY_TIME_MAX, read).await.unwrap_or_else(|_| Err(too_slow()))?;
-    Ok((read, BodyRoom(held)))
-}
-
-fn too_slow() -> Failure {
-    Failure::new(Kind::SlowRequest, "the body of the request came too slowly").closing()
+    body::read(body, room, most).await.map_err(|error| {
+        let kind = match error {
+            BodyError::TooLarge { .. } => Kind::BodyTooLarge,
+            BodyError::Busy => Kind::Busy,
+            BodyError::TooSlow => Kind::SlowRequest,
+            BodyError::Broken => Kind::MalformedRequest,
+        };
+        Failure::new(kind, error.to_string()).closing()
+    })
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Response, header};
 use bytes::{Buf as _, Bytes};
-use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem};
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -40,13 +39,13 @@ const TELLING: usize = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(crate) enum Protocol {
     Http1,
     Http2,
 }
 
 /// Tells the protocol without taking anything. `None` if nothing came in time.
-pub(super) async fn protocol_of(stream: &TcpStream) -> Option<Protocol> {
+pub(crate) async fn protocol_of(stream: &TcpStream) -> Option<Protocol> {
     let tell = async {
         let mut first = [0; TELLING];
         loop {
@@ -64,7 +63,7 @@ pub(super) async fn protocol_of(stream: &TcpStream) -> Option<Protocol> {
 
 /// The requests of a connection, as those who answer them and those who read them both see them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Open(Arc<Requests>);
+pub(crate) struct Open(Arc<Requests>);
 
 #[derive(Debug, Default)]
 struct Requests {
@@ -77,7 +76,7 @@ struct Requests {
 }
 
 impl Open {
-    pub(super) fn enter(&self) -> Answering {
+    pub(crate) fn enter(&self) -> Answering {
         self.0.open.fetch_add(1, Ordering::Relaxed);
         self.0.all.fetch_add(1, Ordering::Relaxed);
         Answering(self.clone())
@@ -98,11 +97,11 @@ impl Open {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(super) struct Answering(Open);
+pub(crate) struct Answering(Open);
 
 impl Answering {
     /// It is answered when the last of the answer has left.
-    pub(super) fn hold(self, response: Response<Body>) -> Response<Held> {
+    pub(crate) fn hold(self, response: Response<Body>) -> Response<Held> {
         // Only a request that was not read to its end is answered with a close.
         if response.headers().contains_key(header::CONNECTION) {
             self.0.0.is_unread.store(true, Ordering::Relaxed);
@@ -117,7 +116,7 @@ impl Drop for Answering {
     }
 }
 
-pub(super) struct Held {
+pub(crate) struct Held {
     body: Body,
     _answering: Answering,
 }
@@ -151,7 +150,7 @@ enum Awaited {
     Head,
 }
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     protocol: Protocol,
     open: Open,
@@ -167,10 +166,11 @@ pub(super) struct Connection {
     lingered: Option<usize>,
     /// What is sent in place of a bare refusal, and how long that was.
     instead: Option<(Bytes, usize)>,
+    refusal: Refusal,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, protocol: Protocol, open: Open) -> Connection {
+    pub(crate) fn new(stream: TcpStream, protocol: Protocol, open: Open, refusal: Refusal) -> Connection {
         Connection {
             stream,
             protocol,
@@ -185,6 +185,7 @@ impl Connection {
             read: 0,
             lingered: None,
             instead: None,
+            refusal,
         }
     }
 
@@ -220,10 +221,10 @@ impl Connection {
         self.read_timer.as_mut().map_or(Poll::Pending, |timer| timer.as_mut().poll(cx))
     }
 
-    /// Sends a problem where a bare refusal would be sent. Ready once the whole of it is.
+    /// Sends what the door says where a bare refusal would be sent. Ready once the whole of it is.
     fn poll_instead(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Option<Poll<io::Result<usize>>> {
         if self.instead.is_none() && self.protocol == Protocol::Http1 {
-            self.instead = refusal(bytes).map(|text| (text, bytes.len()));
+            self.instead = bare_refusal(bytes).and_then(self.refusal).map(|text| (text, bytes.len()));
         }
         let (text, length) = self.instead.as_mut()?;
         while text.has_remaining() {
@@ -273,29 +274,16 @@ impl Connection {
     }
 }
 
-/// What stands for a refusal of the HTTP library, which has no body: it refuses what it cannot read before any
-/// handler sees it. Every refusal of a handler has a body.
-fn refusal(head: &[u8]) -> Option<Bytes> {
+/// What a door says in place of a refusal of the HTTP library, by its status. `None`: the refusal as it is.
+pub(crate) type Refusal = fn(u16) -> Option<Bytes>;
+
+/// The status of a refusal of the HTTP library, which has no body: it refuses what it cannot read before any handler
+/// sees it. Every refusal of a handler has a body.
+fn bare_refusal(head: &[u8]) -> Option<u16> {
     const BARE: &[u8] = b"content-length: 0\r\n";
-    let status = head.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
-    let kind = match status {
-        b"400" => Kind::MalformedRequest,
-        b"414" => Kind::UriTooLong,
-        b"431" => Kind::HeadersTooLarge,
-        _ => return None,
-    };
-    if !head.windows(BARE.len()).any(|line| line == BARE) {
-        return None;
-    }
-    let problem = Problem::new(kind, "the head of the request cannot be read");
-    let body = serde_json::to_string(&problem).expect("a problem can be written");
-    let text = format!(
-        "HTTP/1.1 {} {}\r\ncontent-type: {MEDIA_TYPE}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        kind.status(),
-        kind.slug(),
-        body.len()
-    );
-    Some(text.into())
+    let status = std::str::from_utf8(head.strip_prefix(b"HTTP/1.1 ")?.get(..3)?).ok()?.parse().ok()?;
+    let is_bare = matches!(status, 400 | 414 | 431) && head.windows(BARE.len()).any(|line| line == BARE);
+    is_bare.then_some(status)
 }
 
 /// Starts a timer anew, where the old one was.
