@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
-use forebay_core::types::{ConsumerId, Limits, Timestamp};
+use forebay_core::types::{ConsumerId, Limits, Seq, StreamId, Timestamp};
 use forebay_storage::engine::Engine;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -184,6 +184,11 @@ impl Broker {
     /// The broker in somebody's name, from where he is.
     pub fn enter(&self, who: Principal, from: Option<SocketAddr>) -> Caller {
         Caller::new(self.clone(), who, from)
+    }
+
+    /// A name for a message that no other message has, here or on another server. The same after a restart.
+    pub fn message_name(&self, stream: StreamId, seq: Seq) -> [u8; 16] {
+        self.receipts.name(stream, seq)
     }
 
     pub fn limits(&self) -> &Limits {

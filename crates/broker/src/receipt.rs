@@ -8,7 +8,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use forebay_core::group::Lease;
-use forebay_core::types::{Epoch, Grant, GroupId, Seq};
+use forebay_core::types::{Epoch, Grant, GroupId, Seq, StreamId};
 
 const BODY: usize = 24;
 /// Long enough that nobody finds one by trying, short enough for a header.
@@ -50,6 +50,13 @@ impl Receipts {
         let large = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().expect("eight bytes"));
         let lease = Lease { epoch: Epoch(small(4)), seq: Seq(large(8)), grant: Grant(large(16)) };
         Some((GroupId(small(0)), lease))
+    }
+
+    /// A name for a message that no other message has, here or on another server.
+    pub(crate) fn name(&self, stream: StreamId, seq: Seq) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret);
+        hasher.update(b"message").update(&stream.0.to_le_bytes()).update(&seq.0.to_le_bytes());
+        hasher.finalize().as_bytes()[..16].try_into().expect("a hash has 32 bytes")
     }
 
     fn seal(&self, body: &[u8]) -> [u8; SEAL] {

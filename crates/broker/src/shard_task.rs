@@ -169,11 +169,11 @@ impl ShardTask {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Publish { stream, batch, options, room, reply } => {
+            Command::Publish { stream, batch, options, may_create, room, reply } => {
                 if self.stage != Stage::Running {
                     return answer(reply, Err(PublishError::Stopping));
                 }
-                let stream = match self.stream_to_publish(&stream, &batch, options) {
+                let stream = match self.stream_to_publish(&stream, &batch, options, may_create) {
                     Ok(stream) => stream,
                     Err(error) => return answer(reply, Err(error)),
                 };

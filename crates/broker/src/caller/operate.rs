@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::ResetTo;
+use forebay_core::group::GroupFigures;
+use forebay_core::shard::{ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
 use super::{Caller, Reply};
@@ -164,6 +165,16 @@ impl Caller {
     pub async fn group(&self, stream: StreamName, group: GroupName) -> Result<GroupReport, CallError> {
         self.may_in(Action::Look, &stream, &group)?;
         self.look(move |task| Ok(task.report_group(task.find_group(&stream, &group)?))).await
+    }
+
+    /// The figures of a stream and of one of its groups, without those of single consumers.
+    pub async fn figures(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+    ) -> Result<(StreamFigures, GroupFigures), CallError> {
+        self.may_in(Action::Look, &stream, &group)?;
+        self.look(move |task| task.figures(&stream, &group)).await
     }
 
     /// Groups by stream and name, of one stream or of all, after `after`.

@@ -43,12 +43,28 @@ impl Caller {
         batch: Batch,
         options: PublishOptions,
     ) -> Confirmation {
+        self.send(room, stream, batch, options, true)
+    }
+
+    /// As [`Caller::publish`], only to a stream that is there.
+    pub fn publish_to_existing(&self, room: Room, stream: Arc<StreamName>, batch: Batch) -> Confirmation {
+        self.send(room, stream, batch, PublishOptions::default(), false)
+    }
+
+    fn send(
+        &self,
+        room: Room,
+        stream: Arc<StreamName>,
+        batch: Batch,
+        options: PublishOptions,
+        may_create: bool,
+    ) -> Confirmation {
         let (reply, answer) = oneshot::channel();
         if let Err(denied) = self.may(Action::Publish, Resource::Stream(&stream)) {
             let _ = reply.send(Err(denied.into()));
             return Confirmation(answer);
         }
-        let command = Command::Publish { stream, batch, options, room: room.0, reply };
+        let command = Command::Publish { stream, batch, options, may_create, room: room.0, reply };
         if let Err(unsent) = self.broker.commands.send(command)
             && let Command::Publish { reply, .. } = unsent.0
         {

@@ -26,6 +26,8 @@ pub(crate) enum Command {
         stream: Arc<StreamName>,
         batch: Batch,
         options: PublishOptions,
+        /// Whether a stream that is not there may be created, where the server is configured so.
+        may_create: bool,
         /// Given back after the sync.
         room: OwnedSemaphorePermit,
         reply: PublishReply,

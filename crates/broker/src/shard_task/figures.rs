@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use forebay_core::group::{Bound, Counters, Lease, Settled};
-use forebay_core::shard::Shard;
+use forebay_core::group::{Bound, Counters, GroupFigures, Lease, Settled};
+use forebay_core::shard::{Shard, StreamFigures};
 use forebay_core::types::{Epoch, Grant, GroupId, GroupName, StreamId, StreamName, Timestamp};
 
 use super::ShardTask;
@@ -216,6 +216,18 @@ impl ShardTask {
             streams.by_ref().take(limit).map(|(_, stream)| self.report_stream(stream)).collect();
         let next = items.last().map(|last| last.name.clone()).filter(|_| streams.next().is_some());
         Page { items, next }
+    }
+
+    pub(crate) fn figures(
+        &self,
+        stream: &StreamName,
+        group: &GroupName,
+    ) -> Result<(StreamFigures, GroupFigures), CallError> {
+        let (stream, group) = (self.find_stream(stream)?, self.find_group(stream, group)?);
+        let shard = self.driver.shard();
+        let of_stream = shard.stream_figures(self.now, stream).ok_or(CallError::NoSuchStream)?;
+        let of_group = shard.figures(self.now, group).ok_or(CallError::NoSuchGroup)?;
+        Ok((of_stream, of_group))
     }
 
     pub(crate) fn report_group(&self, group: GroupId) -> GroupReport {

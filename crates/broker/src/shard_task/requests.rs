@@ -65,11 +65,12 @@ impl ShardTask {
         name: &StreamName,
         batch: &Batch,
         options: PublishOptions,
+        may_create: bool,
     ) -> Result<StreamId, PublishError> {
         if let Some(stream) = self.driver.shard().stream_named(name) {
             return Ok(stream);
         }
-        let Some(settings) = self.config.stream_of_first_publish.clone() else {
+        let Some(settings) = self.config.stream_of_first_publish.clone().filter(|_| may_create) else {
             return Err(DriverRefusal::from(PublishRefusal::NoSuchStream).into());
         };
         if self.space.is_full() {
