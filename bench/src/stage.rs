@@ -246,7 +246,8 @@ impl Stage {
             self.leases.extend(all.map(|(seq, n)| Lease { epoch, seq, grant: deliver.grant.plus(n) }));
             self.results.clear();
             self.shard.settle(self.now, deliver.group, &self.leases, settlement, &mut self.results);
-            count += self.results.iter().filter(|result| **result != Settled::NotYours).count() as u64;
+            let counts = |result: &&Settled| !matches!(result, Settled::NotYours(_));
+            count += self.results.iter().filter(counts).count() as u64;
         }
         count
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use forebay_core::entry::{Selection, Work};
 use forebay_core::group::{Departure, Outcome, Settlement};
 use forebay_core::settings::{GroupSettings, Strategy};
-use forebay_core::shard::Start;
+use forebay_core::shard::{Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId};
 
 use crate::arguments::Arguments;
@@ -150,7 +150,7 @@ fn reset(divide: u64) -> Result<Stage, Box<dyn Error>> {
 fn purge(divide: u64) -> Result<Stage, Box<dyn Error>> {
     let (mut stage, group) = in_process(IN_PROCESS / divide, &settings(None))?;
     let stream = stage.stream;
-    stage.call(|shard, now| shard.purge(now, stream, false))?;
+    stage.call(|shard, now| shard.purge(now, stream, Purge::default()))?;
     stage.settle_down();
     assert_eq!(stage.figures(group)?.lag, 0, "nothing is left");
     Ok(stage)

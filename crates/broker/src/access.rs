@@ -54,7 +54,7 @@ pub enum Action {
     Change,
     /// Pause, resume, reset, purge.
     Operate,
-    /// Replay, discard and resubmit what is parked.
+    /// Replay, discard and resubmit what is parked; move what waits to another stream.
     Triage,
     Delete,
 }
@@ -81,6 +81,8 @@ pub enum Resource<'a> {
     Server,
     Stream(&'a StreamName),
     Group(&'a StreamName, &'a GroupName),
+    /// What a door keeps for itself.
+    Notes(u8),
 }
 
 impl fmt::Display for Resource<'_> {
@@ -89,6 +91,7 @@ impl fmt::Display for Resource<'_> {
             Resource::Server => f.write_str("the server"),
             Resource::Stream(stream) => write!(f, "{stream}"),
             Resource::Group(stream, group) => write!(f, "{stream}/{group}"),
+            Resource::Notes(door) => write!(f, "the notes of door {door}"),
         }
     }
 }

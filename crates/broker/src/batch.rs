@@ -23,6 +23,9 @@ use forebay_core::types::{IdHash, KeyHash, Timestamp};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message<'a> {
     pub id: Option<&'a str>,
+    /// What a duplicate is recognised by, if not by the id, which is then only shown. It is not part of the content,
+    /// and in one space with ids: the same bytes in either place are a duplicate.
+    pub dedupe: Option<&'a [u8]>,
     pub key: Option<&'a str>,
     pub kind: Option<&'a str>,
     /// Version of the type.
@@ -103,7 +106,7 @@ impl BatchBuilder {
         put_content(&mut self.contents, message);
         self.metas.push(MessageMeta {
             size: u32::try_from(self.contents.len() - start).unwrap_or(u32::MAX),
-            id: message.id.map(id_hash),
+            id: message.dedupe.or(message.id.map(str::as_bytes)).map(id_hash),
             key: message.key.map(key_hash),
             priority: message.priority,
             not_before: message.not_before,
@@ -186,8 +189,8 @@ pub fn parse_content(content: &[u8]) -> Result<Message<'_>, DecodeError> {
 }
 
 /// Ids are compared by this hash alone, so it has to be one for which nobody can make two alike.
-fn id_hash(id: &str) -> IdHash {
-    let hash = blake3::hash(id.as_bytes());
+fn id_hash(id: &[u8]) -> IdHash {
+    let hash = blake3::hash(id);
     IdHash(u128::from_le_bytes(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes")))
 }
 
@@ -205,6 +208,24 @@ pub fn after(now: Timestamp, delay: Option<Duration>) -> Option<Timestamp> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_duplicate_may_be_recognised_by_something_else_than_the_id_that_is_shown() {
+        let mut builder = BatchBuilder::default();
+        let message = Message { id: Some("shown"), ..Message::default() };
+        builder.push(&message);
+        builder.push(&Message { dedupe: Some(b"hidden"), ..message.clone() });
+        builder.push(&Message { id: Some("hidden"), ..Message::default() });
+        builder.push(&Message { dedupe: Some(b"hidden"), ..Message::default() });
+        let batch = builder.build();
+        let ids: Vec<_> = batch.metas.iter().map(|meta| meta.id.expect("each has one")).collect();
+        assert_ne!(ids[0], ids[1]);
+        assert_eq!(ids[1..], [ids[1]; 3], "one space for both");
+        let size = batch.metas[0].size as usize;
+        let (first, rest) = batch.contents.split_at(size);
+        assert_eq!(first, &rest[..size], "what it is recognised by is not part of the content");
+        assert_eq!(parse_content(first).expect("a content").id, Some("shown"));
+    }
 
     proptest! {
         #[test]

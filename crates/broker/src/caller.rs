@@ -1,7 +1,9 @@
 //! What somebody may ask of the broker. A [`Caller`] is a handle in somebody's name: each of its verbs checks
 //! first whether that principal may do it.
 
+mod arrange;
 mod consume;
+mod notes;
 mod operate;
 mod publish;
 mod read;
@@ -18,6 +20,10 @@ use crate::broker::Broker;
 use crate::error::CallError;
 use crate::shard_task::{Command, ShardTask};
 
+pub(crate) use notes::OWN_NOTES;
+
+pub use crate::driver::Arranged;
+pub use arrange::{Arrangement, Change, NoteWish};
 pub use consume::{Consumer, Receive, Receiving, Verdict};
 pub use operate::{Created, GroupCursor};
 pub use publish::Confirmation;

@@ -69,6 +69,15 @@ impl Clock {
         }
     }
 
+    /// The machine's date, for what strangers say of the time. Unlike `now` it follows when the date is set, and may go
+    /// back; nothing here is decided by it.
+    pub fn date(&self) -> Timestamp {
+        match self.hand {
+            Some(_) => self.now(),
+            None => Timestamp::ZERO + SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+        }
+    }
+
     /// The same moment for a timer; at once if it has passed. On a clock that stands still no other moment
     /// comes by itself: whoever moves it sees to those who wait.
     pub fn instant_of(&self, at: Timestamp) -> Instant {

@@ -11,6 +11,7 @@
 //! the frame that makes it so, and leaves with that frame's receipt.
 
 mod admin;
+mod arrange;
 mod frames;
 mod images;
 mod payloads;
@@ -44,6 +45,7 @@ use payloads::Payloads;
 use reclaim::Reclaim;
 
 pub use admin::{NoteChange, ResubmitError};
+pub use arrange::{ArrangeError, Arranged};
 pub use reclaim::ReclaimFigures;
 
 /// Names a request, so that the shell knows whom an answer is for. The driver only hands it back.
@@ -159,6 +161,7 @@ pub enum Answer {
     NotePut {
         version: u64,
     },
+    Arranged(Arranged),
     /// Refused for what is true now.
     Refused(PublishRefusal),
 }
@@ -175,12 +178,18 @@ pub struct Delivery {
 pub struct Delivered {
     pub lease: Lease,
     pub attempt: Attempt,
+    /// When it was first handed out in this group. What was given back untouched does not count.
+    pub first_received: Timestamp,
     pub deadline: Timestamp,
     /// When it was published, before it was moved here if it was.
     pub published: Timestamp,
     pub priority: u8,
     /// How often it was handed out before it was moved here.
     pub receives: u32,
+    /// The stream that it was published to first, and its position there: this stream's if it was not moved.
+    pub home: (StreamId, Seq),
+    /// The stream that it was moved from last. None also if that is not there any more.
+    pub from: Option<StreamName>,
     pub content: Bytes,
 }
 
@@ -629,7 +638,7 @@ impl Driver {
             let frame =
                 (deliver.bound == Bound::Clock && !planted(Fault::AnswerBeforeReceipt)).then_some(frame);
             let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
-            self.payloads.deliver(self.shard.epoch(), deliver, frame, &mut around);
+            self.payloads.deliver(&self.shard, deliver, frame, &mut around);
         }
     }
 

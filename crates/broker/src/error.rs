@@ -1,6 +1,7 @@
 //! Why something was not done, and what the one who asked can do about it.
 
 use forebay_core::group::JobRefusal;
+use forebay_core::notes::NoteRefusal;
 use forebay_core::shard::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal, ResubmitRefusal};
 
 use crate::access::Denied;
@@ -83,8 +84,18 @@ pub enum CallError {
     /// An edited copy of a parked message could not be published.
     #[error(transparent)]
     NotPublished(PublishError),
+    #[error(transparent)]
+    Note(#[from] NoteRefusal),
+    /// Of what should be done together.
+    #[error("a note comes twice")]
+    Twice,
+    #[error("all of it together is too large. bytes=`{bytes}` limit=`{limit}`")]
+    TooLarge { bytes: usize, limit: usize },
     #[error("more than may wait at a time are waiting. limit=`{limit}`")]
     TooManyWaiting { limit: usize },
+    /// Of a receive that does not want to wait for others to settle what they hold.
+    #[error("the group holds as many leases as it may. limit=`{limit}`")]
+    InFlightFull { limit: u32 },
     #[error("the server is stopping")]
     Stopping,
     #[error("outcome unknown: it may or may not have been done")]
@@ -96,8 +107,10 @@ impl CallError {
         match self {
             CallError::NotPublished(error) => error.advice(),
             CallError::NotAMember(MemberRefusal::TooManyConsumers { .. })
-            | CallError::Job(JobRefusal::TooMany { .. })
+            | CallError::Job(JobRefusal::TooMany { .. } | JobRefusal::Moving { .. })
+            | CallError::Note(NoteRefusal::Full | NoteRefusal::TooMany)
             | CallError::TooManyWaiting { .. }
+            | CallError::InFlightFull { .. }
             | CallError::Stopping => Advice::RetryLater,
             CallError::Unknown => Advice::RetryWithSameId,
             _ => Advice::FixRequest,
@@ -113,6 +126,18 @@ impl From<driver::ResubmitError> for CallError {
                 CallError::NotPublished(driver::PublishError::Refused(refusal).into())
             }
             _ => CallError::NotPublished(driver::PublishError::StorageFull.into()),
+        }
+    }
+}
+
+impl From<driver::ArrangeError> for CallError {
+    fn from(error: driver::ArrangeError) -> CallError {
+        match error {
+            driver::ArrangeError::Create(refusal) => refusal.into(),
+            driver::ArrangeError::Change(refusal) => refusal.into(),
+            driver::ArrangeError::Note(refusal) => refusal.into(),
+            driver::ArrangeError::Twice => CallError::Twice,
+            driver::ArrangeError::TooLarge { bytes, limit } => CallError::TooLarge { bytes, limit },
         }
     }
 }

@@ -107,7 +107,7 @@ pub struct ParkedReport {
     pub message: Option<Found>,
 }
 
-/// Work on parked messages.
+/// Work on what is parked in a group, or waits in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobReport {
     pub id: JobId,
@@ -118,6 +118,13 @@ pub struct JobReport {
     pub done: u64,
     pub failed: u64,
     pub state: JobState,
+}
+
+impl JobReport {
+    /// Whether it is moving what waits in the group right now. There is one such job at a time.
+    pub fn is_moving(&self) -> bool {
+        matches!(self.work, Work::Move { .. }) && self.state == JobState::Running
+    }
 }
 
 /// What a replay or a discard is about.

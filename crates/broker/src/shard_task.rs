@@ -138,6 +138,7 @@ impl ShardTask {
             self.look_at_drain();
             self.driver.finish_turn(self.now);
             self.statistics.keep_up(self.now, self.driver.shard());
+            self.refuse_full();
             self.answer_hasty();
             if self.stage == Stage::Stopping {
                 self.driver.flush(self.now);

@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use forebay_core::entry::{MessageMeta, Messages, Origin};
+use forebay_core::entry::{MessageMeta, Messages, Origin, Trail};
 use forebay_core::types::{KeyHash, Seq, SeqRange, StreamId, Timestamp};
 
 /// What a chunk costs beside its bytes, by rough count.
@@ -133,6 +133,11 @@ impl Found {
     /// How often it was handed out before it was moved here.
     pub fn receives(&self) -> u32 {
         self.extra.origin.as_ref().map_or(0, |origin| origin.receives)
+    }
+
+    /// The streams that it comes from, if it was moved here.
+    pub fn trail(&self) -> Option<Trail> {
+        self.extra.origin.as_ref().and_then(|origin| origin.trail)
     }
 
     pub(crate) fn meta(&self) -> MessageMeta {

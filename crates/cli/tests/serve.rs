@@ -160,7 +160,7 @@ async fn wrong_requests_are_refused_with_a_reason() {
 
     let message = |body: usize| v1::Message { body: vec![b'x'; body].into(), ..v1::Message::default() };
     for (stream, messages, code) in [
-        ("work", vec![message((1 << 20) + (64 << 10))], Code::TooLarge),
+        ("work", vec![message((1 << 20) + (512 << 10))], Code::TooLarge),
         ("work", vec![message(1 << 20); 9], Code::TooLarge),
         ("work", vec![message(1); 10_001], Code::TooLarge),
         ("work", vec![], Code::Invalid),

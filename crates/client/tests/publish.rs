@@ -191,7 +191,7 @@ async fn one_bad_message_fails_alone() {
     let mut sent = Vec::new();
     for n in 0..400u32 {
         let message = match n {
-            77 => Message::new(vec![0; (1 << 20) + (100 << 10)]),
+            77 => Message::new(vec![0; (1 << 20) + (600 << 10)]),
             200 | 201 => Message::new("late").ttl(Duration::from_secs(3 * 365 * 86_400)),
             n => Message::new(format!("{n}")),
         };

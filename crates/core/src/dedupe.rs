@@ -88,6 +88,12 @@ impl Dedupe {
         self.seen.remove(&id);
     }
 
+    /// No id is known any more. Generations keep their numbers for themselves, so that what is remembered from now on
+    /// is not taken for what a snapshot has.
+    pub(crate) fn clear(&mut self) {
+        *self = Dedupe { next: self.next, ..Dedupe::default() };
+    }
+
     fn open_generation(&mut self) {
         let number = self.next;
         self.next += 1;

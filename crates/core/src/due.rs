@@ -6,6 +6,7 @@
 //! a long turn, even if a million positions are due in the same second.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint, unzigzag, zigzag};
 use crate::types::{Seq, Timestamp};
@@ -149,6 +150,24 @@ impl Due {
             (self.far_count, self.far_bytes) = (0, 0);
         }
         self.sweep();
+    }
+
+    /// What is due after `now` becomes due later by as much as `to` is more than `from`, or earlier. What is due
+    /// already stays so, however long nobody has asked for it.
+    pub(crate) fn shift(&mut self, now: Timestamp, from: Duration, to: Duration) {
+        let all = std::mem::take(self);
+        self.open = all.open;
+        self.forgotten = all.forgotten;
+        let mut put = |at: Timestamp, seq: Seq| {
+            let at = if at <= now { at } else { at - from + to };
+            self.insert(seq, at);
+        };
+        for &(at, seq) in &all.near {
+            put(at, seq);
+        }
+        for (&(bucket, _), segment) in &all.far {
+            segment.each(|within, seq| put(Timestamp(bucket * WIDTH + within), seq));
+        }
     }
 
     fn sweep(&mut self) {
@@ -405,6 +424,29 @@ mod tests {
         assert!(calls < 2_100, "{calls} calls");
         assert_eq!(out.len(), 1_000);
         assert!(out.iter().zip(1..).all(|(&(at, seq), n)| at == now && seq == Seq(n * 1_000)));
+    }
+
+    #[test]
+    fn everything_may_become_due_earlier_or_later() {
+        let mut due = Due::default();
+        let seconds = Duration::from_secs;
+        for n in 1..=1_000u64 {
+            due.insert(Seq(n), Timestamp(900_000_000 + n * 100_000));
+        }
+        due.forget_through(Seq(10));
+        let mut out = Vec::new();
+        due.shift(Timestamp(0), seconds(900), seconds(2));
+        due.take_due(Timestamp(2_000_000 + 20 * 100_000), 100, &mut out);
+        assert_eq!(out.iter().map(|(_, seq)| seq.0).collect::<Vec<_>>(), (11..=20).collect::<Vec<_>>());
+        due.shift(Timestamp(4_000_000), seconds(2), seconds(30));
+        out.clear();
+        due.take_due(Timestamp(20_000_000), 100, &mut out);
+        assert!(out.is_empty(), "what waits waits longer");
+        while due.next_at().is_some_and(|at| at <= Timestamp(200_000_000)) {
+            due.take_due(Timestamp(200_000_000), 100, &mut out);
+        }
+        assert_eq!(out.len(), 980);
+        assert_eq!(out[0], (Timestamp(30_000_000 + 21 * 100_000), Seq(21)));
     }
 
     #[test]

@@ -111,8 +111,6 @@ impl Notes {
         self.doors.get(&door)?.get(key)
     }
 
-    /// Whether a value of `len` bytes may be put there, and with which version. The
-    /// removal of a note that is there is checked as a value of no bytes.
     /// Whether all of these could be written one after the other. None may come twice.
     pub(crate) fn check_all<'a>(
         &self,
@@ -122,17 +120,20 @@ impl Notes {
         let (mut count, mut bytes) = (self.count, self.bytes);
         for (door, key, expected, len) in notes {
             self.check(now, door, key, expected, len)?;
-            // By the most that they can take: what others give back is not counted.
-            count += usize::from(self.find(door, key).is_none());
-            bytes += key.len() + len;
+            let before = self.find(door, key).map(|note| key.len() + note.value.len());
+            count += usize::from(before.is_none());
+            bytes = (bytes + key.len() + len).saturating_sub(before.unwrap_or(0));
         }
+        // What takes no more room than it has is never refused.
         match () {
-            () if count > NOTES_MAX => Err(NoteRefusal::TooMany),
-            () if bytes > BYTES_MAX => Err(NoteRefusal::Full),
+            () if count > NOTES_MAX.max(self.count) => Err(NoteRefusal::TooMany),
+            () if bytes > BYTES_MAX.max(self.bytes) => Err(NoteRefusal::Full),
             () => Ok(()),
         }
     }
 
+    /// Whether a value of `len` bytes may be put there, and with which version. The
+    /// removal of a note that is there is checked as a value of no bytes.
     pub(crate) fn check(
         &self,
         now: Timestamp,

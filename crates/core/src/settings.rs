@@ -21,6 +21,8 @@ pub struct StreamSettings {
     pub limits: StreamLimits,
     /// What producers may publish, over all of them.
     pub ingress: Option<Rate>,
+    /// How long messages wait that do not say so themselves. A change moves everything that waits already by as much.
+    pub delay: Duration,
 }
 
 impl Default for StreamSettings {
@@ -31,6 +33,7 @@ impl Default for StreamSettings {
             dedupe_max: 1_000_000,
             limits: StreamLimits::default(),
             ingress: None,
+            delay: Duration::ZERO,
         }
     }
 }
@@ -98,7 +101,7 @@ impl StreamSettings {
             }
             () if ages.clone().any(|age| micros(age) == 0) => Err(SettingsError::NoRoom),
             () if ages.clone().any(|age| age > AGE_MAX) => Err(SettingsError::TooOld),
-            () if self.dedupe_window > YEAR => Err(SettingsError::TooLong),
+            () if self.dedupe_window > YEAR || self.delay > YEAR => Err(SettingsError::TooLong),
             () => self.ingress.map_or(Ok(()), check_rate),
         }
     }
@@ -115,9 +118,13 @@ pub struct GroupSettings {
     /// Attempts after the first; `None` is unlimited.
     pub retries_max: Option<u32>,
     pub on_exhausted: OnExhausted,
+    /// Counts where those whose retries are used up are moved.
+    pub move_terms: MoveTerms,
     pub backoff: Backoff,
     /// Ordered: messages of one key that may go out together to one consumer.
     pub key_batch: u32,
+    /// Ordered: what keeps the rest of a key waiting.
+    pub key_lock: KeyLock,
     /// Ordered: what follows a parked message of the key.
     pub on_parked_key: OnParkedKey,
     pub fairness: Fairness,
@@ -149,8 +156,10 @@ impl Default for GroupSettings {
             message_timeout: Duration::from_secs(30),
             retries_max: Some(10),
             on_exhausted: OnExhausted::Park,
+            move_terms: MoveTerms::default(),
             backoff: Backoff::default(),
             key_batch: 1,
+            key_lock: KeyLock::Delivery,
             on_parked_key: OnParkedKey::Continue,
             fairness: Fairness::None,
             priority_age_step: Duration::from_secs(60),
@@ -188,6 +197,51 @@ pub enum OnExhausted {
     Skip,
     /// Settled here and published there.
     Move(StreamName),
+}
+
+/// What keeps messages of a key waiting while others of it are with a consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyLock {
+    /// One delivery at a time: nothing of the key goes while any of it is leased.
+    Delivery = 0,
+    /// Whatever is leased keeps back only what comes after it. What comes before and was given back goes again.
+    Position = 1,
+}
+
+/// How a message goes to another stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoveTerms {
+    /// A stream that is not there is created. Otherwise the message stays in its group and is tried again, also if
+    /// the stream is there and will never take it.
+    pub create: bool,
+    /// It gets as old there as if it had been published there in the first place. Otherwise its age counts from the
+    /// move.
+    pub keep_age: bool,
+}
+
+impl Default for MoveTerms {
+    fn default() -> MoveTerms {
+        MoveTerms { create: true, keep_age: false }
+    }
+}
+
+/// Bits that say where terms are not the usual ones.
+const NOT_CREATED: u8 = 1;
+const AGE_KEPT: u8 = 2;
+
+impl MoveTerms {
+    /// Zero for the usual terms.
+    pub(crate) fn bits(self) -> u8 {
+        (if self.create { 0 } else { NOT_CREATED }) | (if self.keep_age { AGE_KEPT } else { 0 })
+    }
+
+    pub(crate) fn of_bits(bits: u64) -> Result<MoveTerms, DecodeError> {
+        if bits > u64::from(NOT_CREATED | AGE_KEPT) {
+            return Err(DecodeError::OutOfRange("terms of a move"));
+        }
+        let has = |bit: u8| bits & u64::from(bit) != 0;
+        Ok(MoveTerms { create: !has(NOT_CREATED), keep_age: has(AGE_KEPT) })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -455,6 +509,7 @@ impl StreamSettings {
         fields.some(9, self.limits.age_max.map(micros));
         fields.number(10, self.limits.on_full as u64);
         fields.rate(11, self.ingress);
+        fields.some(13, Some(micros(self.delay)).filter(|&delay| delay > 0));
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<StreamSettings, DecodeError> {
@@ -475,6 +530,7 @@ impl StreamSettings {
                 10 => settings.limits.on_full = value.choice(&[OnFull::Reject, OnFull::DropOldest])?,
                 11 => rate.per_second = value.float()?,
                 12 => rate.burst = value.small()?,
+                13 => settings.delay = value.duration()?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -529,6 +585,11 @@ impl GroupSettings {
             Start::At(seq) => fields.number(27, seq.0),
             Start::Time(time) => fields.number(28, time.0),
         }
+        // Written where it is asked for, so that an earlier release can read all others.
+        if self.key_lock != KeyLock::Delivery {
+            fields.number(30, self.key_lock as u64);
+        }
+        fields.some(40, Some(self.move_terms.bits().into()).filter(|&bits| bits > 0));
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<GroupSettings, DecodeError> {
@@ -565,6 +626,8 @@ impl GroupSettings {
                 26 => settings.start = Start::End,
                 27 => settings.start = Start::At(Seq(value.number()?)),
                 28 => settings.start = Start::Time(Timestamp(value.number()?)),
+                30 => settings.key_lock = value.choice(&[KeyLock::Delivery, KeyLock::Position])?,
+                40 => settings.move_terms = MoveTerms::of_bits(value.number()?)?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -590,8 +653,10 @@ mod tests {
             message_timeout: Duration::from_millis(1_500),
             retries_max: None,
             on_exhausted: OnExhausted::Move(StreamName::stored("elsewhere")),
+            move_terms: MoveTerms { create: false, keep_age: true },
             backoff: Backoff { jitter: 0.25, ..Backoff::default() },
             key_batch: 3,
+            key_lock: KeyLock::Position,
             on_parked_key: OnParkedKey::Hold,
             fairness: Fairness::Key,
             priority_age_step: Duration::from_secs(9),
@@ -633,6 +698,7 @@ mod tests {
                 age_max: Some(Duration::from_secs(6)),
                 on_full: OnFull::DropOldest,
             },
+            delay: Duration::from_secs(7),
             ingress: Some(Rate { per_second: 7.5, burst: 8 }),
         };
         let mut bytes = Vec::new();

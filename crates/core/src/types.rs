@@ -284,8 +284,8 @@ pub struct Limits {
 
 impl Limits {
     pub const DEFAULT: Limits = Limits {
-        // A body of 1 MiB with id, key, type and headers around it.
-        message_bytes_max: (1 << 20) + (64 << 10),
+        // A message of 1 MiB through any door, with what a door makes of it: bytes in text, headers, a key.
+        message_bytes_max: (1 << 20) + (512 << 10),
         batch_messages_max: 10_000,
         batch_bytes_max: 8 << 20,
         streams_max: 100_000,

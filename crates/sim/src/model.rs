@@ -85,6 +85,7 @@ impl StreamModel {
         assert_eq!(content, sent.body, "I2: a message is moved as it was published");
         let origin = message.meta.origin.expect("I10: a moved message says when it was published");
         assert!(origin.published == sent.at, "I10: a moved message keeps the time of its publish");
+        assert!(origin.trail.is_some(), "I10: a moved message says which stream it was published to");
     }
 
     /// Nothing was stored, and the producer was told so.
@@ -438,15 +439,15 @@ impl GroupModel {
     pub(crate) fn settled(&mut self, now: Timestamp, lease: Lease, wanted: Wanted, result: Settled) {
         let is_this = |hold: &Hold| hold.lease == lease;
         let mut hold = self.held.get(&lease.seq).copied().filter(is_this);
-        if hold.is_none() && result != Settled::NotYours {
+        if hold.is_none() && !matches!(result, Settled::NotYours(_)) {
             hold = self.maybe_held.remove(&lease.seq).filter(is_this);
         }
         match (hold, result) {
-            (Some(hold), Settled::NotYours) => {
+            (Some(hold), Settled::NotYours(_)) => {
                 assert!(hold.deadline <= now, "I15: the present holder of {} was refused", lease.seq);
                 return;
             }
-            (None, Settled::NotYours) => return,
+            (None, Settled::NotYours(_)) => return,
             (None, _) => panic!("I15: an answer that is not the present holder's changed {}", lease.seq),
             (Some(hold), Settled::Acked) => {
                 assert!(wanted == Wanted::Ack, "{wanted:?} was taken for an ack: {hold:?}");

@@ -48,10 +48,11 @@ pub enum Situation {
     GoodbyeAgainstTimeout,
     ReplayedAndSettled,
     MovedElsewhere,
+    WaitingMoved,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 40] = [
+    pub const ALL: [Situation; 41] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -92,6 +93,7 @@ impl Situation {
         Situation::GoodbyeAgainstTimeout,
         Situation::ReplayedAndSettled,
         Situation::MovedElsewhere,
+        Situation::WaitingMoved,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -150,6 +152,7 @@ impl Situation {
             Situation::GoodbyeAgainstTimeout => "a goodbye came together with the timeout",
             Situation::ReplayedAndSettled => "a replayed message was settled",
             Situation::MovedElsewhere => "a message was moved",
+            Situation::WaitingMoved => "what waits in a group is moved by a job",
         }
     }
 }

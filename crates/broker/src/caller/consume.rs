@@ -33,6 +33,9 @@ pub struct Receive {
     pub wait: Duration,
     /// How long the leases last, if not as long as the group says.
     pub timeout: Option<Duration>,
+    /// A group that holds as many leases as it may refuses, with [`CallError::InFlightFull`], instead of letting one
+    /// wait until others have settled.
+    pub refuse_when_full: bool,
 }
 
 /// What one who has no connection wants for the messages whose receipts it shows.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::group::GroupFigures;
-use forebay_core::shard::{ResetTo, StreamFigures};
+use forebay_core::settings::{GroupSettings, StreamSettings};
+use forebay_core::shard::{Purge, ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
 use super::{Caller, Reply};
@@ -97,8 +97,8 @@ impl Caller {
         self.ask(move |task, reply| task.delete_group(&stream, &group, reply)).await
     }
 
-    /// Drops everything ready, delayed and leased, and what is parked if asked. Answers how many.
-    pub async fn purge(&self, name: StreamName, parked: bool) -> Result<u64, CallError> {
+    /// Drops everything ready, delayed and leased, and what it is asked to take along. Answers how many.
+    pub async fn purge(&self, name: StreamName, purge: Purge) -> Result<u64, CallError> {
         self.may(Action::Operate, Resource::Stream(&name))?;
         self.ask(move |task, reply| {
             let found = task.find_stream(&name);
@@ -107,7 +107,7 @@ impl Caller {
                 other => unreachable!("a purge is answered as one, not with {other:?}"),
             };
             task.decide(reply, found, count, |driver, now, stream, ticket| {
-                Ok(driver.purge(now, stream, parked, ticket)?)
+                Ok(driver.purge(now, stream, purge, ticket)?)
             });
         })
         .await
@@ -167,7 +167,8 @@ impl Caller {
         self.look(move |task| Ok(task.report_group(task.find_group(&stream, &group)?))).await
     }
 
-    /// The figures of a stream and of one of its groups, without those of single consumers.
+    /// The figures of a group and of its stream, of one moment. Unlike a whole report they cost the same however many
+    /// consumers there are.
     pub async fn figures(
         &self,
         stream: StreamName,

@@ -1,13 +1,17 @@
 //! The verbs of a caller, on an engine in memory.
 
+mod arranging;
+mod leases;
+mod moving;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::entry::Work;
-use forebay_core::group::{JobState, Settled};
+use forebay_core::group::{JobState, NotYours, Settled};
 use forebay_core::settings::{Acks, GroupSettings};
-use forebay_core::shard::{PublishOptions, ResetTo};
+use forebay_core::shard::{PublishOptions, Purge, ResetTo};
 use forebay_core::types::{GroupName, JobId, Seq, ShardId, StreamName};
 use forebay_storage::engine::Durable;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
@@ -26,7 +30,11 @@ fn engine() -> MemoryEngine {
 }
 
 async fn open_with(engine: MemoryEngine, config: BrokerConfig) -> (Caller, Running) {
-    let opened = Broker::open(Arc::new(engine), Clock::start(), config).await;
+    open_at(engine, Clock::start(), config).await
+}
+
+async fn open_at(engine: MemoryEngine, clock: Clock, config: BrokerConfig) -> (Caller, Running) {
+    let opened = Broker::open(Arc::new(engine), clock, config).await;
     let (broker, running) = opened.expect("the log opens");
     (broker.enter(Principal::owner(), None), running)
 }
@@ -73,7 +81,7 @@ async fn publish_some(caller: &Caller, count: usize) {
 }
 
 fn wish(max: u32, wait: Duration) -> Receive {
-    Receive { consumer: "worker".to_owned(), max, wait, timeout: None }
+    Receive { consumer: "worker".to_owned(), max, wait, ..Receive::default() }
 }
 
 const SOON: Duration = Duration::from_secs(10);
@@ -110,8 +118,10 @@ async fn one_who_asks_gets_what_is_there_and_settles_it_by_its_receipts() {
     let receipts: Vec<String> = first.iter().map(|(receipt, _)| receipt.clone()).collect();
     assert_eq!(settle(&caller, &receipts[..2], Action::Ack).await, [Settled::Acked; 2]);
     let again = settle(&caller, &receipts, Action::Ack).await;
-    assert_eq!(again, [Settled::NotYours, Settled::NotYours, Settled::Acked], "each of them ends once");
-    assert_eq!(settle(&caller, &["forged".to_owned()], Action::Ack).await, [Settled::NotYours]);
+    let gone = Settled::NotYours(NotYours::Gone);
+    assert_eq!(again, [gone, gone, Settled::Acked], "each of them ends once");
+    let forged = settle(&caller, &["forged".to_owned()], Action::Ack).await;
+    assert_eq!(forged, [Settled::NotYours(NotYours::Unknown)]);
     let parked = settle(&caller, &[rest[0].0.clone()], Action::Park).await;
     assert_eq!(parked, [Settled::Parked]);
     let report = caller.group(stream(), group()).await.expect("the group is there");
@@ -451,7 +461,7 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.create_stream(stream(), |_| {}));
     refused!(nobody.change_stream(stream(), |_| {}));
     refused!(nobody.delete_stream(stream(), true));
-    refused!(nobody.purge(stream(), true));
+    refused!(nobody.purge(stream(), Purge::default()));
     refused!(nobody.stream(stream()));
     refused!(nobody.streams(None, 1));
     refused!(nobody.grown(stream(), Seq(0)));
@@ -473,10 +483,17 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.parked_one(stream(), group(), Seq(1)));
     refused!(nobody.parked_reasons(stream(), group()));
     refused!(nobody.start_job(stream(), group(), Work::Discard, Select::All, JobTerms::default()));
+    refused!(nobody.move_waiting(stream(), group(), None, None));
     refused!(nobody.jobs(stream(), group()));
     refused!(nobody.job(stream(), group(), JobId(1)));
     refused!(nobody.cancel_job(stream(), group(), JobId(1)));
     refused!(nobody.resubmit(stream(), group(), Seq(1), batch([plain("x")])));
+    refused!(nobody.note(3, b"k".to_vec()));
+    refused!(nobody.notes(3, Vec::new(), None, 1));
+    refused!(nobody.arrange(Arrangement::new().stream(stream(), |_| {})));
+    refused!(nobody.arrange(Arrangement::new().note(arranging::wish(b"k", Some(b"v")))));
+    refused!(nobody.dissolve(stream(), Vec::new()));
+    refused!(owner.note(0, b"receipts".to_vec()));
     let published = publish(&nobody, [plain("x")]).await;
     assert!(matches!(published, Err(PublishError::Denied(_))), "{published:?}");
     for action in [Wish::Create, Wish::Change, Wish::Delete, Wish::Operate, Wish::Triage, Wish::Consume] {
@@ -506,9 +523,9 @@ async fn what_an_operator_does_is_seen_at_once() {
     let late = |settings: &mut GroupSettings| settings.start = forebay_core::shard::Start::End;
     let other = caller.create_group(stream(), group(), late).await;
     assert_eq!(other, Err(CallError::Different), "it began at the beginning");
-    assert_eq!(caller.purge(stream(), false).await, Ok(1));
+    assert_eq!(caller.purge(stream(), Purge::default()).await, Ok(1));
     let missing = StreamName::parse("missing").expect("a name");
-    assert_eq!(caller.purge(missing.clone(), false).await, Err(CallError::NoSuchStream));
+    assert_eq!(caller.purge(missing.clone(), Purge::default()).await, Err(CallError::NoSuchStream));
     let refused = caller.create_group(missing.clone(), group(), |settings| settings.window_max = 0).await;
     assert!(matches!(refused, Err(CallError::NotCreated(_))), "{refused:?}");
     assert!(caller.stream(missing).await.is_err(), "a group that cannot be leaves no stream behind");

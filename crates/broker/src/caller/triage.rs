@@ -1,4 +1,4 @@
-//! Parked messages: seeing them, bringing them back, letting them go.
+//! Parked messages: seeing them, bringing them back, letting them go. And jobs, also those that move what waits.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use forebay_core::types::{GroupName, JobId, Seq, SeqRange, StreamName};
 
 use super::operate::done;
 use super::{Caller, Filter};
-use crate::access::Action;
+use crate::access::{Action, Resource};
 use crate::batch::Batch;
 use crate::driver::{Answer, Published};
 use crate::error::CallError;
@@ -157,6 +157,33 @@ impl Caller {
             Err(CallError::Job(JobRefusal::Empty)) => Ok(Selected { matched: 0, job: None }),
             started => started,
         }
+    }
+
+    /// Starts to move what waits in a group to another stream, or each message back to the stream that it was moved
+    /// from last. What is leased, delayed or to be tried later stays. One such job runs at a time.
+    pub async fn move_waiting(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        to: Option<StreamName>,
+        rate: Option<Rate>,
+    ) -> Result<JobId, CallError> {
+        self.may_in(Action::Triage, &stream, &group)?;
+        if let Some(to) = &to {
+            self.may(Action::Publish, Resource::Stream(to))?;
+        }
+        self.ask(move |task, reply| {
+            let found = task.find_group(&stream, &group);
+            let started = |answer| match answer {
+                Answer::JobStarted { job, .. } => job,
+                other => unreachable!("a job is answered as one, not with {other:?}"),
+            };
+            task.decide(reply, found, started, |driver, now, group, ticket| {
+                let work = Work::Move { to };
+                Ok(driver.start_job(now, group, work, Selection::All, None, rate, ticket)?)
+            });
+        })
+        .await
     }
 
     /// A selection in the words of the core, which knows positions and reasons but no contents.

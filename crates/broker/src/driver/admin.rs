@@ -1,14 +1,12 @@
 //! What operators and doors do: change, delete, pause, reset, purge, work on parked messages, notes, readers.
 //! Each is a decision of the core; here it gets its frame and its answer.
 
-use std::time::Duration;
-
 use forebay_core::entry::{Selection, Work};
-use forebay_core::group::{JobRefusal, Lease, Settled};
+use forebay_core::group::{Extension, JobRefusal, Lease, Settled};
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::pace::Rate;
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{ChangeRefusal, PublishRefusal, ResetTo, ResubmitRefusal};
+use forebay_core::shard::{ChangeRefusal, PublishRefusal, Purge, ResetTo, ResubmitRefusal};
 use forebay_core::types::{GroupId, GroupName, JobId, Seq, StreamId, Timestamp};
 
 use crate::batch::Batch;
@@ -120,10 +118,10 @@ impl Driver {
         &mut self,
         now: Timestamp,
         stream: StreamId,
-        parked: bool,
+        purge: Purge,
         ticket: Ticket,
     ) -> Result<(), ChangeRefusal> {
-        let messages = self.shard.purge(now, stream, parked)?;
+        let messages = self.shard.purge(now, stream, purge)?;
         self.decided(Answer::Purged { messages }, ticket);
         Ok(())
     }
@@ -232,9 +230,9 @@ impl Driver {
         now: Timestamp,
         group: GroupId,
         leases: &[Lease],
-        by: Duration,
+        extension: Extension,
         results: &mut Vec<Settled>,
     ) {
-        self.shard.extend(now, group, leases, by, results);
+        self.shard.extend(now, group, leases, extension, results);
     }
 }

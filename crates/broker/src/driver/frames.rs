@@ -148,6 +148,15 @@ impl Frames {
         entries.clear();
     }
 
+    /// Takes in what was decided into one frame, so that it is durable together. It is no more than a frame holds.
+    pub(super) fn take_together(&mut self, entries: &mut Vec<u8>, outbox: &mut Outbox) {
+        if !self.fits(entries.len()) {
+            self.close(outbox);
+        }
+        assert!(self.fits(entries.len()), "what belongs together fits in a frame");
+        self.filling.entries.append(entries);
+    }
+
     fn fits(&self, bytes: usize) -> bool {
         self.filling.entries.len() + self.filling.payload.len() + bytes <= self.frame_bytes_max
     }

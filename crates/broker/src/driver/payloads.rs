@@ -30,7 +30,7 @@ const FEW_BYTES: usize = 128 << 10;
 pub(super) struct Payloads {
     pub(super) window: Window,
     /// Whole, but the entry of their leases is not durable yet. By frame.
-    held: BTreeMap<u64, Vec<Delivery>>,
+    held: BTreeMap<u64, Vec<Partial>>,
     /// What is wanted from the engine, by number.
     wants: BTreeMap<u64, Want>,
     /// The next message each of them lacks, so that whoever reads it finds them.
@@ -132,7 +132,7 @@ impl Want {
     fn take_from(&mut self, window: &Window, shard: &Shard) {
         let range = SeqRange::new(self.next, self.last);
         self.next = match &mut self.purpose {
-            Purpose::Deliver(partial) => partial.collect(window),
+            Purpose::Deliver(partial) => partial.collect(window, shard),
             Purpose::ReadAhead(look) => {
                 let next = window.reaches(self.stream, range);
                 if let Some(keys) = look.keys.as_mut().filter(|_| next > range.first) {
@@ -193,7 +193,7 @@ impl Partial {
     }
 
     /// Adds what the window has and returns the first message that it has not.
-    fn collect(&mut self, window: &Window) -> Seq {
+    fn collect(&mut self, window: &Window, shard: &Shard) -> Seq {
         let deliver = self.deliver;
         let next = deliver.seqs.first.plus(self.messages.len() as u64);
         if next > deliver.seqs.last {
@@ -201,13 +201,17 @@ impl Partial {
         }
         window.collect(deliver.stream, SeqRange::new(next, deliver.seqs.last), |found| {
             let grant = deliver.grant.plus(found.seq.0 - deliver.seqs.first.0);
+            let trail = found.trail();
             self.messages.push(Delivered {
                 lease: Lease { epoch: self.epoch, seq: found.seq, grant },
                 attempt: deliver.attempt,
+                first_received: deliver.first_received,
                 deadline: deliver.deadline,
                 published: found.published(),
                 priority: found.extra.priority,
                 receives: found.receives(),
+                home: trail.map_or((deliver.stream, found.seq), |trail| trail.home),
+                from: trail.and_then(|trail| shard.stream_name(trail.from)).cloned(),
                 content: found.content,
             });
         })
@@ -336,7 +340,7 @@ impl Payloads {
     /// has been read.
     pub(super) fn deliver(
         &mut self,
-        epoch: Epoch,
+        shard: &Shard,
         deliver: Deliver,
         frame: Option<u64>,
         around: &mut Around<'_>,
@@ -345,11 +349,11 @@ impl Payloads {
             *self.owed.entry(deliver.consumer).or_default() += 1;
         }
         let messages = Vec::with_capacity(deliver.seqs.count() as usize);
-        let mut partial = Partial { epoch, deliver, frame, messages };
-        let next = partial.collect(&self.window);
+        let mut partial = Partial { epoch: shard.epoch(), deliver, frame, messages };
+        let next = partial.collect(&self.window, shard);
         if next > deliver.seqs.last {
             match partial.frame.filter(|&frame| frame > around.durable) {
-                Some(frame) => self.held.entry(frame).or_default().push(partial.into_delivery()),
+                Some(frame) => self.held.entry(frame).or_default().push(partial),
                 None => {
                     around.outbox.deliveries.push(partial.into_delivery());
                     self.paid(deliver.consumer);
@@ -462,7 +466,7 @@ impl Payloads {
                     self.finish(id, shard, around);
                 }
                 // It may have lapsed while it waited, and its messages may be settled and trimmed by now.
-                Purpose::Deliver(partial) if !is_current(partial, shard) => self.forget(id),
+                Purpose::Deliver(partial) if !may_leave(partial, shard, unwanted) => self.forget(id),
                 _ => {
                     let (stream, seq) = (want.stream, want.next);
                     let before = want.search;
@@ -642,10 +646,10 @@ impl Payloads {
             Purpose::ReadAhead(look) => shard.read_nothing(look.group),
             Purpose::Fetch(..) | Purpose::Move(..) => self.complete(want, around),
             Purpose::Deliver(partial) => match partial.frame.filter(|&frame| frame > around.durable) {
-                Some(frame) => self.held.entry(frame).or_default().push(partial.into_delivery()),
+                Some(frame) => self.held.entry(frame).or_default().push(partial),
                 None => {
                     let consumer = partial.deliver.consumer;
-                    send_current(partial.into_delivery(), shard, around.outbox);
+                    send_current(partial, shard, around.outbox);
                     self.paid(consumer);
                 }
             },
@@ -668,9 +672,9 @@ impl Payloads {
     /// Deliveries whose leases are durable now may leave.
     pub(super) fn durable(&mut self, number: u64, shard: &Shard, outbox: &mut Outbox) {
         while let Some(frame) = self.held.first_entry().filter(|frame| *frame.key() <= number) {
-            for delivery in frame.remove() {
-                let consumer = delivery.consumer;
-                send_current(delivery, shard, outbox);
+            for partial in frame.remove() {
+                let consumer = partial.deliver.consumer;
+                send_current(partial, shard, outbox);
                 self.paid(consumer);
             }
         }
@@ -678,19 +682,17 @@ impl Payloads {
 
     /// What is leased and has not left, because its content or its entry is not here yet.
     pub(super) fn undelivered(&self, group: GroupId) -> impl Iterator<Item = (ConsumerId, Lease)> + '_ {
-        let held = self.held.values().flatten().filter(move |delivery| delivery.group == group);
-        let held = held
-            .flat_map(|delivery| delivery.messages.iter().map(|message| (delivery.consumer, message.lease)));
-        let wanted = self.wants.values().filter_map(move |want| match &want.purpose {
-            Purpose::Deliver(partial) if partial.deliver.group == group => Some(partial),
+        let wanted = self.wants.values().filter_map(|want| match &want.purpose {
+            Purpose::Deliver(partial) => Some(partial),
             _ => None,
         });
-        held.chain(wanted.flat_map(Partial::leases))
+        let all = self.held.values().flatten().chain(wanted);
+        all.filter(move |partial| partial.deliver.group == group).flat_map(Partial::leases)
     }
 
     /// What was on its way to a consumer that has left is not sent.
     pub(super) fn drop_consumer(&mut self, group: GroupId, consumer: ConsumerId) {
-        self.drop_held(|delivery| delivery.group == group && delivery.consumer == consumer);
+        self.drop_held(|deliver| deliver.group == group && deliver.consumer == consumer);
         let is_theirs = |want: &Want| match &want.purpose {
             Purpose::Deliver(Partial { deliver, .. }) => {
                 deliver.group == group && deliver.consumer == consumer
@@ -708,13 +710,14 @@ impl Payloads {
             Purpose::Move(moved, _) => moved.group == group,
             Purpose::Fetch(..) => false,
         });
-        self.drop_held(|delivery| delivery.group == group);
+        self.drop_held(|deliver| deliver.group == group);
     }
 
-    fn drop_held(&mut self, which: impl Fn(&Delivery) -> bool) {
+    fn drop_held(&mut self, which: impl Fn(&Deliver) -> bool) {
         let mut dropped = Vec::new();
-        for deliveries in self.held.values_mut() {
-            dropped.extend(deliveries.extract_if(.., |delivery| which(delivery)).map(|one| one.consumer));
+        for held in self.held.values_mut() {
+            let gone = held.extract_if(.., |partial| which(&partial.deliver));
+            dropped.extend(gone.map(|partial| partial.deliver.consumer));
         }
         for consumer in dropped {
             self.paid(consumer);
@@ -769,13 +772,19 @@ fn alone(contents: Bytes, frame: &StoredFrame) -> Bytes {
     if contents.len() * 2 < frame.payload.len() { Bytes::copy_from_slice(&contents) } else { contents }
 }
 
-fn is_current(partial: &Partial, shard: &Shard) -> bool {
+/// Whether it is worth reading on for a delivery. `unwanted`: what it lacks may be gone from the log.
+fn may_leave(partial: &Partial, shard: &Shard, unwanted: bool) -> bool {
+    if partial.deliver.is_fleeting() {
+        return !unwanted;
+    }
     partial.leases().any(|(_, lease)| shard.is_current(partial.deliver.group, lease))
 }
 
 /// A delivery that had to wait may have lapsed meanwhile, and its messages may be with others.
-fn send_current(mut delivery: Delivery, shard: &Shard, outbox: &mut Outbox) {
-    delivery.messages.retain(|message| shard.is_current(delivery.group, message.lease));
+fn send_current(partial: Partial, shard: &Shard, outbox: &mut Outbox) {
+    let fleeting = partial.deliver.is_fleeting();
+    let mut delivery = partial.into_delivery();
+    delivery.messages.retain(|message| fleeting || shard.is_current(delivery.group, message.lease));
     if !delivery.messages.is_empty() {
         outbox.deliveries.push(delivery);
     }

@@ -21,7 +21,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use forebay_core::entry::{Ending, Entry, Messages, entries};
+use forebay_core::entry::{Ending, Entry, Messages, Selection, entries};
 use forebay_core::salvage::GroupLoss;
 use forebay_core::seqset::SeqSet;
 use forebay_core::settings::StreamSettings;
@@ -388,7 +388,7 @@ impl Rescued {
 fn reach(entry: &Entry) -> Option<(GroupId, Seq)> {
     let last = |ranges: &[SeqRange]| ranges.iter().map(|range| range.last).max();
     let (group, reach) = match entry {
-        Entry::Handed { group, ranges }
+        Entry::Handed { group, ranges, .. }
         | Entry::Acked { group, ranges }
         | Entry::Returned { group, ranges }
         | Entry::Snoozed { group, ranges, .. }
@@ -396,10 +396,13 @@ fn reach(entry: &Entry) -> Option<(GroupId, Seq)> {
         | Entry::Replayed { group, ranges, .. }
         | Entry::Discarded { group, ranges, .. }
         | Entry::Extended { group, ranges, .. }
+        | Entry::JobPassed { group, ranges, .. }
+        | Entry::Stayed { group, ranges }
         | Entry::Moving { group, seqs: ranges, .. } => (*group, last(ranges)),
         Entry::Leased { group, runs, .. } => (*group, runs.iter().map(|run| run.range.last).max()),
         Entry::Failed { group, messages, .. } => (*group, messages.iter().map(|message| message.seq).max()),
         Entry::Parked { group, messages, .. } => (*group, messages.iter().map(|message| message.seq).max()),
+        Entry::JobStarted { group, selection: Selection::Seqs(ranges), .. } => (*group, last(ranges)),
         Entry::Reset { group, floor, .. } => (*group, Some(*floor)),
         _ => return None,
     };

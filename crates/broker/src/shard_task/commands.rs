@@ -79,9 +79,11 @@ pub enum Action {
         delay: Option<Duration>,
     },
     Move(StreamName),
-    /// More time, counted from now.
+    /// More time, counted from now. With `total_max` a lease that would last longer than that altogether, from when
+    /// its message was handed out, is left as it is: [`Settled::TooLong`].
     Extend {
         by: Duration,
+        total_max: Option<Duration>,
     },
 }
 
@@ -212,7 +214,7 @@ pub(super) fn answer<T>(reply: oneshot::Sender<T>, what: T) {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use forebay_core::types::{Attempt, Epoch, Grant, Seq, Timestamp};
+    use forebay_core::types::{Attempt, Epoch, Grant, Seq, StreamId, Timestamp};
 
     use super::*;
     use crate::driver::Delivered;
@@ -221,10 +223,13 @@ mod tests {
         let message = |n| Delivered {
             lease: Lease { epoch: Epoch(1), seq: Seq(n), grant: Grant(n) },
             attempt: Attempt(1),
+            first_received: Timestamp::ZERO,
             deadline: Timestamp::ZERO,
             published: Timestamp::ZERO,
             priority: 0,
             receives: 0,
+            home: (StreamId(1), Seq(n)),
+            from: None,
             content: Bytes::new(),
         };
         Delivery { group: GroupId(1), consumer: ConsumerId(1), messages: (1..=count).map(message).collect() }

@@ -81,7 +81,7 @@ impl Statistics {
         // Leases that are answered together were mostly granted together.
         let mut alike = Grant(0)..Grant(0);
         for (lease, result) in leases.iter().zip(results) {
-            if *result == Settled::NotYours || lease.epoch != epoch {
+            if matches!(result, Settled::NotYours(_)) || lease.epoch != epoch {
                 continue;
             }
             if alike.contains(&lease.grant)
@@ -190,6 +190,11 @@ fn sample_group(
 }
 
 impl ShardTask {
+    /// The time of this turn.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
     pub(crate) fn shard(&self) -> &Shard {
         self.driver.shard()
     }
@@ -402,13 +407,13 @@ impl From<&forebay_core::group::Job> for JobReport {
     fn from(job: &forebay_core::group::Job) -> JobReport {
         JobReport {
             id: job.id,
-            work: job.work,
+            work: job.work.clone(),
             started: job.started,
             rate: job.rate,
             matched: job.matched,
             done: job.done,
             failed: job.failed,
-            state: job.state,
+            state: job.state.clone(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! A receive needs a member of its own while it waits. Receives under one name share members as they become
 //! free, so that however often one asks, there are never more of them than wait at a time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -32,11 +32,13 @@ pub(super) struct Poller {
 #[derive(Default)]
 pub(super) struct Pollers {
     pollers: HashMap<ConsumerId, Poller>,
-    /// Those that wait for nothing.
-    idle: HashMap<(GroupId, Arc<str>), Vec<ConsumerId>>,
+    /// Those that wait for nothing. Thousands may be of one name, and each of them departs by itself.
+    idle: HashMap<(GroupId, Arc<str>), BTreeSet<ConsumerId>>,
     receives: HashMap<u64, ConsumerId>,
     /// Receives of those who take what there is now, or nothing.
     hasty: Vec<u64>,
+    /// New receives of those who want to know when their group is full.
+    wary: Vec<u64>,
 }
 
 impl Pollers {
@@ -57,12 +59,13 @@ impl Pollers {
     }
 
     fn take_idle(&mut self, group: GroupId, name: &Arc<str>) -> Option<ConsumerId> {
-        self.idle.get_mut(&(group, name.clone())).and_then(Vec::pop)
+        // Always from the same end, so that those of a crowd that is over stay idle, and depart.
+        self.idle.get_mut(&(group, name.clone())).and_then(BTreeSet::pop_first)
     }
 
     fn put_idle(&mut self, consumer: ConsumerId) {
         if let Some(poller) = self.pollers.get(&consumer) {
-            self.idle.entry((poller.group, poller.name.clone())).or_default().push(consumer);
+            self.idle.entry((poller.group, poller.name.clone())).or_default().insert(consumer);
         }
     }
 
@@ -71,7 +74,7 @@ impl Pollers {
         let Some(poller) = self.pollers.remove(&consumer) else { return };
         let place = (poller.group, poller.name);
         if let Some(idle) = self.idle.get_mut(&place) {
-            idle.retain(|other| *other != consumer);
+            idle.remove(&consumer);
             if idle.is_empty() {
                 self.idle.remove(&place);
             }
@@ -144,6 +147,39 @@ impl ShardTask {
         if request.wait.is_zero() {
             self.pollers.hasty.push(receive);
         }
+        if request.refuse_when_full {
+            self.pollers.wary.push(receive);
+        }
+    }
+
+    /// Those who got nothing in the turn in which they asked, since their group holds as much as it may, and want to
+    /// be told so. Asked once the turn is over, when what has lapsed is let go of.
+    pub(super) fn refuse_full(&mut self) {
+        for receive in std::mem::take(&mut self.pollers.wary) {
+            let Some(&consumer) = self.pollers.receives.get(&receive) else { continue };
+            let group = self.pollers.pollers[&consumer].group;
+            if self.driver.shard().has_more_to_do(group) {
+                self.pollers.wary.push(receive);
+                continue;
+            }
+            let full = self.driver.shard().in_flight_full(group).filter(|_| !self.driver.is_owed(consumer));
+            if let Some(limit) = full {
+                self.end_credit(group, consumer);
+                let poller = self.pollers.get_mut(consumer).expect("it is waiting");
+                let waiting = poller.waiting.take();
+                self.pollers.receives.remove(&receive);
+                self.pollers.put_idle(consumer);
+                if let Some((_, reply)) = waiting {
+                    answer(reply, Err(CallError::InFlightFull { limit }));
+                }
+            }
+        }
+    }
+
+    /// It wants nothing more. Its group may be gone, and then it is told that.
+    fn end_credit(&mut self, group: GroupId, consumer: ConsumerId) {
+        let none = Credit::Once { messages: 0, timeout: None };
+        let _ = self.driver.credit(self.now, group, consumer, none);
     }
 
     /// Nobody waits for this receive any more. What was leased to it already still comes, and leaves with it.
@@ -151,9 +187,7 @@ impl ShardTask {
         let Some(&consumer) = self.pollers.receives.get(&receive) else { return };
         if !self.driver.is_owed(consumer) {
             let group = self.pollers.pollers[&consumer].group;
-            let none = Credit::Once { messages: 0, timeout: None };
-            // Its group may be gone, and then it is answered with that.
-            let _ = self.driver.credit(self.now, group, consumer, none);
+            self.end_credit(group, consumer);
             self.finish_receive(consumer);
         }
     }
@@ -165,7 +199,8 @@ impl ShardTask {
             if self.driver.is_owed(consumer) {
                 continue;
             }
-            if self.driver.shard().is_reading(self.pollers.pollers[&consumer].group) {
+            let group = self.pollers.pollers[&consumer].group;
+            if self.driver.shard().is_reading(group) || self.driver.shard().has_more_to_do(group) {
                 self.pollers.hasty.push(receive);
             } else {
                 self.call_off(receive);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_core::group::{self, Bound, Credit, Departure, Lease, Outcome, Settled};
+use forebay_core::group::{self, Bound, Credit, Departure, Extension, Lease, NotYours, Outcome, Settled};
 use forebay_core::notes::Expected;
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
 use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal};
@@ -13,13 +13,12 @@ use super::commands::{Action, Event, Member, Session, Settlement, Settlements, W
 use super::{ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
-use crate::caller::{Reply, Verdict};
+use crate::caller::{OWN_NOTES, Reply, Verdict};
 use crate::driver::{Answer, Driver, NoteChange, PublishError as DriverRefusal, Ticket};
 use crate::error::{CallError, PublishError};
 use crate::receipt::Receipts;
 
-/// Whose notes the broker's own are, and under which key it keeps what receipts are sealed with.
-const OWN_NOTES: u8 = 0;
+/// Under which key the broker keeps what receipts are sealed with.
 const SECRET_KEY: &[u8] = b"receipts";
 
 impl ShardTask {
@@ -144,7 +143,7 @@ impl ShardTask {
         let mut settled = results.into_iter();
         let all = leases.iter().map(|lease| match lease {
             Some((of, _)) if *of == group => settled.next().expect("each lease has a result"),
-            _ => Settled::NotYours,
+            _ => Settled::NotYours(NotYours::Unknown),
         });
         let all: Vec<Settled> = all.collect();
         if is_durable(&self.driver, group) {
@@ -278,6 +277,18 @@ impl ShardTask {
     }
 
     pub(crate) fn delete_stream(&mut self, name: &StreamName, force: bool, reply: Reply<()>) {
+        self.remove_stream(name, reply, |driver, _, stream, ticket| {
+            Ok(driver.delete_stream(stream, force, ticket)?)
+        });
+    }
+
+    /// Lets `delete` delete a stream, and tells those who have to do with it.
+    pub(crate) fn remove_stream(
+        &mut self,
+        name: &StreamName,
+        reply: Reply<()>,
+        delete: impl FnOnce(&mut Driver, Timestamp, StreamId, Ticket) -> Result<(), CallError>,
+    ) {
         let found = self.find_stream(name);
         let groups: Vec<GroupId> = found
             .iter()
@@ -285,12 +296,7 @@ impl ShardTask {
             .map(|(_, id)| id)
             .collect();
         let stream = found.clone().ok();
-        self.decide(
-            reply,
-            found,
-            |_| (),
-            |driver, _, stream, ticket| Ok(driver.delete_stream(stream, force, ticket)?),
-        );
+        self.decide(reply, found, |_| (), delete);
         if let Some(stream) = stream.filter(|stream| self.driver.shard().stream_name(*stream).is_none()) {
             self.tails.remove(&stream);
             self.statistics.forget_stream(stream);
@@ -381,7 +387,9 @@ fn settle_some(
         Action::Skip => Outcome::Skip,
         Action::Return { delay } => Outcome::Return { delay: *delay },
         Action::Move(to) => Outcome::Move(to),
-        Action::Extend { by } => return driver.extend(now, group, leases, *by, results),
+        &Action::Extend { by, total_max } => {
+            return driver.extend(now, group, leases, Extension { by, total_max }, results);
+        }
     };
     driver.settle(now, group, leases, group::Settlement { outcome, reason, late, rest }, results);
 }

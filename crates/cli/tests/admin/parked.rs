@@ -208,7 +208,7 @@ async fn an_edited_copy_takes_the_place_of_a_parked_message() {
     let wrong = of_group!(ResubmitParkedRequest, "work", "team", seq: 1, message: wrong);
     let text = "message.priority: ";
     is_refused(client.resubmit_parked(wrong).await, Code::InvalidArgument, "invalid-field", text);
-    let large = Some(message(&"x".repeat((1 << 20) + (64 << 10))));
+    let large = Some(message(&"x".repeat((1 << 20) + (512 << 10))));
     let large = of_group!(ResubmitParkedRequest, "work", "team", seq: 1, message: large);
     let refused = client.resubmit_parked(large).await;
     is_refused(refused, Code::InvalidArgument, "message-too-large", "message is too large");

@@ -10,7 +10,7 @@ const MESSAGES: &str = "/streams/work/messages";
 fn a_message_a_batch_or_a_body_that_is_too_large_is_refused() {
     let server = Server::in_memory();
     let text = |bytes: usize| format!("{{\"body\":\"{}\"}}", "x".repeat(bytes));
-    let one = format!(r#"{{"messages":[{}]}}"#, text((1 << 20) + (64 << 10)));
+    let one = format!(r#"{{"messages":[{}]}}"#, text((1 << 20) + (512 << 10)));
     assert_eq!(server.refused("POST", MESSAGES, &one), "413 message-too-large - never");
     let many = vec![text(1 << 20); 9].join(",");
     assert_eq!(

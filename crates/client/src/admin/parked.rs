@@ -101,6 +101,7 @@ impl Client {
         let state = match of.state() {
             v1::job::State::Done => JobState::Done,
             v1::job::State::Cancelled => JobState::Cancelled,
+            v1::job::State::Failed => JobState::Failed,
             v1::job::State::Running | v1::job::State::Unspecified => JobState::Running,
         };
         Ok(ParkedJob { job: of.job, state, matched: of.matched, done: of.done, failed: of.failed })
@@ -306,4 +307,6 @@ pub enum JobState {
     Running,
     Done,
     Cancelled,
+    /// It could not go on, and what was left stays.
+    Failed,
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Cause, Ending, Entry, FailedMessage, Failure, LeasedRun, MessageMeta, Messages, Origin, ParkedMessage,
-    Selection, Work, blame, copied, flag, form, kind,
+    Cause, Ending, Entry, FailedMessage, Failure, JobEnd, JobFailure, LeasedRun, MessageMeta, Messages,
+    Origin, ParkedMessage, Route, Selection, Trail, Work, blame, copied, flag, form, kind, purge,
 };
 use crate::codec::{Cursor, DecodeError, unzigzag};
 use crate::pace::Rate;
@@ -75,7 +75,11 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             settings: GroupSettings::decode(cursor.take(cursor.remaining())?)?,
         },
         kind::PUBLISHED => decode_published(cursor)?,
-        kind::HANDED => Entry::Handed { group: take_group(cursor)?, ranges: take_ranges(cursor)? },
+        kind::HANDED => {
+            let (group, ranges) = (take_group(cursor)?, take_ranges(cursor)?);
+            let at = if cursor.is_at_end() { Timestamp::ZERO } else { Timestamp(cursor.varint()?) };
+            Entry::Handed { group, at, ranges }
+        }
         kind::ACKED => Entry::Acked { group: take_group(cursor)?, ranges: take_ranges(cursor)? },
         kind::RETURNED => Entry::Returned { group: take_group(cursor)?, ranges: take_ranges(cursor)? },
         kind::LEASED => decode_leased(cursor)?,
@@ -88,11 +92,12 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             how: take_ending(cursor)?,
             ranges: take_ranges(cursor)?,
         },
-        kind::MOVING => Entry::Moving {
-            group: take_group(cursor)?,
-            to: StreamName::stored(cursor.text()?),
-            seqs: take_ranges(cursor)?,
-        },
+        kind::MOVING => {
+            let (group, name, seqs) = (take_group(cursor)?, cursor.text()?, take_ranges(cursor)?);
+            let usual = cursor.is_at_end();
+            let route = if usual { Route::usual(name) } else { Route::take_rest(name, cursor)? };
+            Entry::Moving { group, route, seqs }
+        }
         kind::REPLAYED => Entry::Replayed {
             group: take_group(cursor)?,
             job: JobId(cursor.varint_u32()?),
@@ -108,8 +113,14 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             group: take_group(cursor)?,
             job: JobId(cursor.varint_u32()?),
             at: Timestamp(cursor.varint()?),
-            cancelled: take_bool(cursor)?,
+            how: JobEnd::decode(cursor)?,
         },
+        kind::JOB_PASSED => Entry::JobPassed {
+            group: take_group(cursor)?,
+            job: JobId(cursor.varint_u32()?),
+            ranges: take_ranges(cursor)?,
+        },
+        kind::STAYED => Entry::Stayed { group: take_group(cursor)?, ranges: take_ranges(cursor)? },
         kind::EXTENDED => {
             let group = take_group(cursor)?;
             let at = Timestamp(cursor.varint()?);
@@ -136,11 +147,14 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             floor: Seq(cursor.varint()?),
             parked: take_bool(cursor)?,
         },
-        kind::PURGED => Entry::Purged {
-            stream: take_stream(cursor)?,
-            through: Seq(cursor.varint()?),
-            parked: take_bool(cursor)?,
-        },
+        kind::PURGED => {
+            let (stream, through, flags) = (take_stream(cursor)?, Seq(cursor.varint()?), cursor.byte()?);
+            if flags & !purge::ALL != 0 {
+                return Err(DecodeError::UnknownField { field: flags.into() });
+            }
+            let has = |flag| flags & flag != 0;
+            Entry::Purged { stream, through, parked: has(purge::PARKED), ids: has(purge::IDS) }
+        }
         kind::GROUP_DELETED => Entry::GroupDeleted { group: take_group(cursor)? },
         kind::STREAM_DELETED => Entry::StreamDeleted { stream: take_stream(cursor)? },
         kind::NOTE_PUT => Entry::NotePut {
@@ -163,6 +177,12 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             }
             Entry::KeysFound { group, keys }
         }
+        kind::REDELAYED => Entry::Redelayed {
+            stream: take_stream(cursor)?,
+            at: Timestamp(cursor.varint()?),
+            from: Duration::from_micros(cursor.varint()?),
+            to: Duration::from_micros(cursor.varint()?),
+        },
         kind::READER_MOVED => Entry::ReaderMoved {
             stream: take_stream(cursor)?,
             name: GroupName::stored(cursor.text()?),
@@ -242,6 +262,9 @@ pub(super) fn take_message(cursor: &mut Cursor<'_>) -> Result<MessageMeta, Decod
         return Err(DecodeError::UnknownField { field: flags.into() });
     }
     let has = |flag| flags & flag != 0;
+    if has(flag::TRAIL) && !has(flag::ORIGIN) {
+        return Err(DecodeError::UnknownField { field: flags.into() });
+    }
     let message = MessageMeta {
         size: cursor.varint_u32()?,
         id: if has(flag::ID) { Some(IdHash(cursor.u128()?)) } else { None },
@@ -249,16 +272,23 @@ pub(super) fn take_message(cursor: &mut Cursor<'_>) -> Result<MessageMeta, Decod
         priority: if has(flag::PRIORITY) { cursor.byte()? } else { 0 },
         not_before: if has(flag::NOT_BEFORE) { Some(Timestamp(cursor.varint()?)) } else { None },
         expires: if has(flag::EXPIRES) { Some(Timestamp(cursor.varint()?)) } else { None },
-        origin: if has(flag::ORIGIN) {
-            Some(Origin { published: Timestamp(cursor.varint()?), receives: cursor.varint_u32()? })
-        } else {
-            None
-        },
+        origin: if has(flag::ORIGIN) { Some(take_origin(cursor, has(flag::TRAIL))?) } else { None },
     };
     if message.priority > 9 {
         return Err(DecodeError::OutOfRange("priority"));
     }
     Ok(message)
+}
+
+fn take_origin(cursor: &mut Cursor<'_>, has_trail: bool) -> Result<Origin, DecodeError> {
+    let (published, receives) = (Timestamp(cursor.varint()?), cursor.varint_u32()?);
+    let trail = if has_trail {
+        let home = (take_stream(cursor)?, Seq(cursor.varint()?));
+        Some(Trail { home, from: take_stream(cursor)? })
+    } else {
+        None
+    };
+    Ok(Origin { published, receives, trail })
 }
 
 fn take_stamp(cursor: &mut Cursor<'_>) -> Result<ProducerStamp, DecodeError> {
@@ -379,15 +409,47 @@ fn decode_parked(cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> {
     Ok(Entry::Parked { group, at, messages })
 }
 
+impl Work {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Work, DecodeError> {
+        match cursor.byte()? {
+            1 => Ok(Work::Replay),
+            2 => Ok(Work::Discard),
+            3 => {
+                let name = cursor.text()?;
+                Ok(Work::Move { to: Some(name).filter(|name| !name.is_empty()).map(StreamName::stored) })
+            }
+            _ => Err(DecodeError::OutOfRange("work of a job")),
+        }
+    }
+}
+
+impl JobEnd {
+    fn decode(cursor: &mut Cursor<'_>) -> Result<JobEnd, DecodeError> {
+        match cursor.byte()? {
+            0 => Ok(JobEnd::Done),
+            1 => Ok(JobEnd::Cancelled),
+            2 => Ok(JobEnd::Failed(JobFailure::decode(cursor)?)),
+            _ => Err(DecodeError::OutOfRange("end of a job")),
+        }
+    }
+}
+
+impl JobFailure {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<JobFailure, DecodeError> {
+        match cursor.byte()? {
+            0 => Ok(JobFailure::NoDestination),
+            1 => Ok(JobFailure::NoOrigin),
+            2 => Ok(JobFailure::Refused(Arc::from(cursor.text()?))),
+            _ => Err(DecodeError::OutOfRange("failure of a job")),
+        }
+    }
+}
+
 fn decode_job_started(cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> {
     let group = take_group(cursor)?;
     let job = JobId(cursor.varint_u32()?);
     let at = Timestamp(cursor.varint()?);
-    let work = match cursor.byte()? {
-        1 => Work::Replay,
-        2 => Work::Discard,
-        _ => return Err(DecodeError::OutOfRange("work of a job")),
-    };
+    let work = Work::decode(cursor)?;
     let limit = take_some(cursor)?;
     let burst = cursor.varint_u32()?;
     let rate = if burst > 0 {

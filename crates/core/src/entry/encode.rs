@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Entry, FailedMessage, Failure, LeasedRun, MessageMeta, ParkedMessage, Selection, blame, flag, form, kind,
+    Entry, FailedMessage, Failure, JobEnd, JobFailure, LeasedRun, MessageMeta, ParkedMessage, Selection,
+    Trail, Work, blame, flag, form, kind, purge,
 };
 use crate::codec::{put_bytes, put_varint, zigzag};
 use crate::entry::{Ending, put_copied};
@@ -52,6 +53,7 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &MessageMeta) {
         (message.not_before.is_some(), flag::NOT_BEFORE),
         (message.expires.is_some(), flag::EXPIRES),
         (message.origin.is_some(), flag::ORIGIN),
+        (message.origin.is_some_and(|origin| origin.trail.is_some()), flag::TRAIL),
     ] {
         if present {
             flags |= flag;
@@ -74,6 +76,11 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &MessageMeta) {
     if let Some(origin) = message.origin {
         put_varint(out, origin.published.0);
         put_varint(out, origin.receives.into());
+        if let Some(Trail { home: (stream, seq), from }) = origin.trail {
+            put_varint(out, stream.0.into());
+            put_varint(out, seq.0);
+            put_varint(out, from.0.into());
+        }
     }
 }
 
@@ -94,7 +101,7 @@ pub fn published_bytes_max(messages: &[MessageMeta]) -> usize {
             + usize::from(message.priority != 0)
             + message.not_before.map_or(0, |_| 10)
             + message.expires.map_or(0, |_| 10)
-            + message.origin.map_or(0, |_| 15)
+            + message.origin.map_or(0, |origin| 15 + origin.trail.map_or(0, |_| 20))
     };
     BATCH + messages.iter().map(of_one).sum::<usize>()
 }
@@ -144,8 +151,13 @@ fn put_group_ranges(out: &mut Vec<u8>, kind: u8, group: GroupId, ranges: &[SeqRa
     });
 }
 
-pub(crate) fn put_handed(out: &mut Vec<u8>, group: GroupId, ranges: &[SeqRange]) {
-    put_group_ranges(out, kind::HANDED, group, ranges);
+/// `group | ranges | when`: the time is last, since it was not there once.
+pub(crate) fn put_handed(out: &mut Vec<u8>, group: GroupId, at: Timestamp, ranges: &[SeqRange]) {
+    put_entry(out, kind::HANDED, |out| {
+        put_varint(out, group.0.into());
+        put_ranges(out, ranges);
+        put_varint(out, at.0);
+    });
 }
 
 pub(crate) fn put_acked(out: &mut Vec<u8>, group: GroupId, ranges: &[SeqRange]) {
@@ -329,6 +341,45 @@ fn put_selection(out: &mut Vec<u8>, selection: &Selection) {
     }
 }
 
+impl Work {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Work::Replay => out.push(1),
+            Work::Discard => out.push(2),
+            Work::Move { to } => {
+                out.push(3);
+                put_bytes(out, to.as_ref().map_or(b"", |to| to.as_str().as_bytes()));
+            }
+        }
+    }
+}
+
+impl JobEnd {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            JobEnd::Done => out.push(0),
+            JobEnd::Cancelled => out.push(1),
+            JobEnd::Failed(failure) => {
+                out.push(2);
+                failure.encode(out);
+            }
+        }
+    }
+}
+
+impl JobFailure {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            JobFailure::NoDestination => out.push(0),
+            JobFailure::NoOrigin => out.push(1),
+            JobFailure::Refused(why) => {
+                out.push(2);
+                put_bytes(out, why.as_bytes());
+            }
+        }
+    }
+}
+
 impl Entry {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -337,7 +388,7 @@ impl Entry {
                 put_published(out, *stream, *first, *ordinal, *at, *stamp, &messages);
             }
             Entry::Copied { stream, messages } => put_copied(out, *stream, messages),
-            Entry::Handed { group, ranges } => put_handed(out, *group, ranges),
+            Entry::Handed { group, at, ranges } => put_handed(out, *group, *at, ranges),
             Entry::Leased { group, at, duration, runs } => put_leased(out, *group, *at, *duration, runs),
             Entry::Acked { group, ranges } => put_acked(out, *group, ranges),
             Entry::Failed { group, at, messages } => put_failed(out, *group, *at, messages),
@@ -364,6 +415,8 @@ impl Entry {
             Entry::Moving { .. } => kind::MOVING,
             Entry::JobStarted { .. } => kind::JOB_STARTED,
             Entry::JobEnded { .. } => kind::JOB_ENDED,
+            Entry::JobPassed { .. } => kind::JOB_PASSED,
+            Entry::Stayed { .. } => kind::STAYED,
             Entry::GroupChanged { .. } => kind::GROUP_CHANGED,
             Entry::StreamChanged { .. } => kind::STREAM_CHANGED,
             Entry::GroupPaused { .. } => kind::GROUP_PAUSED,
@@ -373,6 +426,7 @@ impl Entry {
             Entry::StreamDeleted { .. } => kind::STREAM_DELETED,
             Entry::NotePut { .. } => kind::NOTE_PUT,
             Entry::NoteRemoved { .. } => kind::NOTE_REMOVED,
+            Entry::Redelayed { .. } => kind::REDELAYED,
             Entry::ReaderMoved { .. } => kind::READER_MOVED,
             Entry::KeysFound { .. } => kind::KEYS_FOUND,
             Entry::Numbered { .. } => kind::NUMBERED,
@@ -404,25 +458,37 @@ impl Entry {
                 put_varint(out, stream.0.into());
                 put_varint(out, first.0);
             }
-            Entry::Moving { group, to, seqs } => {
+            Entry::Moving { group, route, seqs } => {
                 put_varint(out, group.0.into());
-                put_bytes(out, to.as_str().as_bytes());
+                put_bytes(out, route.name());
                 put_ranges(out, seqs);
+                if !route.is_usual() {
+                    route.put_rest(out);
+                }
             }
             Entry::JobStarted { group, job, at, work, selection, limit, rate } => {
                 put_varint(out, group.0.into());
                 put_varint(out, job.0.into());
                 put_varint(out, at.0);
-                out.push(*work as u8);
+                work.encode(out);
                 put_some(out, *limit);
                 put_rate(out, *rate);
                 put_selection(out, selection);
             }
-            Entry::JobEnded { group, job, at, cancelled } => {
+            Entry::JobEnded { group, job, at, how } => {
                 put_varint(out, group.0.into());
                 put_varint(out, job.0.into());
                 put_varint(out, at.0);
-                out.push(u8::from(*cancelled));
+                how.encode(out);
+            }
+            Entry::JobPassed { group, job, ranges } => {
+                put_varint(out, group.0.into());
+                put_varint(out, job.0.into());
+                put_ranges(out, ranges);
+            }
+            Entry::Stayed { group, ranges } => {
+                put_varint(out, group.0.into());
+                put_ranges(out, ranges);
             }
             Entry::GroupChanged { group, settings, at } => {
                 put_varint(out, group.0.into());
@@ -443,10 +509,10 @@ impl Entry {
                 put_varint(out, floor.0);
                 out.push(u8::from(*parked));
             }
-            Entry::Purged { stream, through, parked } => {
+            Entry::Purged { stream, through, parked, ids } => {
                 put_varint(out, stream.0.into());
                 put_varint(out, through.0);
-                out.push(u8::from(*parked));
+                out.push(if *parked { purge::PARKED } else { 0 } | if *ids { purge::IDS } else { 0 });
             }
             Entry::GroupDeleted { group } => put_varint(out, group.0.into()),
             Entry::StreamDeleted { stream } => put_varint(out, stream.0.into()),
@@ -479,6 +545,12 @@ impl Entry {
                     put_seq(out, *seq, &mut from);
                     out.extend_from_slice(&key.0.to_le_bytes());
                 }
+            }
+            Entry::Redelayed { stream, at, from, to } => {
+                put_varint(out, stream.0.into());
+                put_varint(out, at.0);
+                put_varint(out, micros(*from));
+                put_varint(out, micros(*to));
             }
             Entry::ReaderMoved { stream, name, seq } => {
                 put_varint(out, stream.0.into());

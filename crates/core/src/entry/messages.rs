@@ -1,6 +1,6 @@
 //! What the core knows of messages.
 
-use crate::types::{IdHash, KeyHash, Timestamp};
+use crate::types::{IdHash, KeyHash, Seq, StreamId, Timestamp};
 
 /// Messages of one `Published` entry, from its first position on.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +33,17 @@ pub struct Origin {
     pub published: Timestamp,
     /// How often it was handed out before it came here.
     pub receives: u32,
+    /// Not known of messages that were moved when this was not written down yet.
+    pub trail: Option<Trail>,
+}
+
+/// The streams that a moved message comes from. They may be gone, and their numbers are not given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trail {
+    /// Where it was published first, and as which message there.
+    pub home: (StreamId, Seq),
+    /// The stream that it was moved from last.
+    pub from: StreamId,
 }
 
 impl MessageMeta {

@@ -11,12 +11,14 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `messages` | what the core knows of messages, in an entry and on its way there |
+//! | `route` | where messages go that are on their way to another stream |
 //! | `encode`, `decode` | the bytes, kind by kind, in the same order |
 
 mod copied;
 mod decode;
 mod encode;
 mod messages;
+mod route;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +38,8 @@ pub(crate) use encode::{
     put_acked, put_extended, put_failed, put_handed, put_leased, put_parked, put_published, put_returned,
     put_skipped, put_snoozed, put_taken_out,
 };
-pub use messages::{MessageMeta, Messages, Origin};
+pub use messages::{MessageMeta, Messages, Origin, Trail};
+pub use route::Route;
 
 /// One durable fact.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,6 +85,8 @@ pub enum Entry {
     /// Handed out over connections; merged over consumers.
     Handed {
         group: GroupId,
+        /// Zero where an earlier release did not say.
+        at: Timestamp,
         ranges: Vec<SeqRange>,
     },
     /// Handed out on leases that outlive a restart.
@@ -144,7 +149,7 @@ pub enum Entry {
     /// On its way to another stream: offered to nobody until it is there.
     Moving {
         group: GroupId,
-        to: StreamName,
+        route: Route,
         seqs: Vec<SeqRange>,
     },
     /// From parked to ready.
@@ -168,12 +173,23 @@ pub enum Entry {
         limit: Option<u64>,
         rate: Option<Rate>,
     },
-    /// Over, or called off.
+    /// What a job has come to and leaves where it is.
+    JobPassed {
+        group: GroupId,
+        job: JobId,
+        ranges: Vec<SeqRange>,
+    },
+    /// Over, called off, or unable to go on.
     JobEnded {
         group: GroupId,
         job: JobId,
         at: Timestamp,
-        cancelled: bool,
+        how: JobEnd,
+    },
+    /// Not on its way to another stream any more: ready again, as it was before.
+    Stayed {
+        group: GroupId,
+        ranges: Vec<SeqRange>,
     },
     /// Leases on the clock that last longer, or less long, than they were granted for.
     Extended {
@@ -202,11 +218,13 @@ pub enum Entry {
         floor: Seq,
         parked: bool,
     },
-    /// Everything up to `through` is gone, in every group. Parked messages stay unless told.
+    /// Everything up to `through` is gone, in every group. Parked messages stay unless told, and so do the ids by
+    /// which duplicates are known.
     Purged {
         stream: StreamId,
         through: Seq,
         parked: bool,
+        ids: bool,
     },
     GroupDeleted {
         group: GroupId,
@@ -224,6 +242,14 @@ pub enum Entry {
     NoteRemoved {
         door: u8,
         key: Vec<u8>,
+    },
+    /// What waits in a stream for its time waits longer by as much as `to` is more than `from`, or shorter. What was
+    /// due before that does not wait, although nobody may have been told of it yet.
+    Redelayed {
+        stream: StreamId,
+        at: Timestamp,
+        from: Duration,
+        to: Duration,
     },
     /// A reader has come to here; with no position it is there no more.
     ReaderMoved {
@@ -314,14 +340,38 @@ pub enum Ending {
     Moved = 4,
 }
 
-/// What a job does to the parked messages it was started for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a job does to the messages it was started for.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
-    Replay = 1,
-    Discard = 2,
+    /// What is parked is ready again.
+    Replay,
+    /// What is parked is let go.
+    Discard,
+    /// What is waiting in the group goes to another stream, or each message back to the one that it was moved from
+    /// last.
+    Move { to: Option<StreamName> },
 }
 
-/// Which parked messages are meant. What is parked later is not.
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobEnd {
+    Done,
+    Cancelled,
+    Failed(JobFailure),
+}
+
+/// Why a job could not go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JobFailure {
+    #[error("the stream that messages go to is not there")]
+    NoDestination,
+    #[error("a message was not moved here, so that there is no stream to bring it back to")]
+    NoOrigin,
+    #[error("the stream does not take a message: {0}")]
+    Refused(Arc<str>),
+}
+
+/// Which messages are meant: of those that are parked, or of those that wait in the group. What comes later is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     All,
@@ -339,6 +389,7 @@ impl Entry {
             | Entry::GroupCreated { at, .. }
             | Entry::Published { at, .. }
             | Entry::Numbered { at, .. }
+            | Entry::Handed { at, .. }
             | Entry::Leased { at, .. }
             | Entry::Failed { at, .. }
             | Entry::Snoozed { at, .. }
@@ -347,6 +398,7 @@ impl Entry {
             | Entry::JobEnded { at, .. }
             | Entry::Extended { at, .. }
             | Entry::GroupChanged { at, .. }
+            | Entry::Redelayed { at, .. }
             | Entry::StreamChanged { at, .. } => Some(*at),
             _ => None,
         }
@@ -368,7 +420,9 @@ impl Entry {
             | Entry::Replayed { group, .. }
             | Entry::Discarded { group, .. }
             | Entry::JobStarted { group, .. }
+            | Entry::JobPassed { group, .. }
             | Entry::JobEnded { group, .. }
+            | Entry::Stayed { group, .. }
             | Entry::Extended { group, .. }
             | Entry::GroupPaused { group, .. }
             | Entry::Reset { group, .. } => Some(*group),
@@ -410,6 +464,9 @@ mod kind {
     pub(super) const KEYS_FOUND: u8 = 30;
     pub(super) const NUMBERED: u8 = 31;
     pub(super) const SNOOZED: u8 = 32;
+    pub(super) const REDELAYED: u8 = 33;
+    pub(super) const JOB_PASSED: u8 = 34;
+    pub(super) const STAYED: u8 = 35;
     /// Kinds with this bit may be skipped by a release that does not know them.
     pub(super) const OPTIONAL: u8 = 0x80;
 }
@@ -431,7 +488,16 @@ mod flag {
     pub(super) const NOT_BEFORE: u8 = 8;
     pub(super) const EXPIRES: u8 = 16;
     pub(super) const ORIGIN: u8 = 32;
-    pub(super) const ALL: u8 = 63;
+    /// Only with an origin.
+    pub(super) const TRAIL: u8 = 64;
+    pub(super) const ALL: u8 = 127;
+}
+
+/// What a purge takes along, beside what is ready, delayed and leased. There was only the first once.
+mod purge {
+    pub(super) const PARKED: u8 = 1;
+    pub(super) const IDS: u8 = 2;
+    pub(super) const ALL: u8 = 3;
 }
 
 /// What a failure has beside its time and attempt: the cause is in the low bits.

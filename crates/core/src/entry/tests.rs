@@ -1,6 +1,7 @@
 use super::*;
 use crate::codec::put_varint;
 use crate::entry::encode::put_entry;
+use crate::settings::MoveTerms;
 use crate::types::IdHash;
 use proptest::prelude::*;
 
@@ -44,6 +45,24 @@ fn selection() -> impl Strategy<Value = Selection> {
     ]
 }
 
+fn stream_name() -> impl Strategy<Value = Option<StreamName>> {
+    prop::option::of("[a-z]{1,9}".prop_map(|name| StreamName::stored(&name)))
+}
+
+fn work() -> impl Strategy<Value = Work> {
+    prop_oneof![Just(Work::Replay), Just(Work::Discard), stream_name().prop_map(|to| Work::Move { to })]
+}
+
+fn job_end() -> impl Strategy<Value = JobEnd> {
+    prop_oneof![
+        Just(JobEnd::Done),
+        Just(JobEnd::Cancelled),
+        Just(JobEnd::Failed(JobFailure::NoDestination)),
+        Just(JobEnd::Failed(JobFailure::NoOrigin)),
+        "[a-z]{0,9}".prop_map(|why| JobEnd::Failed(JobFailure::Refused(Arc::from(why)))),
+    ]
+}
+
 fn rate() -> impl Strategy<Value = Option<Rate>> {
     prop::option::of((0.001f64..1e7, 1u32..9).prop_map(|(per_second, burst)| Rate { per_second, burst }))
 }
@@ -61,7 +80,12 @@ fn message() -> impl Strategy<Value = MessageMeta> {
             priority,
             not_before: timed.then_some(at),
             expires: (!timed).then_some(at),
-            origin: (timed && priority > 4).then_some(Origin { published: at, receives: size }),
+            origin: (timed && priority > 4).then_some(Origin {
+                published: at,
+                receives: size,
+                trail: (priority > 6)
+                    .then_some(Trail { home: (StreamId(size), Seq(at.0)), from: StreamId(7) }),
+            }),
         },
     )
 }
@@ -119,7 +143,7 @@ fn entry() -> impl Strategy<Value = Entry> {
         ),
         (stream(), any::<u64>()).prop_map(|(stream, first)| Entry::Released { stream, first: Seq(first) }),
         (stream(), copied()).prop_map(|(stream, messages)| Entry::Copied { stream, messages }),
-        (group(), ranges()).prop_map(|(group, ranges)| Entry::Handed { group, ranges }),
+        (group(), time(), ranges()).prop_map(|(group, at, ranges)| Entry::Handed { group, at, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Acked { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Returned { group, ranges }),
         (group(), time(), time(), ranges()).prop_map(|(group, at, until, ranges)| Entry::Snoozed {
@@ -183,29 +207,41 @@ fn rare() -> impl Strategy<Value = Entry> {
         (stream(), prop::collection::vec(copied, 1..9))
             .prop_map(|(stream, messages)| Entry::Copied { stream, messages }),
         (group(), how, ranges()).prop_map(|(group, how, ranges)| Entry::Skipped { group, how, ranges }),
-        (group(), "[a-z]{1,9}", ranges()).prop_map(|(group, to, seqs)| Entry::Moving {
-            group,
-            to: StreamName::stored(&to),
-            seqs
-        }),
+        (group(), "[a-z]{1,9}", any::<bool>(), any::<bool>(), ranges()).prop_map(
+            |(group, to, create, keep_age, seqs)| {
+                let to = StreamName::stored(&to);
+                Entry::Moving {
+                    group,
+                    route: Route::Alone { to, terms: MoveTerms { create, keep_age } },
+                    seqs,
+                }
+            }
+        ),
         (group(), job(), ranges()).prop_map(|(group, job, ranges)| Entry::Replayed { group, job, ranges }),
         (group(), job(), ranges()).prop_map(|(group, job, ranges)| Entry::Discarded { group, job, ranges }),
-        (group(), job(), time(), any::<bool>(), selection(), any::<Option<u32>>(), rate()).prop_map(
-            |(group, job, at, replay, selection, limit, rate)| Entry::JobStarted {
+        (group(), job(), time(), work(), selection(), any::<Option<u32>>(), rate()).prop_map(
+            |(group, job, at, work, selection, limit, rate)| Entry::JobStarted {
                 group,
                 job,
                 at,
-                work: if replay { Work::Replay } else { Work::Discard },
+                work,
                 selection,
                 limit: limit.map(u64::from),
                 rate
             }
         ),
-        (group(), job(), time(), any::<bool>()).prop_map(|(group, job, at, cancelled)| Entry::JobEnded {
+        (group(), job(), time(), job_end()).prop_map(|(group, job, at, how)| Entry::JobEnded {
             group,
             job,
             at,
-            cancelled
+            how
+        }),
+        (group(), job(), ranges()).prop_map(|(group, job, ranges)| Entry::JobPassed { group, job, ranges }),
+        (group(), ranges()).prop_map(|(group, ranges)| Entry::Stayed { group, ranges }),
+        (group(), job(), stream_name(), ranges()).prop_map(|(group, job, to, seqs)| Entry::Moving {
+            group,
+            route: Route::Job { job, to },
+            seqs
         }),
         (group(), time(), time(), ranges()).prop_map(|(group, at, deadline, ranges)| Entry::Extended {
             group,
@@ -229,10 +265,8 @@ fn rare() -> impl Strategy<Value = Entry> {
             floor: Seq(floor),
             parked
         }),
-        (stream(), any::<u64>(), any::<bool>()).prop_map(|(stream, through, parked)| Entry::Purged {
-            stream,
-            through: Seq(through),
-            parked
+        (stream(), any::<u64>(), any::<bool>(), any::<bool>()).prop_map(|(stream, through, parked, ids)| {
+            Entry::Purged { stream, through: Seq(through), parked, ids }
         }),
         group().prop_map(|group| Entry::GroupDeleted { group }),
         stream().prop_map(|stream| Entry::StreamDeleted { stream }),
@@ -251,6 +285,10 @@ fn rare() -> impl Strategy<Value = Entry> {
                 Entry::Numbered { stream, at, stamp, count, seqs }
             }
         ),
+        (stream(), time(), any::<u32>(), any::<u32>()).prop_map(|(stream, at, from, to)| {
+            let of = |millis: u32| Duration::from_millis(millis.into());
+            Entry::Redelayed { stream, at, from: of(from), to: of(to) }
+        }),
         (stream(), "[a-z]{1,9}", any::<Option<u32>>()).prop_map(|(stream, name, seq)| {
             Entry::ReaderMoved { stream, name: GroupName::stored(&name), seq: seq.map(|seq| Seq(seq.into())) }
         }),
@@ -371,4 +409,59 @@ fn a_few_bytes_cannot_claim_to_be_very_many_copies() {
         [2, 2, 2, 0].iter().for_each(|&value| put_varint(out, value));
     });
     assert_eq!(entries(&bytes).next(), Some(Err(DecodeError::OutOfRange("number of copies"))));
+}
+
+/// What a release wrote that knew less must mean the same for ever.
+#[test]
+fn what_was_written_before_there_was_more_to_say_means_what_it_meant() {
+    let mut before = Vec::new();
+    put_entry(&mut before, kind::PURGED, |out| out.extend_from_slice(&[7, 9, 1]));
+    let purged = Entry::Purged { stream: StreamId(7), through: Seq(9), parked: true, ids: false };
+    assert_eq!(entries(&before).collect::<Vec<_>>(), [Ok(purged.clone())]);
+    let mut now = Vec::new();
+    purged.encode(&mut now);
+    assert_eq!(now, before, "and is written as it was");
+
+    let mut before = Vec::new();
+    put_entry(&mut before, kind::MOVING, |out| out.extend_from_slice(&[3, 1, b'x', 1, 8, 0]));
+    let route = Route::Alone { to: StreamName::stored("x"), terms: MoveTerms::default() };
+    let moving = Entry::Moving { group: GroupId(3), route, seqs: vec![SeqRange::one(Seq(4))] };
+    assert_eq!(entries(&before).collect::<Vec<_>>(), [Ok(moving.clone())]);
+    let mut now = Vec::new();
+    moving.encode(&mut now);
+    assert_eq!(now, before, "and is written as it was");
+
+    let mut before = Vec::new();
+    put_entry(&mut before, kind::JOB_STARTED, |out| out.extend_from_slice(&[3, 4, 5, 2, 0, 0, 0]));
+    put_entry(&mut before, kind::JOB_ENDED, |out| out.extend_from_slice(&[3, 4, 6, 1]));
+    let (group, job) = (GroupId(3), JobId(4));
+    let (work, selection) = (Work::Discard, Selection::All);
+    let at = Timestamp(5);
+    let started = Entry::JobStarted { group, job, at, work, selection, limit: None, rate: None };
+    let ended = Entry::JobEnded { group, job, at: Timestamp(6), how: JobEnd::Cancelled };
+    assert_eq!(entries(&before).collect::<Vec<_>>(), [Ok(started.clone()), Ok(ended.clone())]);
+    let mut now = Vec::new();
+    started.encode(&mut now);
+    ended.encode(&mut now);
+    assert_eq!(now, before, "and is written as it was");
+
+    let mut before = Vec::new();
+    // Not uniform; stream 1, position 2, position 3 of the shard, at 4; one message, with an origin.
+    put_entry(&mut before, kind::PUBLISHED, |out| {
+        out.extend_from_slice(&[0, 1, 2, 3, 4, 1]);
+        out.extend_from_slice(&[flag::ORIGIN, 100, 5, 6]);
+    });
+    let origin = Some(Origin { published: Timestamp(5), receives: 6, trail: None });
+    let published = Entry::Published {
+        stream: StreamId(1),
+        first: Seq(2),
+        ordinal: Ordinal(3),
+        at: Timestamp(4),
+        stamp: None,
+        messages: Messages::Each(vec![MessageMeta { origin, ..MessageMeta::plain(100) }]),
+    };
+    assert_eq!(entries(&before).collect::<Vec<_>>(), [Ok(published.clone())]);
+    let mut now = Vec::new();
+    published.encode(&mut now);
+    assert_eq!(now, before, "and is written as it was");
 }

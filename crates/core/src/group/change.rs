@@ -29,9 +29,11 @@ impl Group {
             self.make_checkpoint();
         }
         let settings = &self.settings;
+        let same_keys =
+            before.on_parked_key == settings.on_parked_key && before.key_lock == settings.key_lock;
         let same_order = before.strategy == settings.strategy
             && before.fairness == settings.fairness
-            && (before.on_parked_key == settings.on_parked_key || settings.strategy != Strategy::Ordered);
+            && (same_keys || settings.strategy != Strategy::Ordered);
         if !same_order {
             self.begin_anew(stream);
         }

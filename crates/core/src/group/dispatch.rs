@@ -425,7 +425,7 @@ impl Group {
             deadline: turn.now + timeout,
             holder: Some(consumer),
         };
-        self.ledger.handed(seqs, terms);
+        let first_received = self.ledger.handed(seqs, terms);
         match bound {
             // Where acks are not written one by one, neither are the leases that nearly always lead to them.
             Bound::Connection if self.settings.acks == Acks::Checkpoint && attempt == Attempt::FIRST => {}
@@ -449,6 +449,8 @@ impl Group {
             seqs,
             grant: terms.grant,
             attempt,
+            first_received,
+            granted: terms.granted,
             deadline: terms.deadline,
             bound,
         });

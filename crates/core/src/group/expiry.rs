@@ -25,7 +25,7 @@ impl Group {
         self.expire_anew(turn);
         self.expire_parked(turn);
         self.make_due_ready(turn);
-        while let Some(consumer) = self.members.next_idle(turn.now) {
+        while let Some(consumer) = self.members.next_idle(turn.now, turn.budget) {
             self.leave(consumer, Departure::Goodbye);
             turn.effects.departed.push((self.id, consumer));
         }

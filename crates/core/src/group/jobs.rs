@@ -1,10 +1,11 @@
-//! Work on parked messages that takes its time: replaying or discarding many of them, at a rate.
+//! Work on many messages that takes its time: replaying or discarding what is parked, or moving what is waiting to
+//! another stream, at a rate.
 //!
 //! What a job is about is fixed when it starts. Each step is an entry, so a job goes on after a restart
-//! where it was, and a crash leaves each message either parked or ready.
+//! where it was, and a crash leaves each message either parked or ready, or in one of the two streams.
 
 use crate::codec::{Cursor, DecodeError, put_varint};
-use crate::entry::Work;
+use crate::entry::{JobFailure, Work};
 use crate::pace::Rate;
 use crate::seqset::SeqSet;
 use crate::types::{JobId, SeqRange, Timestamp};
@@ -21,18 +22,30 @@ pub struct Job {
     /// How many messages it was started for.
     pub matched: u64,
     pub done: u64,
-    /// Those that were not parked any more when it came to them.
+    /// Those that were not parked any more when it came to them, or that were not there to be moved.
     pub failed: u64,
     pub state: JobState,
+    /// Those that it has put on their way to another stream and that have not arrived. Not written down: it follows
+    /// from what is on its way.
+    pub(crate) on_way: u64,
     /// Those it has not come to.
     pub(crate) left: SeqSet,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobState {
     Running,
-    Done { at: Timestamp },
-    Cancelled { at: Timestamp },
+    Done {
+        at: Timestamp,
+    },
+    Cancelled {
+        at: Timestamp,
+    },
+    /// It could not go on. What was left stays where it was.
+    Failed {
+        at: Timestamp,
+        why: JobFailure,
+    },
 }
 
 impl Job {
@@ -40,23 +53,27 @@ impl Job {
         self.state == JobState::Running
     }
 
-    /// `id | work | started | rate | matched | done | failed | state | left`.
+    /// `id | work | started | rate | matched | done | failed | state, with when and why | left`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.id.0.into());
-        out.push(self.work as u8);
+        self.work.encode(out);
         put_varint(out, self.started.0);
         put_varint(out, self.rate.map_or(0, |rate| rate.burst.into()));
         put_varint(out, self.rate.map_or(0, |rate| rate.per_second.to_bits()));
         put_varint(out, self.matched);
         put_varint(out, self.done);
         put_varint(out, self.failed);
-        let (state, at) = match self.state {
+        let (state, at) = match &self.state {
             JobState::Running => (0, Timestamp::ZERO),
-            JobState::Done { at } => (1, at),
-            JobState::Cancelled { at } => (2, at),
+            JobState::Done { at } => (1, *at),
+            JobState::Cancelled { at } => (2, *at),
+            JobState::Failed { at, .. } => (3, *at),
         };
         out.push(state);
         put_varint(out, at.0);
+        if let JobState::Failed { why, .. } = &self.state {
+            why.encode(out);
+        }
         let runs: Vec<SeqRange> = self.left.runs().collect();
         put_varint(out, runs.len() as u64);
         let mut from = 0;
@@ -67,11 +84,7 @@ impl Job {
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Job, DecodeError> {
         let id = JobId(cursor.varint_u32()?);
-        let work = match cursor.byte()? {
-            1 => Work::Replay,
-            2 => Work::Discard,
-            _ => return Err(DecodeError::OutOfRange("work of a job")),
-        };
+        let work = Work::decode(cursor)?;
         let started = Timestamp(cursor.varint()?);
         let (burst, per_second) = (cursor.varint_u32()?, f64::from_bits(cursor.varint()?));
         let (matched, done, failed) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
@@ -80,6 +93,7 @@ impl Job {
             0 => JobState::Running,
             1 => JobState::Done { at },
             2 => JobState::Cancelled { at },
+            3 => JobState::Failed { at, why: JobFailure::decode(cursor)? },
             _ => return Err(DecodeError::OutOfRange("state of a job")),
         };
         let mut left = SeqSet::new();
@@ -88,6 +102,6 @@ impl Job {
             left.insert(super::ledger::take_run(cursor, &mut from)?);
         }
         let rate = (burst > 0).then_some(Rate { per_second, burst });
-        Ok(Job { id, work, started, rate, matched, done, failed, state, left })
+        Ok(Job { id, work, started, rate, matched, done, failed, state, on_way: 0, left })
     }
 }

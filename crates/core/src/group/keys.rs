@@ -1,20 +1,23 @@
 //! Keys: which messages of which key a group has looked at, and in an ordered group what may go next.
 //!
 //! A group that cares for keys looks at messages one by one, in order of position, and remembers those that
-//! are not settled by key. In an ordered group the first message of a key may go if none of its key is
-//! leased and its own time has come; all others wait in their key's queue, which is small whether it holds
-//! one position or five million. After a restart the group looks at them again.
+//! are not settled by key. In an ordered group the first message of a key may go if it is with nobody, its own
+//! time has come and, where a delivery locks the key, none of that is leased; all others wait in their key's
+//! queue, which is small whether it holds one position or five million. After a restart the group looks at them
+//! again.
 
 use crate::fault::{Fault, planted};
 use crate::group::offer::{NO_KEY, Offer};
 use crate::group::scatter::Scattered;
 use crate::queue::Queue;
 use crate::seqset::SeqSet;
+use crate::settings::KeyLock;
 use crate::types::{KeyHash, Seq, SeqRange};
 
 #[derive(Debug)]
 pub(crate) struct Keys {
-    ordered: bool,
+    /// What keeps a key waiting, where order matters.
+    lock: Option<KeyLock>,
     /// Keys of messages that are on offer, in process, or first of their key.
     known: Scattered<Seq, KeyHash>,
     /// Ordered: what is waiting for each key.
@@ -47,9 +50,9 @@ const KEY_COST: usize = 120;
 const CHUNK_COST: usize = 640;
 
 impl Keys {
-    pub(crate) fn new(ordered: bool) -> Keys {
+    pub(crate) fn new(lock: Option<KeyLock>) -> Keys {
         Keys {
-            ordered,
+            lock,
             known: Scattered::default(),
             table: Scattered::default(),
             bytes: 0,
@@ -60,7 +63,7 @@ impl Keys {
     }
 
     pub(crate) fn is_ordered(&self) -> bool {
-        self.ordered
+        self.lock.is_some()
     }
 
     pub(crate) fn key(&self, seq: Seq) -> Option<KeyHash> {
@@ -89,7 +92,7 @@ impl Keys {
 
     /// A message that is not settled was looked at. `leased`: it is with a consumer.
     pub(crate) fn enter(&mut self, seq: Seq, key: KeyHash, leased: bool) {
-        if !self.ordered || key == NO_KEY {
+        if !self.is_ordered() || key == NO_KEY {
             self.known.insert(seq, key);
             return;
         }
@@ -116,7 +119,7 @@ impl Keys {
 
     /// It has been handed out.
     pub(crate) fn given(&mut self, seq: Seq) {
-        if self.ordered
+        if self.is_ordered()
             && let Some(&key) = self.known.get(&seq)
             && let Some(of) = self.table.get_mut(&key)
         {
@@ -140,7 +143,7 @@ impl Keys {
 
     /// Its lease is over, but not it.
     pub(crate) fn back(&mut self, seq: Seq) {
-        if self.ordered
+        if self.is_ordered()
             && let Some(&key) = self.known.get(&seq)
             && let Some(of) = self.table.get_mut(&key)
         {
@@ -158,7 +161,7 @@ impl Keys {
 
     /// As `gone`, for one whose key the caller knows.
     pub(crate) fn drop_from_queue(&mut self, seq: Seq, key: KeyHash) {
-        if !self.ordered {
+        if !self.is_ordered() {
             return;
         }
         let Some(of) = self.table.get_mut(&key) else { return };
@@ -215,6 +218,7 @@ impl Keys {
     ) {
         let Some(of) = self.table.get_mut(&key) else { return };
         let mut wanted = None;
+        let is_locked = of.leased > 0 && self.lock == Some(KeyLock::Delivery);
         let twice = planted(Fault::KeyLockedTwice);
         while let Some(first) = of.queue.first() {
             match fate(first) {
@@ -224,7 +228,7 @@ impl Keys {
                     self.known.remove(&first);
                     continue;
                 }
-                Fate::Ready => wanted = Some(first).filter(|_| of.leased == 0 && of.held == 0),
+                Fate::Ready => wanted = Some(first).filter(|_| of.held == 0 && !is_locked),
                 Fate::Waits if twice || (planted(Fault::KeyOrderBroken) && of.leased == 0) => {
                     wanted = of.queue.next_after(first).filter(|&next| fate(next) == Fate::Ready);
                     if let Some(next) = wanted {

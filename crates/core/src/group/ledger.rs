@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
-use crate::entry::{FailedMessage, Failure, ParkedMessage, Selection, Work};
+use crate::entry::{FailedMessage, Failure, JobEnd, ParkedMessage, Route, Selection, Work};
 use crate::fault::{Fault, planted};
 use crate::group::jobs::{FINISHED_MAX, Job, JobState};
 use crate::group::parked::{HISTORY_MAX, Parked, ParkedStore, put_failures, take_failures};
@@ -15,7 +15,7 @@ use crate::group::progress::Progress;
 use crate::group::standing::{Bound, Last, Leased, Standing, State};
 use crate::pace::Rate;
 use crate::seqset::SeqSet;
-use crate::types::{Attempt, ConsumerId, Epoch, Grant, JobId, KeyHash, Seq, SeqRange, StreamName, Timestamp};
+use crate::types::{Attempt, ConsumerId, Epoch, Grant, JobId, KeyHash, Seq, SeqRange, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -28,7 +28,7 @@ pub(crate) struct Ledger {
     /// What went wrong with messages that are in process, oldest first.
     pub(crate) failures: BTreeMap<Seq, Vec<Failure>>,
     /// Where those go that are on their way to another stream.
-    pub(crate) moving: BTreeMap<Seq, StreamName>,
+    pub(crate) moving: BTreeMap<Seq, Route>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) next_job: JobId,
     pub(crate) paused: bool,
@@ -71,19 +71,23 @@ impl Ledger {
     }
 
     /// Entry `Handed` or `Leased`. Attempts are counted here, when a message goes out, so one that kills
-    /// its consumers is counted whatever becomes of them.
-    pub(crate) fn handed(&mut self, range: SeqRange, terms: Terms) {
+    /// its consumers is counted whatever becomes of them. Returns when the first of them was first handed out.
+    pub(crate) fn handed(&mut self, range: SeqRange, terms: Terms) -> Timestamp {
         self.changed = true;
         let mut next = range.first;
+        let mut first_of_all = None;
         while next <= range.last {
             let rest = SeqRange::new(next, range.last);
             let (piece, state) = self.standing.pieces(rest).next().expect("a range has at least one piece");
-            let attempt = Attempt(state.map_or(0, |state| state.attempts()) + 1);
+            let attempt = Attempt(attempts(state) + 1);
+            let first = state.and_then(|state| state.first()).unwrap_or(terms.granted);
+            first_of_all.get_or_insert(first);
             let lease = Leased {
                 attempt,
                 epoch: terms.epoch,
                 grant: terms.grant.plus(piece.first.0 - range.first.0),
                 bound: terms.bound,
+                first,
                 granted: terms.granted,
                 deadline: terms.deadline,
                 delivery: terms.grant,
@@ -92,6 +96,7 @@ impl Ledger {
             self.standing.put(piece, State::Leased(lease));
             next = piece.last.next();
         }
+        first_of_all.unwrap_or(terms.granted)
     }
 
     /// Entry `Acked` or `Skipped`.
@@ -100,24 +105,47 @@ impl Ledger {
         self.standing.remove(range);
         self.progress.settle(range);
         self.forget(range);
+        // Whatever is on its way is settled when it has arrived.
+        while let Some(route) = self.pop_moving(range) {
+            if let Some(job) = route.job().and_then(|job| self.jobs.get_mut(&job)) {
+                job.done += 1;
+            }
+        }
     }
 
     /// What is remembered beside the standing of messages that are done with.
     fn forget(&mut self, range: SeqRange) {
         forget_in(&mut self.failures, range);
         forget_in(&mut self.replayed, range);
-        forget_in(&mut self.moving, range);
+    }
+
+    /// The first of these that is on its way to another stream is so no longer.
+    fn pop_moving(&mut self, range: SeqRange) -> Option<Route> {
+        // Nearly always there is none, and this is asked for every ack.
+        if self.moving.is_empty() {
+            return None;
+        }
+        let (&seq, _) = self.moving.range(range.first..=range.last).next()?;
+        let route = self.moving.remove(&seq)?;
+        if let Some(job) = route.job().and_then(|job| self.jobs.get_mut(&job)) {
+            job.on_way = job.on_way.saturating_sub(1);
+        }
+        Some(route)
     }
 
     /// Entry `Failed`.
     pub(crate) fn failed(&mut self, message: &FailedMessage) {
         self.changed = true;
         let seq = message.seq;
-        let (attempts, last) = self.attempts_and_last(seq);
+        let before = self.standing.run_at(seq).map(|(_, state)| state);
         // The lease that failed need not have been written, but the failure is.
-        let attempts = attempts.max(message.failure.attempt);
-        let state = State::Waiting { attempts, until: message.until, last };
+        let attempts = attempts(before).max(message.failure.attempt);
+        let first = before.and_then(|state| state.first()).unwrap_or(message.failure.at);
+        let last = before.and_then(|state| state.last());
+        let state = State::Waiting { attempts, first, until: message.until, last };
         self.standing.put(SeqRange::one(seq), state);
+        // It may have been on its way to where it cannot go.
+        self.pop_moving(SeqRange::one(seq));
         let failures = self.failures.entry(seq).or_default();
         if failures.len() == HISTORY_MAX {
             failures.remove(0);
@@ -138,8 +166,8 @@ impl Ledger {
         while next <= range.last {
             let rest = SeqRange::new(next, range.last);
             let (piece, state) = self.standing.pieces(rest).next().expect("a range has at least one piece");
-            let attempts = state.map_or(0, |state| state.attempts()).saturating_sub(1);
-            self.standing.put(piece, State::Waiting { attempts, until, last: None });
+            let attempts = attempts(state).saturating_sub(1);
+            self.standing.put(piece, State::Waiting { attempts, first: first(state), until, last: None });
             next = piece.last.next();
         }
     }
@@ -155,10 +183,10 @@ impl Ledger {
         while next <= range.last {
             let rest = SeqRange::new(next, range.last);
             let (piece, state) = self.standing.pieces(rest).next().expect("a range has at least one piece");
-            let attempts = state.map_or(0, |state| state.attempts()).saturating_sub(uncounted);
+            let attempts = attempts(state).saturating_sub(uncounted);
             // Given back is given up: what was on that lease is nobody's.
             let last = state.and_then(|state| state.last()).filter(|_| uncounted == 0);
-            self.standing.put(piece, State::Ready { attempts, last });
+            self.standing.put(piece, State::Ready { attempts, first: first(state), last });
             next = piece.last.next();
         }
     }
@@ -167,8 +195,8 @@ impl Ledger {
     pub(crate) fn parked(&mut self, message: &ParkedMessage) {
         self.changed = true;
         let seq = message.seq;
-        let (attempts, _) = self.attempts_and_last(seq);
-        let attempts = attempts.max(message.failure.attempt);
+        let before = self.standing.run_at(seq).map(|(_, state)| state);
+        let attempts = attempts(before).max(message.failure.attempt);
         let mut failures = self.failures.remove(&seq).unwrap_or_default();
         if failures.len() == HISTORY_MAX {
             failures.remove(0);
@@ -177,6 +205,7 @@ impl Ledger {
         self.standing.remove(SeqRange::one(seq));
         self.progress.settle(SeqRange::one(seq));
         self.forget(SeqRange::one(seq));
+        self.pop_moving(SeqRange::one(seq));
         self.parked.insert(seq, Parked { attempts, key: message.key, failures: failures.into() });
     }
 
@@ -186,16 +215,36 @@ impl Ledger {
         self.parked.set_key(seq, key)
     }
 
-    fn attempts_and_last(&self, seq: Seq) -> (u32, Option<Last>) {
-        self.standing.run_at(seq).map_or((0, None), |(_, state)| (state.attempts(), state.last()))
+    /// Entry `Moving`.
+    pub(crate) fn moving(&mut self, seq: Seq, route: &Route) {
+        self.changed = true;
+        let before = self.standing.run_at(seq).map(|(_, state)| state);
+        let last = before.and_then(|state| state.last());
+        let state = State::Moving { attempts: attempts(before), first: first(before), last };
+        self.standing.put(SeqRange::one(seq), state);
+        self.moving.insert(seq, route.clone());
+        if let Some(job) = route.job().and_then(|job| self.jobs.get_mut(&job)) {
+            job.left.remove(SeqRange::one(seq));
+            job.on_way += 1;
+        }
     }
 
-    /// Entry `Moving`.
-    pub(crate) fn moving(&mut self, seq: Seq, to: &StreamName) {
+    /// Entry `Stayed`: those among these that were on their way are ready again, as they were.
+    pub(crate) fn stayed(&mut self, range: SeqRange) {
         self.changed = true;
-        let (attempts, _) = self.attempts_and_last(seq);
-        self.standing.put(SeqRange::one(seq), State::Moving { attempts });
-        self.moving.insert(seq, to.clone());
+        while self.pop_moving(range).is_some() {}
+        let pieces: Vec<_> = self.standing.pieces(range).collect();
+        for (piece, state) in pieces {
+            if let Some(State::Moving { attempts, first, last }) = state {
+                self.standing.put(piece, State::Ready { attempts, first, last });
+            }
+        }
+    }
+
+    /// Entry `JobPassed`.
+    pub(crate) fn job_passed(&mut self, job: JobId, range: SeqRange) {
+        self.changed = true;
+        self.job_came_to(job, range, 0);
     }
 
     /// Entry `Replayed`: parked messages are ready again, with their attempts counted anew and their
@@ -205,7 +254,8 @@ impl Ledger {
         let mut replayed = Vec::new();
         for seq in range.seqs() {
             let Some(parked) = self.take_parked(seq, job) else { continue };
-            self.standing.put(SeqRange::one(seq), State::Ready { attempts: 0, last: None });
+            let anew = State::Ready { attempts: 0, first: Timestamp::ZERO, last: None };
+            self.standing.put(SeqRange::one(seq), anew);
             self.replayed.insert(seq, parked.key);
             self.failures.insert(seq, parked.failures.into_vec());
             replayed.push((seq, parked.key));
@@ -251,15 +301,44 @@ impl Ledger {
         rate: Option<Rate>,
     ) {
         self.changed = true;
-        let mut left = self.selected(selection);
+        let mut left = match work {
+            Work::Replay | Work::Discard => self.selected(selection),
+            Work::Move { .. } => self.unsettled(selection),
+        };
         if let Some(limit) = limit.filter(|&limit| limit < left.count()) {
             left = first_of(&mut left, limit);
         }
         let matched = left.count();
         let state = JobState::Running;
-        self.jobs.insert(id, Job { id, work, started: at, rate, matched, done: 0, failed: 0, state, left });
+        let (done, failed, on_way) = (0, 0, 0);
+        let job = Job { id, work, started: at, rate, matched, done, failed, state, on_way, left };
+        self.jobs.insert(id, job);
         self.next_job = self.next_job.max(JobId(id.0 + 1));
         self.forget_finished_jobs();
+    }
+
+    /// The positions that a selection means of what the group is not done with. There are no reasons for these.
+    pub(crate) fn unsettled(&self, selection: &Selection) -> SeqSet {
+        let ranges: &[SeqRange] = if let Selection::Seqs(ranges) = selection { ranges } else { &[] };
+        let mut seqs = SeqSet::new();
+        for range in ranges {
+            let mut next = range.first.max(self.progress.floor().next());
+            while next <= range.last {
+                let settled = self.progress.above().run_from(next);
+                let last = settled.map_or(range.last, |settled| range.last.min(Seq(settled.first.0 - 1)));
+                if next <= last {
+                    seqs.insert(SeqRange::new(next, last));
+                }
+                let Some(settled) = settled else { break };
+                next = settled.last.next();
+            }
+            for (&seq, _) in self.replayed.range(range.first..=range.last) {
+                if !self.is_swept(seq) {
+                    seqs.insert(SeqRange::one(seq));
+                }
+            }
+        }
+        seqs
     }
 
     /// The positions that a selection means now.
@@ -291,12 +370,19 @@ impl Ledger {
     }
 
     /// Entry `JobEnded`.
-    pub(crate) fn job_ended(&mut self, id: JobId, at: Timestamp, cancelled: bool) {
+    pub(crate) fn job_ended(&mut self, id: JobId, at: Timestamp, how: &JobEnd) {
         self.changed = true;
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.state = if cancelled { JobState::Cancelled { at } } else { JobState::Done { at } };
-            job.left.clear();
-        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.left.clear();
+        job.state = match how {
+            JobEnd::Done => {
+                // Those that were purged on their way are not there to be moved either.
+                job.failed = job.matched.saturating_sub(job.done);
+                JobState::Done { at }
+            }
+            JobEnd::Cancelled => JobState::Cancelled { at },
+            JobEnd::Failed(why) => JobState::Failed { at, why: why.clone() },
+        };
     }
 
     /// Entry `Extended`, and what extending does to a lease on a connection, which is not written down.
@@ -370,10 +456,11 @@ impl Ledger {
                 .map(std::collections::btree_map::OccupiedEntry::remove)
                 .is_some()
         }
+        let swept = SeqRange { first: Seq(1), last: through };
         (0..max).all(|_| {
             pop(&mut self.failures, through)
                 || pop(&mut self.replayed, through)
-                || pop(&mut self.moving, through)
+                || (through > Seq::START && self.pop_moving(swept).is_some())
         })
     }
 
@@ -433,8 +520,8 @@ impl Ledger {
         [parked, replayed].into_iter().flatten().fold(unsettled, Seq::min)
     }
 
-    /// `floor | settled | standing | replayed | failures | moving | jobs | next job | paused`, positions as
-    /// distances from the one before. What is parked has parts of its own.
+    /// `floor | settled | standing | replayed | failures | moving | jobs | next job | paused | terms of moves that
+    /// are not the usual ones`, positions as distances from the one before. What is parked has parts of its own.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.progress.floor().0);
         let above = self.progress.above();
@@ -466,13 +553,16 @@ impl Ledger {
             }
         });
         put_map(out, &self.failures, begin, |out, failures| put_failures(out, failures));
-        put_map(out, &self.moving, begin, |out, to| put_bytes(out, to.as_str().as_bytes()));
+        put_map(out, &self.moving, begin, |out, route| put_bytes(out, route.name()));
         put_varint(out, self.jobs.len() as u64);
         for job in self.jobs.values() {
             job.encode(out);
         }
         put_varint(out, self.next_job.0.into());
         out.push(u8::from(self.paused));
+        let unusual = self.moving.iter().filter(|(_, route)| !route.is_usual());
+        let unusual: BTreeMap<Seq, &Route> = unusual.map(|(&seq, route)| (seq, route)).collect();
+        put_map(out, &unusual, begin, |out, route| route.put_rest(out));
     }
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Ledger, DecodeError> {
@@ -492,16 +582,39 @@ impl Ledger {
             Ok(if cursor.byte()? == 1 { Some(KeyHash(cursor.u64()?)) } else { None })
         })?;
         ledger.failures = take_map(cursor, take_failures)?;
-        ledger.moving = take_map(cursor, |cursor| Ok(StreamName::stored(cursor.text()?)))?;
+        let names = take_map(cursor, |cursor| Ok(cursor.text()?.to_owned()))?;
+        ledger.moving = names.iter().map(|(&seq, name)| (seq, Route::usual(name))).collect();
         for _ in 0..cursor.count()? {
             let job = Job::decode(cursor)?;
             ledger.jobs.insert(job.id, job);
         }
         ledger.next_job = JobId(cursor.varint_u32()?);
         ledger.paused = cursor.byte()? == 1;
+        // There was no more once.
+        if !cursor.is_at_end() {
+            let unusual = take_map(cursor, |cursor| Route::take_rest("", cursor))?;
+            for (seq, route) in unusual {
+                let name = names.get(&seq).ok_or(DecodeError::OutOfRange("terms of a move"))?;
+                ledger.moving.insert(seq, route.named(name));
+            }
+        }
+        for job in ledger.moving.values().filter_map(Route::job) {
+            if let Some(job) = ledger.jobs.get_mut(&job) {
+                job.on_way += 1;
+            }
+        }
         ledger.changed = false;
         Ok(ledger)
     }
+}
+
+/// How often a message was handed out, untouched ones among them.
+fn attempts(state: Option<State>) -> u32 {
+    state.map_or(0, |state| state.attempts())
+}
+
+fn first(state: Option<State>) -> Timestamp {
+    state.and_then(|state| state.first()).unwrap_or(Timestamp::ZERO)
 }
 
 fn forget_in<T>(map: &mut BTreeMap<Seq, T>, range: SeqRange) {
@@ -570,12 +683,22 @@ const LEASED_CLOCK: u8 = 3;
 const MOVING: u8 = 4;
 /// The last lease follows.
 const LAST: u8 = 0x10;
+/// When it was first handed out follows. Not written for a first lease on the clock, which says when it was granted.
+const FIRST: u8 = 0x20;
 
-/// `kind | attempts | what the state has`. The holder is not written: it is gone after a restart.
+/// `kind | attempts | first | what the state has`. The holder is not written: it is gone after a restart.
 fn put_state(out: &mut Vec<u8>, state: State) {
+    let granted = match state {
+        State::Leased(lease) if lease.bound == Bound::Clock => Some(lease.granted),
+        _ => None,
+    };
+    let first = state.first().filter(|&first| Some(first) != granted);
     let mut put = |kind: u8, values: &[u64]| {
-        out.push(kind);
+        out.push(if first.is_some() { kind | FIRST } else { kind });
         put_varint(out, state.attempts().into());
+        if let Some(first) = first {
+            put_varint(out, first.0);
+        }
         for &value in values {
             put_varint(out, value);
         }
@@ -592,42 +715,51 @@ fn put_state(out: &mut Vec<u8>, state: State) {
             LEASED_CLOCK,
             &[lease.epoch.0.into(), lease.grant.0, lease.delivery.0, lease.granted.0, lease.deadline.0],
         ),
-        State::Moving { .. } => put(MOVING, &[]),
+        State::Moving { last: None, .. } => put(MOVING, &[]),
+        State::Moving { last: Some(last), .. } => put(MOVING | LAST, &[last.epoch.0.into(), last.grant.0]),
     }
 }
 
 fn take_state(cursor: &mut Cursor<'_>) -> Result<State, DecodeError> {
     let kind = cursor.byte()?;
     let attempts = cursor.varint_u32()?;
+    let said = if kind & FIRST != 0 { Some(Timestamp(cursor.varint()?)) } else { None };
+    let first = said.unwrap_or(Timestamp::ZERO);
     let last = if kind & LAST != 0 {
         Some(Last { epoch: Epoch(cursor.varint_u32()?), grant: Grant(cursor.varint()?) })
     } else {
         None
     };
-    Ok(match kind & !LAST {
-        READY => State::Ready { attempts, last },
-        WAITING => State::Waiting { attempts, until: Timestamp(cursor.varint()?), last },
-        MOVING => State::Moving { attempts },
+    Ok(match kind & !(LAST | FIRST) {
+        READY => State::Ready { attempts, first, last },
+        WAITING => State::Waiting { attempts, first, until: Timestamp(cursor.varint()?), last },
+        MOVING => State::Moving { attempts, first, last },
         LEASED_CONNECTION => State::Leased(Leased {
             attempt: Attempt(attempts),
             epoch: Epoch(0),
             grant: Grant(0),
             bound: Bound::Connection,
+            first,
             granted: Timestamp::ZERO,
             deadline: Timestamp::ZERO,
             delivery: Grant(0),
             holder: None,
         }),
-        LEASED_CLOCK => State::Leased(Leased {
-            attempt: Attempt(attempts),
-            epoch: Epoch(cursor.varint_u32()?),
-            grant: Grant(cursor.varint()?),
-            bound: Bound::Clock,
-            delivery: Grant(cursor.varint()?),
-            granted: Timestamp(cursor.varint()?),
-            deadline: Timestamp(cursor.varint()?),
-            holder: None,
-        }),
+        LEASED_CLOCK => {
+            let (epoch, grant) = (Epoch(cursor.varint_u32()?), Grant(cursor.varint()?));
+            let (delivery, granted) = (Grant(cursor.varint()?), Timestamp(cursor.varint()?));
+            State::Leased(Leased {
+                attempt: Attempt(attempts),
+                epoch,
+                grant,
+                bound: Bound::Clock,
+                first: said.unwrap_or(granted),
+                granted,
+                deadline: Timestamp(cursor.varint()?),
+                delivery,
+                holder: None,
+            })
+        }
         _ => return Err(DecodeError::OutOfRange("state of a message")),
     })
 }

@@ -5,8 +5,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::group::Departure;
 use crate::group::standing::Bound;
+use crate::group::{Budget, Departure};
 use crate::seqset::SeqSet;
 use crate::types::{ConsumerId, SeqRange, Timestamp};
 
@@ -174,9 +174,13 @@ impl Members {
         true
     }
 
-    /// The next consumer without a connection that has been silent for too long.
-    pub(crate) fn next_idle(&mut self, now: Timestamp) -> Option<ConsumerId> {
-        while let Some(&(at, consumer)) = self.idle.first().filter(|(at, _)| *at <= now) {
+    /// The next consumer without a connection that has been silent for too long. Thousands may have come at one
+    /// instant, so it takes as many turns as the budget says to look at all of them.
+    pub(crate) fn next_idle(&mut self, now: Timestamp, budget: &mut Budget) -> Option<ConsumerId> {
+        while !budget.is_spent()
+            && let Some(&(at, consumer)) = self.idle.first().filter(|(at, _)| *at <= now)
+        {
+            budget.spend_each(1);
             self.idle.remove(&(at, consumer));
             let Some(member) = self.members.get(&consumer) else { continue };
             let waits = member.credit.messages() > 0 || !member.held.is_empty();

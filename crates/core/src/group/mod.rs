@@ -15,6 +15,7 @@
 //! | `dispatch` | sharing out what is on offer |
 //! | `expiry` | what time does: leases that lapse, retries that are due, consumers that leave |
 //! | `jobs`, `triage` | parked messages: listing, replaying, discarding |
+//! | `moves` | jobs that bring what is waiting to another stream |
 //! | `checkpoint` | progress as users see it, and acks that are written only with it |
 //! | `change` | settings, pause, reset, purge |
 //! | `figures` | what a group says about itself |
@@ -28,6 +29,7 @@ pub(crate) mod jobs;
 mod keys;
 pub(crate) mod ledger;
 mod members;
+mod moves;
 mod offer;
 pub(crate) mod parked;
 pub(crate) mod progress;
@@ -41,12 +43,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry::{self, Ending, FailedMessage, LeasedRun, ParkedMessage};
+use crate::entry::{self, Ending, FailedMessage, LeasedRun, ParkedMessage, Route};
 use crate::fault::{Fault, planted};
 use crate::lanes::{LANES, Lanes};
 use crate::pace::Pace;
 use crate::seqset::SeqSet;
-use crate::settings::{Acks, GroupSettings};
+use crate::settings::{Acks, GroupSettings, Strategy};
 use crate::stream::Stream;
 use crate::texts::Texts;
 use crate::types::{
@@ -64,7 +66,7 @@ pub use figures::{ConsumerFigures, Counters, GroupFigures, Status};
 pub use jobs::{Job, JobState};
 pub use members::{Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
-pub use settle::{Outcome, REST_MAX, Settled, Settlement};
+pub use settle::{Extension, NotYours, Outcome, REST_MAX, Settled, Settlement};
 pub use standing::Bound;
 pub(crate) use triage::Grip;
 pub use triage::JobRefusal;
@@ -97,10 +99,22 @@ pub struct Deliver {
     /// Of the first; the others follow.
     pub grant: Grant,
     pub attempt: Attempt,
+    /// When these were first handed out in this group, whoever had them then. What was given back untouched does
+    /// not count.
+    pub first_received: Timestamp,
+    pub granted: Timestamp,
     pub deadline: Timestamp,
     /// `Clock`: may leave only once the entry is durable, so that the lease is still good, and still
     /// exclusive, after a restart.
     pub bound: Bound,
+}
+
+impl Deliver {
+    /// Leased for no time at all. It is over before it can leave, and leaves all the same: whoever asks for that
+    /// wants to see messages without keeping others from them.
+    pub fn is_fleeting(&self) -> bool {
+        self.deadline <= self.granted
+    }
 }
 
 /// A wish for messages that were not seen when they arrived.
@@ -122,7 +136,8 @@ pub struct MoveOut {
     pub group: GroupId,
     pub stream: StreamId,
     pub seq: Seq,
-    pub to: StreamName,
+    /// None: to the stream that it was moved from last.
+    pub to: Option<StreamName>,
 }
 
 /// What the shell must now do.
@@ -269,7 +284,11 @@ struct Pending {
     failed: Vec<FailedMessage>,
     parked: Vec<ParkedMessage>,
     found: Vec<(Seq, KeyHash)>,
-    moving: Vec<(StreamName, Seq)>,
+    moving: Vec<(Route, Seq)>,
+    /// By jobs, which may have found them ready because another job replayed them.
+    set_out: Vec<(Route, Seq)>,
+    stayed: Vec<SeqRange>,
+    passed: Vec<(JobId, SeqRange)>,
     skipped: Vec<(Ending, SeqRange)>,
     /// Replayed if true, else discarded. In one list, since it matters which came first.
     taken_out: Vec<((bool, JobId), SeqRange)>,
@@ -288,16 +307,20 @@ impl Pending {
             parked,
             found,
             moving,
+            set_out,
+            stayed,
+            passed,
             skipped,
             taken_out,
             extended,
             handed,
             leased,
         } = self;
-        let ranges = [acked, returned, handed].into_iter().all(Vec::is_empty);
+        let ranges = [acked, returned, stayed, handed].into_iter().all(Vec::is_empty);
         let messages = failed.is_empty() && parked.is_empty() && found.is_empty() && moving.is_empty();
         let others = skipped.is_empty() && taken_out.is_empty() && extended.is_empty() && leased.is_empty();
-        ranges && messages && others && snoozed.is_empty()
+        let by_jobs = set_out.is_empty() && passed.is_empty();
+        ranges && messages && others && by_jobs && snoozed.is_empty()
     }
 
     /// Keeps the room for the next turn.
@@ -309,6 +332,9 @@ impl Pending {
         self.parked.clear();
         self.found.clear();
         self.moving.clear();
+        self.set_out.clear();
+        self.stayed.clear();
+        self.passed.clear();
         self.skipped.clear();
         self.taken_out.clear();
         self.extended.clear();
@@ -496,22 +522,21 @@ impl Group {
         for keys in pending.found.chunks(ENTRY_ITEMS_MAX) {
             entry::Entry::KeysFound { group: id, keys: keys.to_vec() }.encode(out);
         }
-        for alike in pending.moving.chunk_by(|a, b| a.0 == b.0) {
-            for some in alike.chunks(ENTRY_ITEMS_MAX) {
-                let mut seqs = Vec::new();
-                for (_, seq) in some {
-                    push_range(&mut seqs, SeqRange::one(*seq));
-                }
-                entry::Entry::Moving { group: id, to: alike[0].0.clone(), seqs }.encode(out);
-            }
+        put_moving(out, id, &pending.moving);
+        for ranges in pending.stayed.chunks(ENTRY_ITEMS_MAX) {
+            entry::Entry::Stayed { group: id, ranges: ranges.to_vec() }.encode(out);
         }
         each_alike(&pending.skipped, |how, ranges| entry::put_skipped(out, id, how, ranges));
         each_alike(&pending.taken_out, |(replayed, job), ranges| {
             entry::put_taken_out(out, id, replayed, job, ranges);
         });
+        put_moving(out, id, &pending.set_out);
+        each_alike(&pending.passed, |job, ranges| {
+            entry::Entry::JobPassed { group: id, job, ranges: ranges.to_vec() }.encode(out);
+        });
         each_alike(&pending.extended, |deadline, ranges| entry::put_extended(out, id, now, deadline, ranges));
         for ranges in pending.handed.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_handed(out, id, ranges);
+            entry::put_handed(out, id, now, ranges);
         }
         each_alike(&pending.leased, |duration, runs| entry::put_leased(out, id, now, duration, runs));
         pending.clear();
@@ -539,6 +564,12 @@ impl Group {
 
     pub(crate) fn holder(&self, lease: Lease) -> Option<ConsumerId> {
         self.lease_at(lease)?.1.holder
+    }
+
+    /// The limit of leases, if it is reached.
+    pub(crate) fn in_flight_full(&self) -> Option<u32> {
+        let most = self.settings.in_flight_max;
+        (self.in_flight >= u64::from(most)).then_some(most)
     }
 
     pub(crate) fn is_reading(&self) -> bool {
@@ -576,21 +607,28 @@ impl Group {
             }
         }
         // One after the other from where it was, so that those which find no room do not keep others back
-        // that go elsewhere.
+        // that go elsewhere. Where order counts, it counts there too: one at a time, the first of all.
+        let is_ordered = self.settings.strategy == Strategy::Ordered;
+        let most = if is_ordered { 1 } else { MOVES_MAX };
+        if is_ordered {
+            self.asked_last = Seq::START;
+        }
         let mut lap = self.ledger.moving.len() as u64 + 1;
-        while lap > 0
-            && self.asked.count() < self.ledger.moving.len() as u64
-            && self.asked.count() < MOVES_MAX
-        {
+        while lap > 0 && self.asked.count() < self.ledger.moving.len() as u64 && self.asked.count() < most {
             lap -= 1;
             let next = self.ledger.moving.range(self.asked_last.next()..).next();
-            let Some((&seq, to)) = next else {
+            let Some((&seq, route)) = next else {
                 self.asked_last = Seq::START;
                 continue;
             };
             self.asked_last = seq;
             if self.asked.insert(SeqRange::one(seq)) > 0 {
-                effects.moves.push(MoveOut { group: self.id, stream: self.stream, seq, to: to.clone() });
+                effects.moves.push(MoveOut {
+                    group: self.id,
+                    stream: self.stream,
+                    seq,
+                    to: route.to().cloned(),
+                });
             }
         }
     }
@@ -607,6 +645,19 @@ fn outstanding(lapses: &mut BTreeMap<Lapse, Outstanding>, lapse: Lapse, seqs: Se
     of.count += seqs.count();
     of.seqs.first = of.seqs.first.min(seqs.first);
     of.seqs.last = of.seqs.last.max(seqs.last);
+}
+
+/// Messages that set out for other streams, with those in one entry that follow each other and go the same way.
+fn put_moving(out: &mut Vec<u8>, group: GroupId, moving: &[(Route, Seq)]) {
+    for alike in moving.chunk_by(|a, b| a.0 == b.0) {
+        for some in alike.chunks(ENTRY_ITEMS_MAX) {
+            let mut seqs = Vec::new();
+            for (_, seq) in some {
+                push_range(&mut seqs, SeqRange::one(*seq));
+            }
+            entry::Entry::Moving { group, route: alike[0].0.clone(), seqs }.encode(out);
+        }
+    }
 }
 
 /// Calls `put` with those in a row that have the same first part, a bounded number at a time.

@@ -113,18 +113,30 @@ impl Offer {
     }
 }
 
-/// Keys take turns: the one that was served longest ago is next.
+/// Keys take turns: the one that was served longest ago is next, and among those that were served equally long
+/// ago the one that has been on offer for longer.
 #[derive(Debug, Default)]
 pub(crate) struct Fair {
     count: u64,
     clock: u64,
+    /// How often a key got into line.
+    entered: u64,
     keys: BTreeMap<(u8, KeyHash), Line>,
-    turns: [BTreeSet<(u64, KeyHash)>; LANES],
-    /// When keys that have nothing to offer just now were last served, so that coming back is no way to be
-    /// first. As many as are worth remembering.
-    served: BTreeMap<(u8, KeyHash), u64>,
+    turns: [BTreeSet<(Turn, KeyHash)>; LANES],
+    /// The turns of keys that have nothing to offer just now, so that coming back is no way to be first. As many
+    /// as are worth remembering.
+    absent: BTreeMap<(u8, KeyHash), Turn>,
     /// The same, longest ago first.
-    longest_ago: BTreeSet<(u64, u8, KeyHash)>,
+    longest_ago: BTreeSet<(Turn, u8, KeyHash)>,
+}
+
+/// When a key is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    /// When it was last served, or the time of those who were not.
+    served: u64,
+    /// When it got into line, if it has not been served since.
+    entered: Option<u64>,
 }
 
 /// Keys without messages whose turn is remembered.
@@ -132,21 +144,27 @@ const SERVED_MAX: usize = 4_096;
 
 #[derive(Debug)]
 struct Line {
-    turn: u64,
+    turn: Turn,
     queue: Queue,
 }
 
 impl Fair {
     fn insert(&mut self, lane: u8, key: KeyHash, seq: Seq) {
         let clock = self.clock;
-        let (served, longest_ago) = (&mut self.served, &mut self.longest_ago);
+        let (absent, longest_ago, entered) = (&mut self.absent, &mut self.longest_ago, &mut self.entered);
         let line = self.keys.entry((lane, key)).or_insert_with(|| {
-            // One that has never been served, or long ago, goes before all that have been since.
-            let known = served.remove(&(lane, key));
+            let known = absent.remove(&(lane, key));
             if let Some(turn) = known {
                 longest_ago.remove(&(turn, lane, key));
             }
-            Line { turn: known.unwrap_or(clock), queue: Queue::default() }
+            // One that has never been served, or long ago, goes before all that have been since. One that was
+            // only taken off the offer has its place still.
+            let mut turn = known.unwrap_or(Turn { served: clock, entered: None });
+            turn.entered.get_or_insert_with(|| {
+                *entered += 1;
+                *entered
+            });
+            Line { turn, queue: Queue::default() }
         });
         if line.queue.is_empty() {
             self.turns[usize::from(lane)].insert((line.turn, key));
@@ -178,9 +196,11 @@ impl Fair {
     /// The key that is first has been served, and is last now.
     pub(crate) fn served(&mut self, lane: u8, key: KeyHash) {
         self.clock += 1;
-        let turn = self.clock;
+        let mut turn = Turn { served: self.clock, entered: None };
         match self.keys.get_mut(&(lane, key)) {
             Some(line) => {
+                self.entered += 1;
+                turn.entered = Some(self.entered);
                 self.turns[usize::from(lane)].remove(&(line.turn, key));
                 line.turn = turn;
                 self.turns[usize::from(lane)].insert((turn, key));
@@ -191,18 +211,18 @@ impl Fair {
 
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        assert_eq!(self.served.len(), self.longest_ago.len());
-        self.served.len()
+        assert_eq!(self.absent.len(), self.longest_ago.len());
+        self.absent.len()
     }
 
-    fn remember(&mut self, lane: u8, key: KeyHash, turn: u64) {
-        if let Some(before) = self.served.insert((lane, key), turn) {
+    fn remember(&mut self, lane: u8, key: KeyHash, turn: Turn) {
+        if let Some(before) = self.absent.insert((lane, key), turn) {
             self.longest_ago.remove(&(before, lane, key));
         }
         self.longest_ago.insert((turn, lane, key));
-        if self.served.len() > SERVED_MAX {
+        if self.absent.len() > SERVED_MAX {
             let (_, lane, key) = self.longest_ago.pop_first().expect("what is remembered is in both");
-            self.served.remove(&(lane, key));
+            self.absent.remove(&(lane, key));
         }
     }
 }

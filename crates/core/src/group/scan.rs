@@ -56,8 +56,9 @@ impl Group {
     /// Makes what is on offer empty, and of the form that the settings ask for.
     pub(super) fn lay_out_offer(&mut self) {
         let ordered = self.settings.strategy == Strategy::Ordered;
+        let lock = ordered.then_some(self.settings.key_lock);
         self.again_from = [Seq::START; LANES];
-        self.keys = self.settings.is_keyed().then(|| Box::new(Keys::new(ordered)));
+        self.keys = self.settings.is_keyed().then(|| Box::new(Keys::new(lock)));
         self.offer = if self.settings.strategy == Strategy::Pinned {
             let mut pinned = Pinned::default();
             for (consumer, _) in self.members.iter() {

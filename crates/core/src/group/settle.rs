@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage};
+use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage, Route};
 use crate::group::standing::{Bound, Last, Leased, State};
 use crate::group::{Group, Lapse, Lease, MOVE_AGAIN, outstanding};
-use crate::settings::{OnExhausted, YEAR};
+use crate::settings::{MoveTerms, OnExhausted, YEAR};
 use crate::stream::Stream;
 use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp, push_range};
 
@@ -51,7 +51,22 @@ impl<'a> From<Outcome<'a>> for Settlement<'a> {
     }
 }
 
-/// What became of a lease that a consumer wanted to end.
+/// More time for leases, or less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extension {
+    /// Counted from now. None at all ends them.
+    pub by: Duration,
+    /// How long a lease may last altogether, from when its message was handed out.
+    pub total_max: Option<Duration>,
+}
+
+impl From<Duration> for Extension {
+    fn from(by: Duration) -> Extension {
+        Extension { by, total_max: None }
+    }
+}
+
+/// What became of a lease that a consumer wanted to end, or to prolong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     Acked,
@@ -64,11 +79,26 @@ pub enum Settled {
     /// It will not be offered again, since its time is over.
     Expired,
     Extended,
+    /// It would last longer than it may altogether. Nothing was changed.
+    TooLong,
     /// Given back, as if it had never been handed out.
     Returned,
-    /// The lease has lapsed, was given to another, or its message is no longer in process. Nothing was
-    /// changed.
-    NotYours,
+    /// The lease is not the one that its message is held on. Nothing was changed.
+    NotYours(NotYours),
+}
+
+/// Why an answer changed nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotYours {
+    /// There never was such a lease in this group, as far as anybody knows.
+    Unknown,
+    /// It was the last lease of its message, and nobody holds that now. A late ack would count.
+    Lapsed,
+    /// It is over, and the message goes on without it: handed out again since, given back, or begun anew. A
+    /// lease that hung on a connection leaves no trace, and is said to be this also where it only lapsed.
+    Superseded,
+    /// The group is done with the message, or it is on its way to another stream.
+    Gone,
 }
 
 /// Whose failure it was, and why.
@@ -174,7 +204,7 @@ impl Group {
                 self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
                 Settled::Skipped
             }
-            Outcome::Move(to) => self.start_move(stream, seq, to),
+            Outcome::Move(to) => self.start_move(stream, seq, to, MoveTerms::default()),
         }
     }
 
@@ -186,16 +216,12 @@ impl Group {
         lease: Lease,
         settlement: Settlement<'_>,
     ) -> Settled {
-        let wanted =
-            settlement.late && settlement.outcome == Outcome::Ack && !self.ledger.is_swept(lease.seq);
-        let Some((_, state)) = self.ledger.standing.run_at(lease.seq).filter(|_| wanted) else {
-            return Settled::NotYours;
-        };
-        let last = Last { epoch: lease.epoch, grant: lease.grant };
-        let is_held = matches!(state, State::Leased(_));
-        if is_held || state.last() != Some(last) {
-            return Settled::NotYours;
+        let why = self.why_not(stream, lease);
+        let wanted = settlement.late && settlement.outcome == Outcome::Ack;
+        if !wanted || why != NotYours::Lapsed {
+            return Settled::NotYours(why);
         }
+        let (_, state) = self.ledger.standing.run_at(lease.seq).expect("what has lapsed is in process");
         self.withdraw(stream, lease.seq, state);
         // Acks are written first, so what failed in this very turn must not be written after it.
         self.pending.failed.retain(|message| message.seq != lease.seq);
@@ -203,23 +229,50 @@ impl Group {
         Settled::Acked
     }
 
-    /// Gives leases more time, or less, counted from now.
+    /// Why a lease is not the one that its message is held on.
+    fn why_not(&self, stream: &Stream, lease: Lease) -> NotYours {
+        let seq = lease.seq;
+        if seq == Seq::START || seq > stream.last {
+            return NotYours::Unknown;
+        }
+        if self.ledger.is_settled(seq) {
+            return NotYours::Gone;
+        }
+        // What a sweep has not come to yet is over all the same.
+        let run = self.ledger.standing.run_at(seq).filter(|_| !self.ledger.is_swept(seq));
+        match run.map(|(_, state)| state) {
+            Some(State::Moving { .. }) => NotYours::Gone,
+            Some(state @ (State::Ready { .. } | State::Waiting { .. }))
+                if state.last() == Some(Last { epoch: lease.epoch, grant: lease.grant }) =>
+            {
+                NotYours::Lapsed
+            }
+            _ => NotYours::Superseded,
+        }
+    }
+
     pub(crate) fn extend(
         &mut self,
         now: Timestamp,
+        stream: &Stream,
         leases: &[Lease],
-        by: Duration,
+        extension: Extension,
         results: &mut Vec<Settled>,
     ) {
-        let deadline = now + by.min(YEAR);
+        let deadline = now + extension.by.min(YEAR);
         let mut rest = leases;
         while let Some(first) = rest.first() {
             let Some((run, lease)) = self.lease_at(*first) else {
-                results.push(Settled::NotYours);
+                results.push(Settled::NotYours(self.why_not(stream, *first)));
                 rest = &rest[1..];
                 continue;
             };
             let seqs = SeqRange::starting(run.first, run.count().min(alike(rest)));
+            if extension.total_max.is_some_and(|most| deadline > lease.granted + most) {
+                results.resize(results.len() + seqs.count() as usize, Settled::TooLong);
+                rest = &rest[seqs.count() as usize..];
+                continue;
+            }
             self.forget_deadline(seqs, &lease);
             self.ledger.extended(seqs, deadline);
             outstanding(&mut self.lapses, Lapse::of(&Leased { deadline, ..lease }), seqs);
@@ -308,13 +361,26 @@ impl Group {
                     self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
                     Settled::Skipped
                 }
-                OnExhausted::Move(to) => self.start_move(stream, seq, &to),
+                OnExhausted::Move(to) => self.start_move(stream, seq, &to, self.settings.move_terms),
             };
         }
         let until = match delay {
             Some(delay) => now + delay.min(YEAR),
             None => self.settings.backoff.ready_at(now, seq, attempt),
         };
+        self.try_again(now, stream, seq, attempt, until, blame)
+    }
+
+    /// Offers a message again that was not finished, from `until` on.
+    fn try_again(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        seq: Seq,
+        attempt: Attempt,
+        until: Timestamp,
+        blame: Blame,
+    ) -> Settled {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
         let message = FailedMessage { seq, until, failure };
@@ -371,17 +437,18 @@ impl Group {
         Settled::Parked
     }
 
-    fn start_move(&mut self, stream: &Stream, seq: Seq, to: &StreamName) -> Settled {
-        self.ledger.moving(seq, to);
-        self.pending.moving.push((to.clone(), seq));
+    fn start_move(&mut self, stream: &Stream, seq: Seq, to: &StreamName, terms: MoveTerms) -> Settled {
+        let route = Route::Alone { to: to.clone(), terms };
+        self.ledger.moving(seq, &route);
+        self.pending.moving.push((route, seq));
         self.refresh_key_of(stream, seq);
         Settled::Moving
     }
 
     /// Where a message that is to be moved goes, and how often it was handed out.
-    pub(crate) fn moving(&self, seq: Seq) -> Option<(&StreamName, u32)> {
-        let to = self.ledger.moving.get(&seq).filter(|_| !self.ledger.is_swept(seq))?;
-        Some((to, self.attempts(seq).unwrap_or(0)))
+    pub(crate) fn moving(&self, seq: Seq) -> Option<(&Route, u32)> {
+        let route = self.ledger.moving.get(&seq).filter(|_| !self.ledger.is_swept(seq))?;
+        Some((route, self.attempts(seq).unwrap_or(0)))
     }
 
     /// The message is in its new stream.
@@ -390,18 +457,36 @@ impl Group {
         self.done(now, stream, SeqRange::one(seq), Ending::Moved);
     }
 
-    /// The message cannot go where it should. It is asked for again later, or set aside.
-    pub(crate) fn not_moved(&mut self, now: Timestamp, stream: &Stream, seq: Seq, why: Option<&str>) {
-        let Some((_, attempts)) = self.moving(seq) else { return };
-        let Some(why) = why else {
+    /// There is no room for the message just now. It is asked for again later.
+    pub(crate) fn put_off_move(&mut self, now: Timestamp, seq: Seq) {
+        if self.moving(seq).is_some() {
             self.put_off.insert(SeqRange::one(seq));
             self.moves_at.get_or_insert(now + MOVE_AGAIN);
-            return;
-        };
-        self.asked.remove(SeqRange::one(seq));
-        let reason = self.reason(Some(why));
-        let blame = Blame { cause: Cause::Nack, reason, consumer: None };
+        }
+    }
+
+    /// The message cannot be moved, and is set aside.
+    pub(crate) fn park_instead(&mut self, now: Timestamp, stream: &Stream, seq: Seq, why: &str) {
+        let Some((_, attempts)) = self.moving(seq) else { return };
+        let blame = self.not_moved(seq, why);
         self.park(now, stream, seq, Attempt(attempts), blame);
+    }
+
+    /// The message cannot be moved, and stays: it is offered again, and goes when it fails again and can go then.
+    pub(crate) fn keep_instead(&mut self, now: Timestamp, stream: &Stream, seq: Seq, why: &str) {
+        let Some((_, attempts)) = self.moving(seq) else { return };
+        let (attempt, blame) = (Attempt(attempts), self.not_moved(seq, why));
+        if self.is_expired(stream, seq) {
+            self.done(now, stream, SeqRange::one(seq), Ending::Expired);
+            return;
+        }
+        let until = self.settings.backoff.ready_at(now, seq, attempt);
+        self.try_again(now, stream, seq, attempt, until, blame);
+    }
+
+    fn not_moved(&mut self, seq: Seq, why: &str) -> Blame {
+        self.asked.remove(SeqRange::one(seq));
+        Blame { cause: Cause::Nack, reason: self.reason(Some(why)), consumer: None }
     }
 
     /// Takes back what is ready or waiting, because it is not to be offered.

@@ -11,14 +11,17 @@ use crate::types::{Attempt, ConsumerId, Epoch, Grant, Seq, SeqRange, Timestamp};
 /// Where a message stands. A message is in exactly one of these states, or untouched, or settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// May go out now. `attempts` is how often it has been handed out so far.
+    /// May go out now. `attempts` is how often it has been handed out so far, and `first` when that began, which
+    /// means nothing while it is zero times.
     Ready {
         attempts: u32,
+        first: Timestamp,
         last: Option<Last>,
     },
     /// Failed, and may go out from `until` on.
     Waiting {
         attempts: u32,
+        first: Timestamp,
         until: Timestamp,
         last: Option<Last>,
     },
@@ -26,6 +29,9 @@ pub(crate) enum State {
     /// On its way to another stream.
     Moving {
         attempts: u32,
+        first: Timestamp,
+        /// It may come back, if it cannot go there.
+        last: Option<Last>,
     },
 }
 
@@ -44,6 +50,8 @@ pub(crate) struct Leased {
     /// Of the run's first message; the others follow.
     pub(crate) grant: Grant,
     pub(crate) bound: Bound,
+    /// When the message was first handed out.
+    pub(crate) first: Timestamp,
     pub(crate) granted: Timestamp,
     pub(crate) deadline: Timestamp,
     /// The first grant of the delivery that this run is what is left of. Names its deadline.
@@ -65,21 +73,30 @@ impl State {
     /// How often the message has been handed out.
     pub(crate) fn attempts(&self) -> u32 {
         match self {
-            State::Ready { attempts, .. } | State::Waiting { attempts, .. } | State::Moving { attempts } => {
-                *attempts
-            }
+            State::Ready { attempts, .. }
+            | State::Waiting { attempts, .. }
+            | State::Moving { attempts, .. } => *attempts,
             State::Leased(lease) => lease.attempt.0,
         }
+    }
+
+    /// When the message was first handed out, if it ever was and that is known.
+    pub(crate) fn first(&self) -> Option<Timestamp> {
+        let first = match self {
+            State::Ready { first, .. } | State::Waiting { first, .. } | State::Moving { first, .. } => *first,
+            State::Leased(lease) => lease.first,
+        };
+        Some(first).filter(|&first| self.attempts() > 0 && first > Timestamp::ZERO)
     }
 
     /// The lease that a late answer would have to name.
     pub(crate) fn last(&self) -> Option<Last> {
         match self {
-            State::Ready { last, .. } | State::Waiting { last, .. } => *last,
+            State::Ready { last, .. } | State::Waiting { last, .. } | State::Moving { last, .. } => *last,
             State::Leased(lease) if lease.bound == Bound::Clock => {
                 Some(Last { epoch: lease.epoch, grant: lease.grant })
             }
-            State::Leased(_) | State::Moving { .. } => None,
+            State::Leased(_) => None,
         }
     }
 
@@ -88,9 +105,11 @@ impl State {
         let later = |last: Option<Last>| last.map(|last| Last { grant: last.grant.plus(by), ..last });
         match self {
             State::Leased(lease) => State::Leased(Leased { grant: lease.grant.plus(by), ..lease }),
-            State::Ready { attempts, last } => State::Ready { attempts, last: later(last) },
-            State::Waiting { attempts, until, last } => State::Waiting { attempts, until, last: later(last) },
-            State::Moving { .. } => self,
+            State::Ready { attempts, first, last } => State::Ready { attempts, first, last: later(last) },
+            State::Waiting { attempts, first, until, last } => {
+                State::Waiting { attempts, first, until, last: later(last) }
+            }
+            State::Moving { attempts, first, last } => State::Moving { attempts, first, last: later(last) },
         }
     }
 }
@@ -231,6 +250,7 @@ mod tests {
             epoch: Epoch(1),
             grant: Grant(grant),
             bound: Bound::Connection,
+            first: Timestamp(0),
             granted: Timestamp(0),
             deadline: Timestamp(1),
             delivery: Grant(grant),

@@ -23,6 +23,10 @@ pub enum JobRefusal {
     NoSuchJob { job: JobId },
     #[error("a rate is between 0.001 and 10 million a second, with a burst of at least one")]
     Rate,
+    #[error("another job moves what is waiting in the group. job=`{}`", job.0)]
+    Moving { job: JobId },
+    #[error("there is no such stream to move messages to, or it is the one they are in")]
+    NoDestination,
     #[error("the message is not parked. seq=`{seq}`")]
     NotParked { seq: Seq },
     #[error("the id is that of another message. seq=`{seq}`")]
@@ -34,9 +38,9 @@ pub enum JobRefusal {
 /// Stretches of positions that a job may be started for, so that its entry fits in a frame.
 const SELECTION_RANGES_MAX: usize = 10_000;
 /// Messages of a job that are seen to at a time.
-const SLICE: u64 = 32;
+pub(super) const SLICE: u64 = 32;
 /// What one of them takes of a turn: it leaves five tables and enters three, about a microsecond and a half.
-const COST: u64 = 2;
+pub(super) const COST: u64 = 2;
 
 impl Group {
     /// What a job of this kind would be: the entry that starts it, and how many messages it is about.
@@ -54,10 +58,26 @@ impl Group {
         if rate.is_some_and(|rate| !(0.001..=10_000_000.0).contains(&rate.per_second) || rate.burst == 0) {
             return Err(JobRefusal::Rate);
         }
+        let moves = |work: &Work| matches!(work, Work::Move { .. });
+        let selection = match selection {
+            Selection::All if moves(&work) => Selection::Seqs(vec![SeqRange { first: Seq(1), last }]),
+            selection => selection,
+        };
         let selection = self.cut_selection(last, selection)?;
-        let matched = self.count_selected(&selection).min(limit.unwrap_or(u64::MAX));
-        if matched == 0 {
+        let meant = match work {
+            Work::Replay | Work::Discard => self.count_selected(&selection),
+            Work::Move { .. } => self.ledger.unsettled(&selection).count(),
+        };
+        let matched = meant.min(limit.unwrap_or(u64::MAX));
+        // Whoever wants a group to be empty has what he wants.
+        if matched == 0 && !moves(&work) {
             return Err(JobRefusal::Empty);
+        }
+        let mut running = self.ledger.jobs.values().filter(|job| job.is_running());
+        if moves(&work)
+            && let Some(other) = running.find(|job| moves(&job.work))
+        {
+            return Err(JobRefusal::Moving { job: other.id });
         }
         if self.ledger.jobs.values().filter(|job| job.is_running()).count() >= jobs_max {
             return Err(JobRefusal::TooMany { limit: jobs_max });
@@ -137,7 +157,8 @@ impl Group {
     /// When a job has something to do.
     pub(super) fn jobs_at(&self, now: Timestamp) -> Option<Timestamp> {
         let running = self.ledger.jobs.values().filter(|job| job.is_running());
-        running.map(|job| self.job_paces.get(&job.id).map_or(now, |pace| pace.next_at().max(now))).min()
+        let goes_on = running.filter(|job| !self.waits_for_moves(job));
+        goes_on.map(|job| self.job_paces.get(&job.id).map_or(now, |pace| pace.next_at().max(now))).min()
     }
 
     pub(super) fn run_jobs(&mut self, now: Timestamp, stream: &Stream, budget: &mut Budget) {
@@ -152,6 +173,9 @@ impl Group {
     }
 
     fn run_job(&mut self, now: Timestamp, stream: &Stream, id: JobId, budget: &mut Budget) {
+        if matches!(self.ledger.jobs[&id].work, Work::Move { .. }) {
+            return self.run_move(now, stream, id, budget);
+        }
         while !budget.is_spent() {
             let job = &self.ledger.jobs[&id];
             let Some(run) = job.left.run_from(Seq::START) else { break };
@@ -164,10 +188,8 @@ impl Group {
             if let Some(pace) = self.job_paces.get_mut(&id) {
                 pace.spend(now, seqs.count());
             }
-            match job.work {
-                Work::Replay => self.replay(stream, seqs, id),
-                Work::Discard => self.discard(stream, seqs, id),
-            }
+            let replays = self.ledger.jobs[&id].work == Work::Replay;
+            if replays { self.replay(stream, seqs, id) } else { self.discard(stream, seqs, id) }
         }
         // Written by the shard at the end of the turn, after what the job did.
     }
@@ -175,7 +197,7 @@ impl Group {
     /// Jobs that have nothing left to do.
     pub(crate) fn finished_jobs(&self) -> Vec<JobId> {
         let over = self.ledger.jobs.values().filter(|job| job.is_running() && job.left.is_empty());
-        over.map(|job| job.id).collect()
+        over.filter(|job| job.on_way == 0).map(|job| job.id).collect()
     }
 
     fn replay(&mut self, stream: &Stream, seqs: SeqRange, job: JobId) {

@@ -1,7 +1,7 @@
 //! What operators and doors do to streams and groups: create, change, delete, reset, purge, work on parked
 //! messages, notes, readers.
 
-use crate::entry::{Entry, MessageMeta, Selection, Work};
+use crate::entry::{Entry, JobEnd, MessageMeta, Selection, Work};
 use crate::group::JobRefusal;
 use crate::notes::{Expected, NoteRefusal};
 use crate::pace::Rate;
@@ -42,6 +42,15 @@ pub enum ChangeRefusal {
     Beyond { last: Seq },
     #[error(transparent)]
     Settings(SettingsError),
+}
+
+/// What a purge takes along, beside everything ready, delayed and leased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Purge {
+    /// What is parked.
+    pub parked: bool,
+    /// The ids by which duplicates are known: what was published before may be published again.
+    pub ids: bool,
 }
 
 /// Where a group's progress begins anew.
@@ -98,7 +107,7 @@ impl Shard {
         if of.groups.len() >= self.limits.groups_per_stream_max as usize {
             return Err(CreateRefusal::TooMany { limit: self.limits.groups_per_stream_max });
         }
-        check_group(of, settings).map_err(CreateRefusal::Settings)?;
+        check_group(&of.name, settings).map_err(CreateRefusal::Settings)?;
         let floor = floor_of(of, start);
         let group = self.next_group;
         self.commit(&Entry::GroupCreated {
@@ -126,7 +135,11 @@ impl Shard {
             return Err(ChangeRefusal::NoSuchStream);
         }
         settings.check().map_err(ChangeRefusal::Settings)?;
+        let (from, to) = (self.streams[&stream].settings.delay, settings.delay);
         self.commit(&Entry::StreamChanged { stream, settings: settings.clone(), at: now });
+        if from != to {
+            self.commit(&Entry::Redelayed { stream, at: now, from, to });
+        }
         let of = self.streams.get_mut(&stream).expect("it was there just now");
         of.change(now, settings.clone());
         self.touch_stream(stream);
@@ -142,7 +155,7 @@ impl Shard {
     ) -> Result<(), ChangeRefusal> {
         let of = self.groups.get_mut(&group).ok_or(ChangeRefusal::NoSuchGroup)?;
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
-        check_group(stream, settings).map_err(ChangeRefusal::Settings)?;
+        check_group(&stream.name, settings).map_err(ChangeRefusal::Settings)?;
         of.change(now, stream, settings.clone());
         of.write_down(now, &mut self.entries);
         self.commit(&Entry::GroupChanged { group, settings: settings.clone(), at: now });
@@ -200,9 +213,9 @@ impl Shard {
         Ok(floor)
     }
 
-    /// Drops everything ready, delayed and leased, and with `parked` what is parked too. Returns how many
-    /// messages that were.
-    pub fn purge(&mut self, now: Timestamp, stream: StreamId, parked: bool) -> Result<u64, ChangeRefusal> {
+    /// Drops everything ready, delayed and leased, and what it takes along. Returns how many messages that were.
+    pub fn purge(&mut self, now: Timestamp, stream: StreamId, purge: Purge) -> Result<u64, ChangeRefusal> {
+        let Purge { parked, ids } = purge;
         let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
         let through = of.last;
         let groups: Vec<GroupId> = of.groups.iter().map(|&(_, group)| group).collect();
@@ -214,7 +227,7 @@ impl Shard {
             of.make_checkpoint();
             of.write_down(now, &mut self.entries);
         }
-        self.commit(&Entry::Purged { stream, through, parked });
+        self.commit(&Entry::Purged { stream, through, parked, ids });
         for group in groups {
             self.groups.get_mut(&group).expect("a stream lists groups that exist").begin_sweep();
             self.touch(group);
@@ -232,7 +245,7 @@ impl Shard {
         }
     }
 
-    /// Starts to replay or discard parked messages. Small jobs are done within the turn.
+    /// Starts to replay or discard parked messages, or to move those that wait. Small jobs are done within the turn.
     pub fn start_job(
         &mut self,
         now: Timestamp,
@@ -242,9 +255,20 @@ impl Shard {
         limit: Option<u64>,
         rate: Option<Rate>,
     ) -> Result<(JobId, u64), JobRefusal> {
-        let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
+        let of = self.groups.get_mut(&group).ok_or(JobRefusal::NoSuchGroup)?;
         let jobs_max = self.limits.jobs_max;
-        let last = self.streams[&of.stream].last;
+        let stream = &self.streams[&of.stream];
+        let mut last = stream.last;
+        if let Work::Move { to } = &work {
+            let goes = |to: &StreamName| *to != stream.name && self.streams_by_name.contains_key(to);
+            if !to.as_ref().is_none_or(goes) {
+                return Err(JobRefusal::NoDestination);
+            }
+            // What is not durable yet has no content that could be brought over.
+            last = stream.durable;
+            // What was settled and not written down is not meant after a restart either.
+            of.make_checkpoint();
+        }
         let (job, matched, entry) = of.plan_job(now, last, work, selection, limit, rate, jobs_max)?;
         self.commit_after(now, &entry);
         self.groups.get_mut(&group).expect("it was there just now").start_job_pace(now, job);
@@ -258,13 +282,13 @@ impl Shard {
         if !of.job(job).is_some_and(super::super::group::jobs::Job::is_running) {
             return Err(JobRefusal::NoSuchJob { job });
         }
-        self.end_job(now, group, job, true);
+        self.end_job(now, group, job, JobEnd::Cancelled);
         self.touch(group);
         Ok(())
     }
 
-    pub(super) fn end_job(&mut self, now: Timestamp, group: GroupId, job: JobId, cancelled: bool) {
-        self.commit_after(now, &Entry::JobEnded { group, job, at: now, cancelled });
+    pub(super) fn end_job(&mut self, now: Timestamp, group: GroupId, job: JobId, how: JobEnd) {
+        self.commit_after(now, &Entry::JobEnded { group, job, at: now, how });
         self.groups.get_mut(&group).expect("a job belongs to a group").end_job_pace(job);
     }
 
@@ -374,10 +398,11 @@ pub enum ResubmitRefusal {
     Publish(#[from] PublishRefusal),
 }
 
-fn check_group(stream: &Stream, settings: &GroupSettings) -> Result<(), SettingsError> {
+/// Whether a stream of that name may have a group with these settings.
+pub(super) fn check_group(stream: &StreamName, settings: &GroupSettings) -> Result<(), SettingsError> {
     settings.check()?;
     match &settings.on_exhausted {
-        OnExhausted::Move(to) if *to == stream.name => Err(SettingsError::MoveToItself),
+        OnExhausted::Move(to) if to == stream => Err(SettingsError::MoveToItself),
         _ => Ok(()),
     }
 }

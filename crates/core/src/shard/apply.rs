@@ -1,7 +1,7 @@
 //! Entries: applied when they are read from the log, and when they are decided.
 
 use crate::codec::DecodeError;
-use crate::entry::Entry;
+use crate::entry::{Entry, Selection, Work};
 use crate::fault::{Fault, planted};
 use crate::group::{Bound, Group, ledger::Terms};
 use crate::notes::Note;
@@ -36,6 +36,7 @@ impl Shard {
             Entry::Published { stream, .. }
             | Entry::Numbered { stream, .. }
             | Entry::Released { stream, .. }
+            | Entry::Redelayed { stream, .. }
             | Entry::ReaderMoved { stream, .. } => of_stream(stream)?,
             // It changes several parts, each of which may have been taken at another time, so those are asked
             // one by one. Of a stream that is gone there is nothing to ask.
@@ -114,6 +115,11 @@ impl Shard {
                 let asked = groups.map(|group| group.ledger.oldest_wanted()).fold(*first, Seq::min);
                 stream.forget_before(asked.max(stream.gone.next()).min(*first));
             }
+            Entry::Redelayed { stream, at, from, to } => {
+                let stream = self.known_stream(*stream)?;
+                stream.changed = true;
+                stream.delayed.shift(*at, *from, *to);
+            }
             Entry::Copied { stream, .. } => self.check_copied(*stream)?,
             Entry::ReaderMoved { stream, name, seq } => {
                 let stream = self.known_stream(*stream)?;
@@ -123,8 +129,8 @@ impl Shard {
                     None => stream.readers.remove(name),
                 };
             }
-            Entry::Purged { stream, through, parked } => {
-                self.apply_purged(position, *stream, *through, *parked)?;
+            Entry::Purged { stream, through, parked, ids } => {
+                self.apply_purged(position, *stream, *through, *parked, *ids)?;
             }
             Entry::GroupChanged { group, settings, .. } => {
                 if planted(Fault::SettingsLeak) {
@@ -188,6 +194,7 @@ impl Shard {
         id: StreamId,
         through: Seq,
         parked: bool,
+        ids: bool,
     ) -> Result<(), DecodeError> {
         let is_new = |part: Position| position.is_none_or(|position| position > part);
         let stream = self.streams.get_mut(&id).ok_or(DecodeError::Contradiction("a stream exists"))?;
@@ -199,6 +206,11 @@ impl Shard {
             stream.forget_through(through);
             // Nobody who begins later, or anew, is promised what was purged.
             stream.gone = stream.gone.max(through);
+            // Generations of ids in an image may be younger than the stream's part of it. What they have of later
+            // messages is met again in the log.
+            if ids {
+                stream.dedupe.clear();
+            }
         }
         for &(_, group) in &stream.groups {
             let of = self.groups.get_mut(&group).ok_or(DecodeError::Contradiction("a group exists"))?;
@@ -225,12 +237,12 @@ impl Shard {
         let one = |seq: Seq| known(&SeqRange::one(seq)).map(|range| range.first);
         let ledger = &mut of.ledger;
         match entry {
-            Entry::Handed { ranges, .. } => {
+            Entry::Handed { at, ranges, .. } => {
                 let terms = Terms {
                     epoch,
                     grant: Grant(0),
                     bound: Bound::Connection,
-                    granted: Timestamp::ZERO,
+                    granted: *at,
                     deadline: Timestamp::ZERO,
                     holder: None,
                 };
@@ -283,10 +295,10 @@ impl Shard {
                     ledger.key_found(one(seq)?, key);
                 }
             }
-            Entry::Moving { to, seqs, .. } => {
+            Entry::Moving { route, seqs, .. } => {
                 for range in seqs {
                     for seq in known(range)?.seqs() {
-                        ledger.moving(seq, to);
+                        ledger.moving(seq, route);
                     }
                 }
             }
@@ -304,9 +316,22 @@ impl Shard {
                 if job.0 == u32::MAX {
                     return Err(DecodeError::OutOfRange("number of a job"));
                 }
-                ledger.job_started(*job, *at, *work, selection, *limit, *rate);
+                if let (Work::Move { .. }, Selection::Seqs(ranges)) = (work, selection) {
+                    ranges.iter().try_for_each(|range| known(range).map(drop))?;
+                }
+                ledger.job_started(*job, *at, work.clone(), selection, *limit, *rate);
             }
-            Entry::JobEnded { job, at, cancelled, .. } => ledger.job_ended(*job, *at, *cancelled),
+            Entry::JobPassed { job, ranges, .. } => {
+                for range in ranges {
+                    ledger.job_passed(*job, known(range)?);
+                }
+            }
+            Entry::JobEnded { job, at, how, .. } => ledger.job_ended(*job, *at, how),
+            Entry::Stayed { ranges, .. } => {
+                for range in ranges {
+                    ledger.stayed(known(range)?);
+                }
+            }
             Entry::Extended { deadline, ranges, .. } => {
                 for range in ranges {
                     ledger.extended(known(range)?, *deadline);

@@ -1,9 +1,7 @@
 //! Members, credit, and the end of leases.
 
-use std::time::Duration;
-
 use crate::group::scan::KeyRun;
-use crate::group::{Bound, Credit, Departure, Lease, Settled, Settlement};
+use crate::group::{Bound, Credit, Departure, Extension, Lease, NotYours, Settled, Settlement};
 use crate::shard::Shard;
 use crate::types::{ConsumerId, GroupId, SeqRange, StreamId, Timestamp};
 
@@ -123,25 +121,26 @@ impl Shard {
                 of.settle(now, stream, leases, settlement, results);
                 self.touch(group);
             }
-            None => results.resize(results.len() + leases.len(), Settled::NotYours),
+            None => results.resize(results.len() + leases.len(), Settled::NotYours(NotYours::Unknown)),
         }
     }
 
-    /// Gives leases more time, counted from now. No time at all ends them.
+    /// Gives leases more time, or less.
     pub fn extend(
         &mut self,
         now: Timestamp,
         group: GroupId,
         leases: &[Lease],
-        by: Duration,
+        extension: Extension,
         results: &mut Vec<Settled>,
     ) {
         match self.groups.get_mut(&group) {
             Some(of) => {
-                of.extend(now, leases, by, results);
+                let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+                of.extend(now, stream, leases, extension, results);
                 self.touch(group);
             }
-            None => results.resize(results.len() + leases.len(), Settled::NotYours),
+            None => results.resize(results.len() + leases.len(), Settled::NotYours(NotYours::Unknown)),
         }
     }
 }

@@ -209,6 +209,16 @@ impl Shard {
         self.groups.get(&group)?.holder(lease)
     }
 
+    /// The limit of leases that a group may hold at once, if it holds as many.
+    pub fn in_flight_full(&self, group: GroupId) -> Option<u32> {
+        self.groups.get(&group)?.in_flight_full()
+    }
+
+    /// Whether a turn had no time left for all that a group could do.
+    pub fn has_more_to_do(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|group| group.touched)
+    }
+
     /// Whether a group waits for messages to be read, and so may have some to hand out soon.
     pub fn is_reading(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_some_and(Group::is_reading)

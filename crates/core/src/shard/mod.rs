@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `publish` | admission: sizes, rates, limits, expectations, producers' numbers, moves |
 //! | `consume` | members, credit, settling, extending |
+//! | `arrange` | a stream and a group of it, created or changed together |
 //! | `admin` | creating, changing, deleting, reset, purge, jobs, notes, readers |
 //! | `tend` | the end of a turn, and what time does to streams |
 //! | `apply` | entries from the log, and decisions on their way into it |
@@ -19,6 +20,7 @@
 
 mod admin;
 mod apply;
+mod arrange;
 mod consume;
 mod look;
 mod publish;
@@ -35,7 +37,8 @@ use crate::stream::Stream;
 use crate::types::{Epoch, Grant, GroupId, Limits, Ordinal, Position, Seq, StreamId, StreamName, Timestamp};
 
 pub use crate::group::scan::KeyRun;
-pub use admin::{ChangeRefusal, CreateRefusal, ResetTo, ResubmitRefusal};
+pub use admin::{ChangeRefusal, CreateRefusal, Purge, ResetTo, ResubmitRefusal};
+pub use arrange::Arrangement;
 pub use consume::MemberRefusal;
 pub use look::StreamFigures;
 pub use publish::{MoveRefusal, Moved, PublishOptions, PublishRefusal};

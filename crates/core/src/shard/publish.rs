@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::entry::{self, MessageMeta, Origin};
+use crate::entry::{self, JobEnd, JobFailure, MessageMeta, Origin, Route, Trail};
 use crate::fault::{Fault, planted};
-use crate::group::{Grip, Group};
+use crate::group::{Grip, Group, Job};
 use crate::producers::{ProducerRefusal, ProducerStamp, Verdict};
 use crate::settings::{OnFull, Retention, StreamSettings, YEAR};
 use crate::shard::Shard;
 use crate::stream::{Admission, Stream};
-use crate::types::{GroupId, Ordinal, Seq, SeqRange, StreamId, Timestamp};
+use crate::types::{GroupId, JobId, Ordinal, Seq, SeqRange, StreamId, Timestamp};
 
 /// What a batch asks for beside being stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,6 +69,9 @@ pub enum MoveRefusal {
     /// It was parked.
     #[error("the stream cannot take the message")]
     Parked,
+    /// It stays in its group and is offered again.
+    #[error("the stream cannot take the message, which stays")]
+    Kept,
 }
 
 impl Shard {
@@ -83,11 +86,26 @@ impl Shard {
         admissions: &mut Vec<Admission>,
     ) -> Result<Option<SeqRange>, PublishRefusal> {
         let id = stream;
+        let delayed = self.delayed(now, id, messages);
+        let messages = delayed.as_deref().unwrap_or(messages);
         if let Some(seqs) = self.admit(now, id, messages, options)? {
             admissions.extend(seqs.into_iter().map(|seq| Admission { seq, duplicate: true }));
             return Ok(None);
         }
         Ok(self.store(now, id, messages, options.stamp, admissions))
+    }
+
+    /// The messages with the delay of their stream, where it has one.
+    fn delayed(&self, now: Timestamp, id: StreamId, messages: &[MessageMeta]) -> Option<Vec<MessageMeta>> {
+        let delay = self.streams.get(&id)?.settings.delay;
+        if delay.is_zero() {
+            return None;
+        }
+        let delayed = |message: &MessageMeta| {
+            let not_before = message.not_before.or(Some(now + delay));
+            MessageMeta { not_before, ..*message }
+        };
+        Some(messages.iter().map(delayed).collect())
     }
 
     pub(super) fn store(
@@ -356,8 +374,8 @@ impl Shard {
 
     /// Brings a message that is to be moved to its new stream: published there and settled here by entries
     /// that follow each other, so that the shell can put them into one frame. It keeps its key, priority and
-    /// publish time, is not taken for a duplicate, and neither waits nor expires any more: it has been tried,
-    /// and whoever looks after what was moved may take his time.
+    /// publish time, is not taken for a duplicate, and neither waits nor expires any more, unless its age is kept:
+    /// it has been tried, and whoever looks after what was moved may take his time.
     pub fn complete_move(
         &mut self,
         now: Timestamp,
@@ -368,41 +386,37 @@ impl Shard {
     ) -> Result<Moved, MoveRefusal> {
         let of = self.groups.get(&group).ok_or(MoveRefusal::NotMoving)?;
         let from = of.stream;
-        let (to, attempts) = of.moving(seq).ok_or(MoveRefusal::NotMoving)?;
-        let to = to.clone();
-        let target = match self.streams_by_name.get(&to) {
-            Some(&target) => Ok(target),
-            None => self.create_stream(now, &to, &StreamSettings::unasked()),
+        let (route, attempts) = of.moving(seq).ok_or(MoveRefusal::NotMoving)?;
+        let route = route.clone();
+        let target = self.find_target(now, &route, meta);
+        let known = meta.origin;
+        let published = known.map_or(published, |origin| origin.published);
+        let receives = match route {
+            Route::Alone { .. } => known.map_or(0, |origin| origin.receives).saturating_add(attempts),
+            // It begins anew.
+            Route::Job { .. } => 0,
         };
-        let receives = meta.origin.map_or(0, |origin| origin.receives).saturating_add(attempts);
-        let published = meta.origin.map_or(published, |origin| origin.published);
-        let origin = Some(Origin { published, receives });
-        let moved = MessageMeta { id: None, not_before: None, expires: None, origin, ..*meta };
-        let admitted = match target {
-            Ok(target) => {
-                let admitted = self.admit(now, target, &[moved], PublishOptions::default());
-                admitted.map(|_| target).map_err(|refusal| match refusal {
-                    PublishRefusal::Full { .. } | PublishRefusal::TooFast { .. } => None,
-                    other => Some(other.to_string()),
-                })
-            }
-            Err(refusal) => Err(Some(refusal.to_string())),
+        let home = known.and_then(|origin| origin.trail).map_or((from, seq), |trail| trail.home);
+        let origin = Some(Origin { published, receives, trail: Some(Trail { home, from }) });
+        let age_max = target.as_ref().ok().and_then(|target| self.streams[target].settings.age_max());
+        let keeps_age = matches!(route, Route::Alone { terms, .. } if terms.keep_age);
+        let over = age_max.filter(|_| keeps_age).map(|age| published + age);
+        // What is further away than any message may ask for is as good as never.
+        let expires = over.filter(|over| *over <= now + YEAR);
+        let moved = MessageMeta { id: None, not_before: None, expires, origin, ..*meta };
+        let admitted = target.and_then(|target| {
+            let admitted = self.admit(now, target, &[moved], PublishOptions::default());
+            admitted.map(|_| target).map_err(|refusal| match refusal {
+                PublishRefusal::Full { .. } | PublishRefusal::TooFast { .. } => Obstacle::Passing,
+                other => Obstacle::Lasting(JobFailure::Refused(other.to_string().into())),
+            })
+        });
+        let target = match admitted {
+            Ok(target) => target,
+            Err(obstacle) => return Err(self.stop_move(now, group, seq, &route, obstacle)),
         };
         let of = self.groups.get_mut(&group).expect("it was there just now");
         let stream = self.streams.get(&from).expect("a group's stream exists");
-        let target = match admitted {
-            Ok(target) => target,
-            Err(None) => {
-                of.not_moved(now, stream, seq, None);
-                self.touch(group);
-                return Err(MoveRefusal::Later);
-            }
-            Err(Some(why)) => {
-                of.not_moved(now, stream, seq, Some(&format!("cannot be moved to {to}: {why}")));
-                self.touch(group);
-                return Err(MoveRefusal::Parked);
-            }
-        };
         of.moved(now, stream, seq);
         // What the turn has changed before is written before, and the end of the move right after it.
         of.write_down(now, &mut self.entries);
@@ -415,12 +429,87 @@ impl Shard {
         Ok(Moved { stream: target, seq, meta: moved })
     }
 
+    /// The stream that a message goes to. One that is not there is created if that is how it goes.
+    fn find_target(
+        &mut self,
+        now: Timestamp,
+        route: &Route,
+        meta: &MessageMeta,
+    ) -> Result<StreamId, Obstacle> {
+        let lasting = |why: JobFailure| Err(Obstacle::Lasting(why));
+        if let Some(to) = route.to() {
+            let creates = matches!(route, Route::Alone { terms, .. } if terms.create);
+            return match self.streams_by_name.get(to) {
+                Some(&target) => Ok(target),
+                None if creates => self
+                    .create_stream(now, to, &StreamSettings::unasked())
+                    .or_else(|refusal| lasting(JobFailure::Refused(refusal.to_string().into()))),
+                None => lasting(JobFailure::NoDestination),
+            };
+        }
+        match meta.origin.and_then(|origin| origin.trail) {
+            Some(trail) if self.streams.contains_key(&trail.from) => Ok(trail.from),
+            Some(_) => lasting(JobFailure::NoDestination),
+            None => lasting(JobFailure::NoOrigin),
+        }
+    }
+
+    /// A message cannot go where it should: not now, or never.
+    fn stop_move(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        seq: Seq,
+        route: &Route,
+        obstacle: Obstacle,
+    ) -> MoveRefusal {
+        let of = self.groups.get_mut(&group).expect("a message is moved out of a group");
+        let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+        let is_over = |job: &JobId| !of.job(*job).is_some_and(Job::is_running);
+        let refusal = match (route, obstacle) {
+            // Nobody wants it to go there any more.
+            (Route::Job { job, .. }, Obstacle::Passing) if is_over(job) => {
+                of.stay(now, stream, seq);
+                MoveRefusal::Kept
+            }
+            (_, Obstacle::Passing) => {
+                of.put_off_move(now, seq);
+                MoveRefusal::Later
+            }
+            (Route::Alone { to, terms }, Obstacle::Lasting(why)) => {
+                let why = match why {
+                    JobFailure::Refused(why) => why,
+                    _ => "no such stream".into(),
+                };
+                let why = format!("cannot be moved to {to}: {why}");
+                if terms.create {
+                    of.park_instead(now, stream, seq, &why);
+                    MoveRefusal::Parked
+                } else {
+                    of.keep_instead(now, stream, seq, &why);
+                    MoveRefusal::Kept
+                }
+            }
+            (Route::Job { job, .. }, Obstacle::Lasting(why)) => {
+                of.stay(now, stream, seq);
+                if of.job(*job).is_some_and(Job::is_running) {
+                    self.end_job(now, group, *job, JobEnd::Failed(why));
+                }
+                MoveRefusal::Kept
+            }
+        };
+        self.touch(group);
+        refusal
+    }
+
     /// There is no room for the content of a message that is to be moved. It is asked for again later.
     pub fn put_off_move(&mut self, now: Timestamp, group: GroupId, seq: Seq) {
-        let Some(of) = self.groups.get_mut(&group) else { return };
-        let stream = self.streams.get(&of.stream).expect("a group's stream exists");
-        of.not_moved(now, stream, seq, None);
-        self.touch(group);
+        let Some(route) =
+            self.groups.get(&group).and_then(|of| of.moving(seq)).map(|(route, _)| route.clone())
+        else {
+            return;
+        };
+        self.stop_move(now, group, seq, &route, Obstacle::Passing);
     }
 
     /// Writes down what the turn has changed in a group so far, so that what is decided next can be kept
@@ -431,14 +520,33 @@ impl Shard {
         }
     }
 
+    /// As [`Shard::write_down`], with acks that the group keeps back for a checkpoint.
+    pub fn check_point(&mut self, now: Timestamp, group: GroupId) {
+        if let Some(of) = self.groups.get_mut(&group) {
+            of.make_checkpoint();
+            of.write_down(now, &mut self.entries);
+        }
+    }
+
     /// The content of a message that is to be moved cannot be read. It is set aside, since it would be lost
     /// otherwise.
     pub fn abandon_move(&mut self, now: Timestamp, group: GroupId, seq: Seq, why: &str) {
         let Some(of) = self.groups.get_mut(&group) else { return };
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
-        of.not_moved(now, stream, seq, Some(why));
+        // A job leaves it where somebody will look for it.
+        match of.moving(seq).and_then(|(route, _)| route.job()) {
+            Some(_) => of.stay(now, stream, seq),
+            None => of.park_instead(now, stream, seq, why),
+        }
         self.touch(group);
     }
+}
+
+/// Why a message cannot go to another stream.
+enum Obstacle {
+    /// The stream has no room just now.
+    Passing,
+    Lasting(JobFailure),
 }
 
 /// What it takes to store a batch.

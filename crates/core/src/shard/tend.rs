@@ -1,11 +1,11 @@
 //! The end of a turn: what time does to streams, and what groups do with the rest of it.
 
-use crate::entry::Entry;
+use crate::entry::{Entry, JobEnd};
 use crate::fault::{Fault, planted};
 use crate::group::{Budget, Effects, Turn};
 use crate::settings::{Acks, Retention};
 use crate::shard::{Owner, Shard};
-use crate::types::{GroupId, SeqRange, StreamId, Timestamp};
+use crate::types::{GroupId, Seq, SeqRange, StreamId, Timestamp};
 
 /// Messages whose time has come that are seen to at a time.
 const SLICE: usize = 64;
@@ -193,6 +193,9 @@ impl Shard {
         }
         stream.gone = beyond;
         stream.changed = true;
+        // What was to wait longer than it is kept does not count as waiting any more.
+        stream.undue.remove(SeqRange::new(Seq::START, beyond));
+        stream.delayed.forget_through(beyond);
         let keeps = stream.settings.retention == Retention::Work && !stream.groups.is_empty();
         if !keeps && beyond.next() > stream.first {
             self.commit(&Entry::Released { stream: id, first: beyond.next() });
@@ -232,7 +235,7 @@ impl Shard {
             effects,
         });
         for job in group.finished_jobs() {
-            self.end_job(now, id, job, false);
+            self.end_job(now, id, job, JobEnd::Done);
         }
         let group = self.groups.get_mut(&id).expect("it was there just now");
         group.touched = budget.is_spent();

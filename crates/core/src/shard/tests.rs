@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::entry::{
-    Cause, Ending, FailedMessage, Failure, LeasedRun, Messages, ParkedMessage, Selection, Work,
+    Cause, Ending, FailedMessage, Failure, JobEnd, LeasedRun, Messages, ParkedMessage, Route, Selection, Work,
 };
 use crate::group::{Bound, Credit, Departure, Effects};
-use crate::settings::{Backoff, GroupSettings, SettingsError, Strategy as Choice, StreamSettings};
+use crate::settings::{Backoff, GroupSettings, MoveTerms, SettingsError, Strategy as Choice, StreamSettings};
 use crate::types::{ConsumerId, GroupName, JobId, KeyHash, SeqRange};
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn entry() -> impl Strategy<Value = Entry> {
             stamp: None,
             messages: Messages::Uniform { count, size: 10 },
         }),
-        (group(), ranges()).prop_map(|(group, ranges)| Entry::Handed { group, ranges }),
+        (group(), at(), ranges()).prop_map(|(group, at, ranges)| Entry::Handed { group, at, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Acked { group, ranges }),
         (group(), ranges()).prop_map(|(group, ranges)| Entry::Returned { group, ranges }),
         (group(), at(), at(), ranges()).prop_map(|(group, at, until, ranges)| Entry::Snoozed {
@@ -93,7 +93,7 @@ fn entry() -> impl Strategy<Value = Entry> {
         }),
         (group(), range()).prop_map(|(group, range)| Entry::Moving {
             group,
-            to: StreamName::stored("b"),
+            route: Route::Alone { to: StreamName::stored("b"), terms: MoveTerms::default() },
             seqs: vec![SeqRange::one(range.first)]
         }),
         (group(), near()).prop_map(|(group, range)| Entry::Replayed {
@@ -115,7 +115,28 @@ fn entry() -> impl Strategy<Value = Entry> {
             limit: None,
             rate: None
         }),
-        (group(), at()).prop_map(|(group, at)| Entry::JobEnded { group, job: JobId(1), at, cancelled: true }),
+        (group(), at(), ranges()).prop_map(|(group, at, ranges)| Entry::JobStarted {
+            group,
+            job: JobId(2),
+            at,
+            work: Work::Move { to: None },
+            selection: Selection::Seqs(ranges),
+            limit: None,
+            rate: None
+        }),
+        (group(), range()).prop_map(|(group, range)| Entry::Moving {
+            group,
+            route: Route::Job { job: JobId(2), to: None },
+            seqs: vec![SeqRange::one(range.first)]
+        }),
+        (group(), ranges()).prop_map(|(group, ranges)| Entry::Stayed { group, ranges }),
+        (group(), ranges()).prop_map(|(group, ranges)| Entry::JobPassed { group, job: JobId(2), ranges }),
+        (group(), at()).prop_map(|(group, at)| Entry::JobEnded {
+            group,
+            job: JobId(1),
+            at,
+            how: JobEnd::Cancelled
+        }),
         (group(), at(), ranges()).prop_map(|(group, at, ranges)| Entry::Extended {
             group,
             at,
@@ -127,10 +148,8 @@ fn entry() -> impl Strategy<Value = Entry> {
             floor: Seq(floor),
             parked
         }),
-        (stream(), 0u64..50, any::<bool>()).prop_map(|(stream, through, parked)| Entry::Purged {
-            stream,
-            through: Seq(through),
-            parked
+        (stream(), 0u64..50, any::<bool>(), any::<bool>()).prop_map(|(stream, through, parked, ids)| {
+            Entry::Purged { stream, through: Seq(through), parked, ids }
         }),
         group().prop_map(|group| Entry::GroupDeleted { group }),
         stream().prop_map(|stream| Entry::StreamDeleted { stream }),
@@ -289,7 +308,7 @@ fn what_was_purged_and_deleted_before_an_image_or_in_the_middle_of_one_does_not_
         join(&mut log.shard, late, ConsumerId(9));
         log.shard.read_ahead(late, SeqRange::new(Seq(1), Seq(3)), KeyRun::Plain);
         log.commit();
-        log.shard.purge(Timestamp(2), stream, false).expect("the stream exists");
+        log.shard.purge(Timestamp(2), stream, Purge::default()).expect("the stream exists");
         log.commit();
         log.shard.delete_stream(stream, true).expect("the stream exists");
         log.commit();

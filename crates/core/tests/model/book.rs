@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_core::entry::{Entry, Failure};
+use forebay_core::entry::{Entry, Failure, Route};
 use forebay_core::group::{Bound, Lease};
-use forebay_core::types::{ConsumerId, Epoch, Grant, JobId, Seq, SeqRange, StreamName, Timestamp};
+use forebay_core::types::{ConsumerId, Epoch, Grant, JobId, Seq, SeqRange, Timestamp};
 
 /// Failures of one message that are remembered.
 const HISTORY_MAX: usize = 5;
@@ -17,10 +17,20 @@ const HISTORY_MAX: usize = 5;
 pub(crate) enum State {
     Untouched,
     Ready,
-    Waiting { until: Timestamp },
-    Leased { consumer: Option<ConsumerId>, lease: Lease, deadline: Timestamp, bound: Bound },
+    Waiting {
+        until: Timestamp,
+    },
+    Leased {
+        consumer: Option<ConsumerId>,
+        lease: Lease,
+        granted: Timestamp,
+        deadline: Timestamp,
+        bound: Bound,
+    },
     Parked,
-    Moving { to: StreamName },
+    Moving {
+        route: Route,
+    },
     Settled(How),
 }
 
@@ -42,6 +52,8 @@ pub(crate) enum How {
 pub(crate) struct Item {
     pub(crate) state: State,
     pub(crate) attempts: u32,
+    /// When it was first handed out, if it was.
+    pub(crate) first: Timestamp,
     /// The lease that a late ack may still name.
     pub(crate) last: Option<Lease>,
     pub(crate) replayed: bool,
@@ -50,7 +62,7 @@ pub(crate) struct Item {
 
 impl Item {
     pub(crate) fn new(state: State) -> Item {
-        Item { state, attempts: 0, last: None, replayed: false, history: Vec::new() }
+        Item { state, attempts: 0, first: Timestamp::ZERO, last: None, replayed: false, history: Vec::new() }
     }
 
     pub(crate) fn is_terminal(&self) -> bool {
@@ -65,9 +77,20 @@ impl Item {
         matches!(self.state, State::Leased { .. })
     }
 
+    pub(crate) fn is_on_way_by(&self, job: JobId) -> bool {
+        matches!(&self.state, State::Moving { route } if route.job() == Some(job))
+    }
+
     /// Counts against the window.
     pub(crate) fn is_in_process(&self) -> bool {
         !self.is_terminal() && self.state != State::Untouched
+    }
+
+    pub(crate) fn handed(&mut self, at: Timestamp) {
+        if self.attempts == 0 {
+            self.first = at;
+        }
+        self.attempts += 1;
     }
 
     pub(crate) fn settle(&mut self, how: How) {
@@ -86,6 +109,17 @@ impl Item {
         self.state = State::Parked;
         self.last = None;
         self.replayed = false;
+    }
+
+    /// On its way to another stream. Nobody who held it has a say in it any more.
+    pub(crate) fn set_out(&mut self, route: Route) {
+        self.state = State::Moving { route };
+    }
+
+    /// Not on its way any more, and as it was before.
+    pub(crate) fn stay(&mut self) {
+        assert!(matches!(self.state, State::Moving { .. }), "only what is on its way comes back");
+        self.state = State::Ready;
     }
 
     pub(crate) fn replay(&mut self) {
@@ -173,13 +207,13 @@ impl Book {
     pub(crate) fn apply(&mut self, epoch: Epoch, entry: &Entry) {
         let nobody = |seq| Lease { epoch, seq, grant: Grant(0) };
         match entry {
-            Entry::Handed { ranges, .. } => each(ranges, |seq| {
+            Entry::Handed { at, ranges, .. } => each(ranges, |seq| {
                 let item = self.item(seq);
-                item.attempts += 1;
+                item.handed(*at);
                 item.last = None;
                 let deadline = Timestamp(u64::MAX);
                 let (lease, bound) = (nobody(seq), Bound::Connection);
-                item.state = State::Leased { consumer: None, lease, deadline, bound };
+                item.state = State::Leased { consumer: None, lease, granted: *at, deadline, bound };
             }),
             Entry::Leased { at, duration, runs, .. } => {
                 for run in runs {
@@ -206,6 +240,9 @@ impl Book {
                 for message in messages {
                     let item = self.item(message.seq);
                     // The first lease may not have been written, but the failure says that there was one.
+                    if item.attempts == 0 {
+                        item.first = message.failure.at;
+                    }
                     item.attempts = item.attempts.max(message.failure.attempt);
                     item.remember(message.failure.clone());
                     item.state = State::Waiting { until: message.until };
@@ -218,9 +255,10 @@ impl Book {
                     item.park(message.failure.clone());
                 }
             }
-            Entry::Moving { to, seqs, .. } => each(seqs, |seq| {
-                self.item(seq).state = State::Moving { to: to.clone() };
+            Entry::Moving { route, seqs, .. } => each(seqs, |seq| {
+                self.item(seq).set_out(route.clone());
             }),
+            Entry::Stayed { ranges, .. } => each(ranges, |seq| self.item(seq).stay()),
             Entry::JobStarted { job, at, .. } => {
                 self.jobs.insert(*job, *at);
             }
@@ -248,9 +286,10 @@ impl Book {
     fn leased(&mut self, epoch: Epoch, seq: Seq, grant: Grant, at: Timestamp, duration: Duration) {
         let lease = Lease { epoch, seq, grant };
         let item = self.item(seq);
-        item.attempts += 1;
+        item.handed(at);
         item.last = Some(lease);
-        item.state = State::Leased { consumer: None, lease, deadline: at + duration, bound: Bound::Clock };
+        let (granted, deadline) = (at, at + duration);
+        item.state = State::Leased { consumer: None, lease, granted, deadline, bound: Bound::Clock };
     }
 }
 

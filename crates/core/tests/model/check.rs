@@ -40,7 +40,7 @@ impl World {
             assert!(old.is_none(), "{old:?} is too old and still there");
         }
         let delayed = stream.messages.iter().filter(|(seq, message)| {
-            let kept = **seq > stream.purged && **seq >= figures.first;
+            let kept = **seq > stream.purged.max(stream.gone) && **seq >= figures.first;
             kept && message.not_before > self.now && message.expires > self.now
         });
         assert_eq!(figures.delayed, delayed.count() as u64, "delayed messages of {}", stream.name);
@@ -111,8 +111,9 @@ impl World {
             let known = &group.jobs[&job.id];
             assert_eq!((job.matched, job.done, job.failed), (known.matched, known.done, known.failed));
             assert_eq!(job.state == JobState::Running, known.running, "whether a job is running");
-            assert!(!known.running || known.rate.is_some(), "a job without a rate is done at once");
-            if let Some(rate) = known.rate.filter(|_| known.running) {
+            let on_way = group.book.count(|item| item.is_on_way_by(job.id)) > 0;
+            assert!(!known.running || known.rate.is_some() || on_way, "a job without a rate is done at once");
+            if let Some(rate) = known.rate.filter(|_| known.running && !on_way) {
                 let next = Timestamp(self.now.0 + (1e6 / rate) as u64 + 2);
                 assert!(self.shard.wake_at().is_some_and(|at| at <= next), "a job goes on by itself");
             }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use forebay_core::pace::Rate;
 use forebay_core::settings::{
-    Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Retention,
-    Strategy as Sharing, StreamSettings,
+    Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, KeyLock, OnExhausted, OnFull, OnParkedKey,
+    Retention, Strategy as Sharing, StreamSettings,
 };
+use forebay_core::shard::Purge;
 use forebay_core::types::StreamName;
 use proptest::prelude::*;
 
@@ -93,6 +94,8 @@ pub(crate) enum Command {
     Extend {
         back: u16,
         by: u64,
+        /// How long it may last altogether.
+        total: Option<u64>,
     },
     Pass {
         millis: u64,
@@ -118,13 +121,18 @@ pub(crate) enum Command {
     },
     Purge {
         stream: u8,
-        parked: bool,
+        purge: Purge,
     },
     Job {
         group: u8,
         replay: bool,
         which: Which,
         limit: Option<u64>,
+        rate: Option<u32>,
+    },
+    Move {
+        group: u8,
+        back: bool,
         rate: Option<u32>,
     },
     Cancel {
@@ -195,8 +203,8 @@ pub(crate) fn command() -> impl Strategy<Value = (Command, bool)> {
         24 => (prop_oneof![3 => 0u16..6, 1 => 0u16..60], 1u8..5, answer())
             .prop_map(|(back, count, answer)| Command::Settle { back, count, answer }),
         4 => group().prop_map(|group| Command::AckAll { group }),
-        2 => (0u16..20, prop::sample::select(vec![0u64, 500, 60_000]))
-            .prop_map(|(back, by)| Command::Extend { back, by }),
+        2 => (0u16..20, prop::sample::select(vec![0u64, 500, 60_000]), prop::option::of(Just(30_000u64)))
+            .prop_map(|(back, by, total)| Command::Extend { back, by, total }),
         8 => prop::sample::select(vec![1u64, 50, 200, 1_000, 10_000, 35_000, 300_000])
             .prop_map(|millis| Command::Pass { millis }),
         8 => Just(Command::PassToWake),
@@ -206,8 +214,11 @@ pub(crate) fn command() -> impl Strategy<Value = (Command, bool)> {
             .prop_map(|(stream, settings)| Command::ChangeStream { stream, settings }),
         1 => (group(), to(), any::<bool>())
             .prop_map(|(group, to, parked)| Command::Reset { group, to, parked }),
-        1 => (stream(), any::<bool>()).prop_map(|(stream, parked)| Command::Purge { stream, parked }),
+        1 => (stream(), any::<bool>(), any::<bool>())
+            .prop_map(|(stream, parked, ids)| Command::Purge { stream, purge: Purge { parked, ids } }),
         4 => job(),
+        2 => (group(), any::<bool>(), prop::option::of(prop::sample::select(vec![1u32, 50])))
+            .prop_map(|(group, back, rate)| Command::Move { group, back, rate }),
         1 => (group(), 0u8..3).prop_map(|(group, back)| Command::Cancel { group, back }),
         1 => (group(), 0u8..4).prop_map(|(group, nth)| Command::Resubmit { group, nth }),
         1 => group().prop_map(|group| Command::Delete { group }),
@@ -251,7 +262,8 @@ fn amount() -> impl Strategy<Value = Amount> {
     prop_oneof![
         4 => (0u32..8).prop_map(Amount::Slots),
         1 => (1u32..8, 50u64..500).prop_map(|(slots, bytes)| Amount::Bytes(slots, bytes)),
-        2 => (1u32..8, prop::option::of(Just(3_000u64))).prop_map(|(n, timeout)| Amount::Once(n, timeout)),
+        2 => (1u32..8, prop::option::of(prop::sample::select(vec![3_000u64, 3_000, 0])))
+            .prop_map(|(n, timeout)| Amount::Once(n, timeout)),
     ]
 }
 
@@ -327,7 +339,9 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
         Sharing::Pinned,
         Sharing::Single,
     ]);
-    let order = (sharing, prop::sample::select(vec![1u32, 1, 2, 4]), any::<bool>(), any::<bool>());
+    let batch = prop::sample::select(vec![1u32, 1, 2, 4]);
+    let lock = prop::sample::select(vec![KeyLock::Delivery, KeyLock::Position]);
+    let order = (sharing, batch, any::<bool>(), any::<bool>(), lock);
     let small = |n: u32| prop::option::weighted(0.2, 1u32..n);
     let limits = (small(6), small(4), small(5), small(4), prop::sample::select(vec![500u32, 500, 1, 3]));
     let rate = prop::option::weighted(
@@ -350,6 +364,7 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
         let mut settings = GroupSettings { rate, ..GroupSettings::default() };
         let hold = order.2;
         (settings.strategy, settings.key_batch) = (order.0, order.1);
+        settings.key_lock = order.4;
         settings.on_parked_key = if hold { OnParkedKey::Hold } else { OnParkedKey::Continue };
         if order.3 && settings.strategy != Sharing::Pinned {
             settings.fairness = Fairness::Key;
@@ -365,6 +380,7 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
             3 => OnExhausted::Skip,
             _ => OnExhausted::Move(stream_name(2)),
         };
+        settings.move_terms.create = other.3;
         settings.message_timeout = secs(failing.2);
         settings.backoff = Backoff { jitter: failing.3, ..Backoff::default() };
         settings.acks = other.0;

@@ -6,6 +6,7 @@
 //! | `plain` | the model: what is allowed, and what must be true |
 //! | `commands` | what may happen |
 //! | `world` | a shard and its model, and how a command is done to both |
+//! | `jobs` | the same for jobs, and for messages that go to other streams |
 //! | `check` | what the shard says about itself, against the model |
 
 #![allow(clippy::print_stderr)]
@@ -13,6 +14,7 @@
 mod book;
 mod check;
 mod commands;
+mod jobs;
 mod plain;
 mod world;
 

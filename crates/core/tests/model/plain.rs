@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::entry::{Cause, Failure};
-use forebay_core::group::{Bound, Credit, Deliver, Departure, Lease, Outcome, Settled, Settlement};
+use forebay_core::entry::{Cause, Failure, Route, Work};
+use forebay_core::group::{
+    Bound, Credit, Deliver, Departure, Extension, Lease, NotYours, Outcome, Settled, Settlement,
+};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{
-    Acks, GroupSettings, OnExhausted, OnParkedKey, Retention, Strategy, StreamSettings,
+    Acks, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnParkedKey, Retention, Strategy, StreamSettings,
 };
 use forebay_core::types::{
     ConsumerId, Epoch, Grant, GroupId, IdHash, JobId, KeyHash, Seq, SeqRange, StreamId, StreamName, Timestamp,
@@ -31,6 +33,8 @@ pub(crate) struct Message {
     pub(crate) not_before: Timestamp,
     pub(crate) expires: Timestamp,
     pub(crate) published: Timestamp,
+    /// The stream that it was moved from.
+    pub(crate) from: Option<StreamId>,
 }
 
 #[derive(Debug)]
@@ -121,7 +125,7 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: JobId,
-    pub(crate) replays: bool,
+    pub(crate) work: Work,
     pub(crate) rate: Option<f64>,
     pub(crate) left: BTreeSet<Seq>,
     pub(crate) matched: u64,
@@ -240,7 +244,7 @@ impl Group {
         let mut locked: BTreeSet<KeyHash> = BTreeSet::new();
         for (&seq, item) in self.book.items.iter().filter(|_| self.is_ordered()) {
             let holds = item.is_parked() && self.settings.on_parked_key == OnParkedKey::Hold;
-            if item.is_leased() || holds {
+            if item.is_leased() && self.settings.key_lock == KeyLock::Delivery || holds {
                 locked.extend(key_of(seq));
             }
         }
@@ -334,11 +338,19 @@ impl Group {
                     Settled::Skipped
                 }
                 OnExhausted::Move(to) => {
-                    self.book.item(seq).state = State::Moving { to };
+                    let route = Route::Alone { to, terms: self.settings.move_terms };
+                    self.book.item(seq).set_out(route);
                     Settled::Moving
                 }
             };
         }
+        self.try_again(now, seq, delay, failure(now, attempt, cause, reason, consumer));
+        Settled::Retrying
+    }
+
+    /// It waits for as long as it is told to, or as the backoff says.
+    pub(crate) fn try_again(&mut self, now: Timestamp, seq: Seq, delay: Option<Duration>, failure: Failure) {
+        let attempt = failure.attempt;
         let backoff = &self.settings.backoff;
         let until = match delay {
             Some(delay) => now + delay,
@@ -349,9 +361,8 @@ impl Group {
             None => backoff.ready_at(now, seq, forebay_core::types::Attempt(attempt)),
         };
         let item = self.book.item(seq);
-        item.remember(failure(now, attempt, cause, reason, consumer));
+        item.remember(failure);
         item.state = State::Waiting { until };
-        Settled::Retrying
     }
 
     pub(crate) fn park(
@@ -376,7 +387,9 @@ impl Group {
         lease: Lease,
         settlement: &Settlement<'_>,
     ) -> Settled {
-        let Some(item) = self.book.items.get(&lease.seq) else { return Settled::NotYours };
+        let Some(item) = self.book.items.get(&lease.seq) else {
+            return Settled::NotYours(NotYours::Unknown);
+        };
         let consumer = match &item.state {
             State::Leased { lease: held, consumer, .. } if *held == lease => *consumer,
             State::Ready | State::Waiting { .. }
@@ -385,7 +398,7 @@ impl Group {
                 self.ack(now, lease.seq);
                 return Settled::Acked;
             }
-            _ => return Settled::NotYours,
+            _ => return Settled::NotYours(why_not(item, lease)),
         };
         if let Some(rest) = settlement.rest {
             self.rest_until = self.rest_until.max(now + rest);
@@ -419,7 +432,8 @@ impl Group {
                 Settled::Returned
             }
             Outcome::Move(to) => {
-                self.book.item(lease.seq).state = State::Moving { to: to.clone() };
+                let route = Route::Alone { to: to.clone(), terms: MoveTerms::default() };
+                self.book.item(lease.seq).set_out(route);
                 Settled::Moving
             }
         }
@@ -436,13 +450,18 @@ impl Group {
         self.unwritten.insert(seq, now);
     }
 
-    pub(crate) fn extend(&mut self, now: Timestamp, lease: Lease, by: Duration) -> Settled {
-        match self.book.items.get_mut(&lease.seq).map(|item| &mut item.state) {
-            Some(State::Leased { lease: held, deadline, .. }) if *held == lease => {
-                *deadline = now + by;
+    pub(crate) fn extend(&mut self, now: Timestamp, lease: Lease, extension: Extension) -> Settled {
+        let until = now + extension.by;
+        let item = self.book.item(lease.seq);
+        match &mut item.state {
+            State::Leased { lease: held, granted, deadline, .. } if *held == lease => {
+                if extension.total_max.is_some_and(|most| until > *granted + most) {
+                    return Settled::TooLong;
+                }
+                *deadline = until;
                 Settled::Extended
             }
-            _ => Settled::NotYours,
+            _ => Settled::NotYours(why_not(item, lease)),
         }
     }
 
@@ -466,12 +485,14 @@ impl Group {
             let grant = Grant(deliver.grant.0 + n as u64);
             let lease = Lease { epoch, seq, grant };
             let item = self.book.item(seq);
-            item.attempts += 1;
+            item.handed(now);
+            assert_eq!(deliver.first_received, item.first, "when {seq} was first handed out");
             // An answer over a connection that is too late has nobody to ask for it to count.
             item.last = Some(lease).filter(|_| deliver.bound == Bound::Clock);
             item.state = State::Leased {
                 consumer: Some(consumer),
                 lease,
+                granted: now,
                 deadline: deliver.deadline,
                 bound: deliver.bound,
             };
@@ -528,7 +549,8 @@ impl Group {
             together += u32::from(same);
             let hold = item.is_parked() && self.settings.on_parked_key == OnParkedKey::Hold;
             assert!(!hold || other > seq, "{seq} was handed out while {other} of its key holds it up");
-            let locked = item.is_leased() && !same;
+            let locks = other < seq || self.settings.key_lock == KeyLock::Delivery;
+            let locked = item.is_leased() && !same && locks;
             assert!(!locked, "{seq} was handed out while {other} of its key is leased");
             let before = other < seq && !item.is_terminal() && !same;
             assert!(!before, "{seq} was handed out before {other} of its key, which is {:?}", item.state);
@@ -683,6 +705,14 @@ impl Group {
     }
 }
 
+fn why_not(item: &Item, lease: Lease) -> NotYours {
+    match item.state {
+        State::Parked | State::Settled(_) | State::Moving { .. } => NotYours::Gone,
+        State::Ready | State::Waiting { .. } if item.last == Some(lease) => NotYours::Lapsed,
+        _ => NotYours::Superseded,
+    }
+}
+
 pub(crate) fn check_rate(spent: &[(Timestamp, u64)], per_second: f64, burst: f64) {
     let Some(&(now, _)) = spent.last() else { return };
     let mut sum = 0;
@@ -693,7 +723,13 @@ pub(crate) fn check_rate(spent: &[(Timestamp, u64)], per_second: f64, burst: f64
     }
 }
 
-fn failure(now: Timestamp, attempt: u32, cause: Cause, reason: Option<&str>, who: Option<&str>) -> Failure {
+pub(crate) fn failure(
+    now: Timestamp,
+    attempt: u32,
+    cause: Cause,
+    reason: Option<&str>,
+    who: Option<&str>,
+) -> Failure {
     Failure { at: now, attempt, cause, reason: reason.map(Arc::from), consumer: who.map(Arc::from) }
 }
 

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_core::entry::{Entry, MessageMeta, Selection, Work, entries};
-use forebay_core::group::{Bound, Credit, Departure, Effects, JobRefusal, Lease, Outcome, Settlement};
-use forebay_core::notes::{Expected, NoteRefusal};
-use forebay_core::pace::Rate;
-use forebay_core::producers::ProducerStamp;
-use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention, StreamSettings};
-use forebay_core::shard::{
-    KeyRun, MemberRefusal, MoveRefusal, Moved, PublishOptions, PublishRefusal, Shard, Start,
+use forebay_core::entry::{Entry, MessageMeta, Route, entries};
+use forebay_core::group::{
+    Bound, Credit, Departure, Effects, Extension, Lease, NotYours, Outcome, Settled, Settlement,
 };
+use forebay_core::notes::{Expected, NoteRefusal};
+use forebay_core::producers::ProducerStamp;
+use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention};
+use forebay_core::shard::{KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start};
 use forebay_core::snapshot::Taking;
 use forebay_core::types::{
     ConsumerId, Epoch, Grant, GroupId, GroupName, IdHash, KeyHash, Limits, PartKey, Position, Seq, SeqRange,
@@ -19,11 +18,12 @@ use forebay_core::types::{
 };
 
 use crate::book::{How, State};
-use crate::commands::{Amount, Answer, Command, Setup, To, Which, Wish, stream_name};
-use crate::plain::{Group, Job, Member, Message, SIZE, Stream, check_rate, held};
+use crate::commands::{Amount, Answer, Command, Setup, To, Wish, stream_name};
+use crate::jobs::{ended, job_came_to, passed, set_out};
+use crate::plain::{Group, Member, Message, SIZE, Stream, check_rate, held};
 
-const FOREVER: Timestamp = Timestamp(u64::MAX);
-const REASONS: [&str; 3] = ["bad", "ugly", "(timed out)"];
+pub(crate) const FOREVER: Timestamp = Timestamp(u64::MAX);
+pub(crate) const REASONS: [&str; 3] = ["bad", "ugly", "(timed out)"];
 
 type Parts = BTreeMap<PartKey, (Position, Vec<u8>)>;
 
@@ -96,7 +96,7 @@ impl World {
             Command::Leave { group, slot, goodbye } => self.leave(*group, *slot, *goodbye),
             Command::Settle { back, count, answer } => self.settle(*back, *count, *answer),
             Command::AckAll { group } => self.ack_all(*group),
-            Command::Extend { back, by } => self.extend(*back, *by),
+            Command::Extend { back, by, total } => self.extend(*back, *by, *total),
             Command::Pass { millis } => {
                 self.now = self.now + Duration::from_millis(*millis);
                 goes_on = false;
@@ -127,7 +127,8 @@ impl World {
                 // Until the turn ends what was leased is not let go of, to make room, say.
                 goes_on = false;
             }
-            Command::Purge { stream, parked } => self.purge(*stream, *parked),
+            Command::Move { group, back, rate } => self.start_move(*group, *back, *rate),
+            Command::Purge { stream, purge } => self.purge(*stream, *purge),
             Command::Job { group, replay, which, limit, rate } => {
                 self.start_job(*group, *replay, *which, *limit, *rate);
             }
@@ -169,15 +170,15 @@ impl World {
     }
 
     /// Two groups on the first stream, one on the other.
-    fn group(&self, n: u8) -> Option<GroupId> {
+    pub(crate) fn group(&self, n: u8) -> Option<GroupId> {
         self.shard.group_named(self.stream(n / 2), &group_name(n))
     }
 
-    fn of(&mut self, group: GroupId) -> &mut Group {
+    pub(crate) fn of(&mut self, group: GroupId) -> &mut Group {
         self.groups.get_mut(&group).expect("the group exists")
     }
 
-    fn both(&mut self, group: GroupId) -> (&mut Group, &Stream) {
+    pub(crate) fn both(&mut self, group: GroupId) -> (&mut Group, &Stream) {
         let group = self.groups.get_mut(&group).expect("the group exists");
         let stream = &self.streams[&group.stream];
         (group, stream)
@@ -350,7 +351,7 @@ impl World {
     }
 
     /// Messages are durable: the model, the log and the groups are told.
-    fn stored(&mut self, id: StreamId, first: Seq, metas: &[MessageMeta]) {
+    pub(crate) fn stored(&mut self, id: StreamId, first: Seq, metas: &[MessageMeta]) {
         self.append();
         let of = self.streams.get_mut(&id).expect("the stream exists");
         for (n, meta) in metas.iter().enumerate() {
@@ -362,6 +363,7 @@ impl World {
                 not_before: meta.not_before.unwrap_or(Timestamp::ZERO),
                 expires: meta.expires.unwrap_or(FOREVER),
                 published: self.now,
+                from: meta.origin.and_then(|origin| origin.trail).map(|trail| trail.from),
             };
             of.messages.insert(seq, message);
             if let Some(id) = meta.id {
@@ -469,7 +471,7 @@ impl World {
                     let (group, stream) = self.both(id);
                     group.settle(now, stream, lease, &settlement)
                 }
-                false => forebay_core::group::Settled::NotYours,
+                false => Settled::NotYours(NotYours::Unknown),
             });
         }
         assert_eq!(results, expected, "answers to {settlement:?} for {leases:?}");
@@ -485,13 +487,14 @@ impl World {
         self.settle_all(id, &leases, Outcome::Ack.into());
     }
 
-    fn extend(&mut self, back: u16, by: u64) {
+    fn extend(&mut self, back: u16, by: u64, total: Option<u64>) {
         let Some((id, leases)) = self.pick(back, 2) else { return };
         let (now, by) = (self.now, Duration::from_millis(by));
+        let extension = Extension { by, total_max: total.map(Duration::from_millis) };
         let mut results = Vec::new();
-        self.shard.extend(now, id, &leases, by, &mut results);
+        self.shard.extend(now, id, &leases, extension, &mut results);
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let expected: Vec<_> = leases.iter().map(|&lease| group.extend(now, lease, by)).collect();
+        let expected: Vec<_> = leases.iter().map(|&lease| group.extend(now, lease, extension)).collect();
         assert_eq!(results, expected, "answers to an extension");
     }
 
@@ -525,13 +528,15 @@ impl World {
         of.checkpoint = Seq::START;
     }
 
-    fn purge(&mut self, n: u8, parked: bool) {
+    fn purge(&mut self, n: u8, purge: Purge) {
+        let Purge { parked, ids } = purge;
         let id = self.stream(n);
-        let count = self.shard.purge(self.now, id, parked).expect("the stream exists");
+        let count = self.shard.purge(self.now, id, purge).expect("the stream exists");
         self.append();
         let of = self.streams.get_mut(&id).expect("it exists");
         let through = of.last();
         of.purged = through;
+        of.ids.retain(|_, _| !ids);
         let mut groups: Vec<&mut Group> = self.groups.values_mut().filter(|g| g.stream == id).collect();
         if let [group] = &mut groups[..]
             && of.settings.retention == Retention::Work
@@ -548,51 +553,6 @@ impl World {
             group.unwritten.clear();
         }
         self.adopt_gone(true);
-    }
-
-    fn start_job(&mut self, n: u8, replay: bool, which: Which, limit: Option<u64>, rate: Option<u32>) {
-        let Some(id) = self.group(n) else { return };
-        let rate = rate.map(|n| Rate { per_second: n.into(), burst: 1 });
-        let (work, now) = (if replay { Work::Replay } else { Work::Discard }, self.now);
-        let selection = match which {
-            Which::All => Selection::All,
-            Which::Reason(n) => Selection::Reason(REASONS[usize::from(n)].into()),
-            Which::Seqs(first, more) => Selection::Seqs(vec![SeqRange::new(Seq(first), Seq(first + more))]),
-        };
-        let meant = |seq: Seq, reason: &str| match which {
-            Which::All => true,
-            Which::Reason(n) => reason == REASONS[usize::from(n)],
-            Which::Seqs(first, more) => (first..=first + more).contains(&seq.0),
-        };
-        let of = &self.groups[&id];
-        let parked = of.book.items.iter().filter(|(seq, item)| {
-            let reason = item.history.last().map(|f| f.reason.as_deref().unwrap_or(f.cause.as_str()));
-            item.is_parked() && meant(**seq, reason.expect("it was parked for something"))
-        });
-        let left: std::collections::BTreeSet<Seq> =
-            parked.map(|(seq, _)| *seq).take(limit.unwrap_or(u64::MAX) as usize).collect();
-        let running = of.jobs.values().filter(|job| job.running).count();
-        match self.shard.start_job(now, id, work, selection, limit, rate) {
-            Err(JobRefusal::Empty) => assert!(left.is_empty(), "parked messages were meant"),
-            Err(JobRefusal::TooMany { limit }) => assert!(running >= limit, "few jobs are running"),
-            Err(other) => panic!("a good job was refused: {other}"),
-            Ok((job, matched)) => {
-                assert_eq!(matched, left.len() as u64, "how many messages a job is about");
-                let (rate, running) = (rate.map(|rate| rate.per_second), true);
-                let job = Job { id: job, replays: replay, rate, left, matched, done: 0, failed: 0, running };
-                self.of(id).jobs.insert(job.id, job);
-            }
-        }
-    }
-
-    fn cancel(&mut self, n: u8, back: u8) {
-        let Some(id) = self.group(n) else { return };
-        let now = self.now;
-        let of = self.groups.get_mut(&id).expect("the group exists");
-        let Some(job) = of.jobs.values_mut().rev().nth(back.into()) else { return };
-        let cancelled = self.shard.cancel_job(now, id, job.id);
-        assert_eq!(cancelled.is_ok(), job.running, "a running job can be cancelled");
-        job.running = false;
     }
 
     fn resubmit(&mut self, n: u8, nth: u8) {
@@ -708,18 +668,24 @@ impl World {
                         job_came_to(group, *job, seq, replays);
                     }
                 }
-                Entry::JobEnded { job, .. } => {
-                    let job = group.jobs.get_mut(job).expect("a job that was started");
-                    assert!(job.left.is_empty() || !job.running, "a job ends when it is done");
-                    job.running = false;
+                Entry::Moving { route: Route::Job { job, to }, seqs, .. } => {
+                    for seq in seqs.iter().flat_map(SeqRange::seqs) {
+                        set_out(group, &self.streams[&group.stream], self.now, *job, to.as_ref(), seq);
+                    }
                 }
+                Entry::JobPassed { job, ranges, .. } => {
+                    for seq in ranges.iter().flat_map(SeqRange::seqs) {
+                        passed(group, &self.streams[&group.stream], self.now, *job, seq);
+                    }
+                }
+                Entry::JobEnded { job, how, .. } => ended(group, *job, how),
                 _ => {}
             }
         }
     }
 
     /// Takes over how much of each stream is kept, if that is allowed.
-    fn adopt_gone(&mut self, forced: bool) {
+    pub(crate) fn adopt_gone(&mut self, forced: bool) {
         for stream in self.streams.values_mut() {
             let kept = self.shard.readable(stream.id);
             let last = stream.last();
@@ -802,53 +768,6 @@ impl World {
         for moved in &effects.moves {
             self.complete_move(moved.group, moved.stream, moved.seq);
         }
-    }
-
-    fn complete_move(&mut self, group: GroupId, stream: StreamId, seq: Seq) {
-        let message = self.streams[&stream].messages[&seq].clone();
-        let meta = MessageMeta {
-            key: Some(message.key).filter(|key| key.0 != 0),
-            priority: message.priority,
-            expires: Some(message.expires).filter(|at| *at < FOREVER),
-            ..MessageMeta::plain(SIZE)
-        };
-        let state = self.groups[&group].book.items[&seq].state.clone();
-        let State::Moving { to } = state else { panic!("{seq} is asked for, but it is {state:?}") };
-        let target = self.shard.stream_named(&to);
-        let before: Vec<(GroupId, Vec<Seq>)> = self
-            .groups
-            .values()
-            .filter(|group| Some(group.stream) == target)
-            .map(|group| (group.id, droppable(group)))
-            .collect();
-        match self.shard.complete_move(self.now, group, seq, &meta, message.published) {
-            Ok(Moved { stream: target, seq: first, .. }) => {
-                self.of(group).book.item(seq).settle(How::Moved);
-                let new = || Stream::new(target, to, StreamSettings::unasked());
-                self.streams.entry(target).or_insert_with(new);
-                self.adopt_moved_drops(&before);
-                // What was moved stays until somebody sees to it.
-                self.stored(target, first, &[MessageMeta { expires: None, ..meta }]);
-            }
-            Err(MoveRefusal::Later) => {
-                let limits = &self.streams[&target.expect("one that is full exists")].settings;
-                let held_up = limits.limits.messages_max.is_some() || limits.ingress.is_some();
-                assert!(held_up, "only a full stream takes nothing");
-            }
-            Err(other) => panic!("a message that is to be moved was not: {other}"),
-        }
-    }
-
-    fn adopt_moved_drops(&mut self, before: &[(GroupId, Vec<Seq>)]) {
-        for (id, droppable) in before {
-            let group = self.groups.get_mut(id).expect("it was there just now");
-            for &seq in droppable.iter().filter(|&&seq| self.shard.is_settled(*id, seq)) {
-                if !group.book.items[&seq].is_terminal() {
-                    group.book.item(seq).settle(How::Dropped);
-                }
-            }
-        }
-        self.adopt_gone(true);
     }
 
     /// Takes the next few parts of an image.
@@ -948,29 +867,11 @@ fn meta(now: Timestamp, wish: &Wish) -> MessageMeta {
 }
 
 /// What a full stream may let go of, as far as one group is concerned.
-fn droppable(group: &Group) -> Vec<Seq> {
+pub(crate) fn droppable(group: &Group) -> Vec<Seq> {
     let items = group.book.items.iter();
     let free = items
         .filter(|(_, item)| matches!(item.state, State::Untouched | State::Ready | State::Waiting { .. }));
     free.map(|(&seq, _)| seq).collect()
-}
-
-fn job_came_to(group: &mut Group, job: forebay_core::types::JobId, seq: Seq, replays: bool) {
-    if job.0 == 0 {
-        return;
-    }
-    let parked = group.book.is_meant(job, seq);
-    let item = group.book.item(seq);
-    match parked {
-        true if replays => item.replay(),
-        true => item.settle(How::Discarded),
-        false => {}
-    }
-    let job = group.jobs.get_mut(&job).expect("a job that was started");
-    assert!(job.left.remove(&seq), "a job does what it was started for, once");
-    assert_eq!(job.replays, replays, "a job does what it was started for");
-    job.done += u64::from(parked);
-    job.failed += u64::from(!parked);
 }
 
 fn group_of(entry: &Entry) -> Option<GroupId> {
@@ -989,6 +890,8 @@ fn group_of(entry: &Entry) -> Option<GroupId> {
         | Entry::KeysFound { group, .. }
         | Entry::JobStarted { group, .. }
         | Entry::JobEnded { group, .. }
+        | Entry::JobPassed { group, .. }
+        | Entry::Stayed { group, .. }
         | Entry::Extended { group, .. }
         | Entry::Reset { group, .. } => Some(*group),
         _ => None,

@@ -1,6 +1,7 @@
 //! Taking connections, no more than there may be, and letting them end.
 
 use std::future::Future;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,11 @@ pub(crate) async fn connections<F>(
                 });
             }
             // As much as the socket takes at once; nobody waits for it.
-            Err(_) => drop(stream.try_write(busy)),
+            Err(_) => {
+                if let Ok(mut stream) = stream.into_std() {
+                    let _ = stream.write(busy);
+                }
+            }
         }
     }
     drop(listener);

@@ -176,7 +176,7 @@ impl Connection {
             protocol,
             open,
             seen: 0,
-            // Its first bytes are there.
+            // Its first bytes are there, or should come soon.
             awaited: Awaited::Head,
             read_timer: None,
             is_read_timed: false,

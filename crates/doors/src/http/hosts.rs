@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use axum::http::{HeaderMap, HeaderValue, Request, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 
 /// Somebody who did not mean this server, or whom nobody here sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,30 +17,43 @@ pub(crate) enum Stranger {
 ///
 /// A web page may send requests to a server on the reader's own machine, directly or under a name that it makes
 /// point there. The first has an `Origin` from elsewhere, the second a `Host` that is not the server's.
+///
+/// A page that makes its reader's browser fetch something, as a picture say, sends no `Origin`; browsers tell of
+/// those in `Sec-Fetch-Site`, and older ones in `Referer`.
 pub(crate) struct Hosts {
-    names: Vec<String>,
+    /// None: whatever the server is called is its name.
+    names: Option<Vec<String>>,
 }
 
 impl Hosts {
     pub(crate) fn new(names: &[String]) -> Hosts {
-        Hosts { names: names.iter().map(|name| name.to_ascii_lowercase()).collect() }
+        Hosts { names: Some(names.iter().map(|name| name.to_ascii_lowercase()).collect()) }
     }
 
-    pub(crate) fn admit<B>(&self, request: &Request<B>) -> Result<(), Stranger> {
-        let in_path = request.uri().authority().map(|authority| authority.as_str().to_owned());
-        let host = in_path.or_else(|| text(request.headers(), header::HOST));
+    /// Whatever the server is called is its name, and only pages of other sites are turned away.
+    pub(crate) fn any() -> Hosts {
+        Hosts { names: None }
+    }
+
+    pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Stranger> {
+        let in_path = uri.authority().map(|authority| authority.as_str().to_owned());
+        let host = in_path.or_else(|| text(headers, header::HOST));
         if let Some(host) = &host
             && !self.is_ours(host)
         {
             return Err(Stranger::Host(host.clone()));
         }
-        if let Some(origin) = text(request.headers(), header::ORIGIN) {
-            let of = origin.split_once("://").map(|(_, of)| of);
-            if of.is_none()
-                || !of.zip(host.as_deref()).is_some_and(|(of, host)| of.eq_ignore_ascii_case(host))
-            {
-                return Err(Stranger::Origin(origin));
-            }
+        let is_same = |page: &str| {
+            let of = page.split_once("://").map(|(_, of)| of.split('/').next().unwrap_or_default());
+            of.zip(host.as_deref()).is_some_and(|(of, host)| of.eq_ignore_ascii_case(host))
+        };
+        let pages = [header::ORIGIN, header::REFERER].into_iter().filter_map(|name| text(headers, name));
+        if let Some(page) = pages.into_iter().find(|page| !is_same(page)) {
+            return Err(Stranger::Origin(page));
+        }
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+            return Err(Stranger::Origin("sec-fetch-site".to_owned()));
         }
         Ok(())
     }
@@ -49,7 +62,7 @@ impl Hosts {
         let name = without_port(host).to_ascii_lowercase();
         let is_address = name.parse::<std::net::Ipv4Addr>().is_ok()
             || name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).is_some_and(is_v6);
-        is_address || name == "localhost" || self.names.contains(&name)
+        is_address || name == "localhost" || self.names.as_ref().is_none_or(|names| names.contains(&name))
     }
 }
 
@@ -72,6 +85,7 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::Request;
 
     fn admitted(host: &str, origin: Option<&str>) -> bool {
         let mut request = Request::builder().uri("/").header(header::HOST, host);
@@ -80,7 +94,7 @@ mod tests {
         }
         let request = request.body(()).expect("a request");
         let hosts = Hosts::new(&["Forebay.example".to_owned()]);
-        hosts.admit(&request).is_ok()
+        hosts.admit(request.uri(), request.headers()).is_ok()
     }
 
     #[test]
@@ -100,6 +114,28 @@ mod tests {
         assert!(admitted("localhost:7070", Some("http://localhost:7070")));
         for other in ["http://localhost:8080", "http://evil.example", "null", "", "localhost:7070"] {
             assert!(!admitted("localhost:7070", Some(other)), "{other}");
+        }
+        let fetched = |name: &str, value: &str| {
+            let request =
+                Request::builder().uri("/").header(header::HOST, "localhost:7070").header(name, value);
+            let request = request.body(()).expect("a request");
+            let hosts = [Hosts::new(&[]), Hosts::any()];
+            hosts.map(|hosts| hosts.admit(request.uri(), request.headers()).is_ok())
+        };
+        for (name, value) in [
+            ("referer", "http://evil.example/page"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+            ("origin", "null"),
+        ] {
+            assert_eq!(fetched(name, value), [false, false], "{name}: {value}");
+        }
+        for (name, value) in [
+            ("referer", "http://localhost:7070/some/page"),
+            ("sec-fetch-site", "none"),
+            ("sec-fetch-site", "same-origin"),
+        ] {
+            assert_eq!(fetched(name, value), [true, true], "{name}: {value}");
         }
     }
 }

@@ -147,7 +147,7 @@ impl World {
         let following = self.groups.get_mut(&group).expect("the group exists");
         let model = &mut following.model;
         for (&lease, &result) in leases.iter().zip(&results) {
-            if result == Settled::NotYours && model.moved_on(lease) {
+            if matches!(result, Settled::NotYours(_)) && model.moved_on(lease) {
                 self.situations.reached(Situation::StaleAnswerAfterMoving);
             }
             if result == Settled::Acked {
@@ -169,7 +169,8 @@ impl World {
                 _ => {}
             }
             model.settled(now, lease, wanted, result);
-            self.trace.add(lease.grant.0 ^ (result as u64) << 50);
+            let what: u64 = format!("{result:?}").bytes().map(u64::from).sum();
+            self.trace.add(lease.grant.0 ^ what << 50);
         }
         self.stale.extend(leases.iter().map(|&lease| (group, lease)));
         let excess = self.stale.len().saturating_sub(40);
@@ -190,7 +191,7 @@ impl World {
             following.watch.reasons.settled.insert(lease.seq);
         }
         let model = &mut following.model;
-        if results[0] == Settled::NotYours && model.moved_on(lease) {
+        if matches!(results[0], Settled::NotYours(_)) && model.moved_on(lease) {
             self.situations.reached(Situation::StaleAnswerAfterMoving);
         }
         tell(|| format!("{group:?} acks {lease:?} again: {:?}", results[0]));

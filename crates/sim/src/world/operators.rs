@@ -11,7 +11,7 @@ use forebay_core::pace::Rate;
 use forebay_core::settings::{
     Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, OnExhausted, OnParkedKey, Strategy,
 };
-use forebay_core::shard::Start;
+use forebay_core::shard::{Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId, Seq, SeqRange, StreamId, StreamName, Timestamp};
 
 use crate::situation::Situation;
@@ -176,7 +176,10 @@ impl World {
         self.finish_turn();
         let through = self.server().driver.shard().last_given(stream).expect("the stream exists");
         tell(|| format!("{stream:?} is purged through {through}, parked too: {parked}"));
-        self.server().driver.purge(now, stream, parked, ticket).expect("the stream exists");
+        self.server()
+            .driver
+            .purge(now, stream, Purge { parked, ids: false }, ticket)
+            .expect("the stream exists");
         for (&id, following) in self.groups.iter_mut().filter(|(_, following)| following.stream == stream) {
             following.seen = Seq::START;
             following.watch.reasons.purged = Some(through);
@@ -194,7 +197,7 @@ impl World {
         let all: Vec<Seq> = shard.parked_after(group, Seq::START).map(|(seq, _)| seq).collect();
         let reasons: Vec<_> = shard.parked_reasons(group).map(|(reason, _)| reason.clone()).collect();
         if all.is_empty() {
-            return;
+            return self.start_move(group, ticket);
         }
         let (selection, meant) = match self.dice.roll(3) {
             0 => (Selection::All, all),
@@ -215,11 +218,29 @@ impl World {
             self.dice.chance(1, 2).then(|| Rate { per_second: 1.0 + self.dice.roll(20) as f64, burst: 1 });
         tell(|| format!("{group:?}: {work:?} {selection:?} at {rate:?}"));
         let now = self.now;
-        let started = self.server().driver.start_job(now, group, work, selection, None, rate, ticket);
+        let started = self.server().driver.start_job(now, group, work.clone(), selection, None, rate, ticket);
         if started.is_ok() {
             let watch = &mut self.groups.get_mut(&group).expect("the group exists").watch;
             let of = if work == Work::Replay { &mut watch.replayed } else { &mut watch.discarded };
             of.extend(meant);
+        }
+    }
+
+    /// What waits in the group goes to another stream, if there is one.
+    fn start_move(&mut self, group: GroupId, ticket: Ticket) {
+        let rate =
+            self.dice.chance(1, 2).then(|| Rate { per_second: 1.0 + self.dice.roll(50) as f64, burst: 1 });
+        let now = self.now;
+        let work = Work::Move { to: Some(elsewhere()) };
+        let selection = Selection::All;
+        let started = self.server().driver.start_job(now, group, work, selection, None, rate, ticket);
+        tell(|| format!("{group:?}: what waits is moved at {rate:?}: {started:?}"));
+        if started.is_ok() {
+            let stream = self.groups[&group].stream;
+            let last = self.server().driver.shard().last_seq(stream).expect("the stream exists");
+            let following = self.groups.get_mut(&group).expect("the group exists");
+            following.watch.moved.extend((following.start.0 + 1..=last.0).map(Seq));
+            self.situations.reached(Situation::WaitingMoved);
         }
     }
 

@@ -94,7 +94,7 @@ pub struct SelectReply {
     pub job: Option<u32>,
 }
 
-/// Work on parked messages.
+/// Work on parked messages, or on those that wait in the group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Job {
@@ -108,7 +108,7 @@ pub struct Job {
     /// How many messages it was started for.
     pub matched: u64,
     pub done: u64,
-    /// Those that were not parked any more when it came to them.
+    /// Those that were not parked any more when it came to them, or that were not there to be moved.
     pub failed: u64,
 }
 
@@ -118,6 +118,8 @@ pub struct Job {
 pub enum JobWork {
     Replay,
     Discard,
+    /// What waits in the group goes to another stream. Not started here.
+    Move,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +129,8 @@ pub enum JobState {
     Running,
     Done,
     Cancelled,
+    /// It could not go on, and what was left stays.
+    Failed,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

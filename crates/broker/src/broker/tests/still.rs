@@ -1,6 +1,6 @@
 //! Time that a test moves: what it makes due, and what it leaves alone. No test here waits for real time.
 
-use forebay_core::group::{Lease, Settled};
+use forebay_core::group::{Lease, NotYours, Settled};
 use forebay_core::settings::Backoff;
 
 use super::*;
@@ -96,7 +96,8 @@ async fn a_lease_lapses_when_the_clock_says_so() {
     assert!(queued(&mut consumer).await.is_empty());
     broker.advance(Duration::from_micros(1)).await;
     assert!(queued(&mut consumer).await.is_empty(), "it has failed, and waits as the backoff says");
-    assert_eq!(settle(&mut consumer, lease, Action::Ack).await, Settled::NotYours);
+    let settled = settle(&mut consumer, lease, Action::Ack).await;
+    assert_eq!(settled, Settled::NotYours(NotYours::Superseded));
     broker.advance(seconds(10)).await;
     assert_eq!(attempts(&mut consumer).await, [2]);
 }
@@ -136,7 +137,7 @@ async fn a_receive_waits_by_the_clock_and_gets_what_becomes_due_in_time() {
     let broker = still().await;
     let receive = |wait| {
         let caller = owner(&broker);
-        let request = Receive { consumer: "poller".to_owned(), max: 1, wait, timeout: None };
+        let request = Receive { consumer: "poller".to_owned(), max: 1, wait, ..Receive::default() };
         async move { caller.receive(stream(), group(), request).await.expect("it is answered").take() }
     };
     let in_vain = tokio::spawn(receive(LONG));

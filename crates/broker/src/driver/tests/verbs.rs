@@ -2,6 +2,7 @@
 
 use forebay_core::entry::{Entry, entries};
 use forebay_core::notes::Expected;
+use forebay_core::shard::Arrangement;
 
 use super::*;
 
@@ -26,6 +27,12 @@ fn kinds(frame: &Frame) -> Vec<&'static str> {
         Entry::Skipped { .. } => "skipped",
         Entry::Discarded { .. } => "discarded",
         Entry::NotePut { .. } => "note",
+        Entry::NoteRemoved { .. } => "unnote",
+        Entry::StreamCreated { .. } => "stream",
+        Entry::StreamChanged { .. } => "other stream",
+        Entry::StreamDeleted { .. } => "no stream",
+        Entry::GroupCreated { .. } => "group",
+        Entry::GroupChanged { .. } => "other group",
         _ => "other",
     };
     entries(&frame.entries).map(|entry| name(entry.expect("what was written can be read"))).collect()
@@ -212,4 +219,114 @@ fn nothing_is_let_go_for_a_batch_that_is_refused_beside_it() {
     rig.driver.publish_all(NOW, &beside[..1], &[], Ticket(4)).expect("the oldest makes room");
     let dropped = rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.counters.dropped);
     assert_eq!(dropped, Some(1));
+}
+
+/// What the frames hold that were closed since the last call.
+fn closed(rig: &mut Rig) -> Vec<Vec<&'static str>> {
+    rig.turn();
+    let kinds = rig.waiting.iter().map(kinds).collect();
+    rig.sync();
+    kinds
+}
+
+#[test]
+fn a_stream_a_group_and_notes_are_arranged_in_one_frame_however_full_the_one_before_is() {
+    let frame_max = 64 << 10;
+    let mut rig = Rig::with_frames(DriverConfig::default(), 1_024, frame_max);
+    let (name, group) = (StreamName::parse("q").expect("a name"), GroupName::parse("all").expect("a name"));
+    let value = vec![7; 12 << 10];
+    let note =
+        |key| NoteChange { door: 3, key, value: Some(&value), expected: Expected::Absent, expires: None };
+    let (stream_settings, group_settings) = (StreamSettings::default(), GroupSettings::default());
+    let arrangement =
+        Arrangement { stream: (&name, &stream_settings), group: Some((&group, &group_settings)) };
+    // Another note of that size would fit beside this one, but not all that follows.
+    let before = vec![1; 40 << 10];
+    let large = NoteChange { door: 9, key: b"large", value: Some(&before), ..note(b"") };
+    rig.driver.put_note(NOW, large, Ticket(1)).expect("a good note");
+    rig.driver.arrange(NOW, Some(arrangement), &[note(b"one"), note(b"two")], Ticket(2)).expect("all good");
+    assert_eq!(closed(&mut rig), [vec!["note"], vec!["stream", "group", "note", "note"]]);
+    assert_eq!(rig.answers, [Ticket(0), Ticket(0), Ticket(1), Ticket(2)]);
+
+    let other = StreamSettings { dedupe_max: 7, ..StreamSettings::default() };
+    let arrangement = Arrangement { stream: (&name, &other), ..arrangement };
+    let gone = NoteChange { value: None, expected: Expected::Any, ..note(b"one") };
+    rig.driver.arrange(NOW, Some(arrangement), &[gone], Ticket(3)).expect("all good");
+    assert_eq!(closed(&mut rig), [["other stream", "unnote"]], "what is as it should be is left alone");
+
+    let stream = rig.driver.shard().stream_named(&name).expect("it was created");
+    rig.driver.dissolve(NOW, stream, &[note(b"grave")], Ticket(4)).expect("all good");
+    assert_eq!(closed(&mut rig), [["no stream", "note"]]);
+    assert_eq!(rig.driver.shard().stream_named(&name), None);
+}
+
+#[test]
+fn of_what_belongs_together_nothing_is_done_if_one_thing_is_refused() {
+    let mut rig = Rig::with_frames(DriverConfig::default(), 1_024, 64 << 10);
+    let (name, group) = (StreamName::parse("q").expect("a name"), GroupName::parse("all").expect("a name"));
+    let (stream_settings, good) = (StreamSettings::default(), GroupSettings::default());
+    let value = vec![0; 30 << 10];
+    let note =
+        |key| NoteChange { door: 3, key, value: Some(&value), expected: Expected::Absent, expires: None };
+    let arrangement = Arrangement { stream: (&name, &stream_settings), group: Some((&group, &good)) };
+    let bad = GroupSettings { buffer: 0, ..GroupSettings::default() };
+    let wrong = Arrangement { group: Some((&group, &bad)), ..arrangement };
+    let itself = GroupSettings {
+        on_exhausted: forebay_core::settings::OnExhausted::Move(name.clone()),
+        ..GroupSettings::default()
+    };
+    let circle = Arrangement { group: Some((&group, &itself)), ..arrangement };
+    let missing = NoteChange { expected: Expected::Version(9), ..note(b"missing") };
+    let many = [note(b"1"), note(b"2"), note(b"3")];
+    let twice = [note(b"1"), NoteChange { value: None, ..note(b"1") }];
+    for (arrangement, notes) in [
+        (wrong, &[note(b"1")][..]),
+        (circle, &[]),
+        (arrangement, &[note(b"1"), missing]),
+        (arrangement, &many),
+        (arrangement, &twice),
+    ] {
+        let refused = rig.driver.arrange(NOW, Some(arrangement), notes, Ticket(2));
+        assert!(refused.is_err(), "{arrangement:?}");
+    }
+    assert!(rig.driver.dissolve(NOW, rig.stream, &[missing], Ticket(2)).is_err());
+    assert!(rig.driver.dissolve(NOW, StreamId(77), &[], Ticket(2)).is_err());
+    rig.driver.set_storage_full(true);
+    let full = rig.driver.arrange(NOW, Some(arrangement), &[note(b"1")], Ticket(2));
+    assert_eq!(full, Err(ArrangeError::Note(NoteRefusal::Full)));
+    assert_eq!(closed(&mut rig), Vec::<Vec<&str>>::new(), "nothing of it is in the log");
+    assert_eq!(rig.driver.shard().stream_named(&name), None);
+    assert!(rig.driver.shard().stream_name(rig.stream).is_some());
+}
+
+/// Whatever the disk takes for the entry of the leases, or to bring the contents.
+#[test]
+fn what_is_leased_for_no_time_leaves_although_it_is_over_by_then() {
+    let slow = DriverConfig { window_bytes_max: TINY, read_bytes_max: TINY, ..DriverConfig::default() };
+    for mut rig in [Rig::new(DriverConfig::default()), Rig::new(slow)] {
+        for n in 0..10 {
+            rig.publish(3, n);
+            rig.turn();
+            rig.sync();
+        }
+        let poller = ConsumerId(5);
+        rig.driver.join(NOW, rig.group, poller, "poller", Bound::Clock).expect("a new member");
+        let credit = Credit::Once { messages: 99, timeout: Some(Duration::ZERO) };
+        rig.driver.credit(NOW, rig.group, poller, credit).expect("a member");
+        rig.turn();
+        rig.turn();
+        assert_eq!(rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.in_flight), Some(0));
+        assert!(rig.deliveries.is_empty(), "their leases are over, and not durable yet");
+        assert!(rig.driver.is_owed(poller));
+        for _ in 0..40 {
+            rig.sync();
+            rig.read();
+            rig.turn();
+        }
+        let messages = rig.deliveries.iter().flat_map(|delivery| &delivery.messages);
+        let mut seen: Vec<u64> = messages.map(|message| message.lease.seq.0).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=30).collect::<Vec<u64>>(), "each of them, once");
+        assert_eq!(rig.driver.outbox().served, [poller]);
+    }
 }

@@ -3,6 +3,7 @@
 use forebay_core::entry::{Entry, entries};
 use forebay_core::notes::Expected;
 use forebay_core::settings::Acks;
+use forebay_core::shard::Purge;
 
 use super::*;
 
@@ -42,7 +43,7 @@ fn a_durable_ack_is_answered_when_it_is_durable_also_in_a_turn_that_had_no_time_
     let later = with_much_to_do(&mut rig);
     let lease = lease_in(&rig, careful);
     let mut results = Vec::new();
-    rig.driver.extend(NOW, careful, &[lease], Duration::from_secs(600), &mut results);
+    rig.driver.extend(NOW, careful, &[lease], Duration::from_secs(600).into(), &mut results);
     rig.turn();
     // The busy group is first from now on, and is not done with the first turn.
     rig.driver.finish_turn(later);
@@ -85,7 +86,7 @@ fn given_back_before(turn: usize) -> (Option<u32>, Option<u32>) {
     }
     let lease = lease_in(&rig, careful);
     let mut results = Vec::new();
-    rig.driver.extend(NOW, careful, &[lease], Duration::from_secs(600), &mut results);
+    rig.driver.extend(NOW, careful, &[lease], Duration::from_secs(600).into(), &mut results);
     rig.turn();
     rig.sync();
     rig.driver.images.want();
@@ -256,7 +257,7 @@ fn messages_behind_a_gap_are_shown_and_the_gap_is_not_read() {
     assert_eq!(seqs, (40..=63).chain(100..=110).collect::<Vec<u64>>());
     assert!(reads <= 30, "{reads} reads");
     // Now only that one is.
-    rig.driver.purge(NOW, rig.stream, false, Ticket(6)).expect("the stream exists");
+    rig.driver.purge(NOW, rig.stream, Purge::default(), Ticket(6)).expect("the stream exists");
     rig.turn();
     rig.sync();
     rig.publish(1, 100);

@@ -101,10 +101,10 @@ fn an_ack_after_leaving_is_not_taken_from_whom_has_it_now() {
             0s    deliver 1#1 to A
             0s    append handed 1
             0s    append returned 1
-            0s    A: not yours
+            0s    A: not yours (superseded)
             0s    deliver 1#1 to B
             0s    append handed 1
-            0s    A: not yours
+            0s    A: not yours (superseded)
             0s    B: acked
             0s    append acked 1
             0s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0

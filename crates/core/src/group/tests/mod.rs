@@ -12,20 +12,26 @@
 //! | `A credit 4` | A now has four slots |
 //! | `A acks 1-3`, `A nacks 2`, `A nacks 2 in 5s` | A answers with the last leases it got for these |
 //! | `A parks 1`, `A skips 1`, `A returns 1`, `A moves 1`, `A extends 1 by 5s`, `A acks late 1` | the other answers |
+//! | `A extends 1 by 5s within 9s` | only if the lease lasts no longer than nine seconds altogether |
 //! | `A parks 1 because bad` | with a reason |
 //! | `A lost`, `A goodbye` | A's connection breaks, or A leaves |
 //! | `a joins 2` | small letters are consumers of a second group, with the settings of the first |
 //! | `+30s`, `+100ms` | time passes, and then there is a turn |
 //! | `wait 30s` | time passes, with a turn whenever the shard asks for one, and none at the end |
 //! | `pause`, `resume`, `reset 3`, `purge`, `replay all`, `discard bad`, `cancel 1` | what operators do |
+//! | `purge parked`, `purge ids` | what is parked goes too, or the ids that are known |
+//! | `source`, `source delete` | messages came from another stream; that one is there no more |
+//! | `move all to elsewhere at 10`, `move all to origin` | what waits goes there, or back to where it came from |
 //! | `replay all limit 3 at 10` | no more than three, ten a second |
 //! | `crash`, `crash after image` | the shard is rebuilt from its log, or from an image of now and nothing else |
 //! | `stop` | what is kept back is written, and then as `crash` |
 //! | `start end`, `start 3`, `start at 5s` | where the group begins; it is then created by its first consumer |
 //! | `moves wait`, `moves go` | what is to be moved is not brought over until then, or until a crash |
-//! | `elsewhere 1`, `elsewhere purge` | what messages are moved to holds only one; it is emptied |
+//! | `elsewhere 1`, `elsewhere aged:5s` | what messages are moved to is there: it holds only one, or keeps for 5 s |
+//! | `elsewhere purge`, `elsewhere delete` | it is emptied, or is there no more |
 //! | `limit streams 1`, `limit scan 500` | limits of the server: streams, bytes for messages that were read past |
 //! | `release` | what nobody wants is let go |
+//! | `say first` | from here on deliveries say when their messages were first handed out |
 //! | `A goodbye & +30s` | both in one turn |
 //! | `figures`, `status`, `jobs`, `parked`, `members` | what the group says about itself |
 //! | `figures of others`, `stream` | what the second group says, and the stream |
@@ -35,7 +41,10 @@ mod changes;
 mod checkpoints;
 mod found;
 mod keys;
+mod leases;
+mod locks;
 mod members;
+mod moves;
 mod operators;
 mod parked;
 mod sharing;
@@ -53,14 +62,14 @@ use expect_test::Expect;
 pub(super) use expect_test::expect;
 
 use super::*;
-use crate::entry::{Entry, MessageMeta, Selection, Work, entries};
+use crate::entry::{Entry, MessageMeta, Origin, Selection, Trail, Work, entries};
 use crate::pace::Rate;
 use crate::producers::ProducerStamp;
 use crate::settings::{
-    Backoff, CheckpointPolicy, Fairness, OnExhausted, OnFull, OnParkedKey, Retention, Strategy,
-    StreamSettings,
+    Backoff, CheckpointPolicy, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Retention,
+    Strategy, StreamSettings,
 };
-use crate::shard::{KeyRun, Moved, PublishOptions, Shard, Start, StreamFigures};
+use crate::shard::{KeyRun, Moved, PublishOptions, Purge, Shard, Start, StreamFigures};
 use crate::snapshot::Taking;
 use crate::types::{IdHash, KeyHash, Limits, PartKey, StreamName};
 
@@ -113,6 +122,9 @@ struct Stage {
     /// More is to come before the turn ends.
     turn_goes_on: bool,
     moves_wait: bool,
+    says_first: bool,
+    /// The stream that messages came from.
+    source: Option<StreamId>,
     /// Moves that the group has asked for and that are not brought over.
     moves: Vec<MoveOut>,
 }
@@ -142,6 +154,8 @@ impl Stage {
             trace: String::new(),
             turn_goes_on: false,
             moves_wait: false,
+            says_first: false,
+            source: None,
             moves: Vec::new(),
         }
     }
@@ -196,6 +210,17 @@ impl Stage {
             ["start", seq] => self.start = Some(Start::At(Seq(number(seq)))),
             ["limit", what, n] => self.limit(what, number(n)),
             ["elsewhere", what] => self.elsewhere(what),
+            ["source"] => {
+                let name = StreamName::parse("source").expect("a good name");
+                let source = self.shard.create_stream(self.now, &name, &StreamSettings::default());
+                self.source = Some(source.expect("a new stream"));
+                self.finish_turn();
+            }
+            ["source", "delete"] => {
+                let source = self.source.expect("there is one");
+                self.shard.delete_stream(source, true).expect("the stream exists");
+                self.finish_turn();
+            }
             ["moves", how] => {
                 self.moves_wait = how == "wait";
                 if how == "go" {
@@ -204,6 +229,7 @@ impl Stage {
                     self.finish_turn();
                 }
             }
+            ["say", "first"] => self.says_first = true,
             ["release"] => {
                 self.shard.release();
                 self.finish_turn();
@@ -242,11 +268,17 @@ impl Stage {
         let there = self.shard.stream_named(&elsewhere());
         match (what, there) {
             ("purge", Some(there)) => {
-                self.shard.purge(self.now, there, true).expect("the stream exists");
+                self.shard
+                    .purge(self.now, there, Purge { parked: true, ids: false })
+                    .expect("the stream exists");
             }
-            (most, None) => {
+            ("delete", Some(there)) => self.shard.delete_stream(there, true).expect("the stream exists"),
+            (limit, None) => {
                 let mut settings = StreamSettings::default();
-                settings.limits.messages_max = Some(number(most));
+                match limit.strip_prefix("aged:") {
+                    Some(age) => settings.limits.age_max = Some(duration(age)),
+                    None => settings.limits.messages_max = Some(number(limit)),
+                }
                 self.shard.create_stream(self.now, &elsewhere(), &settings).expect("a new stream");
             }
             _ => panic!("no such step: elsewhere {what}"),
@@ -279,6 +311,8 @@ impl Stage {
             ["strategy", "ordered"] => settings.strategy = Strategy::Ordered,
             ["strategy", "round", "robin"] => settings.strategy = Strategy::RoundRobin,
             ["batch", n] => settings.key_batch = number(n) as u32,
+            ["lock", "position"] => settings.key_lock = KeyLock::Position,
+            ["lock", "delivery"] => settings.key_lock = KeyLock::Delivery,
             ["hold"] => settings.on_parked_key = OnParkedKey::Hold,
             ["continue"] => settings.on_parked_key = OnParkedKey::Continue,
             ["in", "flight", n] => settings.in_flight_max = number(n) as u32,
@@ -296,7 +330,11 @@ impl Stage {
                 settings.backoff.delay_max = duration(most);
             }
             ["exhausted", "skip"] => settings.on_exhausted = OnExhausted::Skip,
-            ["exhausted", "move"] => settings.on_exhausted = OnExhausted::Move(elsewhere()),
+            ["exhausted", "move", ref terms @ ..] => {
+                settings.on_exhausted = OnExhausted::Move(elsewhere());
+                let (create, keep_age) = (!terms.contains(&"existing"), terms.contains(&"aged"));
+                settings.move_terms = MoveTerms { create, keep_age };
+            }
             ["step", time] => settings.priority_age_step = duration(time),
             ["rate", n, burst] => {
                 settings.rate = Some(Rate { per_second: number(n) as f64, burst: number(burst) as u32 });
@@ -462,11 +500,13 @@ impl Stage {
             }
             ["skips", seqs] => self.settle(who, seqs, with(Outcome::Skip)),
             ["moves", seqs] => self.settle(who, seqs, with(Outcome::Move(&to))),
-            ["extends", seqs, "by", by] => {
+            ["extends", seqs, "by", by, ref rest @ ..] => {
                 let leases: Vec<Lease> =
                     range(seqs).seqs().filter_map(|seq| self.leases.get(&(who, seq)).copied()).collect();
                 let mut results = Vec::new();
-                self.shard.extend(now, group, &leases, duration(by), &mut results);
+                let total_max = rest.get(1).map(|text| duration(text));
+                let extension = Extension { by: duration(by), total_max };
+                self.shard.extend(now, group, &leases, extension, &mut results);
                 let answers: Vec<String> = results.iter().map(|result| say_settled(*result)).collect();
                 self.say(&format!("{who}: {}", answers.join(", ")));
             }
@@ -491,10 +531,18 @@ impl Stage {
                 };
                 self.shard.reset(now, group, to, parked == ["parked"]).expect("the group exists");
             }
-            ["purge", ref parked @ ..] => {
-                let parked = parked == ["parked"];
-                let count = self.shard.purge(now, self.stream, parked).expect("the stream exists");
+            ["purge", ref what @ ..] => {
+                let purge = Purge { parked: what.contains(&"parked"), ids: what.contains(&"ids") };
+                let count = self.shard.purge(now, self.stream, purge).expect("the stream exists");
                 self.say(&format!("purged {count}"));
+            }
+            ["move", "all", "to", to, ref rest @ ..] => {
+                let to = (to != "origin").then(elsewhere);
+                let rate = rest.get(1).map(|n| Rate { per_second: number(n) as f64, burst: 1 });
+                match self.shard.start_job(now, group, Work::Move { to }, Selection::All, None, rate) {
+                    Ok((job, matched)) => self.say(&format!("job {} matches {matched}", job.0)),
+                    Err(refusal) => self.say(&format!("refused: {refusal}")),
+                }
             }
             [work @ ("replay" | "discard"), which, ref rest @ ..] => {
                 let work = if work == "replay" { Work::Replay } else { Work::Discard };
@@ -551,7 +599,9 @@ impl Stage {
         for deliver in &effects.deliveries {
             let who = letter(deliver.consumer);
             let when = if deliver.bound == Bound::Clock { " when durable" } else { "" };
-            self.say(&format!("deliver {}#{} to {who}{when}", deliver.seqs, deliver.attempt.0));
+            let first = deliver.first_received.0 as f64 / 1e6;
+            let first = if self.says_first { format!(", first at {first}s") } else { String::new() };
+            self.say(&format!("deliver {}#{} to {who}{when}{first}", deliver.seqs, deliver.attempt.0));
             for (n, seq) in deliver.seqs.seqs().enumerate() {
                 let lease = Lease { epoch: self.shard.epoch(), seq, grant: deliver.grant.plus(n as u64) };
                 self.leases.insert((who, seq), lease);
@@ -570,7 +620,7 @@ impl Stage {
         }
         for moved in &effects.moves {
             if self.moves_wait {
-                self.say(&format!("asks for {} to go to {}", moved.seq, moved.to));
+                self.say(&format!("asks for {} to go to {}", moved.seq, say_way(moved.to.as_ref())));
                 self.moves.push(moved.clone());
             } else {
                 self.bring_over(moved);
@@ -582,10 +632,22 @@ impl Stage {
     }
 
     fn bring_over(&mut self, moved: &MoveOut) {
-        let meta = MessageMeta::plain(100);
-        let result = self.shard.complete_move(self.now, moved.group, moved.seq, &meta, self.now);
+        let origin = self.source.map(|source| {
+            let trail = Some(Trail { home: (source, Seq(77)), from: source });
+            Origin { published: Timestamp::ZERO, receives: 3, trail }
+        });
+        let meta = MessageMeta { origin, ..MessageMeta::plain(100) };
+        let published = self.shard.streams[&self.stream].timeline.at(moved.seq).unwrap_or(self.now);
+        let result = self.shard.complete_move(self.now, moved.group, moved.seq, &meta, published);
         match result {
-            Ok(Moved { seq, .. }) => self.say(&format!("move {} to {} as {seq}", moved.seq, moved.to)),
+            Ok(Moved { seq, meta, .. }) => {
+                let until =
+                    meta.expires.map(|at| format!(" until {}s", at.0 as f64 / 1e6)).unwrap_or_default();
+                let origin = meta.origin.expect("it was moved");
+                let anew = if origin.receives == 0 { " anew" } else { "" };
+                let to = say_way(moved.to.as_ref());
+                self.say(&format!("move {} to {to} as {seq}{until}{anew}", moved.seq));
+            }
             Err(refusal) => self.say(&format!("cannot move {}: {refusal}", moved.seq)),
         }
     }
@@ -711,12 +773,17 @@ impl Stage {
             .jobs(group)
             .map(|job| {
                 let Job { matched, done, failed, .. } = job;
-                let state = match job.state {
-                    JobState::Running => "running",
-                    JobState::Done { .. } => "done",
-                    JobState::Cancelled { .. } => "cancelled",
+                let state = match &job.state {
+                    JobState::Running => "running".to_owned(),
+                    JobState::Done { .. } => "done".to_owned(),
+                    JobState::Cancelled { .. } => "cancelled".to_owned(),
+                    JobState::Failed { why, .. } => format!("{why:?}").to_lowercase(),
                 };
-                format!("job {}: {:?} {done} of {matched}, {failed} failed, {state}", job.id.0, job.work)
+                let work = match &job.work {
+                    Work::Move { to } => format!("Move to {}", say_way(to.as_ref())),
+                    parked => format!("{parked:?}"),
+                };
+                format!("job {}: {work} {done} of {matched}, {failed} failed, {state}", job.id.0)
             })
             .collect();
         for job in jobs {
@@ -759,9 +826,13 @@ fn elsewhere() -> StreamName {
     StreamName::parse("elsewhere").expect("a good name")
 }
 
+fn say_way(to: Option<&StreamName>) -> &str {
+    to.map_or("where it came from", StreamName::as_str)
+}
+
 fn say_settled(settled: Settled) -> String {
     match settled {
-        Settled::NotYours => "not yours".to_owned(),
+        Settled::NotYours(why) => format!("not yours ({why:?})").to_lowercase(),
         other => format!("{other:?}").to_lowercase(),
     }
 }
@@ -776,13 +847,16 @@ fn describe(entry: &Entry) -> String {
         Entry::Returned { ranges, .. } => format!("returned {}", list(ranges)),
         Entry::Snoozed { until, ranges, .. } => format!("snoozed {} until {}", list(ranges), seconds(*until)),
         Entry::Skipped { how, ranges, .. } => format!("{how:?} {}", list(ranges)).to_lowercase(),
-        Entry::Moving { to, seqs, .. } => format!("moving {} to {to}", list(seqs)),
+        Entry::Moving { route, seqs, .. } => {
+            let by = route.job().map(|job| format!(" by job {}", job.0)).unwrap_or_default();
+            format!("moving {} to {}{by}", list(seqs), say_way(route.to()))
+        }
+        Entry::Stayed { ranges, .. } => format!("stayed {}", list(ranges)),
+        Entry::JobPassed { job, ranges, .. } => format!("job {} passes {}", job.0, list(ranges)),
         Entry::Replayed { job, ranges, .. } => format!("replayed {} by job {}", list(ranges), job.0),
         Entry::Discarded { job, ranges, .. } => format!("discarded {} by job {}", list(ranges), job.0),
         Entry::JobStarted { job, .. } => format!("job {} started", job.0),
-        Entry::JobEnded { job, cancelled, .. } => {
-            format!("job {} {}", job.0, if *cancelled { "cancelled" } else { "done" })
-        }
+        Entry::JobEnded { job, how, .. } => format!("job {} {}", job.0, format!("{how:?}").to_lowercase()),
         Entry::Extended { deadline, ranges, .. } => {
             format!("extended {} to {}", list(ranges), seconds(*deadline))
         }
@@ -794,7 +868,9 @@ fn describe(entry: &Entry) -> String {
         Entry::StreamCreated { name, .. } => format!("stream {name} created"),
         Entry::GroupPaused { paused, .. } => if *paused { "paused" } else { "resumed" }.to_owned(),
         Entry::Reset { floor, .. } => format!("reset to {floor}"),
-        Entry::Purged { through, .. } => format!("purged through {through}"),
+        Entry::Purged { through, ids, .. } => {
+            format!("purged through {through}{}", if *ids { " with ids" } else { "" })
+        }
         Entry::Released { first, .. } => format!("released before {first}"),
         Entry::Leased { runs, duration, .. } => {
             let ranges: Vec<SeqRange> = runs.iter().map(|run| run.range).collect();

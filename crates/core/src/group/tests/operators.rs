@@ -94,7 +94,7 @@ fn a_reset_to_the_beginning_offers_everything_again() {
             0s    deliver 1-2#1 to A
             0s    append handed 1-2
             0s    A holds 2 of 2, acked 1, failed 1
-            0s    A: not yours
+            0s    A: not yours (superseded)
             0s    floor 0, lag 4, in flight 2, ready 2, waiting 0, parked 0
             0s    A: acked, acked
             0s    deliver 3-4#1 to A
@@ -144,7 +144,7 @@ fn a_reset_to_the_end_skips_everything() {
             0s    append handed 3
             0s    append reset to 4
             0s    A holds 0 of 2, acked 1, failed 0
-            0s    A: not yours
+            0s    A: not yours (gone)
             0s    deliver 5#1 to A
             0s    append handed 5
             0s    floor 4, lag 1, in flight 1, ready 0, waiting 0, parked 0
@@ -202,7 +202,7 @@ fn a_reset_to_a_position() {
             0s    read 4-6
             0s    append opened 2
             0s    floor 3, lag 3, in flight 0, ready 3, waiting 0, parked 0
-            0s    P: not yours
+            0s    P: not yours (superseded)
             0s    deliver 4-6#1 to Q when durable
             0s    append leased 4-6 for 30s
             30s   append failed 4 until 30.1s, 5 until 30.1s, 6 until 30.1s
@@ -378,7 +378,7 @@ fn a_purge_takes_what_is_ready_delayed_and_leased_and_leaves_what_is_parked() {
             0s    append failed 2 until 0.1s
             0s    purged 4
             0s    append purged through 5
-            0s    A: not yours
+            0s    A: not yours (gone)
             0s    floor 5, lag 0, in flight 0, ready 0, waiting 0, parked 1
             0s    parked 1 after 1: #1 A bad
             0s    reasons: 1 bad
@@ -411,12 +411,32 @@ fn a_purge_takes_what_is_parked_if_asked_to() {
             0s    reasons: 
             0s    floor 4, lag 0, in flight 0, ready 0, waiting 0, parked 0
             0s    stream 5 to 4, holds 0 of 0 bytes, delayed 0
-            0s    A: not yours
+            0s    A: not yours (gone)
             0s    deliver 5#1 to A
             0s    append handed 5
             0s    append opened 2
             0s    floor 4, lag 1, in flight 0, ready 1, waiting 0, parked 0
             0s    reasons: 
+        "#]],
+    );
+}
+
+#[test]
+fn a_purge_forgets_ids_if_asked_to_and_they_stay_forgotten() {
+    check_both_ways(
+        "publish id:x id:y / purge / publish id:x / purge ids / publish id:x / publish id:x / crash \
+         / publish id:x id:y / publish id:y",
+        expect![[r#"
+            0s    purged 2
+            0s    append purged through 2
+            0s    append released before 3
+            0s    duplicate of 1
+            0s    purged 0
+            0s    append purged through 2 with ids
+            0s    duplicate of 3
+            0s    append opened 2
+            0s    duplicate of 3
+            0s    duplicate of 4
         "#]],
     );
 }
@@ -450,7 +470,7 @@ fn a_purge_of_an_ordered_group_unlocks_its_keys() {
             0s    append released before 4
             0s    deliver 4-5#1 to A
             0s    append handed 4-5
-            0s    A: not yours
+            0s    A: not yours (gone)
             0s    A: acked
             0s    append acked 4
             0s    floor 4, lag 1, in flight 1, ready 0, waiting 0, parked 0

@@ -175,7 +175,7 @@ fn a_late_answer_changes_nothing() {
             30s   append failed 1 until 30.1s
             30.1s deliver 1#2 to B
             30.1s append handed 1
-            30.1s A: not yours
+            30.1s A: not yours (superseded)
             30.1s B: acked
             30.1s append acked 1
         "#]],
@@ -188,7 +188,7 @@ fn a_late_answer_changes_nothing() {
             30s   append failed 1 until 30.1s
             30.1s deliver 1#2 to B
             30.1s append handed 1
-            30.1s A: not yours
+            30.1s A: not yours (superseded)
             30.1s B: acked
             30.1s append acked 1
         "#]],

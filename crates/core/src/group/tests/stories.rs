@@ -15,6 +15,7 @@ fn settings() -> impl Strategy<Value = String> {
         "set strategy single",
         "set batch 3",
         "set hold",
+        "set lock position",
         "set fair",
         "set window 4",
         "set parked 3",
@@ -47,6 +48,7 @@ fn step() -> impl Strategy<Value = String> {
         3 => (who(), 1..5).prop_map(|(who, slots)| format!("{who} joins {slots}")),
         1 => (who(), 100..400).prop_map(|(who, bytes)| format!("{who} joins 4 of {bytes}B")),
         3 => (poller(), 1..4).prop_map(|(who, most)| format!("{who} polls {most} for 5s")),
+        1 => (poller(), 1..4).prop_map(|(who, most)| format!("{who} polls {most} for 0s")),
         9 => (any(), 1..25u32, 0..4u32, pick(&[
             "acks", "acks", "acks", "acks late", "nacks", "parks", "skips", "moves",
         ]))
@@ -61,7 +63,8 @@ fn step() -> impl Strategy<Value = String> {
             "pause", "resume", "reset beginning", "reset end", "reset 3", "reset beginning parked", "purge",
             "purge parked", "replay all", "replay all limit 2", "replay all at 1", "discard all", "discard 1-9",
             "release", "set strategy ordered", "set strategy round robin", "set strategy pinned", "set hold",
-            "set continue", "set window 4", "set window 100", "set batch 2", "moves wait", "moves go",
+            "set continue", "set lock position", "set lock delivery", "set window 4", "set window 100",
+            "set batch 2", "moves wait", "moves go",
         ]),
     ]
 }

@@ -50,7 +50,7 @@ fn a_thousand_leases_are_purged_or_reset_in_slices() {
             0s    read 1001-1500
             0s    floor 1000, lag 1000, in flight 0, ready 500, waiting 0, parked 0
             0s    A holds 0 of 0, acked 0, failed 0
-            0s    A: not yours
+            0s    A: not yours (superseded)
             0s    append opened 2
             0s    floor 1000, lag 1000, in flight 0, ready 1000, waiting 0, parked 0
         "#]],
@@ -90,7 +90,7 @@ fn an_ordered_batch_times_out_in_part() {
             40s   append handed 1
             40s   floor 0, lag 4, in flight 1, ready 0, waiting 1, parked 0
             40.1s floor 0, lag 4, in flight 1, ready 0, waiting 0, parked 0
-            40.1s A: acked, not yours, not yours
+            40.1s A: acked, not yours (superseded), not yours (superseded)
             40.1s deliver 2#2 to A
             40.1s deliver 3#2 to A
             40.1s deliver 4#1 to A
@@ -764,7 +764,7 @@ fn a_late_ack_is_not_for_a_moved_parked_or_skipped_message() {
             0s    P: skipped
             0s    append skipped 3
             4s    checkpoint 3
-            6s    P: not yours, not yours, not yours
+            6s    P: not yours (gone), not yours (gone), not yours (gone)
             6s    floor 3, lag 0, in flight 0, ready 0, waiting 0, parked 1
         "#]],
     );
@@ -803,7 +803,7 @@ fn a_late_ack_of_one_in_a_run() {
             6s    deliver 1#2 to Q when durable
             6s    deliver 3#2 to Q when durable
             6s    append leased 1, 3 for 30s
-            6s    P: not yours
+            6s    P: not yours (superseded)
             6s    floor 0, lag 2, in flight 2, ready 0, waiting 0, parked 0
         "#]],
     );

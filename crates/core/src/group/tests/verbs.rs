@@ -48,7 +48,7 @@ fn what_is_given_back_was_never_tried() {
             0s    append leased 1 for 30s
             0s    P: returned
             0s    append returned 1
-            0s    P: not yours
+            0s    P: not yours (superseded)
             0s    floor 0, lag 2, in flight 1, ready 1, waiting 0, parked 0
             0s    append opened 2
             0s    deliver 1#1 to P when durable
@@ -71,7 +71,7 @@ fn what_is_given_back_for_a_while_was_never_tried_and_comes_when_that_is_over() 
             0s    append leased 1-3 for 30s
             0s    P: returned, returned
             0s    append snoozed 1-2 until 10s
-            0s    P: not yours
+            0s    P: not yours (superseded)
             0s    floor 0, lag 3, in flight 1, ready 0, waiting 2, parked 0
             9s    append opened 2
             9s    floor 0, lag 3, in flight 1, ready 0, waiting 2, parked 0
@@ -199,9 +199,9 @@ fn only_one_who_holds_a_message_can_ask_for_a_rest() {
             0s    deliver 2#1 to A
             0s    append acked 1
             0s    append handed 2
-            0s    A: not yours
+            0s    A: not yours (gone)
             0s    not resting
-            0s    A: not yours, returned
+            0s    A: not yours (gone), returned
             0s    append returned 2
             0s    resting for 10s
         "#]],
@@ -454,8 +454,8 @@ fn a_moving_message_is_nobodys_until_it_is_there() {
             0s    A: moving
             0s    append moving 1 to elsewhere
             0s    asks for 1 to go to elsewhere
-            0s    A: not yours
-            0s    A: not yours
+            0s    A: not yours (gone)
+            0s    A: not yours (gone)
             0s    deliver 2#2 to B
             0s    append handed 2
             0s    move 1 to elsewhere as 1
@@ -682,7 +682,7 @@ fn an_extended_lease_on_the_clock_is_still_good_after_a_restart() {
             30s   append failed 2 until 30.1s
             30s   P: acked
             30s   append acked 1
-            30s   P: not yours
+            30s   P: not yours (lapsed)
             30s   floor 1, lag 1, in flight 0, ready 0, waiting 1, parked 0
         "#]],
     );
@@ -713,7 +713,7 @@ fn an_extension_by_nothing_ends_the_lease() {
             0s    deliver 2#1 to A
             0s    append failed 1 until 0.1s
             0s    append handed 2
-            0.1s  A: not yours
+            0.1s  A: not yours (superseded)
             0.1s  A: acked
             0.1s  deliver 1#2 to A
             0.1s  append acked 2
@@ -724,14 +724,14 @@ fn an_extension_by_nothing_ends_the_lease() {
     check(
         "publish 1 / P polls 1 / P extends 1 by 0s / P acks 1 / figures",
         expect![[r#"
-        0s    deliver 1#1 to P when durable
-        0s    append leased 1 for 30s
-        0s    P: extended
-        0s    append failed 1 until 0.1s
-        0s    append extended 1 to 0s
-        0s    P: not yours
-        0s    floor 0, lag 1, in flight 0, ready 0, waiting 1, parked 0
-    "#]],
+            0s    deliver 1#1 to P when durable
+            0s    append leased 1 for 30s
+            0s    P: extended
+            0s    append failed 1 until 0.1s
+            0s    append extended 1 to 0s
+            0s    P: not yours (lapsed)
+            0s    floor 0, lag 1, in flight 0, ready 0, waiting 1, parked 0
+        "#]],
     );
 }
 
@@ -744,7 +744,7 @@ fn a_lapsed_lease_cannot_be_extended() {
             0s    deliver 1#1 to A
             0s    append handed 1
             30s   append failed 1 until 30.1s
-            30s   A: not yours
+            30s   A: not yours (superseded)
             30.1s deliver 1#2 to A
             30.1s append handed 1
             30.1s A: extended
@@ -775,14 +775,14 @@ fn a_late_ack_counts_while_nobody_has_the_message() {
     check(
         "publish 1 / P polls 1 for 5s / wait 5s / P acks 1 / P acks late 1 / figures",
         expect![[r#"
-        0s    deliver 1#1 to P when durable
-        0s    append leased 1 for 5s
-        5s    append failed 1 until 5.1s
-        5s    P: not yours
-        5s    P: acked
-        5s    append acked 1
-        5s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
-    "#]],
+            0s    deliver 1#1 to P when durable
+            0s    append leased 1 for 5s
+            5s    append failed 1 until 5.1s
+            5s    P: not yours (lapsed)
+            5s    P: acked
+            5s    append acked 1
+            5s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
+        "#]],
     );
     check(
         "publish 1 / P polls 1 for 5s / wait 6s / figures / P acks late 1 / figures / Q polls 1",
@@ -821,10 +821,10 @@ fn a_late_ack_is_refused_once_another_has_the_message() {
             5s    append failed 1 until 5.1s
             5.1s  deliver 1#2 to Q when durable
             5.1s  append leased 1 for 30s
-            6s    P: not yours
+            6s    P: not yours (superseded)
             6s    Q: acked
             6s    append acked 1
-            6s    P: not yours
+            6s    P: not yours (gone)
             6s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
         "#]],
     );
@@ -839,9 +839,9 @@ fn only_an_ack_may_be_late() {
             0s    deliver 1#1 to P when durable
             0s    append leased 1 for 5s
             5s    append failed 1 until 5.1s
-            5s    P: not yours
-            5s    P: not yours
-            5s    P: not yours
+            5s    P: not yours (lapsed)
+            5s    P: not yours (lapsed)
+            5s    P: not yours (lapsed)
             5s    floor 0, lag 1, in flight 0, ready 0, waiting 1, parked 0
         "#]],
     );
@@ -852,12 +852,12 @@ fn a_late_ack_of_a_message_that_was_given_back_is_refused() {
     check(
         "publish 1 / P polls 1 / P goodbye / P acks late 1 / figures",
         expect![[r#"
-        0s    deliver 1#1 to P when durable
-        0s    append leased 1 for 30s
-        0s    append returned 1
-        0s    P: not yours
-        0s    floor 0, lag 1, in flight 0, ready 1, waiting 0, parked 0
-    "#]],
+            0s    deliver 1#1 to P when durable
+            0s    append leased 1 for 30s
+            0s    append returned 1
+            0s    P: not yours (superseded)
+            0s    floor 0, lag 1, in flight 0, ready 1, waiting 0, parked 0
+        "#]],
     );
 }
 
@@ -875,11 +875,11 @@ fn an_answer_from_before_a_replay_is_stale() {
             0s    append job 1 started
             0s    append replayed 1 by job 1
             0s    append job 1 done
-            0s    P: not yours
-            0s    P: not yours
+            0s    P: not yours (superseded)
+            0s    P: not yours (superseded)
             0s    deliver 1#1 to Q when durable
             0s    append leased 1 for 30s
-            0s    P: not yours
+            0s    P: not yours (superseded)
             0s    Q: acked
             0s    append acked 1
             0s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
@@ -897,11 +897,11 @@ fn an_answer_from_before_a_reset_is_stale() {
             0s    append leased 1 for 30s
             0s    append reset to 0
             0s    read 1
-            0s    P: not yours
-            0s    P: not yours
+            0s    P: not yours (superseded)
+            0s    P: not yours (superseded)
             0s    deliver 1#1 to Q when durable
             0s    append leased 1 for 30s
-            0s    P: not yours
+            0s    P: not yours (superseded)
             0s    Q: acked
             0s    append acked 1
             0s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
@@ -920,10 +920,10 @@ fn an_answer_from_before_a_crash_is_stale_unless_its_lease_hangs_on_the_clock() 
             0s    deliver 2#1 to P when durable
             0s    append leased 2 for 30s
             0s    append opened 2
-            0s    A: not yours
+            0s    A: not yours (superseded)
             0s    deliver 1#2 to B
             0s    append handed 1
-            0s    A: not yours
+            0s    A: not yours (superseded)
             0s    P: acked
             0s    append acked 2
             0s    B: acked
@@ -938,14 +938,14 @@ fn two_answers_in_one_turn_settle_once() {
     check(
         "publish 1 / A joins 1 / A acks 1 & A nacks 1 & A parks 1 / figures",
         expect![[r#"
-        0s    deliver 1#1 to A
-        0s    append handed 1
-        0s    A: acked
-        0s    A: not yours
-        0s    A: not yours
-        0s    append acked 1
-        0s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
-    "#]],
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    A: acked
+            0s    A: not yours (gone)
+            0s    A: not yours (gone)
+            0s    append acked 1
+            0s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
+        "#]],
     );
 }
 

@@ -2,6 +2,7 @@
 
 use super::rig::{BEGIN, Rig};
 use super::*;
+use crate::entry::Trail;
 use crate::group::{JobRefusal, Outcome, Settled};
 use crate::producers::ProducerStamp;
 use crate::settings::{OnParkedKey, Retention, StreamLimits, UNASKED_BYTES_MAX};
@@ -42,6 +43,48 @@ fn an_edited_copy_may_keep_the_id_of_what_it_replaces() {
 }
 
 #[test]
+fn the_delay_of_a_stream_counts_for_what_waits_already() {
+    let delayed =
+        |seconds| StreamSettings { delay: Duration::from_secs(seconds), ..StreamSettings::default() };
+    let mut rig = Rig::new(delayed(900));
+    let group = rig.group(GroupSettings::default());
+    rig.join(group, 1, 10, Bound::Connection);
+    rig.publish_plain(2);
+    let own = MessageMeta { not_before: Some(rig.now + Duration::from_secs(1_000)), ..MessageMeta::plain(1) };
+    rig.publish(&[own]).expect("a good batch");
+    rig.pass(Duration::from_secs(10));
+    rig.turn();
+    assert!(rig.delivered.is_empty());
+    rig.shard.change_stream(rig.now, rig.stream, &delayed(20)).expect("good settings");
+    let delayed_now = |shard: &Shard, now| shard.stream_figures(now, rig_stream(shard)).map(|of| of.delayed);
+    assert_eq!(delayed_now(&rig.recovered(), rig.now), Some(3));
+    rig.turn();
+    assert!(rig.delivered.is_empty(), "ten seconds are not over");
+    rig.pass(Duration::from_secs(10));
+    rig.turn();
+    let delivered = |rig: &Rig| rig.shard.counters(group).map(|of| of.delivered);
+    assert_eq!(delivered(&rig), Some(2), "what had a time of its own has it shifted too, and waits for it");
+    rig.pass(Duration::from_secs(100));
+    rig.turn();
+    assert_eq!(delivered(&rig), Some(3));
+    rig.check_log();
+    // What is due is not hidden again by a longer delay, neither now nor after a restart.
+    rig.shard.leave(group, ConsumerId(1), Departure::Goodbye);
+    rig.publish_plain(1);
+    rig.pass(Duration::from_secs(60));
+    rig.shard.change_stream(rig.now, rig.stream, &delayed(900)).expect("good settings");
+    let mut again = rig.recovered();
+    again.finish_turn(rig.now, &mut Effects::default());
+    assert_eq!(delayed_now(&again, rig.now), Some(0));
+    rig.turn();
+    assert_eq!(delayed_now(&rig.shard, rig.now), Some(0));
+}
+
+fn rig_stream(shard: &Shard) -> StreamId {
+    shard.streams_after(None).next().expect("there is one").1
+}
+
+#[test]
 fn waits_of_centuries_are_cut_to_a_year() {
     let mut rig = Rig::new(StreamSettings::default());
     let group = rig.group(GroupSettings::default());
@@ -55,7 +98,7 @@ fn waits_of_centuries_are_cut_to_a_year() {
     rig.settle(group, 1..=1, Outcome::Retry { delay: Some(Duration::MAX) });
     let mut results = Vec::new();
     let lease = rig.lease(2);
-    rig.shard.extend(rig.now, group, &[lease], Duration::MAX, &mut results);
+    rig.shard.extend(rig.now, group, &[lease], Duration::MAX.into(), &mut results);
     assert_eq!(results, [Settled::Extended]);
     rig.turn();
     rig.check_log();
@@ -156,6 +199,8 @@ fn what_is_moved_does_not_expire_there_and_the_stream_it_makes_has_a_limit() {
     let moved = rig.shard.complete_move(rig.now, group, Seq(1), &message, rig.now).expect("it goes");
     assert_eq!(moved.meta.expires, None);
     assert_eq!(moved.meta.origin.map(|origin| origin.receives), Some(1));
+    let trail = moved.meta.origin.and_then(|origin| origin.trail);
+    assert_eq!(trail, Some(Trail { home: (rig.stream, Seq(1)), from: rig.stream }));
     let limits = &rig.shard.stream_settings(moved.stream).expect("it was made for the message").limits;
     assert_eq!(limits.bytes_max, Some(UNASKED_BYTES_MAX));
 }

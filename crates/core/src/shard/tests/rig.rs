@@ -93,7 +93,7 @@ impl Rig {
         let leases: Vec<Lease> = seqs.map(|seq| self.lease(seq)).collect();
         let mut results = Vec::new();
         self.shard.settle(self.now, group, &leases, outcome.into(), &mut results);
-        assert!(results.iter().all(|result| *result != Settled::NotYours), "{results:?}");
+        assert!(results.iter().all(|result| !matches!(result, Settled::NotYours(_))), "{results:?}");
     }
 
     /// Everything that was written can be read.

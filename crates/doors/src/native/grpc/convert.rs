@@ -182,7 +182,7 @@ pub(super) fn action(number: i32, delay_ms: Option<u64>, move_to: &str) -> Resul
         Wire::Return => Action::Return { delay },
         Wire::Move => Action::Move(StreamName::parse(move_to).map_err(|error| format!("move_to: {error}"))?),
         Wire::Extend => match delay.filter(|by| !by.is_zero()) {
-            Some(by) => Action::Extend { by },
+            Some(by) => Action::Extend { by, total_max: None },
             None => return Err("delay_ms: EXTEND says for how long".to_owned()),
         },
     })
@@ -238,15 +238,16 @@ pub(super) fn outcome(settled: Settled) -> v1::outcome_run::Outcome {
         Settled::Extended => Outcome::Extended,
         Settled::Moving => Outcome::Moving,
         Settled::Expired => Outcome::Expired,
-        Settled::NotYours => Outcome::NotYours,
+        // Nobody says how long a lease may be altogether.
+        Settled::NotYours(_) | Settled::TooLong => Outcome::NotYours,
     }
 }
 
 pub(super) fn settled(settlements: &Settlements) -> v1::Settled {
     let mut outcomes: Vec<v1::OutcomeRun> = Vec::new();
-    for alike in settlements.results.chunk_by(|a, b| a == b) {
-        let outcome = outcome(alike[0]);
-        outcomes.push(v1::OutcomeRun { outcome: outcome.into(), count: alike.len() as u32 });
+    let all: Vec<_> = settlements.results.iter().map(|settled| outcome(*settled)).collect();
+    for alike in all.chunk_by(|a, b| a == b) {
+        outcomes.push(v1::OutcomeRun { outcome: alike[0].into(), count: alike.len() as u32 });
     }
     v1::Settled { ticket: settlements.ticket, outcomes, problem: None }
 }

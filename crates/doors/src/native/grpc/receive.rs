@@ -30,6 +30,7 @@ pub(super) async fn receive(caller: Caller, request: v1::ReceiveRequest) -> Resu
         max: request.max.max(1),
         wait,
         timeout: settings::some_duration("timeout_ms", request.timeout_ms)?,
+        refuse_when_full: false,
     };
     let receiving = caller.receive(stream, group, receive).await.map_err(refused)?;
     if receiving.is_empty() {

@@ -186,14 +186,16 @@ fn failure(of: &Failure) -> v1::Failure {
 
 pub(super) fn job(of: &JobReport) -> v1::Job {
     use v1::job::State;
-    let (state, ended) = match of.state {
+    let (state, ended) = match &of.state {
         JobState::Running => (State::Running, 0),
         JobState::Done { at } => (State::Done, at.0),
         JobState::Cancelled { at } => (State::Cancelled, at.0),
+        JobState::Failed { at, .. } => (State::Failed, at.0),
     };
     let work = match of.work {
         Work::Replay => v1::job::Work::Replay,
         Work::Discard => v1::job::Work::Discard,
+        Work::Move { .. } => v1::job::Work::Move,
     };
     v1::Job {
         job: of.id.0,

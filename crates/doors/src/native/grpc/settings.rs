@@ -267,9 +267,13 @@ mod tests {
 
     #[test]
     fn what_is_absent_is_left_as_it_is() {
-        let mut settings = GroupSettings { key_batch: 7, ..GroupSettings::default() };
+        let key_lock = forebay_core::settings::KeyLock::Position;
+        let before = GroupSettings { key_batch: 7, key_lock, ..GroupSettings::default() };
+        let mut settings = before.clone();
         group(&v1::GroupSettings::default(), &mut settings).expect("nothing is wrong with nothing");
-        assert_eq!(settings, GroupSettings { key_batch: 7, ..GroupSettings::default() });
+        assert_eq!(settings, before);
+        group(&write::group(&before), &mut settings).expect("what is written can be read");
+        assert_eq!(settings, before, "also what this API does not show");
         let mut settings = StreamSettings::default();
         stream(&v1::StreamSettings::default(), &mut settings).expect("nothing is wrong with nothing");
         assert_eq!(settings, StreamSettings::default());
@@ -302,6 +306,8 @@ mod tests {
             message_timeout: Duration::from_secs(5),
             retries_max: None,
             on_exhausted: OnExhausted::Move(StreamName::parse("dead").expect("a name")),
+            // Not of this API, and left alone by it.
+            move_terms: forebay_core::settings::MoveTerms::default(),
             backoff: forebay_core::settings::Backoff {
                 delay_min: Duration::from_millis(1),
                 delay_max: Duration::from_millis(2),
@@ -309,6 +315,8 @@ mod tests {
                 jitter: 0.25,
             },
             key_batch: 2,
+            // Not shown by this API, and so neither written nor cleared.
+            key_lock: forebay_core::settings::KeyLock::Delivery,
             on_parked_key: OnParkedKey::Hold,
             fairness: Fairness::Key,
             priority_age_step: Duration::from_secs(1),
@@ -330,6 +338,10 @@ mod tests {
         let mut read = GroupSettings::default();
         group(&write::group(&settings), &mut read).expect("what is written can be read");
         assert_eq!(read, settings);
+        let terms = forebay_core::settings::MoveTerms { create: false, keep_age: true };
+        let mut others = GroupSettings { move_terms: terms, ..GroupSettings::default() };
+        group(&write::group(&settings), &mut others).expect("what is written can be read");
+        assert_eq!(others.move_terms, terms, "what another door has set is left alone");
         let fields = [
             "strategy",
             "message_timeout_ms",
@@ -375,6 +387,8 @@ mod tests {
                 on_full: OnFull::DropOldest,
             },
             ingress: Some(Rate { per_second: 9.0, burst: 10 }),
+            // The native API does not know it.
+            delay: Duration::ZERO,
         };
         let mut read = StreamSettings::default();
         stream(&write::stream(&settings), &mut read).expect("what is written can be read");

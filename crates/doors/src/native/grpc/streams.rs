@@ -3,6 +3,7 @@
 use forebay_broker::caller::Caller;
 use forebay_broker::report::ReadPage;
 use forebay_core::settings::StreamSettings;
+use forebay_core::shard::Purge;
 use forebay_core::types::{Seq, StreamName};
 use forebay_wire::v1;
 use tonic::Status;
@@ -78,7 +79,8 @@ pub(super) async fn purge(
     caller: Caller,
     request: v1::PurgeStreamRequest,
 ) -> Result<v1::PurgeStreamReply, Status> {
-    let messages = caller.purge(stream_name(&request.stream)?, request.parked).await.map_err(refused)?;
+    let purge = Purge { parked: request.parked, ids: false };
+    let messages = caller.purge(stream_name(&request.stream)?, purge).await.map_err(refused)?;
     Ok(v1::PurgeStreamReply { messages })
 }
 

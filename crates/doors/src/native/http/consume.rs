@@ -46,7 +46,7 @@ pub(super) async fn receive(
     let consumer = request.consumer.unwrap_or_default();
     check_length("consumer", &consumer, NAME_BYTES_MAX)?;
     let timeout = request.timeout.map(|span| span.0);
-    let wish = Receive { consumer, max, wait, timeout };
+    let wish = Receive { consumer, max, wait, timeout, refuse_when_full: false };
     // Dropped with the request if the client goes: then what was handed out meanwhile goes back.
     let received = caller.receive(stream, group, wish).await?;
     // What is too much for one answer goes back as well.
@@ -100,7 +100,8 @@ pub(super) async fn extend(
     Json(request): Json<json::ExtendRequest>,
 ) -> Answer<json::SettleReply> {
     settings::some_time("by", Some(request.by))?;
-    settle(&caller, stream, group, request.leases, Action::Extend { by: request.by.0 }.into()).await
+    let action = Action::Extend { by: request.by.0, total_max: None };
+    settle(&caller, stream, group, request.leases, action.into()).await
 }
 
 async fn settle(
@@ -129,7 +130,8 @@ fn outcome(settled: Settled) -> json::Outcome {
         Settled::Expired => json::Outcome::Expired,
         Settled::Extended => json::Outcome::Extended,
         Settled::Returned => json::Outcome::Returned,
-        Settled::NotYours => json::Outcome::NotYours,
+        // Nobody says how long a lease may be altogether.
+        Settled::NotYours(_) | Settled::TooLong => json::Outcome::NotYours,
     }
 }
 

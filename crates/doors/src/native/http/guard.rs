@@ -2,9 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::task::Poll;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
@@ -16,7 +13,7 @@ use crate::http::hosts::{Hosts, Stranger};
 
 /// Refuses what is for another server, or comes from a page of one.
 pub(super) fn admit<B>(hosts: &Hosts, request: &Request<B>) -> Result<(), Failure> {
-    hosts.admit(request).map_err(|stranger| {
+    hosts.admit(request.uri(), request.headers()).map_err(|stranger| {
         let kind = match stranger {
             Stranger::Host(_) => Kind::HostNotAllowed,
             Stranger::Origin(_) => Kind::OriginNotAllowed,
@@ -29,15 +26,13 @@ pub(super) fn admit<B>(hosts: &Hosts, request: &Request<B>) -> Result<(), Failur
 pub(super) async fn unharmed(
     call: impl Future<Output = Result<Response<Body>, Infallible>>,
 ) -> Response<Body> {
-    let mut call = Box::pin(call);
-    std::future::poll_fn(move |cx| match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut call).poll(cx))) {
-        Ok(polled) => polled.map(|answer| answer.unwrap_or_else(|never| match never {})),
-        Err(_) => {
+    match crate::http::unharmed(call).await {
+        Some(answer) => answer.unwrap_or_else(|never| match never {}),
+        None => {
             let problem = Problem::new(Kind::Internal, "the server made a mistake with this request");
-            Poll::Ready(Failure::from(problem).into_response())
+            Failure::from(problem).into_response()
         }
-    })
-    .await
+    }
 }
 
 #[cfg(test)]

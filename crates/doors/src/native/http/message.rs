@@ -120,6 +120,7 @@ fn push(
     }
     batch.push(&Message {
         id: message.id.as_deref().filter(|id| !id.is_empty()),
+        dedupe: None,
         key: message.key.as_deref().filter(|key| !key.is_empty()),
         kind: message.kind.as_deref().filter(|kind| !kind.is_empty()),
         schema: message.schema,

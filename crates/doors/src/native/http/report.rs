@@ -161,12 +161,14 @@ pub(super) fn job(report: &JobReport) -> json::Job {
         JobState::Running => (json::JobState::Running, None),
         JobState::Done { at } => (json::JobState::Done, Some(at)),
         JobState::Cancelled { at } => (json::JobState::Cancelled, Some(at)),
+        JobState::Failed { at, .. } => (json::JobState::Failed, Some(at)),
     };
     json::Job {
         job: report.id.0,
         work: match report.work {
             Work::Replay => json::JobWork::Replay,
             Work::Discard => json::JobWork::Discard,
+            Work::Move { .. } => json::JobWork::Move,
         },
         state,
         started_at: Time(report.started.0),

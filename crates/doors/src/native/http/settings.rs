@@ -75,7 +75,8 @@ pub(super) fn set_stream(wire: &json::StreamSettings, settings: &mut StreamSetti
 }
 
 pub(super) fn of_stream(settings: &StreamSettings) -> json::StreamSettings {
-    let StreamSettings { retention, dedupe_window, dedupe_max, limits, ingress } = settings;
+    let StreamSettings { retention, dedupe_window, dedupe_max, limits, ingress, delay: _ } = settings;
+    // Only the SQS door sets a delay, and shows it there.
     let StreamLimits { messages_max, bytes_max, age_max, on_full } = limits;
     json::StreamSettings {
         retention: Some(match retention {
@@ -378,6 +379,10 @@ mod tests {
         set_group(&group(r#"{"rate":null,"parked_max_age":null,"max_retries":3}"#), &mut reset);
         assert_eq!((reset.rate, reset.parked_age_max, reset.retries_max), (None, None, Some(3)));
         assert_eq!(reset.acks, Acks::Durable, "what is absent is left as it is");
+        let terms = forebay_core::settings::MoveTerms { create: false, keep_age: true };
+        let mut moves = GroupSettings { move_terms: terms, ..settings };
+        set_group(&group(r#"{"on_exhausted":{"move":"another"}}"#), &mut moves);
+        assert_eq!(moves.move_terms, terms, "so is what another door has set");
     }
 
     #[test]
@@ -392,6 +397,8 @@ mod tests {
                 ..StreamLimits::default()
             },
             ingress: Some(Rate { per_second: 2.0, burst: 3 }),
+            // The native API does not know it.
+            delay: Duration::ZERO,
         };
         let wire = of_stream(&settings);
         assert!(check_stream(&wire).is_ok());

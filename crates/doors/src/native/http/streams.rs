@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use forebay_broker::caller::{Caller, Filter};
-use forebay_core::shard::PublishOptions;
+use forebay_core::shard::{PublishOptions, Purge};
 use forebay_core::types::{Seq, StreamName};
 use forebay_wire::json;
 use forebay_wire::problem::Kind;
@@ -127,7 +127,7 @@ pub(super) async fn purge(
     _: NoQuery,
     Json(request): Json<json::PurgeRequest>,
 ) -> Answer<json::PurgeReply> {
-    let purged = caller.purge(stream, request.parked).await?;
+    let purged = caller.purge(stream, Purge { parked: request.parked, ids: false }).await?;
     Ok(Reply(StatusCode::OK, json::PurgeReply { purged }))
 }
 

@@ -1,0 +1,151 @@
+//! Several changes that are made together or not at all: a stream, a group of it, and what a door notes about them.
+
+use forebay_core::notes::Expected;
+use forebay_core::settings::{GroupSettings, StreamSettings};
+use forebay_core::shard;
+use forebay_core::types::{GroupName, StreamName, Timestamp};
+
+use super::{Caller, Reply};
+use crate::access::{Action, Resource};
+use crate::driver::{Answer, Arranged, NoteChange};
+use crate::error::CallError;
+use crate::shard_task::ShardTask;
+
+/// What is done to settings: to the usual ones of something that is created, or to those of what is there.
+pub type Change<S> = Box<dyn FnOnce(&mut S) + Send>;
+
+/// A note that is to be written or, without a value, removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoteWish {
+    pub door: u8,
+    pub key: Vec<u8>,
+    pub value: Option<Vec<u8>>,
+    /// What has to be there now.
+    pub expected: Expected,
+    /// From this time on the note is absent.
+    pub expires: Option<Timestamp>,
+}
+
+impl NoteWish {
+    fn change(&self) -> NoteChange<'_> {
+        let NoteWish { door, key, value, expected, expires } = self;
+        NoteChange { door: *door, key, value: value.as_deref(), expected: *expected, expires: *expires }
+    }
+}
+
+/// Changes that are made together.
+#[derive(Default)]
+pub struct Arrangement {
+    stream: Option<(StreamName, Change<StreamSettings>)>,
+    group: Option<(GroupName, Change<GroupSettings>)>,
+    notes: Vec<NoteWish>,
+}
+
+impl Arrangement {
+    /// Of notes alone, so far.
+    pub fn new() -> Arrangement {
+        Arrangement::default()
+    }
+
+    /// A stream that is created, or changed if it is there.
+    pub fn stream(
+        mut self,
+        name: StreamName,
+        change: impl FnOnce(&mut StreamSettings) + Send + 'static,
+    ) -> Arrangement {
+        self.stream = Some((name, Box::new(change)));
+        self
+    }
+
+    /// A group of that stream that is created, or changed if it is there. Without a stream there is none
+    /// that it could be of, and nothing is arranged.
+    pub fn group(
+        mut self,
+        name: GroupName,
+        change: impl FnOnce(&mut GroupSettings) + Send + 'static,
+    ) -> Arrangement {
+        self.group = Some((name, Box::new(change)));
+        self
+    }
+
+    pub fn note(mut self, note: NoteWish) -> Arrangement {
+        self.notes.push(note);
+        self
+    }
+}
+
+impl Caller {
+    /// Makes changes that belong together: all of them or, if one cannot be made, none. The answer comes when they
+    /// are durable, and a crash leaves all of them or none as well.
+    pub async fn arrange(&self, arrangement: Arrangement) -> Result<Arranged, CallError> {
+        let Arrangement { stream, group, notes } = arrangement;
+        if let Some((stream, _)) = &stream {
+            for action in [Action::Create, Action::Change] {
+                self.may(action, Resource::Stream(stream))?;
+                if let Some((group, _)) = &group {
+                    self.may_in(action, stream, group)?;
+                }
+            }
+        }
+        self.may_note(Action::Change, &notes)?;
+        if group.is_some() && stream.is_none() {
+            return Err(CallError::NoSuchStream);
+        }
+        self.ask(move |task, reply| arrange(task, stream, group, &notes, reply)).await
+    }
+
+    /// Deletes a stream with its groups, whoever consumes them, and writes or removes notes with it: all of it or
+    /// nothing.
+    pub async fn dissolve(&self, stream: StreamName, notes: Vec<NoteWish>) -> Result<(), CallError> {
+        self.may(Action::Delete, Resource::Stream(&stream))?;
+        self.may_note(Action::Change, &notes)?;
+        self.ask(move |task, reply| {
+            let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
+            task.remove_stream(&stream, reply, |driver, now, stream, ticket| {
+                Ok(driver.dissolve(now, stream, &notes, ticket)?)
+            });
+        })
+        .await
+    }
+
+    fn may_note(&self, action: Action, notes: &[NoteWish]) -> Result<(), CallError> {
+        notes.iter().try_for_each(|note| self.may_use_notes(action, note.door))
+    }
+}
+
+fn arranged(answer: Answer) -> Arranged {
+    match answer {
+        Answer::Arranged(arranged) => arranged,
+        other => unreachable!("an arrangement is answered as one, not with {other:?}"),
+    }
+}
+
+fn arrange(
+    task: &mut ShardTask,
+    stream: Option<(StreamName, Change<StreamSettings>)>,
+    group: Option<(GroupName, Change<GroupSettings>)>,
+    notes: &[NoteWish],
+    reply: Reply<Arranged>,
+) {
+    let shard = task.shard();
+    let stream = stream.map(|(name, change)| {
+        let id = shard.stream_named(&name);
+        let mut settings = id.and_then(|id| shard.stream_settings(id)).cloned().unwrap_or_default();
+        change(&mut settings);
+        let group = group.map(|(name, change)| {
+            let group = id.and_then(|id| shard.group_named(id, &name));
+            let mut settings = group.and_then(|id| shard.group_settings(id)).cloned().unwrap_or_default();
+            change(&mut settings);
+            (name, settings)
+        });
+        (name, settings, group)
+    });
+    let plan = stream.as_ref().map(|(name, settings, group)| shard::Arrangement {
+        stream: (name, settings),
+        group: group.as_ref().map(|(name, settings)| (name, settings)),
+    });
+    let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
+    task.decide(reply, Ok(()), arranged, |driver, now, (), ticket| {
+        Ok(driver.arrange(now, plan, &notes, ticket)?)
+    });
+}

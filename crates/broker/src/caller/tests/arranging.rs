@@ -1,0 +1,105 @@
+//! Changes that belong together, and what doors note.
+
+use forebay_core::notes::{Expected, NoteRefusal};
+use forebay_core::shard::ChangeRefusal;
+
+use super::*;
+
+const DOOR: u8 = 3;
+
+/// A note that is to be written whatever is there, or removed.
+pub(super) fn wish(key: &[u8], value: Option<&[u8]>) -> NoteWish {
+    let (key, value) = (key.to_vec(), value.map(<[u8]>::to_vec));
+    NoteWish { door: DOOR, key, value, expected: Expected::Any, expires: None }
+}
+
+async fn value(caller: &Caller, key: &[u8]) -> Option<Vec<u8>> {
+    caller.note(DOOR, key.to_vec()).await.expect("it is looked up").map(|note| note.value)
+}
+
+#[tokio::test]
+async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
+    let engine = engine();
+    let again = engine.another();
+    let (caller, running) = open_with(engine, BrokerConfig::default()).await;
+    let first = NoteWish { expected: Expected::Absent, ..wish(b"queue", Some(b"one")) };
+    let queue = |first: &NoteWish, batch: u32| {
+        Arrangement::new()
+            .stream(stream(), |settings| settings.dedupe_max = 5)
+            .group(group(), move |settings| settings.key_batch = batch)
+            .note(first.clone())
+    };
+    let arranged = caller.arrange(queue(&first, 7)).await.expect("it is arranged");
+    let report = caller.stream(stream()).await.expect("it is there");
+    assert_eq!((arranged.stream, arranged.new), (Some(report.id), true));
+    let version = arranged.versions[0].expect("it was written");
+    assert_eq!(report.settings.dedupe_max, 5);
+    assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 7);
+
+    let refused = caller.arrange(queue(&first, 9)).await;
+    assert!(matches!(refused, Err(CallError::Note(NoteRefusal::Mismatch { .. }))), "{refused:?}");
+    assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 7);
+    let next = NoteWish { expected: Expected::Version(version), ..wish(b"queue", Some(b"two")) };
+    let arranged = caller.arrange(queue(&next, 9)).await.expect("it is as it was expected");
+    assert!(!arranged.new);
+    let alone = Arrangement::new().group(group(), |_| {});
+    assert_eq!(caller.arrange(alone).await, Err(CallError::NoSuchStream), "a group is a stream's");
+
+    caller.broker().stop();
+    running.await.expect("no panic").expect("it stopped as asked");
+    let (caller, _running) = open_with(again, BrokerConfig::default()).await;
+    assert_eq!(value(&caller, b"queue").await.as_deref(), Some(&b"two"[..]));
+    assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 9);
+
+    let other = StreamName::parse("other").expect("a name");
+    let missing = caller.dissolve(other, vec![wish(b"queue", None)]).await;
+    assert_eq!(missing, Err(CallError::NoSuchStream));
+    assert!(value(&caller, b"queue").await.is_some(), "nothing of it was done");
+    let waiting = tokio::spawn({
+        let caller = caller.clone();
+        async move { caller.receive(stream(), group(), super::wish(1, SOON)).await.map(|_| ()) }
+    });
+    while caller.server().await.expect("it answers").waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    let refused = caller.delete_stream(stream(), false).await;
+    assert!(matches!(refused, Err(CallError::NotChanged(ChangeRefusal::InUse { .. }))), "{refused:?}");
+    let gone = vec![wish(b"queue", None), wish(b"grave", Some(b"now"))];
+    caller.dissolve(stream(), gone).await.expect("whoever consumes it");
+    assert_eq!(waiting.await.expect("no panic"), Err(CallError::NoSuchGroup));
+    assert_eq!(caller.stream(stream()).await.map(|_| ()), Err(CallError::NoSuchStream));
+    assert_eq!(value(&caller, b"queue").await, None);
+    assert!(value(&caller, b"grave").await.is_some());
+}
+
+#[tokio::test]
+async fn notes_are_listed_by_key_a_page_at_a_time() {
+    let (caller, _running) = open().await;
+    let mut arrangement = Arrangement::new();
+    for key in ["q/a", "q/b", "q/c", "r/a"] {
+        arrangement = arrangement.note(wish(key.as_bytes(), Some(b"v")));
+    }
+    caller.arrange(arrangement).await.expect("they are written");
+    let large = vec![0; 60 << 10];
+    for n in 0..80u8 {
+        let note = wish(&[b'x', n], Some(&large));
+        caller.arrange(Arrangement::new().note(note)).await.expect("it is written");
+    }
+    let list = |prefix: &str, after: Option<Vec<u8>>, limit| {
+        let (caller, prefix) = (caller.clone(), prefix.as_bytes().to_vec());
+        async move {
+            let page = caller.notes(DOOR, prefix, after, limit).await.expect("they are listed");
+            let keys: Vec<_> = page.items.into_iter().map(|(key, _)| key).collect();
+            (keys, page.next)
+        }
+    };
+    let keys = |keys: &[&str]| keys.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>();
+    let (first, next) = list("q/", None, 2).await;
+    assert_eq!((first, next.clone()), (keys(&["q/a", "q/b"]), Some(b"q/b".to_vec())));
+    assert_eq!(list("q/", next, 2).await, (keys(&["q/c"]), None));
+    assert_eq!(list("q/", None, 3).await, (keys(&["q/a", "q/b", "q/c"]), None));
+    let (some, next) = list("x", None, 1_000).await;
+    assert!(some.len() < 80, "no more than a page has: {}", some.len());
+    assert_eq!(some.len() + list("x", next, 1_000).await.0.len(), 80);
+    assert_eq!(list("none", None, 9).await, (Vec::new(), None));
+}

@@ -1,0 +1,125 @@
+//! Messages that go from one stream to another.
+
+use forebay_core::entry::JobFailure;
+use forebay_core::group::JobRefusal;
+
+use super::*;
+
+fn dead() -> StreamName {
+    StreamName::parse("dead").expect("a name")
+}
+
+/// Takes one message out of a stream's group, which is made if need be.
+async fn take_one(caller: &Caller, from: &StreamName) -> (String, Delivered) {
+    caller.create_group(from.clone(), group(), |_| {}).await.expect("it is there");
+    let receiving = caller.receive(from.clone(), group(), wish(1, SOON)).await.expect("it is answered");
+    receiving.take().pop().expect("there is one")
+}
+
+#[tokio::test]
+async fn a_moved_message_says_where_it_was_published_and_where_it_comes_from() {
+    let (caller, _running) = open().await;
+    create(&caller, |_| {}).await;
+    let home = caller.stream(stream()).await.expect("it is there").id;
+    publish_some(&caller, 2).await;
+    let (_, first) = take_one(&caller, &stream()).await;
+    assert_eq!((first.home, first.from), ((home, Seq(1)), None));
+    let (receipt, second) = take_one(&caller, &stream()).await;
+    assert_eq!(second.home, (home, Seq(2)));
+    assert_eq!(settle(&caller, &[receipt], Action::Move(dead())).await, [Settled::Moving]);
+
+    let (receipt, moved) = take_one(&caller, &dead()).await;
+    assert_eq!((moved.lease.seq, moved.receives, moved.attempt.0), (Seq(1), 1, 1));
+    assert_eq!((moved.home, moved.from), ((home, Seq(2)), Some(stream())));
+    let third = StreamName::parse("third").expect("a name");
+    let on = Action::Move(third.clone());
+    caller.settle(dead(), group(), &[receipt], on.into()).await.expect("it is answered");
+    let (receipt, moved) = take_one(&caller, &third).await;
+    assert_eq!((moved.home, moved.from, moved.receives), ((home, Seq(2)), Some(dead()), 2));
+
+    caller.delete_stream(dead(), true).await.expect("it is deleted");
+    caller
+        .settle(third.clone(), group(), &[receipt], Action::Return { delay: None }.into())
+        .await
+        .expect("ok");
+    let (_, moved) = take_one(&caller, &third).await;
+    assert_eq!((moved.home, moved.from), ((home, Seq(2)), None), "where it comes from is gone");
+    let seen = caller.read(third, Seq(1), 1).await.expect("it is read");
+    assert_eq!(seen.messages[0].trail().map(|trail| trail.home), Some((home, Seq(2))));
+}
+
+/// Publishes to a stream, and takes everything that is published there to the dead ones.
+async fn bury(caller: &Caller, bodies: &[&str]) {
+    publish(caller, bodies.iter().map(|body| plain(body))).await.expect("there is room");
+    let taken = receive(caller, bodies.len() as u32, SOON).await;
+    let receipts: Vec<String> = taken.into_iter().map(|(receipt, _)| receipt).collect();
+    let moving = settle(caller, &receipts, Action::Move(dead())).await;
+    assert_eq!(moving, vec![Settled::Moving; bodies.len()]);
+    while caller.stream(dead()).await.map_or(0, |report| report.figures.last.0) < bodies.len() as u64 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn over(caller: &Caller, job: JobId) -> crate::report::JobReport {
+    loop {
+        let report = caller.job(dead(), group(), job).await.expect("it is remembered");
+        if !report.is_moving() {
+            return report;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_waits_goes_back_to_where_it_came_from_and_begins_anew() {
+    let engine = engine();
+    let again = engine.another();
+    let (caller, running) = open_with(engine, BrokerConfig::default()).await;
+    create(&caller, |_| {}).await;
+    bury(&caller, &["one", "two", "three"]).await;
+    let home = caller.stream(stream()).await.expect("it is there").id;
+    let (held, _) = take_one(&caller, &dead()).await;
+
+    // Slow enough that it is not done when the server stops.
+    let rate = forebay_core::pace::Rate { per_second: 0.001, burst: 1 };
+    let job = caller.move_waiting(dead(), group(), None, Some(rate)).await.expect("it starts");
+    let jobs = caller.jobs(dead(), group()).await.expect("they are listed");
+    assert!(jobs.iter().any(|report| report.id == job && report.is_moving()));
+    let second = caller.move_waiting(dead(), group(), None, None).await;
+    assert!(matches!(second, Err(CallError::Job(JobRefusal::Moving { .. }))), "{second:?}");
+    let itself = caller.move_waiting(dead(), group(), Some(dead()), None).await;
+    assert!(matches!(itself, Err(CallError::Job(JobRefusal::NoDestination))), "{itself:?}");
+    caller.broker().stop();
+    running.await.expect("no panic").expect("it stopped as asked");
+
+    let (caller, _running) = open_with(again, BrokerConfig::default()).await;
+    assert!(caller.job(dead(), group(), job).await.expect("it is remembered").is_moving(), "it goes on");
+    caller.cancel_job(dead(), group(), job).await.expect("it runs");
+    let job = caller.move_waiting(dead(), group(), None, None).await.expect("it starts");
+    let report = over(&caller, job).await;
+    assert_eq!((report.matched, report.done, report.failed), (3, 2, 1), "one of them is held");
+    assert!(matches!(report.state, JobState::Done { .. }), "{report:?}");
+
+    let back = receive(&caller, 9, SOON).await;
+    let told: Vec<_> = back.iter().map(|(_, one)| (one.home.1.0, one.receives, one.attempt.0)).collect();
+    assert_eq!(told, [(2, 0, 1), (3, 0, 1)]);
+    assert!(back.iter().all(|(_, one)| one.home.0 == home && one.from == Some(dead())));
+    assert!(back[0].1.content.ends_with(b"two"));
+    let acked = caller.settle(dead(), group(), &[held], Action::Ack.into()).await;
+    assert_eq!(acked, Ok(vec![Settled::Acked]), "it stayed with the one who holds it");
+}
+
+#[tokio::test]
+async fn a_job_whose_messages_have_nowhere_to_go_fails_and_says_why() {
+    let (caller, _running) = open().await;
+    create(&caller, |_| {}).await;
+    bury(&caller, &["one", "two"]).await;
+    caller.create_group(dead(), group(), |_| {}).await.expect("it is there");
+    caller.delete_stream(stream(), true).await.expect("it is deleted");
+    let job = caller.move_waiting(dead(), group(), None, None).await.expect("it starts");
+    let report = over(&caller, job).await;
+    let failed = matches!(report.state, JobState::Failed { why: JobFailure::NoDestination, .. });
+    assert!(failed && report.done == 0, "{report:?}");
+    let there = caller.receive(dead(), group(), wish(9, SOON)).await.expect("it is answered");
+    assert_eq!(there.len(), 2, "what was left stays");
+}

@@ -1,0 +1,125 @@
+//! Several changes of one call, in one frame: all of them are there after a crash, or none.
+
+use std::collections::BTreeSet;
+
+use forebay_core::entry::note_bytes_max;
+use forebay_core::notes::NoteRefusal;
+use forebay_core::shard::{Arrangement, ChangeRefusal, CreateRefusal};
+use forebay_core::types::{GroupId, StreamId, Timestamp};
+
+use crate::driver::{Answer, Driver, NoteChange, Ticket};
+
+/// More than the entries of a stream and a group take: names, settings, and the name of another stream in them.
+const SETTINGS_BYTES_MAX: usize = 8 << 10;
+
+/// Why changes that belong together were not made. None of them was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArrangeError {
+    #[error(transparent)]
+    Create(#[from] CreateRefusal),
+    #[error(transparent)]
+    Change(#[from] ChangeRefusal),
+    #[error(transparent)]
+    Note(#[from] NoteRefusal),
+    #[error("a note comes twice")]
+    Twice,
+    #[error("all of it together is too large. bytes=`{bytes}` limit=`{limit}`")]
+    TooLarge { bytes: usize, limit: usize },
+}
+
+/// What has become of changes that belong together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Arranged {
+    /// The stream, if there was one among them.
+    pub stream: Option<StreamId>,
+    /// Whether the stream was not there before.
+    pub new: bool,
+    /// Of each note, in order; none of those that were removed.
+    pub versions: Vec<Option<u64>>,
+}
+
+impl Driver {
+    /// Creates or changes a stream and a group of it, and writes or removes notes, in one frame: all or nothing.
+    pub fn arrange(
+        &mut self,
+        now: Timestamp,
+        arrangement: Option<Arrangement<'_>>,
+        notes: &[NoteChange<'_>],
+        ticket: Ticket,
+    ) -> Result<(), ArrangeError> {
+        self.check_together(now, notes)?;
+        if let Some(arrangement) = arrangement {
+            self.shard.check_arrangement(arrangement)?;
+            let Arrangement { stream: (stream, _), group } = arrangement;
+            let stream = self.shard.stream_named(stream);
+            let group =
+                stream.zip(group).and_then(|(stream, (name, _))| self.shard.group_named(stream, name));
+            self.write_before(now, group);
+        } else {
+            self.write_before(now, None);
+        }
+        let mut arranged = Arranged::default();
+        if let Some(arrangement) = arrangement {
+            let (stream, new) = self.shard.arrange(now, arrangement).expect("it was checked just now");
+            arranged = Arranged { stream: Some(stream), new, ..arranged };
+        }
+        self.note_together(now, notes, &mut arranged);
+        self.decided_together(arranged, ticket);
+        Ok(())
+    }
+
+    /// Deletes a stream with its groups, whoever consumes them, and writes or removes notes, in one frame: all or
+    /// nothing.
+    pub fn dissolve(
+        &mut self,
+        now: Timestamp,
+        stream: StreamId,
+        notes: &[NoteChange<'_>],
+        ticket: Ticket,
+    ) -> Result<(), ArrangeError> {
+        self.check_together(now, notes)?;
+        self.write_before(now, None);
+        self.shard.delete_stream(stream, true)?;
+        let mut arranged = Arranged { stream: Some(stream), ..Arranged::default() };
+        self.note_together(now, notes, &mut arranged);
+        self.decided_together(arranged, ticket);
+        self.payloads.drop_stream(stream);
+        Ok(())
+    }
+
+    fn check_together(&self, now: Timestamp, notes: &[NoteChange<'_>]) -> Result<(), ArrangeError> {
+        if self.storage_full && notes.iter().any(|note| note.value.is_some()) {
+            return Err(NoteRefusal::Full.into());
+        }
+        // What is true of each is true of all only if none changes what another was checked against.
+        let keys: BTreeSet<(u8, &[u8])> = notes.iter().map(|note| (note.door, note.key)).collect();
+        if keys.len() < notes.len() {
+            return Err(ArrangeError::Twice);
+        }
+        self.shard.check_notes(now, notes.iter().map(NoteChange::as_checked))?;
+        let bytes: usize = notes.iter().map(|note| note_bytes_max(note.key, note.value)).sum();
+        let (bytes, limit) = (bytes + SETTINGS_BYTES_MAX, self.frames.frame_bytes_max());
+        if bytes > limit { Err(ArrangeError::TooLarge { bytes, limit }) } else { Ok(()) }
+    }
+
+    /// What was decided before, and what a group has to write before its settings change, may go into other frames.
+    fn write_before(&mut self, now: Timestamp, group: Option<GroupId>) {
+        if let Some(group) = group {
+            self.shard.check_point(now, group);
+        }
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
+    }
+
+    fn note_together(&mut self, now: Timestamp, notes: &[NoteChange<'_>], arranged: &mut Arranged) {
+        for note in notes {
+            let answer = self.change_note(now, *note).expect("it was found good just now");
+            let version = if let Answer::NotePut { version } = answer { Some(version) } else { None };
+            arranged.versions.push(version);
+        }
+    }
+
+    fn decided_together(&mut self, arranged: Arranged, ticket: Ticket) {
+        self.frames.take_together(self.shard.entries(), &mut self.outbox);
+        self.frames.answer(ticket, Answer::Arranged(arranged), &mut self.outbox);
+    }
+}

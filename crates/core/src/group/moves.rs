@@ -1,0 +1,129 @@
+//! Jobs that bring what is waiting in a group to another stream.
+//!
+//! What such a job is about is fixed when it starts: everything that is not settled then. It goes from the oldest on
+//! and puts on its way what it finds ready. What is with a consumer, or whose time has not come, is passed over and
+//! stays, and so is what was settled meanwhile. As with every move, a message is settled here and published there by
+//! entries of one frame, so a crash leaves it in one of the two streams.
+
+use crate::entry::{Ending, Route, Work};
+use crate::group::standing::State;
+use crate::group::triage::{COST, SLICE};
+use crate::group::{Budget, Group, Job};
+use crate::settings::Strategy;
+use crate::stream::Stream;
+use crate::types::{JobId, Seq, SeqRange, Timestamp};
+
+/// Messages that one job has on their way at a time. Less than all that may be, so that others find a place as well.
+const ON_WAY_MAX: u64 = 128;
+
+impl Group {
+    /// How many messages a job may have on their way at a time. Contents come when they come, so where order matters
+    /// the next one sets out when the one before has arrived.
+    fn on_way_max(&self) -> u64 {
+        if self.settings.strategy == Strategy::Ordered { 1 } else { ON_WAY_MAX }
+    }
+
+    /// Whether a job waits for messages that are on their way. It is called when one of them arrives, or comes back.
+    pub(super) fn waits_for_moves(&self, job: &Job) -> bool {
+        let moves = matches!(job.work, Work::Move { .. });
+        moves && (job.left.is_empty() || job.on_way >= self.on_way_max())
+    }
+
+    /// Puts the next messages of a job on their way, as many as may be there at a time.
+    pub(super) fn run_move(&mut self, now: Timestamp, stream: &Stream, id: JobId, budget: &mut Budget) {
+        while !budget.is_spent() {
+            let job = &self.ledger.jobs[&id];
+            let Work::Move { to } = &job.work else { unreachable!("a job that moves messages") };
+            let route = Route::Job { job: id, to: to.clone() };
+            let Some(first) = job.left.first() else { return };
+            let (last, is_ready) = self.alike_from(stream, first);
+            if !is_ready {
+                budget.spend_run(0);
+                self.pass_over(id, SeqRange::new(first, last));
+                continue;
+            }
+            let paced = self.job_paces.get(&id).map_or(SLICE, |pace| pace.available(now));
+            let allowed = self.on_way_max().saturating_sub(job.on_way).min(paced).min(SLICE);
+            if allowed == 0 {
+                return;
+            }
+            let some = SeqRange::new(first, last.min(first.plus(allowed - 1)));
+            let meant: Vec<Seq> = some.seqs().filter(|&seq| job.left.contains(seq)).collect();
+            let count = meant.len() as u64;
+            budget.spend_each(COST * count);
+            if let Some(pace) = self.job_paces.get_mut(&id) {
+                pace.spend(now, count);
+            }
+            for seq in meant {
+                self.set_out(stream, seq, &route, id);
+            }
+        }
+    }
+
+    /// Whether a message is ready, and up to which one that is so likewise.
+    fn alike_from(&self, stream: &Stream, seq: Seq) -> (Seq, bool) {
+        let before = |next: Option<Seq>| next.map_or(stream.last, |next| Seq(next.0 - 1));
+        if self.ledger.is_settled(seq) {
+            return (before(Some(self.ledger.unsettled_from(seq))), false);
+        }
+        let run = self.ledger.standing.run_from(seq);
+        match run {
+            Some((run, state)) if run.first == seq => (run.last, matches!(state, State::Ready { .. })),
+            _ if stream.undue.contains(seq) => {
+                let due = stream.undue.gap_from(seq);
+                (before(run.map(|(run, _)| run.first)).min(Seq(due.0 - 1)), false)
+            }
+            _ => {
+                let settled = self.ledger.progress.above().first_from(seq);
+                let other = [run.map(|(run, _)| run.first), settled, stream.undue.first_from(seq)];
+                (before(other.into_iter().flatten().min()), true)
+            }
+        }
+    }
+
+    fn pass_over(&mut self, job: JobId, seqs: SeqRange) {
+        self.ledger.job_passed(job, seqs);
+        self.pending.passed.push((job, seqs));
+    }
+
+    /// Takes a message that is ready off the offer and puts it on its way.
+    fn set_out(&mut self, stream: &Stream, seq: Seq, route: &Route, job: JobId) {
+        // It is let go of here, as soon as there is time for that.
+        if self.is_expired(stream, seq) {
+            return self.pass_over(job, SeqRange::one(seq));
+        }
+        match self.ledger.standing.run_at(seq) {
+            Some((_, state)) => self.withdraw(stream, seq, state),
+            // What a plain group has not looked at is not on offer.
+            None if self.keys.is_none() && stream.lanes.is_empty() && seq > self.cursor => {}
+            None => self.take_off_offer(stream, seq),
+        }
+        self.ledger.moving(seq, route);
+        self.pending.set_out.push((route.clone(), seq));
+        self.refresh_key_of(stream, seq);
+    }
+
+    /// A message that a job has put on its way cannot go where it should. It is ready again, as it was.
+    pub(crate) fn stay(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
+        if self.moving(seq).is_none() {
+            return;
+        }
+        let seqs = SeqRange::one(seq);
+        self.asked.remove(seqs);
+        self.ledger.stayed(seqs);
+        crate::types::push_range(&mut self.pending.stayed, seqs);
+        if self.is_expired(stream, seq) {
+            self.done(now, stream, seqs, Ending::Expired);
+        } else {
+            self.put_on_offer(stream, seqs);
+            // One whose key is not known is looked at again: nobody would come across it otherwise.
+            let arrived = self.arrived;
+            if let Some(keys) = &mut self.keys
+                && keys.key(seq).is_none()
+                && seq <= arrived
+            {
+                keys.again.insert(seqs);
+            }
+        }
+    }
+}

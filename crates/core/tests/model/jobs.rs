@@ -1,0 +1,244 @@
+//! Jobs, and messages that go to other streams.
+
+use std::collections::BTreeSet;
+
+use forebay_core::entry::{Cause, JobEnd, MessageMeta, Origin, Route, Selection, Trail, Work};
+use forebay_core::group::JobRefusal;
+use forebay_core::pace::Rate;
+use forebay_core::settings::StreamSettings;
+use forebay_core::shard::{MoveRefusal, Moved};
+use forebay_core::types::{GroupId, JobId, Seq, SeqRange, StreamId, StreamName, Timestamp};
+
+use crate::book::{How, State};
+use crate::commands::{Which, stream_name};
+use crate::plain::{Group, Job, SIZE, Stream, failure};
+use crate::world::{FOREVER, REASONS, World, droppable};
+
+impl World {
+    pub(crate) fn start_job(
+        &mut self,
+        n: u8,
+        replay: bool,
+        which: Which,
+        limit: Option<u64>,
+        rate: Option<u32>,
+    ) {
+        let Some(id) = self.group(n) else { return };
+        let rate = rate.map(|n| Rate { per_second: n.into(), burst: 1 });
+        let (work, now) = (if replay { Work::Replay } else { Work::Discard }, self.now);
+        let selection = match which {
+            Which::All => Selection::All,
+            Which::Reason(n) => Selection::Reason(REASONS[usize::from(n)].into()),
+            Which::Seqs(first, more) => Selection::Seqs(vec![SeqRange::new(Seq(first), Seq(first + more))]),
+        };
+        let meant = |seq: Seq, reason: &str| match which {
+            Which::All => true,
+            Which::Reason(n) => reason == REASONS[usize::from(n)],
+            Which::Seqs(first, more) => (first..=first + more).contains(&seq.0),
+        };
+        let of = &self.groups[&id];
+        let parked = of.book.items.iter().filter(|(seq, item)| {
+            let reason = item.history.last().map(|f| f.reason.as_deref().unwrap_or(f.cause.as_str()));
+            item.is_parked() && meant(**seq, reason.expect("it was parked for something"))
+        });
+        let left: BTreeSet<Seq> =
+            parked.map(|(seq, _)| *seq).take(limit.unwrap_or(u64::MAX) as usize).collect();
+        let running = of.jobs.values().filter(|job| job.running).count();
+        match self.shard.start_job(now, id, work.clone(), selection, limit, rate) {
+            Err(JobRefusal::Empty) => assert!(left.is_empty(), "parked messages were meant"),
+            Err(JobRefusal::TooMany { limit }) => assert!(running >= limit, "few jobs are running"),
+            Err(other) => panic!("a good job was refused: {other}"),
+            Ok((job, matched)) => {
+                assert_eq!(matched, left.len() as u64, "how many messages a job is about");
+                let (rate, running) = (rate.map(|rate| rate.per_second), true);
+                let job = Job { id: job, work, rate, left, matched, done: 0, failed: 0, running };
+                self.of(id).jobs.insert(job.id, job);
+            }
+        }
+    }
+
+    pub(crate) fn start_move(&mut self, n: u8, back: bool, rate: Option<u32>) {
+        let Some(id) = self.group(n) else { return };
+        let rate = rate.map(|n| Rate { per_second: n.into(), burst: 1 });
+        let to = (!back).then(|| stream_name(2));
+        let exists = to.as_ref().is_none_or(|to| self.shard.stream_named(to).is_some());
+        let of = &self.groups[&id];
+        let own = to.as_ref().is_some_and(|to| *to == self.streams[&of.stream].name);
+        let left: BTreeSet<Seq> =
+            of.book.items.iter().filter(|(_, item)| !item.is_terminal()).map(|(&seq, _)| seq).collect();
+        let running = || of.jobs.values().filter(|job| job.running);
+        let work = Work::Move { to };
+        match self.shard.start_job(self.now, id, work.clone(), Selection::All, None, rate) {
+            Err(JobRefusal::NoDestination) => assert!(own || !exists, "a stream that is there"),
+            Err(JobRefusal::Moving { job }) => {
+                assert!(running().any(|other| other.id == job && matches!(other.work, Work::Move { .. })));
+            }
+            Err(JobRefusal::TooMany { limit }) => assert!(running().count() >= limit, "few jobs are running"),
+            Err(other) => panic!("a good job was refused: {other}"),
+            Ok((job, matched)) => {
+                assert!(exists && !own, "messages go where a stream is");
+                assert_eq!(matched, left.len() as u64, "how many messages a job is about");
+                let (rate, running) = (rate.map(|rate| rate.per_second), true);
+                let job = Job { id: job, work, rate, left, matched, done: 0, failed: 0, running };
+                self.of(id).jobs.insert(job.id, job);
+            }
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, n: u8, back: u8) {
+        let Some(id) = self.group(n) else { return };
+        let now = self.now;
+        let of = self.groups.get_mut(&id).expect("the group exists");
+        let Some(job) = of.jobs.values_mut().rev().nth(back.into()) else { return };
+        let cancelled = self.shard.cancel_job(now, id, job.id);
+        assert_eq!(cancelled.is_ok(), job.running, "a running job can be cancelled");
+        job.running = false;
+    }
+
+    pub(crate) fn complete_move(&mut self, group: GroupId, stream: StreamId, seq: Seq) {
+        let message = self.streams[&stream].messages[&seq].clone();
+        let meta = MessageMeta {
+            key: Some(message.key).filter(|key| key.0 != 0),
+            priority: message.priority,
+            expires: Some(message.expires).filter(|at| *at < FOREVER),
+            origin: message.from.map(|from| Origin {
+                published: message.published,
+                receives: 9,
+                trail: Some(Trail { home: (from, Seq(1)), from }),
+            }),
+            ..MessageMeta::plain(SIZE)
+        };
+        let state = self.groups[&group].book.items[&seq].state.clone();
+        let State::Moving { route } = state else { panic!("{seq} is asked for, but it is {state:?}") };
+        let target = match (&route, message.from) {
+            (Route::Job { to: None, .. }, from) => from,
+            (route, _) => route.to().and_then(|to| self.shard.stream_named(to)),
+        };
+        let before: Vec<(GroupId, Vec<Seq>)> = self
+            .groups
+            .values()
+            .filter(|group| Some(group.stream) == target)
+            .map(|group| (group.id, droppable(group)))
+            .collect();
+        match self.shard.complete_move(self.now, group, seq, &meta, message.published) {
+            Ok(Moved { stream: target, seq: first, meta: moved }) => {
+                self.of(group).book.item(seq).settle(How::Moved);
+                let receives = moved.origin.map(|origin| origin.receives);
+                if let Some(job) = route.job() {
+                    assert_eq!(receives, Some(0), "what a job moves begins anew");
+                    if let Some(job) = self.of(group).jobs.get_mut(&job) {
+                        job.done += 1;
+                    }
+                }
+                let new = || {
+                    let to = route.to().expect("where a message goes back to is there");
+                    Stream::new(target, to.clone(), StreamSettings::unasked())
+                };
+                self.streams.entry(target).or_insert_with(new);
+                self.adopt_moved_drops(&before);
+                // What was moved stays until somebody sees to it.
+                self.stored(target, first, &[moved]);
+            }
+            Err(MoveRefusal::Later) => {
+                let limits = &self.streams[&target.expect("one that is full exists")].settings;
+                let held_up = limits.limits.messages_max.is_some() || limits.ingress.is_some();
+                assert!(held_up, "only a full stream takes nothing");
+            }
+            Err(MoveRefusal::Kept) => {
+                assert!(target.is_none(), "a message goes where it can");
+                let now = self.now;
+                let (of, stream) = self.both(group);
+                if !of.book.item(seq).replayed && stream.is_expired(now, seq) {
+                    return of.book.item(seq).settle(How::Expired);
+                }
+                let Route::Alone { to, terms } = route else { return of.book.item(seq).stay() };
+                assert!(!terms.create, "a stream that is not there is made");
+                let why = format!("cannot be moved to {to}: no such stream");
+                let attempt = of.book.item(seq).attempts;
+                of.try_again(now, seq, None, failure(now, attempt, Cause::Nack, Some(&why), None));
+            }
+            Err(other) => panic!("a message that is to be moved was not: {other}"),
+        }
+    }
+
+    fn adopt_moved_drops(&mut self, before: &[(GroupId, Vec<Seq>)]) {
+        for (id, droppable) in before {
+            let group = self.groups.get_mut(id).expect("it was there just now");
+            for &seq in droppable.iter().filter(|&&seq| self.shard.is_settled(*id, seq)) {
+                if !group.book.items[&seq].is_terminal() {
+                    group.book.item(seq).settle(How::Dropped);
+                }
+            }
+        }
+        self.adopt_gone(true);
+    }
+}
+
+pub(crate) fn job_came_to(group: &mut Group, job: JobId, seq: Seq, replays: bool) {
+    if job.0 == 0 {
+        return;
+    }
+    let parked = group.book.is_meant(job, seq);
+    let item = group.book.item(seq);
+    match parked {
+        true if replays => item.replay(),
+        true => item.settle(How::Discarded),
+        false => {}
+    }
+    let job = group.jobs.get_mut(&job).expect("a job that was started");
+    assert!(job.left.remove(&seq), "a job does what it was started for, once");
+    assert_eq!(job.work == Work::Replay, replays, "a job does what it was started for");
+    job.done += u64::from(parked);
+    job.failed += u64::from(!parked);
+}
+
+/// Whether a job that moves what waits may take a message.
+fn is_movable(group: &mut Group, stream: &Stream, now: Timestamp, seq: Seq) -> bool {
+    let item = group.book.item(seq);
+    let (replayed, state) = (item.replayed, item.state.clone());
+    let expired = !replayed && stream.is_expired(now, seq);
+    match state {
+        State::Ready => !expired,
+        State::Untouched => !expired && stream.messages[&seq].not_before <= now,
+        _ => false,
+    }
+}
+
+/// A job has put a message on its way.
+pub(crate) fn set_out(
+    group: &mut Group,
+    stream: &Stream,
+    now: Timestamp,
+    id: JobId,
+    to: Option<&StreamName>,
+    seq: Seq,
+) {
+    assert!(is_movable(group, stream, now, seq), "{seq} is not waiting: {:?}", group.book.items[&seq]);
+    let job = group.jobs.get_mut(&id).expect("a job that was started");
+    assert!(job.running && job.left.remove(&seq), "a job does what it was started for, once");
+    assert_eq!(job.work, Work::Move { to: to.cloned() }, "a job does what it was started for");
+    group.book.item(seq).set_out(Route::Job { job: id, to: to.cloned() });
+}
+
+/// A job leaves a message where it is.
+pub(crate) fn passed(group: &mut Group, stream: &Stream, now: Timestamp, job: JobId, seq: Seq) {
+    let meant = group.jobs.get_mut(&job).expect("a job that was started").left.remove(&seq);
+    if meant {
+        assert!(!is_movable(group, stream, now, seq), "{seq} is waiting: {:?}", group.book.items[&seq]);
+        group.jobs.get_mut(&job).expect("it was there just now").failed += 1;
+    }
+}
+
+pub(crate) fn ended(group: &mut Group, id: JobId, how: &JobEnd) {
+    let on_way = group.book.count(|item| item.is_on_way_by(id));
+    let job = group.jobs.get_mut(&id).expect("a job that was started");
+    match how {
+        JobEnd::Done => {
+            assert!(job.left.is_empty() && on_way == 0, "a job ends when it is done");
+            job.failed = job.matched - job.done;
+        }
+        JobEnd::Cancelled => assert!(!job.running, "somebody cancelled it"),
+        JobEnd::Failed(_) => assert!(matches!(job.work, Work::Move { .. }), "others find what they look for"),
+    }
+    job.running = false;
+}
