@@ -21,10 +21,12 @@ pub(crate) fn program(arguments: &mut Arguments) -> Result<PathBuf, Box<dyn Erro
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
+    /// Where it serves SQS, if it does.
+    pub(crate) sqs: Option<String>,
 }
 
 impl Server {
-    /// Runs a program that says on its first line where it listens.
+    /// Runs a program that says where it listens.
     pub(crate) fn start(program: &Path, words: &[&str]) -> Result<Server, Box<dyn Error>> {
         let mut child = Command::new(program)
             .args(words)
@@ -34,20 +36,21 @@ impl Server {
         let mut said = BufReader::new(child.stderr.take().ok_or("no pipe")?);
         let mut line = String::new();
         said.read_line(&mut line)?;
-        let address = line.split_once("listening on ").and_then(|(_, rest)| rest.split([',', '\n']).next());
-        let address = address.ok_or_else(|| format!("the server did not start: {line}"))?.to_owned();
+        let after = |mark: &str| Some(line.split_once(mark)?.1.split([',', '\n']).next()?.to_owned());
+        let address = after("listening on ").ok_or_else(|| format!("the server did not start: {line}"))?;
+        let sqs = after("SQS on ");
         std::thread::spawn(move || {
             for line in said.lines().map_while(Result::ok) {
                 eprintln!("server: {line}");
             }
         });
-        Ok(Server { child, address })
+        Ok(Server { child, address, sqs })
     }
 
     /// `forebay serve` on a port of its own.
     pub(crate) fn serve(program: &Path, data: &Path) -> Result<Server, Box<dyn Error>> {
         let data = data.to_str().ok_or("the folder's name is not text")?;
-        Server::start(program, &["serve", "--listen", "127.0.0.1:0", "--data", data])
+        Server::start(program, &["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--data", data])
     }
 
     pub(crate) fn id(&self) -> u32 {

@@ -38,7 +38,10 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn start(how: &Launch, run: u32) -> anyhow::Result<Process> {
         let mut command = Command::new(&how.program);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&how.data).args(&how.words);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--data"])
+            .arg(&how.data)
+            .args(&how.words);
         if let Some(fault) = &how.fault {
             command.env("FOREBAY_PLANTED_FAULT", fault);
         }

@@ -1,5 +1,7 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+mod sqs;
+
 use std::convert::Infallible;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -27,6 +29,7 @@ use crate::log;
 use crate::log::Level;
 use crate::settings::{self, Origin, Settings, Sources};
 use crate::units;
+use sqs::Prepared;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
 const FRAME_BYTES_MAX: usize = 12 << 20;
@@ -90,13 +93,22 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // First the port: a server that cannot listen has no business with the data folder.
     let listener = runtime.block_on(listen(settings.listen))?;
+    let is_default =
+        |name: &str| given.iter().any(|one| one.setting.name == name && one.origin == Origin::Default);
+    let sqs = runtime.block_on(sqs::prepare(&settings, !is_default("sqs")))?;
+    let (sqs, remark) = match sqs {
+        Prepared::Open(door) => (Some(*door), None),
+        Prepared::Closed => (None, None),
+        Prepared::Taken(remark) => (None, Some(remark)),
+    };
+    let doors = Doors { native: listener, sqs, remark };
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
-        return runtime.block_on(serve(Arc::new(engine), &settings, started, listener));
+        return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
     }
     let engine = Arc::new(open_journal(&settings, clock)?);
     runtime.spawn(watch_background(Arc::downgrade(&engine)));
-    let served = runtime.block_on(serve(engine.clone(), &settings, started, listener));
+    let served = runtime.block_on(serve(engine.clone(), &settings, started, doors));
     // Ends what is still running in the background, which may hold on to the engine.
     runtime.shutdown_timeout(FAREWELL);
     if let Some(engine) = Arc::into_inner(engine) {
@@ -220,32 +232,44 @@ async fn serve(
     engine: Arc<dyn Engine>,
     settings: &Settings,
     started: Started,
-    listener: TcpListener,
+    doors: Doors,
 ) -> anyhow::Result<()> {
     let signals = Signals::new()?;
-    let address = listener.local_addr().context("cannot tell the address")?;
+    let address = doors.native.local_addr().context("cannot tell the address")?;
+    let sqs = doors.sqs.as_ref().map(|door| door.address);
     let opened = Broker::open(engine, started.clock, broker_config(settings)?).await;
     let (broker, running) = opened.context(Exit::DataRefused).context("cannot bring back the log")?;
     for remark in broker.remarks() {
         log::warn(remark);
     }
-    say_that_it_listens(&broker, settings, started, address).await;
-    until_told(broker, running, listener, signals, settings).await
+    say_that_it_listens(&broker, settings, started, address, sqs).await;
+    if let Some(remark) = &doors.remark {
+        log::warn(remark);
+    }
+    until_told(broker, running, doors, signals, settings).await
 }
 
-async fn say_that_it_listens(broker: &Broker, settings: &Settings, started: Started, address: SocketAddr) {
+async fn say_that_it_listens(
+    broker: &Broker,
+    settings: &Settings,
+    started: Started,
+    address: SocketAddr,
+    sqs: Option<SocketAddr>,
+) {
+    let also = sqs.map(|address| format!(", SQS on {address}")).unwrap_or_default();
     let place = if settings.memory { "memory".to_owned() } else { settings.data.display().to_string() };
     let opened_in = started.clock.now().since(started.at).as_secs_f64();
     let report = broker.enter(Principal::owner(), None).server().await.unwrap_or_default();
     let (version, epoch) = (env!("CARGO_PKG_VERSION"), report.epoch);
     let text = format!(
-        "listening on {address}, data in {place}, {} and {}, version {version}, epoch {epoch}, opened in {}",
+        "listening on {address}{also}, data in {place}, {} and {}, version {version}, epoch {epoch}, opened in {}",
         units::of(report.streams as u64, "stream"),
         units::of(report.groups as u64, "group"),
         units::age(opened_in),
     );
     let facts = [
         ("address", address.to_string().into()),
+        ("sqs", sqs.map(|address| address.to_string()).into()),
         ("data", place.into()),
         ("streams", report.streams.into()),
         ("groups", report.groups.into()),
@@ -260,7 +284,7 @@ async fn say_that_it_listens(broker: &Broker, settings: &Settings, started: Star
 async fn until_told(
     broker: Broker,
     mut running: Running,
-    listener: TcpListener,
+    doors: Doors,
     mut signals: Signals,
     settings: &Settings,
 ) -> anyhow::Result<()> {
@@ -270,7 +294,7 @@ async fn until_told(
         body_bytes_max: settings.request_bytes as usize,
         memory: resident_memory,
     };
-    let mut door = tokio::spawn(native::serve_with(broker.clone(), listener, broker.stopping(), config));
+    let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {
         ended = &mut running => ended,
         never = watch_storage(&broker) => match never {},
@@ -300,6 +324,29 @@ async fn until_told(
         )),
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
+}
+
+/// The sockets of a server, and what comes in by each.
+struct Doors {
+    native: TcpListener,
+    sqs: Option<sqs::Door>,
+    /// Why there is no SQS, if somebody might expect it.
+    remark: Option<String>,
+}
+
+/// Serves all doors until the broker stops and the calls have ended.
+async fn serve_doors(broker: Broker, doors: Doors, native: NativeConfig) -> std::io::Result<()> {
+    let sqs = async {
+        match doors.sqs {
+            Some(door) => {
+                let stop = broker.stopping();
+                forebay_doors::sqs::serve(broker.clone(), door.listener, stop, door.config).await
+            }
+            None => Ok(()),
+        }
+    };
+    let native = native::serve_with(broker.clone(), doors.native, broker.stopping(), native);
+    tokio::try_join!(native, sqs).map(drop)
 }
 
 /// Says when storage is full, and when there is room again.

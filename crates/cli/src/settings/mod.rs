@@ -26,6 +26,11 @@ pub(crate) use self::table::SETTINGS;
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     pub(crate) listen: SocketAddr,
+    pub(crate) sqs: Option<SocketAddr>,
+    pub(crate) sqs_keys: Option<PathBuf>,
+    pub(crate) sqs_url: Option<String>,
+    pub(crate) sqs_trust_forwarded: bool,
+    pub(crate) sqs_waits: bool,
     pub(crate) memory: bool,
     pub(crate) allow_anyone: bool,
     /// None: text on a terminal, JSON elsewhere.
@@ -96,6 +101,11 @@ impl Settings {
         Settings {
             data: PathBuf::new(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            sqs: None,
+            sqs_keys: None,
+            sqs_url: None,
+            sqs_trust_forwarded: false,
+            sqs_waits: false,
             memory: false,
             allow_anyone: false,
             log: None,

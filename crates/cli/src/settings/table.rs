@@ -18,6 +18,42 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.listen, values::address(text)),
     },
     Setting {
+        name: "sqs",
+        value: Some("ADDRESS|none"),
+        default: "127.0.0.1:9324",
+        help: "Where SQS is served. If nobody asks for it, a port that is in use is passed over",
+        set: |settings, text| values::into(&mut settings.sqs, values::or_none(text, values::address)),
+    },
+    Setting {
+        name: "sqs_keys",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "Access keys of those who may use SQS, as in a credentials file of AWS clients, each with its account \
+               if it has one. none: any key is taken",
+        set: |settings, text| values::into(&mut settings.sqs_keys, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "sqs_url",
+        value: Some("URL|none"),
+        default: "none",
+        help: "How queue URLs begin, for everybody. none: as the request says how the server is called",
+        set: |settings, text| values::into(&mut settings.sqs_url, values::or_none(text, values::base_url)),
+    },
+    Setting {
+        name: "sqs_trust_forwarded",
+        value: None,
+        default: "false",
+        help: "Whether a proxy says in X-Forwarded-Host and X-Forwarded-Proto how queue URLs begin",
+        set: |settings, text| values::into(&mut settings.sqs_trust_forwarded, values::switch(text)),
+    },
+    Setting {
+        name: "sqs_waits",
+        value: None,
+        default: "false",
+        help: "Whether the name of a deleted queue, and a purge, have to wait for 60 seconds, as on AWS",
+        set: |settings, text| values::into(&mut settings.sqs_waits, values::switch(text)),
+    },
+    Setting {
         name: "memory",
         value: None,
         default: "false",
@@ -71,7 +107,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "max_connections",
         value: Some("N"),
         default: "20000",
-        help: "Connections that may be open at a time; one more is told that the server is busy",
+        help: "Connections that each door may have at a time; one more is told that the server is busy",
         set: |settings, text| values::into(&mut settings.max_connections, values::count(text)),
     },
     Setting {
@@ -86,7 +122,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "request_bytes",
         value: Some("SIZE"),
         default: "64MiB",
-        help: "Bodies of HTTP requests that may be read at a time, and as much again of gRPC messages",
+        help: "Bodies of HTTP requests that may be read at a time, as much again of gRPC messages, and of SQS",
         set: |settings, text| values::into(&mut settings.request_bytes, values::memory_size(text)),
     },
     Setting {

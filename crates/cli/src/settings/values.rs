@@ -108,6 +108,17 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| "expected an address and a port, such as 127.0.0.1:7070 or [::1]:7070".to_owned())
 }
 
+/// The beginning of URLs, without what comes after the host.
+pub(super) fn base_url(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")).unwrap_or_default();
+    let host = host.strip_suffix('/').unwrap_or(host);
+    let may_be = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    if host.is_empty() || !host.bytes().all(may_be) {
+        return Err("expected the beginning of a URL, such as https://sqs.example.com".to_owned());
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
 pub(super) fn log_format(text: &str) -> Result<Option<Format>, String> {
     match text {
         "auto" => Ok(None),

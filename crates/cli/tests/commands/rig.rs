@@ -120,6 +120,8 @@ impl Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
             .arg("serve")
             .args(words)
+            // Tests run beside each other, and only one of them could have the usual port.
+            .env("FOREBAY_SQS", "none")
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
@@ -134,6 +136,10 @@ impl Server {
             rest
         });
         Server { child, address, first, rest: Some(rest) }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn run(&self, words: &[&str]) -> Ran {

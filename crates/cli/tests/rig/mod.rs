@@ -90,7 +90,17 @@ impl Server {
 
     async fn start_with(words: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .args(["serve", "--log", "text", "--drain-timeout", "2s", "--listen", "127.0.0.1:0"])
+            .args([
+                "serve",
+                "--log",
+                "text",
+                "--drain-timeout",
+                "2s",
+                "--listen",
+                "127.0.0.1:0",
+                "--sqs",
+                "none",
+            ])
             .args(words)
             .stderr(Stdio::piped())
             .spawn()

@@ -1,7 +1,146 @@
-//! The SQS door: what clients of Amazon SQS say, and what they expect to hear.
+//! The SQS door: clients of Amazon SQS use Forebay as they use SQS, given nothing but its address.
+//!
+//! A queue is a stream with one group, `queue`, so every other door sees it too. What SQS knows of a queue beside, its
+//! attributes and tags, is a note of the log. A receipt handle is the receipt of a lease, good after a restart.
 //!
 //! | Module | What it does |
 //! | --- | --- |
 //! | `wire` | The protocol, without a queue behind it: requests, responses, errors, signatures, addresses. |
+//! | `door` | From an HTTP request to its answer. |
+//! | `keys` | Whose requests are believed. |
+//! | `queue` | What a queue is, as a stream, a group and a note. |
+//! | `registry` | Which queues there are. |
+//! | `service` | What each action does. |
+//! | `content` | Between the messages of SQS and those of the broker. |
+//! | `attempts` | What receives with an attempt id were given. |
+//! | `failure` | From the errors of the broker to those of SQS. |
 
+mod attempts;
+mod content;
+mod door;
+mod failure;
+mod keys;
+mod queue;
+mod registry;
+mod service;
 pub mod wire;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_broker::access::Principal;
+use forebay_broker::broker::Broker;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+pub use keys::AccessKey;
+pub use wire::address::{UrlOptions, is_account};
+
+use crate::http::accept::{self, Stopping};
+use crate::http::connection::{Connection, Open, Protocol};
+use crate::http::hosts::Hosts;
+use door::{Door, RequestIds};
+use keys::AccessKeys;
+use service::Service;
+
+/// The head of a request, and what a connection keeps of what it has read.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// What one who comes when there are too many connections is told.
+const BUSY_REPLY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/xml\r\nretry-after: 1\r\n\
+    connection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// What the door may use, and whom it believes.
+#[derive(Debug, Clone)]
+pub struct SqsConfig {
+    /// Connections at a time. One more is told that the server is busy.
+    pub connections_max: usize,
+    /// Bytes of request bodies that are being read, over all connections.
+    pub body_bytes_max: usize,
+    /// Those who may ask. If there are none, anybody may, under any name.
+    pub keys: Vec<AccessKey>,
+    pub urls: UrlOptions,
+    /// Names that the server has beside its addresses and `localhost`. Counts where anybody may ask and the door is
+    /// open to this machine alone: a page of another site could have been given a name with this server's address.
+    pub host_names: Vec<String>,
+    /// Whether the name of a deleted queue, and a purge, have to wait for 60 seconds, as they do on AWS.
+    pub waits: bool,
+    /// Makes request ids that nobody can guess.
+    pub seed: [u8; 32],
+}
+
+impl Default for SqsConfig {
+    fn default() -> SqsConfig {
+        SqsConfig {
+            connections_max: 20_000,
+            body_bytes_max: 64 << 20,
+            keys: Vec::new(),
+            urls: UrlOptions::default(),
+            host_names: Vec::new(),
+            waits: false,
+            seed: [0; 32],
+        }
+    }
+}
+
+/// Serves SQS on this socket until `stop` resolves and the calls have ended.
+pub async fn serve(
+    broker: Broker,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send,
+    config: SqsConfig,
+) -> std::io::Result<()> {
+    let address = listener.local_addr()?;
+    let caller = broker.enter(Principal::owner(), None);
+    let service =
+        Service::open(broker.clone(), &caller, config.waits).await.map_err(std::io::Error::other)?;
+    let keys = AccessKeys::new(config.keys);
+    let hosts = match address.ip().is_loopback() {
+        true => Hosts::new(&config.host_names),
+        // Whoever listens for others is called by names that nobody here knows.
+        false => Hosts::any(),
+    };
+    let hosts = Some(hosts).filter(|_| !keys.are_needed());
+    let door = Arc::new(Door {
+        broker,
+        service: Arc::new(service),
+        keys,
+        urls: config.urls,
+        address: address.to_string(),
+        hosts,
+        // One request must always find room.
+        bodies: Arc::new(Semaphore::new(config.body_bytes_max.max(door::BODY_BYTES_MAX))),
+        request_ids: RequestIds::new(config.seed),
+    });
+    let connections = Arc::new(Semaphore::new(config.connections_max));
+    let one = |stream, address, stopping| serve_one(door.clone(), stream, address, stopping);
+    accept::connections(listener, stop, connections, BUSY_REPLY, one).await;
+    Ok(())
+}
+
+/// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
+async fn serve_one(door: Arc<Door>, stream: TcpStream, address: SocketAddr, stopping: Stopping) {
+    let open = Open::default();
+    let io = TokioIo::new(Connection::new(stream, Protocol::Http1, open.clone(), |_| None::<Bytes>));
+    let service = service_fn(|request| {
+        let (door, open) = (door.clone(), open.enter());
+        async move { Ok::<_, std::convert::Infallible>(open.hold(door.answer(address, request).await)) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .max_buf_size(HEAD_BYTES_MAX)
+        .header_read_timeout(None)
+        .serve_connection(io, service);
+    let mut connection = std::pin::pin!(connection);
+    // How a connection ends is its client's business; whoever waits for an answer on it sees that it ended.
+    tokio::select! {
+        _ = connection.as_mut() => {}
+        () = stopping.wait() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}

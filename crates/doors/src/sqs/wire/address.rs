@@ -49,7 +49,12 @@ impl QueueName {
     }
 
     pub fn is_fifo(&self) -> bool {
-        self.0.ends_with(FIFO_SUFFIX)
+        QueueName::is_fifo_name(&self.0)
+    }
+
+    /// Whether the queue of that name is FIFO. The name of no other ends so.
+    pub fn is_fifo_name(name: &str) -> bool {
+        name.ends_with(FIFO_SUFFIX)
     }
 }
 
@@ -98,7 +103,8 @@ pub fn queue_in_path(path: &str) -> Option<QueueAddress> {
     QueueAddress::parse(path).filter(|_| parts >= 2)
 }
 
-fn is_account(text: &str) -> bool {
+/// Whether it could be the number of an account.
+pub fn is_account(text: &str) -> bool {
     text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 

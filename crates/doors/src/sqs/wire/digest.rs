@@ -1,7 +1,6 @@
 //! The MD5s that clients verify. A wrong one makes a client throw after a message was stored, and send it again.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use md5::{Digest as _, Md5};
 
@@ -40,10 +39,7 @@ pub fn of_attributes(attributes: &BTreeMap<String, MessageAttribute>) -> Option<
 }
 
 /// Lower case, two digits for each byte.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+pub(in crate::sqs) fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }

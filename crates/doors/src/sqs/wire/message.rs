@@ -211,8 +211,8 @@ fn check_contents(body: &str) -> Result<(), SqsError> {
     Err(SqsError::new(ErrorKind::InvalidMessageContents, message))
 }
 
-/// Surrogates are no characters to begin with.
-pub(super) fn is_allowed(c: char) -> bool {
+/// Whether a body may have it. Surrogates are no characters to begin with.
+pub(in crate::sqs) fn is_allowed(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
@@ -261,6 +261,11 @@ fn system_attributes(
         Ok((name, attribute))
     };
     drafts.into_iter().map(check).collect()
+}
+
+/// Whether an attribute could be called so.
+pub(in crate::sqs) fn is_attribute_name(name: &str) -> bool {
+    check_name(name).is_ok()
 }
 
 fn check_name(name: &str) -> Result<(), SqsError> {

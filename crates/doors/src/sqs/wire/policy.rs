@@ -148,3 +148,165 @@ fn statements(policy: &mut Map<String, Value>) -> Vec<Value> {
 fn is_labelled(statement: &Value, label: &str) -> bool {
     statement.get("Sid").and_then(Value::as_str) == Some(label)
 }
+
+/// Whether a policy lets another account do something with the queue. What only its owner may do is never let. What
+/// denies goes before what allows, and what is not understood of a statement makes it deny more and allow less:
+/// conditions, members that say what is not meant, and patterns.
+pub fn allows(policy: &str, account: &str, action: Action, queue: &Arn) -> bool {
+    if OWNER_ONLY.contains(&action) {
+        return false;
+    }
+    let statements = statements(&mut parse(policy));
+    let meant = |statement: &Value| {
+        [
+            meant_by(statement.get("Action"), &|name| is_action(name, action)),
+            meant_by(statement.get("Resource"), &|name| is_queue(name, queue)),
+            meant_by(principals(statement), &|name| is_root_of(name, account)),
+            statement.get("Condition").map_or(Meant::Yes, |_| Meant::Unclear),
+        ]
+    };
+    let has_effect =
+        |statement: &&Value, effect: &str| statement.get("Effect").and_then(Value::as_str) == Some(effect);
+    let denies = |statement: &Value| meant(statement).iter().all(|meant| *meant != Meant::No);
+    let allows = |statement: &Value| meant(statement).iter().all(|meant| *meant == Meant::Yes);
+    let is_denied = statements.iter().filter(|it| !has_effect(it, "Allow")).any(denies);
+    !is_denied && statements.iter().filter(|it| has_effect(it, "Allow")).any(allows)
+}
+
+/// Whether a statement is about what is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Meant {
+    No,
+    Unclear,
+    Yes,
+}
+
+/// By the clearest of the texts of a member. One that is not there may be there under another name.
+fn meant_by(member: Option<&Value>, is_meant: &dyn Fn(&str) -> Meant) -> Meant {
+    match member {
+        Some(Value::String(text)) => is_meant(text),
+        Some(Value::Array(values)) => {
+            values.iter().map(|value| meant_by(Some(value), is_meant)).max().unwrap_or(Meant::Unclear)
+        }
+        _ => Meant::Unclear,
+    }
+}
+
+/// Under `AWS`, or as they are. Other principals than accounts are none here.
+fn principals(statement: &Value) -> Option<&Value> {
+    match statement.get("Principal")? {
+        Value::Object(principal) => principal.get("AWS"),
+        other => Some(other),
+    }
+}
+
+/// As an exact text, or as a pattern that is not followed.
+fn exactly(is_it: bool, pattern: &str) -> Meant {
+    match is_it {
+        true => Meant::Yes,
+        false if pattern.contains(['*', '?']) => Meant::Unclear,
+        false => Meant::No,
+    }
+}
+
+/// `SQS:SendMessage`, `sqs:Send*`, `sqs:*` or `*`, whatever the case.
+fn is_action(name: &str, action: Action) -> Meant {
+    let Some((service, name)) = name.split_once(':') else { return exactly(name == "*", name) };
+    if !service.eq_ignore_ascii_case("sqs") {
+        return exactly(false, service);
+    }
+    match name.strip_suffix('*') {
+        Some(start) if !start.contains(['*', '?']) => {
+            let begin = action.name().get(..start.len());
+            exactly(begin.is_some_and(|begin| begin.eq_ignore_ascii_case(start)), "")
+        }
+        _ => exactly(action.name().eq_ignore_ascii_case(name), name),
+    }
+}
+
+/// All regions are one, so only account and name count.
+fn is_queue(name: &str, queue: &Arn) -> Meant {
+    let is_it = Arn::parse(name)
+        .is_some_and(|named| (&named.account, &named.queue) == (&queue.account, &queue.queue));
+    exactly(name == "*" || is_it, name)
+}
+
+/// `*`, the number of the account, or the name of its root. Users and roles are not known here.
+fn is_root_of(name: &str, account: &str) -> Meant {
+    match name.split(':').collect::<Vec<_>>()[..] {
+        ["arn", _, "iam", "", number, "root"] => exactly(number == account, ""),
+        ["arn", ..] => Meant::Unclear,
+        _ => exactly(name == "*" || name == account, name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(statements: &[Value], action: Action) -> bool {
+        let policy = json!({ "Statement": statements }).to_string();
+        allows(&policy, "222222222222", action, &Arn::new("us-east-1", "111111111111", "q"))
+    }
+
+    fn statement(effect: &str, changed: Value) -> Value {
+        let mut statement = json!({
+            "Effect": effect, "Principal": "*", "Action": "sqs:*", "Resource": "arn:aws:sqs:us-east-1:111111111111:q",
+        });
+        for (name, value) in changed.as_object().expect("members") {
+            statement[name] = value.clone();
+        }
+        statement
+    }
+
+    #[test]
+    fn another_account_may_do_what_a_policy_allows() {
+        for (changed, expected) in [
+            (json!({}), true),
+            (json!({ "Principal": { "AWS": "222222222222" } }), true),
+            (json!({ "Principal": { "AWS": ["arn:aws:iam::222222222222:root", "x"] } }), true),
+            (json!({ "Principal": { "AWS": "333333333333" } }), false),
+            (json!({ "Principal": { "AWS": "arn:aws:iam::222222222222:user/ann" } }), false),
+            (json!({ "Principal": { "Service": "sns.amazonaws.com" } }), false),
+            (json!({ "Action": "SQS:SendMessage" }), true),
+            (json!({ "Action": ["sqs:receivemessage", "sqs:Send*"] }), true),
+            (json!({ "Action": "sqs:*Message" }), false),
+            (json!({ "Action": "sns:*" }), false),
+            (json!({ "Resource": "arn:aws:sqs:eu-west-1:111111111111:q" }), true),
+            (json!({ "Resource": "arn:aws:sqs:us-east-1:111111111111:other" }), false),
+            (json!({ "Resource": "arn:aws:sqs:*:111111111111:q*" }), false),
+            (json!({ "Condition": { "Bool": { "aws:SecureTransport": "true" } } }), false),
+        ] {
+            assert_eq!(
+                allowed(&[statement("Allow", changed.clone())], Action::SendMessage),
+                expected,
+                "{changed}"
+            );
+        }
+        assert!(
+            !allowed(&[statement("Allow", json!({}))], Action::DeleteQueue),
+            "that is its owner's business"
+        );
+        assert!(!allowed(&[], Action::SendMessage));
+    }
+
+    #[test]
+    fn what_denies_goes_first_and_what_is_not_understood_denies() {
+        let allow = statement("Allow", json!({ "Resource": "*" }));
+        for (changed, denied) in [
+            (json!({}), true),
+            (json!({ "Resource": "arn:aws:sqs:eu-west-1:111111111111:q" }), true),
+            (json!({ "Resource": "arn:aws:sqs:*:1111*:q" }), true),
+            (json!({ "Action": "sqs:*Message" }), true),
+            (json!({ "Action": null, "NotAction": "sqs:ReceiveMessage" }), true),
+            (json!({ "Principal": null, "NotPrincipal": { "AWS": "222222222222" } }), true),
+            (json!({ "Condition": {} }), true),
+            (json!({ "Action": "sqs:DeleteMessage" }), false),
+            (json!({ "Principal": { "AWS": "333333333333" } }), false),
+            (json!({ "Resource": "arn:aws:sqs:us-east-1:111111111111:other" }), false),
+        ] {
+            let deny = statement("Deny", changed.clone());
+            assert_eq!(allowed(&[allow.clone(), deny], Action::SendMessage), !denied, "{changed}");
+        }
+    }
+}

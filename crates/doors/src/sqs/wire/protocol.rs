@@ -75,6 +75,23 @@ actions! {
     UntagQueue
 }
 
+impl Action {
+    /// Whether it makes queues, or makes them other than they are. Messages are not part of a queue here.
+    pub fn changes_queues(self) -> bool {
+        matches!(
+            self,
+            Action::AddPermission
+                | Action::CreateQueue
+                | Action::DeleteQueue
+                | Action::PurgeQueue
+                | Action::RemovePermission
+                | Action::SetQueueAttributes
+                | Action::TagQueue
+                | Action::UntagQueue
+        )
+    }
+}
+
 /// The head of an HTTP request, as it came.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {

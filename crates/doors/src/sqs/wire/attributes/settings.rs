@@ -81,6 +81,11 @@ impl QueueSettings {
         Ok((name, QueueSettings::usual(is_fifo).changed(attributes)?))
     }
 
+    /// Of a queue with this name that is there, from what [`QueueSettings::texts`] said of it.
+    pub fn kept(name: &str, attributes: &BTreeMap<String, String>) -> Result<QueueSettings, SqsError> {
+        QueueSettings::usual(QueueName::is_fifo_name(name)).changed(attributes)
+    }
+
     /// With other attributes: all of them, or none if one cannot be.
     pub fn changed(&self, attributes: &BTreeMap<String, String>) -> Result<QueueSettings, SqsError> {
         let mut settings = self.clone();

@@ -9,6 +9,7 @@
 //! | `attributes` | A queue's attributes. |
 //! | `responses` | Every response, in its three forms. |
 //! | `digests`, `signatures`, `addresses` | As the modules of these names. |
+//! | `page` | The page in the docs says something of everything. |
 //! | `anything` | No bytes are a reason to panic. |
 
 mod addresses;
@@ -19,6 +20,7 @@ mod digests;
 mod errors;
 mod messages;
 mod moves;
+mod page;
 mod protocols;
 mod queues;
 mod responses;

@@ -1,0 +1,198 @@
+//! The SQS door of a server: where it listens, and whose requests it believes.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use forebay_doors::sqs::{AccessKey, SqsConfig, UrlOptions, is_account};
+use tokio::net::TcpListener;
+
+use crate::exit::Exit;
+use crate::log;
+use crate::safe::printable;
+use crate::settings::Settings;
+
+/// The door, ready to be opened.
+pub(super) struct Door {
+    pub(super) listener: TcpListener,
+    pub(super) address: SocketAddr,
+    pub(super) config: SqsConfig,
+}
+
+/// What came of it.
+pub(super) enum Prepared {
+    Open(Box<Door>),
+    /// Nobody wants it.
+    Closed,
+    /// What the log says about it, once the server says that it listens.
+    Taken(String),
+}
+
+/// Listens, if the settings say so. A port that nobody asked for in so many words and that is in use is no reason not
+/// to start.
+pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::Result<Prepared> {
+    let Some(address) = settings.sqs else { return Ok(Prepared::Closed) };
+    let keys = match &settings.sqs_keys {
+        Some(path) => read_keys(path).context(Exit::NotUnderstood)?,
+        None => Vec::new(),
+    };
+    check_reach(settings, address, &keys)?;
+    let listener = match TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        Err(error) if !is_asked_for => {
+            return Ok(Prepared::Taken(format!(
+                "SQS is not served: {address} cannot be listened on ({error}); --sqs takes another address, or none"
+            )));
+        }
+        Err(error) => {
+            return Err(anyhow::Error::new(error).context(Exit::CannotListen).context(format!(
+                "SQS cannot be served on port {}; --sqs takes another. address=`{address}`",
+                address.port()
+            )));
+        }
+    };
+    let address = listener.local_addr().context("cannot tell the address of the SQS door")?;
+    let config = SqsConfig {
+        connections_max: settings.max_connections,
+        body_bytes_max: settings.request_bytes as usize,
+        keys,
+        urls: UrlOptions {
+            public_base: settings.sqs_url.clone(),
+            trust_forwarded: settings.sqs_trust_forwarded,
+            is_tls: false,
+        },
+        host_names: settings.host_names.clone(),
+        waits: settings.sqs_waits,
+        seed: super::random()?,
+    };
+    Ok(Prepared::Open(Box::new(Door { listener, address, config })))
+}
+
+/// Whoever can reach a door that believes anybody may do everything.
+fn check_reach(settings: &Settings, address: SocketAddr, keys: &[AccessKey]) -> anyhow::Result<()> {
+    if address.ip().is_loopback() || !keys.is_empty() {
+        return Ok(());
+    }
+    if !settings.allow_anyone {
+        bail!(
+            "without access keys SQS is served on addresses of this machine only. Give --sqs-keys a file of them; or \
+             --sqs an address such as 127.0.0.1:9324; or --allow-anyone, if whoever reaches the port may do \
+             everything. address=`{address}`"
+        );
+    }
+    log::warn(
+        "anyone who reaches the SQS port may do everything: --allow-anyone is set, and there are no access keys",
+    );
+    Ok(())
+}
+
+/// Access keys from a file like that of AWS clients, with the account of each, if it has one:
+///
+/// ```text
+/// [orders]
+/// aws_access_key_id = AKIAORDERS
+/// aws_secret_access_key = ...
+/// account = 123456789012
+/// ```
+fn read_keys(path: &Path) -> anyhow::Result<Vec<AccessKey>> {
+    let shown = printable(&path.display().to_string());
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the access keys in {shown}"))?;
+    parse_keys(&text).with_context(|| format!("the access keys in {shown} cannot be understood"))
+}
+
+/// One section, as far as it has been read.
+#[derive(Default)]
+struct Draft {
+    section: String,
+    id: Option<String>,
+    secret: Option<String>,
+    account: Option<String>,
+}
+
+impl Draft {
+    fn finish(self) -> anyhow::Result<AccessKey> {
+        let section = printable(&self.section);
+        let missing = |name: &str| format!("[{section}] has no {name}");
+        Ok(AccessKey {
+            id: self.id.with_context(|| missing("aws_access_key_id"))?,
+            secret: self.secret.with_context(|| missing("aws_secret_access_key"))?,
+            account: self.account,
+        })
+    }
+}
+
+fn parse_keys(text: &str) -> anyhow::Result<Vec<AccessKey>> {
+    let mut drafts: Vec<Draft> = Vec::new();
+    for (n, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            drafts.push(Draft { section: section.trim().to_owned(), ..Draft::default() });
+            continue;
+        }
+        let Some((name, value)) = line.split_once('=') else {
+            bail!("expected `name = value` or `[section]`. line=`{n}`");
+        };
+        let Some(draft) = drafts.last_mut() else { bail!("expected a [section] first. line=`{n}`") };
+        let value = value.trim().to_owned();
+        let place = match name.trim() {
+            "aws_access_key_id" => &mut draft.id,
+            "aws_secret_access_key" => &mut draft.secret,
+            "account" if is_account(&value) => &mut draft.account,
+            "account" => bail!("an account has twelve digits. line=`{n}`"),
+            // Such a file may hold more than is needed here.
+            _ => continue,
+        };
+        if value.is_empty() {
+            bail!("expected a value. line=`{n}`");
+        }
+        *place = Some(value);
+    }
+    let keys: Vec<AccessKey> = drafts.into_iter().map(Draft::finish).collect::<anyhow::Result<_>>()?;
+    if keys.is_empty() {
+        bail!("there are none");
+    }
+    for (n, key) in keys.iter().enumerate() {
+        if keys[..n].iter().any(|other| other.id == key.id) {
+            bail!("an access key is there twice. aws_access_key_id=`{}`", printable(&key.id));
+        }
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_keys_are_read_from_a_credentials_file() {
+        let text = "# keys\n[a]\naws_access_key_id = A\naws_secret_access_key=s=1 \nregion = eu-west-1\n\n\
+                    [b]\naws_access_key_id=B\naws_secret_access_key = t\naccount = 123456789012\n";
+        let keys = parse_keys(text).expect("keys");
+        assert_eq!((keys[0].id.as_str(), keys[0].secret.as_str(), &keys[0].account), ("A", "s=1", &None));
+        assert_eq!((keys[1].id.as_str(), keys[1].account.as_deref()), ("B", Some("123456789012")));
+    }
+
+    #[test]
+    fn what_is_wrong_with_access_keys_is_named() {
+        for (text, told) in [
+            ("", "there are none"),
+            ("aws_access_key_id = A\n", "line=`1`"),
+            ("[a]\nnonsense\n", "line=`2`"),
+            ("[a]\naws_access_key_id = A\n", "[a] has no aws_secret_access_key"),
+            ("[a]\naws_secret_access_key = s\n", "[a] has no aws_access_key_id"),
+            ("[a]\naccount = 12\n", "twelve digits. line=`2`"),
+            ("[a]\naws_access_key_id =\n", "expected a value. line=`2`"),
+            (
+                "[a]\naws_access_key_id=A\naws_secret_access_key=s\n[b]\naws_access_key_id=A\naws_secret_access_key=t",
+                "twice",
+            ),
+        ] {
+            let error = parse_keys(text).expect_err(text).to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! From an HTTP request to its answer: who asks, in which protocol, for what.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
+use bytes::Bytes;
+use forebay_broker::access::Principal;
+use forebay_broker::broker::Broker;
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+
+use super::keys::AccessKeys;
+use super::service::{Asker, Service};
+use super::wire::address::{Locality, UrlBase, UrlOptions};
+use super::wire::error::{ErrorKind, SqsError};
+use super::wire::protocol::{Call, Format, Head, Protocol};
+use super::wire::request::Request;
+use super::wire::response::uuid;
+use super::wire::signature;
+use crate::http::body::{self, BodyError, BodyRoom};
+use crate::http::hosts::Hosts;
+use crate::http::unharmed;
+
+/// The largest request: a message of 1 MiB, with what base64 and escapes make of it.
+pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
+
+pub(super) struct Door {
+    pub(super) broker: Broker,
+    pub(super) service: Arc<Service>,
+    pub(super) keys: AccessKeys,
+    pub(super) urls: UrlOptions,
+    /// The door's own address, for clients that do not say how they call it.
+    pub(super) address: String,
+    /// Where anybody is believed: names that the server answers to, since a page of another site could ask as well.
+    pub(super) hosts: Option<Hosts>,
+    pub(super) bodies: Arc<Semaphore>,
+    pub(super) request_ids: RequestIds,
+}
+
+impl Door {
+    /// Never fails: what goes wrong is an answer too.
+    pub(super) async fn answer(
+        &self,
+        from: SocketAddr,
+        request: HttpRequest<Incoming>,
+    ) -> HttpResponse<Body> {
+        let request_id = self.request_ids.next();
+        let (parts, body) = request.into_parts();
+        let read = match self.admit(&parts) {
+            Ok(()) => body::read(body, &self.bodies, BODY_BYTES_MAX).await.map_err(unread),
+            Err(refused) => Err(refused),
+        };
+        let answered = match read {
+            Ok((body, room)) => {
+                let protocol = protocol_of(&parts.headers);
+                let answered = unharmed(self.answer_to(from, parts, body, room, &request_id)).await;
+                answered.unwrap_or_else(|| broken().render(protocol, &request_id))
+            }
+            Err(refused) => {
+                let mut answer = refused.render(protocol_of(&parts.headers), &request_id);
+                // What is left of the request stands between this answer and the next request.
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                answer
+            }
+        };
+        answered.map(Body::from)
+    }
+
+    async fn answer_to(
+        &self,
+        from: SocketAddr,
+        parts: Parts,
+        body: Bytes,
+        room: BodyRoom,
+        request_id: &str,
+    ) -> HttpResponse<Bytes> {
+        let head = head_of(&parts);
+        let call = match Call::of(&head, &body) {
+            Ok(call) => call,
+            Err(none) => return none.render(request_id),
+        };
+        let protocol = call.protocol();
+        let understood = self.authenticate(from, &head, &body).and_then(|asker| {
+            let request = Request::parse(&head, call)?;
+            Ok((asker, request))
+        });
+        let (asker, request) = match understood {
+            Ok(understood) => understood,
+            Err(error) => return error.render(protocol, request_id),
+        };
+        // Whoever waits for messages may wait for long, and then holds nothing that he does not need.
+        drop((parts, body));
+        // What is being sent counts until it is stored. Whoever waits for messages holds nothing.
+        let room =
+            Some(room).filter(|_| matches!(request, Request::SendMessage(_) | Request::SendMessageBatch(_)));
+        let answered = if request.action().changes_queues() {
+            // Once begun it is done to its end, whether somebody waits for it or not: what the log knows of queues and
+            // what the door remembers of them must not come apart.
+            let service = self.service.clone();
+            let change = tokio::spawn(async move { service.answer(&asker, request).await });
+            change.await.unwrap_or_else(|_| Err(broken()))
+        } else {
+            self.service.answer(&asker, request).await
+        };
+        drop(room);
+        match answered {
+            Ok(response) => response.render(protocol, request_id),
+            Err(error) => error.render(protocol, request_id),
+        }
+    }
+
+    fn admit(&self, parts: &Parts) -> Result<(), SqsError> {
+        let Some(hosts) = &self.hosts else { return Ok(()) };
+        let admitted = hosts.admit(&parts.uri, &parts.headers);
+        admitted.map_err(|stranger| SqsError::new(ErrorKind::AccessDenied, stranger.to_string()))
+    }
+
+    fn authenticate(&self, from: SocketAddr, head: &Head<'_>, body: &[u8]) -> Result<Asker, SqsError> {
+        let now = self.broker.clock().date();
+        let scope = self.keys.trust(|trust| signature::authenticate(now, trust, head, body))?;
+        let owner = scope.as_ref().and_then(|scope| self.keys.account(&scope.access_key));
+        let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        Ok(Asker {
+            caller: self.broker.enter(Principal::owner(), Some(from)),
+            locality: Locality::of(scope.as_ref(), host, owner),
+            urls: UrlBase::of(head.headers, &self.urls, &self.address),
+            is_known: self.keys.are_needed(),
+        })
+    }
+}
+
+fn head_of(parts: &Parts) -> Head<'_> {
+    Head {
+        method: &parts.method,
+        path: parts.uri.path(),
+        query: parts.uri.query().unwrap_or_default(),
+        headers: &parts.headers,
+    }
+}
+
+/// The protocol of a request of which only the head is known.
+fn protocol_of(headers: &HeaderMap) -> Protocol {
+    if headers.contains_key("x-amz-target") { Protocol::Json } else { Protocol::Query(Format::Xml) }
+}
+
+fn unread(error: BodyError) -> SqsError {
+    let kind = match error {
+        BodyError::Busy => ErrorKind::ServiceUnavailable,
+        BodyError::TooLarge { .. } | BodyError::TooSlow | BodyError::Broken => ErrorKind::Malformed,
+    };
+    SqsError::new(kind, error.to_string())
+}
+
+fn broken() -> SqsError {
+    SqsError::new(ErrorKind::InternalFailure, "The server made a mistake with this request.")
+}
+
+/// Names for requests, which nobody can guess.
+pub(super) struct RequestIds {
+    seed: [u8; 32],
+    given: AtomicU64,
+}
+
+impl RequestIds {
+    pub(super) fn new(seed: [u8; 32]) -> RequestIds {
+        RequestIds { seed, given: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> String {
+        let n = self.given.fetch_add(1, Ordering::Relaxed);
+        let hash = blake3::keyed_hash(&self.seed, &n.to_le_bytes());
+        uuid(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes"))
+    }
+}

@@ -1,0 +1,47 @@
+//! What an error of the broker is in the words of SQS.
+
+use forebay_broker::driver;
+use forebay_broker::error::{Advice, CallError, PublishError};
+use forebay_core::notes::NoteRefusal;
+use forebay_core::shard::{CreateRefusal, PublishRefusal};
+
+use super::wire::error::{ErrorKind, SqsError};
+
+pub(super) fn of_call(error: &CallError) -> SqsError {
+    match error {
+        CallError::NoSuchStream | CallError::NoSuchGroup => SqsError::no_such_queue(),
+        CallError::InFlightFull { .. } => SqsError::new(ErrorKind::OverLimit, error.to_string()),
+        CallError::NotCreated(CreateRefusal::TooMany { .. }) | CallError::Note(NoteRefusal::TooMany) => {
+            SqsError::new(ErrorKind::OverLimit, error.to_string())
+        }
+        CallError::Note(NoteRefusal::Full) => {
+            let message =
+                "There is no room for it: storage is full, or attributes and tags of all queues are.";
+            SqsError::new(ErrorKind::ServiceUnavailable, message)
+        }
+        CallError::Denied(_) => SqsError::new(ErrorKind::AccessDenied, error.to_string()),
+        _ if error.advice() == Advice::RetryLater => {
+            SqsError::new(ErrorKind::ServiceUnavailable, error.to_string())
+        }
+        _ => SqsError::new(ErrorKind::InternalFailure, error.to_string()),
+    }
+}
+
+pub(super) fn of_publish(error: &PublishError) -> SqsError {
+    let refusal = match error {
+        PublishError::Refused(driver::PublishError::Refused(refusal)) => Some(refusal),
+        _ => None,
+    };
+    let kind = match refusal {
+        Some(PublishRefusal::NoSuchStream) => return SqsError::no_such_queue(),
+        Some(PublishRefusal::TooFast { .. }) => ErrorKind::RequestThrottled,
+        Some(PublishRefusal::MessageTooLarge { .. } | PublishRefusal::BatchTooLarge { .. }) => {
+            ErrorKind::InvalidParameterValue
+        }
+        _ if matches!(error, PublishError::Denied(_)) => ErrorKind::AccessDenied,
+        _ if error.advice() == Advice::RetryLater => ErrorKind::ServiceUnavailable,
+        // Whether it is stored is unknown, and clients try such again by themselves, as they do on AWS.
+        _ => ErrorKind::InternalFailure,
+    };
+    SqsError::new(kind, error.to_string())
+}

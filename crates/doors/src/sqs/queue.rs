@@ -1,0 +1,292 @@
+//! A queue: a stream with one group, and what SQS says of it beside.
+//!
+//! What a queue is called and how it behaves lies in a note of the log, as the attributes that its owner gave it; the
+//! settings of its stream and its group follow from those.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_broker::caller::NoteWish;
+use forebay_core::notes::Expected;
+use forebay_core::settings::{
+    Acks, Backoff, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, Retention, Strategy,
+    StreamSettings,
+};
+use forebay_core::types::{GroupName, StreamId, StreamName, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::wire::address::{Arn, DEFAULT_ACCOUNT, is_account};
+use super::wire::attributes::{DeduplicationScope, QueueSettings};
+
+/// Whose notes these are.
+pub(super) const DOOR: u8 = 1;
+/// What the notes about queues begin with, and those about names that were in use a moment ago.
+const QUEUE_PREFIX: &str = "queue/";
+const DELETED_PREFIX: &str = "deleted/";
+const PURGED_PREFIX: &str = "purged/";
+
+/// The group that everybody who receives from the queue is in.
+const GROUP: &str = "queue";
+/// What a duplicate is recognised by is remembered for so long.
+const DEDUPE_WINDOW: Duration = Duration::from_secs(300);
+/// How long a new scope of duplicates takes.
+const SCOPE_CHANGE_SECONDS: u64 = 60;
+/// At most so many, which is enough for 10,000 messages a second.
+const DEDUPE_MAX: u32 = 3_000_000;
+/// Messages that may be in flight, as on AWS, and those that the queue looks after at a time.
+const IN_FLIGHT_MAX: u32 = 120_000;
+const WINDOW_MAX: u32 = 250_000;
+/// Messages of one message group that one receive may get.
+const GROUP_BATCH: u32 = 10;
+/// A lease lasts for some time even where nobody says how long. Receives always do.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+
+/// Which queue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct QueueId {
+    pub(super) account: String,
+    pub(super) name: String,
+}
+
+impl QueueId {
+    pub(super) fn new(account: &str, name: &str) -> QueueId {
+        QueueId { account: account.to_owned(), name: name.to_owned() }
+    }
+
+    /// What the stream is called: as the queue where nobody has an account, and with the account before it elsewhere.
+    /// A queue's name has no dot but that of `.fifo`. `None` where that would be the stream of another account's queue,
+    /// or cannot be the name of a stream; then there can be no such queue.
+    pub(super) fn stream(&self) -> Option<StreamName> {
+        let name = if self.account == DEFAULT_ACCOUNT {
+            let stem = self.name.split('.').next().unwrap_or_default();
+            if is_account(stem) && stem != self.name {
+                return None;
+            }
+            StreamName::parse(&self.name)
+        } else {
+            StreamName::parse(&format!("{}.{}", self.account, self.name))
+        };
+        name.ok()
+    }
+
+    /// The queue that a stream belongs to, if it belongs to one.
+    pub(super) fn of_stream(stream: &str) -> QueueId {
+        match stream.split_once('.') {
+            Some((account, name)) if is_account(account) => QueueId::new(account, name),
+            _ => QueueId::new(DEFAULT_ACCOUNT, stream),
+        }
+    }
+
+    pub(super) fn arn(&self, region: &str) -> Arn {
+        Arn::new(region, &self.account, &self.name)
+    }
+
+    fn key(&self, prefix: &str) -> Vec<u8> {
+        format!("{prefix}{}/{}", self.account, self.name).into_bytes()
+    }
+
+    /// Nobody may take the name again before that time.
+    pub(super) fn deleted(&self, until: Timestamp) -> NoteWish {
+        note(self.deleted_key(), Some(Vec::new()), Some(until))
+    }
+
+    pub(super) fn deleted_key(&self) -> Vec<u8> {
+        self.key(DELETED_PREFIX)
+    }
+
+    /// Nobody may purge it again before that time.
+    pub(super) fn purged(&self, until: Timestamp) -> NoteWish {
+        note(self.purged_key(), Some(Vec::new()), Some(until))
+    }
+
+    pub(super) fn purged_key(&self) -> Vec<u8> {
+        self.key(PURGED_PREFIX)
+    }
+
+    /// Takes away what was noted about the queue.
+    pub(super) fn gone(&self) -> NoteWish {
+        note(self.key(QUEUE_PREFIX), None, None)
+    }
+}
+
+fn note(key: Vec<u8>, value: Option<Vec<u8>>, expires: Option<Timestamp>) -> NoteWish {
+    NoteWish { door: DOOR, key, value, expected: Expected::Any, expires }
+}
+
+/// What all notes about queues begin with.
+pub(super) fn notes_prefix() -> Vec<u8> {
+    QUEUE_PREFIX.as_bytes().to_vec()
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Queue {
+    pub(super) id: QueueId,
+    pub(super) stream: Arc<StreamName>,
+    pub(super) stream_id: StreamId,
+    pub(super) about: About,
+}
+
+/// What SQS knows of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct About {
+    pub(super) settings: QueueSettings,
+    pub(super) tags: BTreeMap<String, String>,
+    /// Seconds since 1970.
+    pub(super) created: u64,
+    pub(super) modified: u64,
+    /// Senders name groups on a standard queue, so these take turns.
+    pub(super) is_fair: bool,
+    /// What a duplicate was one within before, and until when that still counts.
+    pub(super) scope_before: Option<(DeduplicationScope, u64)>,
+}
+
+/// [`About`], as a note has it.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    attributes: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    tags: BTreeMap<String, String>,
+    created: u64,
+    modified: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    fair: bool,
+    /// Whether it was the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scope_before: Option<(bool, u64)>,
+}
+
+impl About {
+    pub(super) fn note(&self, id: &QueueId) -> NoteWish {
+        let record = Record {
+            attributes: self.settings.texts(),
+            tags: self.tags.clone(),
+            created: self.created,
+            modified: self.modified,
+            fair: self.is_fair,
+            scope_before: self
+                .scope_before
+                .map(|(scope, until)| (scope == DeduplicationScope::MessageGroup, until)),
+        };
+        let value = serde_json::to_vec(&record).expect("texts and numbers can be written");
+        note(id.key(QUEUE_PREFIX), Some(value), None)
+    }
+
+    /// From a note, with the queue that it is about. `None` for what no queue was ever written as.
+    pub(super) fn read(key: &[u8], value: &[u8]) -> Option<(QueueId, About)> {
+        let key = std::str::from_utf8(key).ok()?.strip_prefix(QUEUE_PREFIX)?;
+        let (account, name) = key.split_once('/')?;
+        let record: Record = serde_json::from_slice(value).ok()?;
+        let settings = QueueSettings::kept(name, &record.attributes).ok()?;
+        let (created, modified) = (record.created, record.modified);
+        let scope =
+            |is_group| if is_group { DeduplicationScope::MessageGroup } else { DeduplicationScope::Queue };
+        let about = About {
+            settings,
+            tags: record.tags,
+            created,
+            modified,
+            is_fair: record.fair,
+            scope_before: record.scope_before.map(|(is_group, until)| (scope(is_group), until)),
+        };
+        Some((QueueId::new(account, name), about))
+    }
+
+    /// What the stream of such a queue is like.
+    pub(super) fn shape_stream(&self, stream: &mut StreamSettings) {
+        stream.retention = Retention::Work;
+        stream.limits.age_max = Some(self.retention());
+        stream.delay = self.stream_delay();
+        self.shape_deduplication(stream);
+    }
+
+    /// Messages of a standard queue have no ids but those that other doors give them.
+    pub(super) fn shape_deduplication(&self, stream: &mut StreamSettings) {
+        if self.settings.is_fifo {
+            stream.dedupe_window = DEDUPE_WINDOW;
+            stream.dedupe_max = DEDUPE_MAX;
+        }
+    }
+
+    /// On a FIFO queue a change of the delay counts for messages that wait already, so it is the stream's. On a
+    /// standard queue it does not, so each message has its own.
+    pub(super) fn stream_delay(&self) -> Duration {
+        let delay = Duration::from_secs(self.settings.delay.into());
+        if self.settings.is_fifo { delay } else { Duration::ZERO }
+    }
+
+    /// What a duplicate is one within now. A change takes a minute, as it does on AWS.
+    pub(super) fn scope(&self, now: Timestamp) -> DeduplicationScope {
+        let before = self.scope_before.filter(|(_, until)| now.0 / 1_000_000 < *until);
+        before.map_or(self.settings.deduplication_scope, |(scope, _)| scope)
+    }
+
+    /// With other settings.
+    pub(super) fn set(&mut self, now: Timestamp, settings: QueueSettings) {
+        if settings.deduplication_scope != self.settings.deduplication_scope {
+            self.scope_before = Some((self.scope(now), now.0 / 1_000_000 + SCOPE_CHANGE_SECONDS));
+        }
+        self.settings = settings;
+    }
+
+    pub(super) fn retention(&self) -> Duration {
+        Duration::from_secs(self.settings.retention.into())
+    }
+
+    /// What the group of such a queue is like.
+    pub(super) fn shape_group(&self, group: &mut GroupSettings) {
+        let settings = &self.settings;
+        group.message_timeout = Duration::from_secs(settings.visibility_timeout.into()).max(LEASE_MIN);
+        // What becomes visible again is so at once, and for ever, unless there is another queue for it.
+        group.backoff =
+            Backoff { delay_min: Duration::ZERO, delay_max: Duration::ZERO, factor: 1.0, jitter: 0.0 };
+        group.retries_max = settings.redrive.as_ref().map(|policy| policy.max_receive_count - 1);
+        group.on_exhausted = match &settings.redrive {
+            Some(policy) => dead_letters(&policy.target),
+            None => OnExhausted::Park,
+        };
+        // A queue that is gone is not brought back, and what it was to take stays. On a standard queue what is moved
+        // is as old as it was.
+        group.move_terms = MoveTerms { create: false, keep_age: !settings.is_fifo };
+        group.in_flight_max = IN_FLIGHT_MAX;
+        group.window_max = WINDOW_MAX;
+        // What a client was told is deleted must not come back.
+        group.acks = Acks::Durable;
+        if settings.is_fifo {
+            group.strategy = Strategy::Ordered;
+            group.key_batch = GROUP_BATCH;
+            group.key_lock = KeyLock::Position;
+            group.fairness = Fairness::Key;
+        } else {
+            group.strategy = Strategy::RoundRobin;
+            group.fairness = if self.is_fair { Fairness::Key } else { Fairness::None };
+        }
+    }
+}
+
+/// What becomes of a message that was received too often.
+fn dead_letters(target: &Arn) -> OnExhausted {
+    match QueueId::new(&target.account, &target.queue).stream() {
+        Some(to) => OnExhausted::Move(to),
+        None => OnExhausted::Park,
+    }
+}
+
+impl Queue {
+    pub(super) fn group(&self) -> GroupName {
+        group()
+    }
+
+    pub(super) fn stream(&self) -> StreamName {
+        self.stream.as_ref().clone()
+    }
+
+    pub(super) fn is_fifo(&self) -> bool {
+        self.about.settings.is_fifo
+    }
+}
+
+/// The group of every queue.
+pub(super) fn group() -> GroupName {
+    GroupName::parse(GROUP).expect("it is a name")
+}

@@ -1,0 +1,101 @@
+//! Receiving.
+
+use std::time::Duration;
+
+use forebay_broker::broker::Action as Deed;
+use forebay_broker::caller::Receive;
+use forebay_broker::driver::Delivered;
+use forebay_core::group::Settled;
+
+use super::{Asker, Service};
+use crate::sqs::attempts::Given;
+use crate::sqs::content::View;
+use crate::sqs::queue::Queue;
+use crate::sqs::wire::error::{ErrorKind, SqsError};
+use crate::sqs::wire::protocol::Action;
+use crate::sqs::wire::request::{ReceiveMessage, ReceiveTerms};
+use crate::sqs::wire::response::Response;
+
+/// All who receive over this door are one consumer to the group, so that a receive leaves no member of its own behind.
+const CONSUMER: &str = "sqs";
+/// Contents of one answer. What would not fit goes back as if it had never been received.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+impl Service {
+    pub(super) async fn receive(
+        &self,
+        asker: &Asker,
+        request: &ReceiveMessage,
+    ) -> Result<Response, SqsError> {
+        let queue = self.find(asker, &request.queue_url, Action::ReceiveMessage)?;
+        let settings = &queue.about.settings;
+        let terms = request.terms(&settings.rules())?;
+        let seconds = |of: u32| Duration::from_secs(of.into());
+        let visibility = seconds(terms.visibility.unwrap_or(settings.visibility_timeout));
+        let given = match self.given_before(asker, &queue, &terms, visibility).await {
+            Some(given) => given,
+            None => {
+                let wish = Receive {
+                    consumer: CONSUMER.to_owned(),
+                    max: terms.max,
+                    wait: seconds(terms.wait.unwrap_or(settings.receive_wait)),
+                    timeout: Some(visibility),
+                    refuse_when_full: !queue.is_fifo(),
+                };
+                self.take(asker, &queue, wish).await?
+            }
+        };
+        if let Some(attempt) = terms.attempt_id {
+            self.attempts.remember(self.now(), queue.stream_id, attempt, &given);
+        }
+        let view = View {
+            queue: &queue,
+            region: &asker.locality.region,
+            system: &request.system_attributes,
+            attributes: &request.attributes,
+        };
+        let show = |(receipt, delivered): (String, Delivered)| {
+            let (stream, seq) = delivered.home;
+            view.received(receipt, self.message_id(stream, seq), &delivered)
+        };
+        let messages = given.into_iter().map(show).collect::<Result<_, _>>()?;
+        Ok(Response::ReceiveMessage { messages })
+    }
+
+    async fn take(&self, asker: &Asker, queue: &Queue, wish: Receive) -> Result<Given, SqsError> {
+        // Dropped with the request if the client goes: then what was handed out meanwhile goes back.
+        match asker.caller.receive(queue.stream(), queue.group(), wish).await {
+            Ok(received) => Ok(received.take_within(ANSWER_BYTES_MAX)),
+            Err(error) => {
+                let failure = self.failed(asker, queue, &error).await;
+                Err(match failure.kind() {
+                    ErrorKind::OverLimit => SqsError::new(
+                        ErrorKind::OverLimit,
+                        "Too many messages in flight. Delete messages, or let them become visible again.",
+                    ),
+                    _ => failure,
+                })
+            }
+        }
+    }
+
+    /// What the same attempt was given before, if all of it is still the receiver's. It is hidden anew.
+    async fn given_before(
+        &self,
+        asker: &Asker,
+        queue: &Queue,
+        terms: &ReceiveTerms,
+        visibility: Duration,
+    ) -> Option<Given> {
+        let attempt = terms.attempt_id.as_deref()?;
+        let given = self.attempts.find(self.now(), queue.stream_id, attempt)?;
+        if given.is_empty() {
+            return None;
+        }
+        let receipts: Vec<String> = given.iter().map(|(receipt, _)| receipt.clone()).collect();
+        let again = Deed::Extend { by: visibility, total_max: None };
+        let settled =
+            asker.caller.settle(queue.stream(), queue.group(), &receipts, again.into()).await.ok()?;
+        settled.iter().all(|settled| *settled == Settled::Extended).then_some(given)
+    }
+}
