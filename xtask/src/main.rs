@@ -1,13 +1,15 @@
 //! `cargo xtask`: the commands that people and the build machine run, each under one name.
 //!
 //! Nothing is decided here. A command is one or more runs of `cargo`, whose output goes straight to the
-//! terminal, and a last line that says how it went. Only `tidy`, the counting of instructions and the servers
-//! that tests need have code of their own.
+//! terminal, and a last line that says how it went. Only `tidy`, the counting of instructions, and the servers and
+//! clients that tests need have code of their own.
 
 // A command-line tool talks to its user.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod callgrind;
+mod clients;
+mod install;
 mod services;
 mod tidy;
 
@@ -20,7 +22,8 @@ The commands of the Forebay workspace.
 Usage: cargo xtask <command> [arguments]
 
 Commands:
-  test    Run every test of the workspace, then 200 simulated histories, then `torture`
+  test    Run every test of the workspace, then `compat`, then 200 simulated histories, then `torture`
+  compat  Run the clients that people use against the server: [python|celery|js|java|rust|all] [--endpoint URL]
   services Run a command with a PostgreSQL and a Redis server of its own: -- COMMAND
   model   Run the core against a plain model of it: [--commands N] [--seed S]
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
@@ -29,7 +32,7 @@ Commands:
   faults  Break each promise on purpose and show that the simulator notices
   torture Kill the real server again and again: [--minutes N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
-  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|callgrind] ...
+  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|callgrind] ...
   tidy    Check the project's own rules over the source tree
   ci      Formatting, lints, documentation, then `test`
   help    Print this
@@ -67,6 +70,8 @@ enum Task {
     Test,
     Tidy,
     Ci,
+    /// Clients of other makers.
+    Compat(clients::Plan),
     /// A command that has servers to talk to.
     Services {
         command: Vec<String>,
@@ -120,6 +125,7 @@ impl Task {
             "test" => alone(Task::Test),
             "tidy" => alone(Task::Tidy),
             "ci" => alone(Task::Ci),
+            "compat" => clients::Plan::parse(rest).map(Task::Compat),
             "services" => services_of(rest),
             services::KEEPER => services::KeeperPlan::parse(rest).map(Task::KeepServices),
             "sim" | "tell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
@@ -145,6 +151,7 @@ impl Task {
             Task::Test => test(),
             Task::Tidy => tidy_tree(),
             Task::Ci => ci(),
+            Task::Compat(plan) => clients::run(plan),
             Task::Services { command } => services::run(command),
             Task::KeepServices(plan) => services::keep(plan),
             Task::Full { cycles } => full(cycles),
@@ -169,12 +176,14 @@ fn help(command: &str) -> Option<&'static str> {
             "\
 Usage: cargo xtask test
 
-Runs `cargo test --workspace`, which includes the tidy test, then simulates 200 histories, and then kills the
-real server for two minutes. Stops at the first of the three that fails.
+Runs `cargo test --workspace`, which includes the tidy test, then the clients of compat/, then simulates 200
+histories, and then kills the real server for two minutes. Stops at the first of the four that fails.
 
-Some tests need a PostgreSQL and a Redis server, which are started for them; see `cargo xtask services --help`.
+Some tests need a PostgreSQL and a Redis server, which are started for them; see `cargo xtask services --help`. The
+clients are of several languages; see `cargo xtask compat --help`.
 "
         }
+        "compat" => clients::HELP,
         "services" => services::HELP,
         "model" => {
             "\
@@ -270,11 +279,12 @@ fn test() -> Result<(), String> {
     command.envs(services.variables());
     finish(command, &tests)?;
     drop(services);
+    clients::run(&clients::Plan::everything())?;
     tool("forebay-sim", &["sim".to_owned(), "--seeds".to_owned(), EVERYDAY_SEEDS.to_owned()])?;
     torture("run", &["--minutes".to_owned(), EVERYDAY_MINUTES.to_owned()])?;
     println!(
-        "xtask test: every test passed, and so did {EVERYDAY_SEEDS} simulated histories and {EVERYDAY_MINUTES} \
-         minutes of torture"
+        "xtask test: every test passed, and so did the clients, {EVERYDAY_SEEDS} simulated histories and \
+         {EVERYDAY_MINUTES} minutes of torture"
     );
     Ok(())
 }
@@ -370,7 +380,7 @@ fn full(cycles: &str) -> Result<(), String> {
 
 /// Whether a bench measures the real server, which it expects beside itself.
 fn needs_server(bench: &str) -> bool {
-    ["e2e", "restart", "crowd", "sdk", "soak"].contains(&bench)
+    ["e2e", "restart", "crowd", "sdk", "soak", "sqs", "polls"].contains(&bench)
 }
 
 fn torture_of(arguments: &[String]) -> Task {
@@ -516,6 +526,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 13);
+        assert_eq!(count, 14);
     }
 }

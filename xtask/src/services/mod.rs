@@ -7,13 +7,15 @@
 mod find;
 mod server;
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use find::Missing;
 use server::Scratch;
+
+use crate::install::take;
 
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask services -- COMMAND [ARGUMENTS]
@@ -33,6 +35,12 @@ pub(crate) const KEEPER: &str = "keep-services";
 
 pub(crate) const POSTGRES: &str = "FOREBAY_TEST_POSTGRES";
 pub(crate) const REDIS: &str = "FOREBAY_TEST_REDIS";
+/// The SQS door of a server as it is.
+pub(crate) const SQS: &str = "FOREBAY_TEST_SQS";
+/// That of one where names of deleted queues, and purges, wait for 60 seconds.
+const SQS_STRICT: &str = "FOREBAY_TEST_SQS_STRICT";
+/// That of one that believes only who has an access key.
+const SQS_KEYED: &str = "FOREBAY_TEST_SQS_KEYED";
 
 /// What the keeper says when every server answers.
 const READY: &str = "ready";
@@ -52,6 +60,15 @@ impl Services {
         let mut plan = KeeperPlan::default();
         take(find::postgres(), &mut plan.postgres)?;
         take(find::redis(), &mut plan.redis)?;
+        Services::keep(&plan)
+    }
+
+    /// Starts our own server, a few times over, for clients of SQS.
+    pub(crate) fn sqs(program: PathBuf, keys: PathBuf) -> Result<Services, String> {
+        Services::keep(&KeeperPlan { forebay: Some(program), keys: Some(keys), ..KeeperPlan::default() })
+    }
+
+    fn keep(plan: &KeeperPlan) -> Result<Services, String> {
         let program = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
         let mut keeper = Command::new(program)
             .args(plan.arguments())
@@ -100,23 +117,16 @@ pub(crate) fn run(command: &[String]) -> Result<(), String> {
     }
 }
 
-fn take<T>(found: Result<T, Missing>, into: &mut Option<T>) -> Result<(), String> {
-    match found {
-        Ok(found) => *into = Some(found),
-        Err(missing) if std::env::var_os("CI").is_some() => {
-            return Err(format!("{missing}, and CI is set, where nothing may be skipped"));
-        }
-        Err(missing) => eprintln!("SKIPPED: {missing}. Tests that need it do not run."),
-    }
-    Ok(())
-}
-
 /// Which servers the keeper runs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeeperPlan {
     /// The folder with `initdb` and `postgres`.
     postgres: Option<PathBuf>,
     redis: Option<PathBuf>,
+    /// Our own server.
+    forebay: Option<PathBuf>,
+    /// The access keys that it knows, where it asks for any.
+    keys: Option<PathBuf>,
 }
 
 impl KeeperPlan {
@@ -124,7 +134,12 @@ impl KeeperPlan {
         let option = |name: &str, path: &Option<PathBuf>| {
             path.as_ref().map(|path| [PathBuf::from(name), path.clone()])
         };
-        let options = [option("--postgres", &self.postgres), option("--redis", &self.redis)];
+        let options = [
+            option("--postgres", &self.postgres),
+            option("--redis", &self.redis),
+            option("--forebay", &self.forebay),
+            option("--keys", &self.keys),
+        ];
         std::iter::once(PathBuf::from(KEEPER)).chain(options.into_iter().flatten().flatten()).collect()
     }
 
@@ -134,6 +149,8 @@ impl KeeperPlan {
             match pair {
                 [name, path] if name == "--postgres" => plan.postgres = Some(path.into()),
                 [name, path] if name == "--redis" => plan.redis = Some(path.into()),
+                [name, path] if name == "--forebay" => plan.forebay = Some(path.into()),
+                [name, path] if name == "--keys" => plan.keys = Some(path.into()),
                 other => {
                     return Err(format!("`{KEEPER}` does not take this. argument=`{}`", other.join(" ")));
                 }
@@ -163,6 +180,19 @@ pub(crate) fn keep(plan: &KeeperPlan) -> Result<(), String> {
         say(format!("{REDIS}=redis://127.0.0.1:{}", server.port()))?;
         servers.push(server);
     }
+    if let Some(program) = &plan.forebay {
+        let keys = plan.keys.as_ref().map(|path| ["--sqs-keys".into(), path.clone().into_os_string()]);
+        let kinds: [(&str, Vec<OsString>); 3] = [
+            (SQS, Vec::new()),
+            (SQS_STRICT, vec!["--sqs-waits".into()]),
+            (SQS_KEYED, keys.into_iter().flatten().collect()),
+        ];
+        for (variable, settings) in kinds {
+            let server = server::forebay(program, variable, &settings, &scratch)?;
+            say(format!("{variable}=http://127.0.0.1:{}", server.port()))?;
+            servers.push(server);
+        }
+    }
     say(READY.to_owned())?;
     // Nothing is ever written there; it ends when whoever holds us lets go, or dies.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -170,11 +200,6 @@ pub(crate) fn keep(plan: &KeeperPlan) -> Result<(), String> {
     drop(servers);
     drop(scratch);
     Ok(())
-}
-
-/// A program of this name, in one of these folders.
-fn program_in<'a>(name: &str, mut folders: impl Iterator<Item = &'a Path>) -> Option<PathBuf> {
-    folders.find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()))
 }
 
 #[cfg(test)]
@@ -185,8 +210,17 @@ mod tests {
     fn the_keeper_understands_what_it_is_told() {
         for plan in [
             KeeperPlan::default(),
-            KeeperPlan { postgres: Some("/opt/pg/bin".into()), redis: None },
-            KeeperPlan { postgres: Some("/opt/pg/bin".into()), redis: Some("/opt/redis server".into()) },
+            KeeperPlan { postgres: Some("/opt/pg/bin".into()), ..KeeperPlan::default() },
+            KeeperPlan {
+                postgres: Some("/opt/pg/bin".into()),
+                redis: Some("/opt/redis server".into()),
+                ..KeeperPlan::default()
+            },
+            KeeperPlan {
+                forebay: Some("/opt/forebay".into()),
+                keys: Some("/opt/keys".into()),
+                ..KeeperPlan::default()
+            },
         ] {
             let told: Vec<String> =
                 plan.arguments().iter().map(|path| path.to_str().expect("text").to_owned()).collect();
@@ -195,12 +229,5 @@ mod tests {
         }
         assert!(KeeperPlan::parse(&["--mysql".to_owned(), "/opt".to_owned()]).is_err());
         assert!(KeeperPlan::parse(&["--redis".to_owned()]).is_err());
-    }
-
-    #[test]
-    fn a_program_is_found_in_the_first_folder_that_has_it() {
-        let folders = [Path::new("/nowhere"), Path::new("/bin"), Path::new("/usr/bin")];
-        assert_eq!(program_in("sh", folders.into_iter()), Some(PathBuf::from("/bin/sh")));
-        assert_eq!(program_in("no-such-program", folders.into_iter()), None);
     }
 }

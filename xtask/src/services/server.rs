@@ -1,5 +1,6 @@
 //! One server: started as somebody without rights, asked until it answers, stopped when let go of.
 
+use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::find;
+use crate::install::output;
 
 /// A port that is free when we look may be taken when the server comes to it.
 const TRIES: u32 = 5;
@@ -45,17 +46,32 @@ impl Scratch {
     }
 
     fn folder_for(&self, server: &str) -> Result<PathBuf, String> {
+        let folder = self.own_folder_for(server)?;
+        if let Some(user) = self.user {
+            chown(&folder, Some(user.id), Some(user.group))
+                .map_err(|error| format!("cannot give {} away: {error}", folder.display()))?;
+        }
+        Ok(folder)
+    }
+
+    fn own_folder_for(&self, server: &str) -> Result<PathBuf, String> {
         let folder = self.folder.join(server);
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&folder).and_then(|()| match self.user {
-            Some(user) => chown(&folder, Some(user.id), Some(user.group)),
-            None => Ok(()),
-        });
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&folder);
         made.map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
         Ok(folder)
     }
 
     /// A command that runs in this folder, as the user, in silence but for a log.
     fn command(&self, program: &Path, folder: &Path) -> Result<Command, String> {
+        let mut command = self.own_command(program, folder)?;
+        if let Some(user) = self.user {
+            command.gid(user.group).uid(user.id);
+        }
+        Ok(command)
+    }
+
+    /// The same as whoever we are: what we built may lie where nobody else can reach it.
+    fn own_command(&self, program: &Path, folder: &Path) -> Result<Command, String> {
         let log = std::fs::File::create(folder.with_extension("log"))
             .and_then(|log| Ok((log.try_clone()?, log)))
             .map_err(|error| format!("cannot write a log: {error}"))?;
@@ -68,9 +84,6 @@ impl Scratch {
             None => Command::new(program),
         };
         command.current_dir(folder).env_remove("PGDATA").stdin(Stdio::null()).stdout(log.0).stderr(log.1);
-        if let Some(user) = self.user {
-            command.gid(user.group).uid(user.id);
-        }
         Ok(command)
     }
 }
@@ -85,7 +98,7 @@ impl Drop for Scratch {
 
 impl User {
     fn without_rights() -> Result<User, String> {
-        let number = |flag, name| find::output("id", &[flag, name]).ok()?.trim().parse::<u32>().ok();
+        let number = |flag, name| output("id", &[flag, name]).ok()?.trim().parse::<u32>().ok();
         let found = ["postgres", "redis", "nobody"]
             .into_iter()
             .find_map(|name| Some(User { id: number("-u", name)?, group: number("-g", name)? }))
@@ -207,6 +220,39 @@ pub(super) fn redis(program: &Path, scratch: &Scratch) -> Result<Server, String>
     Server::start("Redis", &log, command, redis_answers)
 }
 
+/// Our own server, with its SQS door open. The port is that of the door.
+pub(super) fn forebay(
+    program: &Path,
+    name: &str,
+    settings: &[OsString],
+    scratch: &Scratch,
+) -> Result<Server, String> {
+    let folder = scratch.own_folder_for(name)?;
+    let log = folder.with_extension("log");
+    let command = |port: u16| {
+        let mut command = scratch.own_command(program, &folder)?;
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "1s", "--data"])
+            .arg(folder.join("data"));
+        command.arg("--sqs").arg(format!("127.0.0.1:{port}")).args(settings);
+        // A developer's own settings are not what is tested.
+        let ours = std::env::vars_os().map(|(variable, _)| variable);
+        for variable in ours.filter(|variable| variable.to_string_lossy().starts_with("FOREBAY_")) {
+            command.env_remove(variable);
+        }
+        Ok(command)
+    };
+    Server::start("forebay", &log, command, http_answers)
+}
+
+/// Any answer will do: without an action there is nothing to be told but that.
+fn http_answers(stream: &mut TcpStream) -> std::io::Result<bool> {
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")?;
+    let mut answer = [0; 9];
+    stream.read_exact(&mut answer)?;
+    Ok(answer == *b"HTTP/1.1 ")
+}
+
 /// Begins a session and sees whether it is let in. While it starts up, PostgreSQL answers with an error.
 fn postgres_answers(stream: &mut TcpStream) -> std::io::Result<bool> {
     const VERSION_3: [u8; 4] = [0, 3, 0, 0];
@@ -261,5 +307,7 @@ mod tests {
         assert!(!told(b"", postgres_answers));
         assert!(told(b"+PONG\r\n", redis_answers));
         assert!(!told(b"-LOADING Redis is loading\r\n", redis_answers));
+        assert!(told(b"HTTP/1.1 404 Not Found\r\n\r\n", http_answers));
+        assert!(!told(b"", http_answers));
     }
 }

@@ -78,7 +78,8 @@ pub(super) fn file_length(file: &SourceFile, findings: &mut Vec<Finding>) {
 
 /// Formatting keeps code narrower than this; the rule is for comments and long strings.
 pub(super) fn line_length(file: &SourceFile, findings: &mut Vec<Finding>) {
-    let applies = [".rs", ".toml", ".proto"].iter().any(|ending| file.path.ends_with(ending));
+    let applies =
+        [".rs", ".toml", ".proto", ".py", ".js", ".java"].iter().any(|ending| file.path.ends_with(ending));
     if !applies || file.is_generated() {
         return;
     }
@@ -199,6 +200,7 @@ mod tests {
         let fits = "é".repeat(120);
         let text = format!("// short\n// {fits}\n{fits}\n");
         assert_eq!(broken(line_length, "crates/core/src/group.rs", &text), [2]);
+        assert_eq!(broken(line_length, "compat/sqs/python/conftest.py", &text), [2]);
         assert_eq!(broken(line_length, "README.md", &text), [0; 0]);
     }
 }

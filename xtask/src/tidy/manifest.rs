@@ -6,7 +6,7 @@
 use super::{Finding, SourceFile};
 
 /// Each crate of the workspace, and the crates of the workspace that it may use.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("forebay-core", &[]),
     ("forebay-storage", &["forebay-core"]),
     ("forebay-broker", &["forebay-core", "forebay-storage"]),
@@ -43,6 +43,8 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     // They see what a user sees.
     ("forebay-examples", &["forebay-client"]),
     ("xtask", &[]),
+    // It sees the server as clients of SQS do, and is no member of the workspace.
+    ("forebay-compat-sqs", &[]),
 ];
 
 /// The core may use this crate and no other. What it cannot name, it cannot do.
@@ -81,16 +83,16 @@ pub(super) fn direction(file: &SourceFile, findings: &mut Vec<Finding>) {
     }
 }
 
-/// One set of lints for everyone.
+/// One set of lints for everyone in the workspace.
 pub(super) fn lints(file: &SourceFile, findings: &mut Vec<Finding>) {
-    if Manifest::of(file).is_some_and(|manifest| !manifest.inherits_lints) {
+    if Manifest::of(file).is_some_and(|manifest| !manifest.is_apart && !manifest.inherits_lints) {
         findings.push(file.finding(1, "lints", "does not inherit the workspace's lints"));
     }
 }
 
 /// Versions and places of packages stand in the workspace's manifest and nowhere else.
 pub(super) fn shared_versions(file: &SourceFile, findings: &mut Vec<Finding>) {
-    let Some(manifest) = Manifest::of(file) else { return };
+    let Some(manifest) = Manifest::of(file).filter(|manifest| !manifest.is_apart) else { return };
     for dependency in &manifest.dependencies {
         if !dependency.is_inherited {
             let what = format!("`{}` does not come from the workspace's manifest", dependency.name);
@@ -131,6 +133,8 @@ struct Manifest<'a> {
     name: &'a str,
     dependencies: Vec<Dependency<'a>>,
     inherits_lints: bool,
+    /// Whether the crate is a workspace of its own, which can inherit nothing.
+    is_apart: bool,
 }
 
 struct Dependency<'a> {
@@ -154,11 +158,13 @@ impl<'a> Manifest<'a> {
         if !file.is_manifest() {
             return None;
         }
-        let mut manifest = Manifest { name: "", dependencies: Vec::new(), inherits_lints: false };
+        let mut manifest =
+            Manifest { name: "", dependencies: Vec::new(), inherits_lints: false, is_apart: false };
         let mut heading = "";
         for (line, text) in file.lines() {
             if text.starts_with('[') {
                 heading = text.trim().trim_matches(['[', ']']);
+                manifest.is_apart |= heading == "workspace";
                 continue;
             }
             let Some((key, value)) = text.split_once('=') else { continue };
@@ -271,6 +277,17 @@ mod tests {
         assert_eq!(broken(shared_versions, &format!("{BROKER}[dependencies]\n{good}")), [0; 0]);
         let bad = "tokio = \"1\"\nforebay-core = { path = \"../core\" }\nbytes.version = \"1\"\n";
         assert_eq!(broken(shared_versions, &format!("{BROKER}[dependencies]\n{bad}")), [4, 5, 6]);
+    }
+
+    #[test]
+    fn a_workspace_of_its_own_inherits_nothing_and_uses_nothing_of_ours() {
+        let apart = "[workspace]\n[package]\nname = \"forebay-compat-sqs\"\n[dev-dependencies]\n";
+        let good = format!("{apart}aws-sdk-sqs = \"1\"\n");
+        for rule in [direction, lints, shared_versions] {
+            assert_eq!(broken(rule, &good), [0; 0]);
+        }
+        let bad = format!("{apart}forebay-client = {{ path = \"../../../crates/client\" }}\n");
+        assert_eq!(broken(direction, &bad), [5]);
     }
 
     #[test]

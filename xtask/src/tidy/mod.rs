@@ -67,7 +67,10 @@ pub(crate) struct Tree {
 }
 
 /// The kinds of files that the rules speak of. Everything else is data.
-const TEXT_ENDINGS: [&str; 9] = [".rs", ".toml", ".md", ".proto", ".lock", ".yml", ".yaml", ".sh", "/run"];
+const TEXT_ENDINGS: [&str; 16] = [
+    ".rs", ".toml", ".md", ".proto", ".lock", ".yml", ".yaml", ".sh", "/run", ".py", ".js", ".java", ".json",
+    ".xml", ".txt", ".ini",
+];
 
 /// Hidden folders that belong to the project; all others belong to tools.
 const HIDDEN_FOLDERS: [&str; 3] = [".cargo", ".ci", ".github"];
@@ -89,8 +92,8 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<SourceFile>) -> Result<(
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = format!("{prefix}{name}");
         if kind.is_dir() {
-            let foreign =
-                name == "target" || name.starts_with('.') && !HIDDEN_FOLDERS.contains(&name.as_str());
+            let foreign = ["target", "node_modules"].contains(&name.as_str())
+                || name.starts_with('.') && !HIDDEN_FOLDERS.contains(&name.as_str());
             if !foreign {
                 collect(&entry.path(), &format!("{path}/"), files)?;
             }

@@ -49,13 +49,16 @@ pub(super) fn registries(file: &SourceFile, findings: &mut Vec<Finding>) {
         concat!("static.", "crates.io"),
         concat!("registry.", "npmjs.org"),
         concat!("pypi", ".org"),
+        concat!("files.python", "hosted.org"),
+        concat!("repo.maven.", "apache.org"),
+        concat!("repo1.", "maven.org"),
         concat!("proxy.", "golang.org"),
     ];
     for (line, text) in file.lines() {
         if let Some(host) = hosts.into_iter().find(|host| text.contains(host)) {
             findings.push(file.finding(line, "registries", format!("`{host}`")));
         }
-        let source = text.strip_prefix("source = ").filter(|_| file.path == "Cargo.lock");
+        let source = text.strip_prefix("source = ").filter(|_| file.path.ends_with("Cargo.lock"));
         if source.is_some_and(|source| source.trim_matches('"') != PUBLIC) {
             findings.push(file.finding(line, "registries", "a package from elsewhere than the public index"));
         }
@@ -101,6 +104,9 @@ mod tests {
                     [[package]]\nname = \"b\"\nsource = \"registry+https://mirror.example/index\"\n\
                     [[package]]\nname = \"c\"\nsource = \"git+https://github.com/c/c\"\n";
         assert_eq!(broken(registries, "Cargo.lock", lock), [6, 9]);
+        assert_eq!(broken(registries, "compat/sqs/rust/Cargo.lock", lock), [6, 9]);
+        let lock = concat!("{\n\"resolved\": \"https://registry.", "npmjs.org/a/-/a-1.tgz\"\n}\n");
+        assert_eq!(broken(registries, "compat/sqs/js/package-lock.json", lock), [2]);
     }
 
     #[test]

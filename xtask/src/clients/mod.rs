@@ -1,0 +1,218 @@
+//! `cargo xtask compat`: the clients that people use, against our own server.
+//!
+//! The suites lie in `compat/`, in the languages of the clients. What they need is installed by package name and kept
+//! in a cache folder outside of the tree, so that only the first run takes long. The server is the one that tests
+//! use; it is started for the suites and gone after them.
+
+mod cache;
+mod suites;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::install::take;
+use crate::services::{SQS, Services};
+use cache::Cache;
+use suites::{Prepared, Suite};
+
+pub(crate) const HELP: &str = "\
+Usage: cargo xtask compat [python|celery|js|java|rust|all] ... [--endpoint URL]
+
+Builds the server, starts it with a data folder of its own, and runs the suites of compat/ against its SQS door:
+boto3 and Query by hand (python), Celery with workers that are killed (celery), and the AWS SDKs for JavaScript (js),
+Java (java) and Rust (rust). All of them, if none is named.
+
+Packages are kept in the folder `forebay/compat` of the user's cache. As root, where there is apt-get, a toolchain
+that is missing is installed. What cannot be had is said, and its suites are skipped; with CI set that is an error.
+
+With --endpoint the suites run against a server that is running already. What needs a server with other settings
+is then left out.
+
+  cargo xtask compat python
+  cargo xtask compat js java --endpoint http://127.0.0.1:9324
+";
+
+/// What to run, and against whom.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    suites: Vec<Suite>,
+    endpoint: Option<String>,
+}
+
+impl Plan {
+    pub(crate) fn everything() -> Plan {
+        Plan { suites: Suite::ALL.to_vec(), endpoint: None }
+    }
+
+    pub(crate) fn parse(arguments: &[String]) -> Result<Plan, String> {
+        let mut plan = Plan { suites: Vec::new(), endpoint: None };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            match (argument.as_str(), Suite::named(argument)) {
+                (_, Some(suite)) => plan.suites.push(suite),
+                ("all", _) => plan.suites.extend(Suite::ALL),
+                ("--endpoint", _) => {
+                    let url = rest.next().filter(|url| url.starts_with("http"));
+                    plan.endpoint = Some(url.ok_or("`--endpoint` takes a URL")?.clone());
+                }
+                _ => return Err(format!("`compat` does not take this. argument=`{argument}`")),
+            }
+        }
+        if plan.suites.is_empty() {
+            plan.suites.extend(Suite::ALL);
+        }
+        plan.suites.sort_unstable();
+        plan.suites.dedup();
+        Ok(plan)
+    }
+}
+
+pub(crate) fn run(plan: &Plan) -> Result<(), String> {
+    let places = Places::find()?;
+    let prepared = prepare(plan, &places)?;
+    let services = match plan.endpoint {
+        Some(_) => None,
+        None => Some(start_server(&places)?),
+    };
+    let variables: Vec<(String, String)> = match (&services, &plan.endpoint) {
+        (Some(services), _) => {
+            services.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        }
+        (None, endpoint) => endpoint.iter().map(|url| (SQS.to_owned(), url.clone())).collect(),
+    };
+    let failed = play(&prepared, &variables);
+    drop(services);
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("clients do not get on with the server: {}", failed.join(", ")))
+    }
+}
+
+/// Where things are.
+struct Places {
+    /// The suites.
+    compat: PathBuf,
+    /// Where cargo builds, for us and for the suite in Rust.
+    target: PathBuf,
+}
+
+impl Places {
+    fn find() -> Result<Places, String> {
+        let root = crate::root();
+        // We lie in `debug` or `release` of the folder where cargo builds.
+        let program = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
+        let target = program.ancestors().nth(2).ok_or("the build folder cannot be told")?.to_owned();
+        Ok(Places { compat: root.join("compat").join("sqs"), target })
+    }
+}
+
+/// Gets each suite what it needs, one after the other. Those that cannot have it are left out.
+fn prepare(plan: &Plan, places: &Places) -> Result<Vec<Prepared>, String> {
+    let cache = Cache::open()?;
+    let mut prepared = Vec::new();
+    for suite in &plan.suites {
+        let mut tools = None;
+        take(tools::find(suite.language()), &mut tools)?;
+        if let Some(tools) = tools {
+            prepared.push(suite.prepare(&tools, &cache, places)?);
+        }
+    }
+    Ok(prepared)
+}
+
+fn start_server(places: &Places) -> Result<Services, String> {
+    crate::cargo(&["build", "--quiet", "--package", "forebay"])?;
+    Services::sqs(places.target.join("debug").join("forebay"), places.compat.join("keys.ini"))
+}
+
+/// Runs the suites and gives the names of those that fail. The first, which is the largest and looks at time most
+/// closely, has the machine for itself; the others run together.
+fn play(prepared: &[Prepared], variables: &[(String, String)]) -> Vec<&'static str> {
+    let (first, others) = prepared.split_at(prepared.len().min(1));
+    let mut failed: Vec<&'static str> =
+        first.iter().filter(|one| !play_one(one, variables)).map(|one| one.suite.name()).collect();
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            others.iter().map(|one| (one.suite.name(), scope.spawn(|| play_one(one, variables)))).collect();
+        for (name, suite) in running {
+            if !suite.join().unwrap_or(false) {
+                failed.push(name);
+            }
+        }
+    });
+    failed
+}
+
+fn play_one(prepared: &Prepared, variables: &[(String, String)]) -> bool {
+    let name = prepared.suite.name();
+    let since = Instant::now();
+    let mut command = prepared.command();
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    let (passed, said) = match command.output() {
+        Ok(output) => {
+            let said = [&output.stdout[..], &output.stderr].concat();
+            (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+        }
+        Err(error) => (false, format!("cannot run it: {error}")),
+    };
+    let about = prepared.suite.about(&said).map(|about| format!(", {about}")).unwrap_or_default();
+    let seconds = round(since.elapsed());
+    if passed {
+        println!("compat {name}: passed{about}, in {seconds} s");
+    } else {
+        // In one piece, so that suites that run together do not talk at once.
+        println!("{}\ncompat {name}: FAILED{about}, in {seconds} s", said.trim_end());
+    }
+    passed
+}
+
+fn round(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_millis() >= 500)
+}
+
+/// Runs a command whose output matters only if it fails.
+fn quietly(mut command: Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let said = [&output.stdout[..], &output.stderr].concat();
+            Err(format!("`{program}` failed ({}):\n{}", output.status, String::from_utf8_lossy(&said).trim()))
+        }
+        Err(error) => Err(format!("cannot run `{program}`: {error}")),
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Plan, String> {
+        Plan::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn suites_are_named_or_all_are_meant() {
+        assert_eq!(parse(""), Ok(Plan::everything()));
+        assert_eq!(parse("all"), Ok(Plan::everything()));
+        assert_eq!(parse("js"), Ok(Plan { suites: vec![Suite::Js], endpoint: None }));
+        let both = Plan { suites: vec![Suite::Celery, Suite::Java], endpoint: None };
+        assert_eq!(parse("java celery java"), Ok(both));
+        assert!(parse("cobol").is_err());
+    }
+
+    #[test]
+    fn a_server_that_runs_is_named_by_its_address() {
+        let url = "http://127.0.0.1:9324";
+        let plan = Plan { suites: vec![Suite::Rust], endpoint: Some(url.to_owned()) };
+        assert_eq!(parse(&format!("rust --endpoint {url}")), Ok(plan));
+        assert!(parse("--endpoint").is_err() && parse("--endpoint rust").is_err());
+    }
+}

@@ -1,0 +1,225 @@
+//! The suites: what each needs before it can run, how it is run, and what it says about itself.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cache::Cache;
+use super::tools::{Language, Tools};
+use super::{Places, quietly, read};
+
+/// In the order in which they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Suite {
+    Python,
+    Celery,
+    Js,
+    Java,
+    Rust,
+}
+
+/// A suite with all that it needs.
+pub(super) struct Prepared {
+    pub(super) suite: Suite,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    folder: PathBuf,
+    variables: Vec<(&'static str, OsString)>,
+}
+
+impl Prepared {
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(&self.folder).stdin(std::process::Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+impl Suite {
+    pub(super) const ALL: [Suite; 5] = [Suite::Python, Suite::Celery, Suite::Js, Suite::Java, Suite::Rust];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Suite::Python => "python",
+            Suite::Celery => "celery",
+            Suite::Js => "js",
+            Suite::Java => "java",
+            Suite::Rust => "rust",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Suite> {
+        Suite::ALL.into_iter().find(|suite| suite.name() == name)
+    }
+
+    pub(super) fn language(self) -> Language {
+        match self {
+            Suite::Python | Suite::Celery => Language::Python,
+            Suite::Js => Language::Js,
+            Suite::Java => Language::Java,
+            Suite::Rust => Language::Rust,
+        }
+    }
+
+    pub(super) fn prepare(self, tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+        match self {
+            Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
+            Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
+            Suite::Js => js(tools, cache, places),
+            Suite::Java => java(tools, cache, places),
+            Suite::Rust => rust(tools, places),
+        }
+    }
+
+    /// What a suite says of how much it did, in a few words.
+    pub(super) fn about(self, said: &str) -> Option<String> {
+        let after = |start: &str| said.lines().find_map(|line| line.strip_prefix(start));
+        match self {
+            Suite::Python => {
+                let played = after("rows played: ")?.replacen(" (", " rows (", 1);
+                let left = after("rows not played: ").and_then(|left| left.split_whitespace().next());
+                Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
+            }
+            Suite::Celery => None,
+            Suite::Js => Some(format!("{} tests", after("# pass ")?)),
+            Suite::Java => {
+                // Of the last line that counts: those before it are of single classes.
+                let mut counts = said.lines().filter_map(|line| line.split_once("Tests run: "));
+                Some(format!("{} tests", counts.next_back()?.1.split(',').next()?))
+            }
+            Suite::Rust => Some(format!("{} tests", after("test result: ok. ")?.split_whitespace().next()?)),
+        }
+    }
+}
+
+fn python(
+    suite: Suite,
+    choice: &[&str],
+    tools: &Tools,
+    cache: &Cache,
+    places: &Places,
+) -> Result<Prepared, String> {
+    let folder = places.compat.join("python");
+    let requirements = folder.join("requirements.txt");
+    let ingredients = [&read(&requirements)?[..], &tools.version];
+    let environment = cache.made_from("python", &ingredients, |environment| {
+        quietly(command(&tools.first, &["-m".as_ref(), "venv".as_ref(), environment.as_os_str()]))?;
+        let python = environment.join("bin").join("python");
+        // Everything is named in the file, so that nothing else comes along; and nothing is missing.
+        let install = ["-m", "pip", "install", "--quiet", "--no-input", "--no-deps", "--requirement"];
+        let mut pip = Command::new(&python);
+        pip.args(install).arg(&requirements).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+        quietly(pip)?;
+        let mut check = Command::new(&python);
+        check.args(["-m", "pip", "check"]);
+        quietly(check)
+    })?;
+    // Cleared by pytest before it is used.
+    let scratch = places.target.join("compat").join(suite.name());
+    let made = std::fs::create_dir_all(places.target.join("compat"));
+    made.map_err(|error| format!("cannot make the folder {}: {error}", scratch.display()))?;
+    let mut arguments: Vec<OsString> = vec!["-m".into(), "pytest".into(), "-q".into(), "--basetemp".into()];
+    arguments.push(scratch.into_os_string());
+    arguments.extend(choice.iter().map(OsString::from));
+    Ok(Prepared {
+        suite,
+        program: environment.join("bin").join("python"),
+        arguments,
+        folder,
+        variables: vec![("PYTHONDONTWRITEBYTECODE", "1".into())],
+    })
+}
+
+fn js(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let sources = places.compat.join("js");
+    let packages = ["package.json", "package-lock.json", ".npmrc"];
+    let texts = packages.map(|name| read(&sources.join(name)));
+    let [manifest, lock, settings] = texts;
+    let (manifest, lock, settings) = (manifest?, lock?, settings?);
+    let copy = |name: &str, folder: &Path| {
+        let copied = std::fs::copy(sources.join(name), folder.join(name));
+        copied.map(|_| ()).map_err(|error| format!("cannot copy {name}: {error}"))
+    };
+    let folder = cache.made_from("js", &[&manifest, &lock, &settings, &tools.version], |folder| {
+        for name in packages {
+            copy(name, folder)?;
+        }
+        let mut npm = Command::new(&tools.second);
+        npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(folder);
+        quietly(npm)
+    })?;
+    // A module looks for packages beside itself.
+    copy("sqs.test.js", &folder)?;
+    let arguments = ["--test", "--test-reporter=tap"].map(OsString::from).to_vec();
+    Ok(Prepared { suite: Suite::Js, program: tools.first.clone(), arguments, folder, variables: Vec::new() })
+}
+
+fn java(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let folder = places.compat.join("java");
+    let define = |name: &str, path: PathBuf| {
+        let mut definition = OsString::from(format!("-D{name}="));
+        definition.push(path);
+        definition
+    };
+    let mut arguments: Vec<OsString> = vec!["-B".into(), "--no-transfer-progress".into()];
+    arguments.push(define("maven.repo.local", cache.folder("maven")));
+    arguments.push(define("compat.build", places.target.join("compat").join("java")));
+    arguments.push("test".into());
+    let mut build = Command::new(&tools.second);
+    build.args(&arguments).args(["-q", "-DskipTests"]).current_dir(&folder);
+    quietly(build)?;
+    Ok(Prepared {
+        suite: Suite::Java,
+        program: tools.second.clone(),
+        arguments,
+        folder,
+        variables: Vec::new(),
+    })
+}
+
+fn rust(tools: &Tools, places: &Places) -> Result<Prepared, String> {
+    let folder = places.compat.join("rust");
+    let arguments = ["test", "--quiet", "--locked"].map(OsString::from).to_vec();
+    let variables = vec![("CARGO_TARGET_DIR", places.target.clone().into_os_string())];
+    let prepared =
+        Prepared { suite: Suite::Rust, program: tools.first.clone(), arguments, folder, variables };
+    let mut build = prepared.command();
+    build.arg("--no-run");
+    quietly(build)?;
+    Ok(prepared)
+}
+
+fn command(program: &Path, arguments: &[&std::ffi::OsStr]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_is_found_by_its_name() {
+        for suite in Suite::ALL {
+            assert_eq!(Suite::named(suite.name()), Some(suite));
+        }
+        assert_eq!(Suite::named("all"), None);
+    }
+
+    #[test]
+    fn suites_say_how_much_they_did() {
+        let about = |suite: Suite, said: &str| suite.about(said).unwrap_or_default();
+        let python =
+            "....\nrows not played: 2 (1.4-a, 2.1-b)\nrows played: 12 (1.4: 2, 2: 10)\n5 passed in 1.00s\n";
+        assert_eq!(about(Suite::Python, python), "12 rows (1.4: 2, 2: 10), 2 rows NOT PLAYED");
+        assert_eq!(about(Suite::Python, "rows played: 12 (1.4: 2, 2: 10)\n"), "12 rows (1.4: 2, 2: 10)");
+        assert_eq!(about(Suite::Js, "# tests 10\n# pass 10\n# fail 0\n"), "10 tests");
+        let java = "[INFO] Tests run: 4, Failures: 0\n[INFO] Tests run: 1, Failures: 0\n\
+                    [INFO] Results:\n[INFO] Tests run: 5, Failures: 0, Errors: 0\n";
+        assert_eq!(about(Suite::Java, java), "5 tests");
+        assert_eq!(about(Suite::Rust, "\ntest result: ok. 7 passed; 0 failed;\n"), "7 tests");
+        assert_eq!(about(Suite::Celery, "1 passed"), "");
+    }
+}
