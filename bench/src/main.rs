@@ -17,11 +17,13 @@ mod e2e;
 mod features;
 mod journal;
 mod measure;
+mod polls;
 mod restart;
 mod sdk;
 mod server;
 mod shell;
 mod soak;
+mod sqs;
 mod stage;
 mod turns;
 
@@ -46,6 +48,8 @@ Benches:
   crowd    Ten thousand idle long polls over a thousand groups: memory and processor time
   sdk      A worker with an empty handler, beside a bare consumer: rate and processor time
   soak     A steady rate for an hour: memory, open files and disk stay flat, or it fails
+  sqs      Clients of SQS that send, receive and delete, beside another server that speaks SQS
+  polls    Five thousand idle long polls of SQS: memory and processor time
 
 cost:
   --batch B       One batch size instead of 1, 8, 64 and 256
@@ -108,12 +112,33 @@ soak:
   --body B        Their size (256)
   --program P, --dir D
 
+sqs:
+  --seconds S     How long each figure is measured (3)
+  --rounds N      How often (3)
+  --connections N As many send, and as many receive (16)
+  --body B        One size of a message instead of 100 and 1024
+  --backlog N     How many wait in the large backlog (200000)
+  --only TEXT     Those whose name has this in it: send, receive, `all three`, fifo, backlog, latency
+  --elasticmq C, --moto C
+                  Runs this command too, with {port} in it as a free port of 127.0.0.1
+  --peer N=URL    Measures a server that runs already, under this name
+  --peer-pid P    Its process, to know its processor time and memory
+  --program P, --dir D
+
+polls:
+  --polls N       How many (5000)
+  --queues N      Over how many queues, after all of them on one (500)
+  --seconds S     How long the server is watched (60)
+  --elasticmq C, --moto C, --peer N=URL, --peer-pid P, --program P, --dir D
+
 Examples:
   cargo xtask bench cost
   cargo xtask bench cost --layer core --batch 64 --seconds 10
   cargo xtask bench callgrind
   cargo xtask bench journal --dir target
   cargo xtask bench backlog --messages 1000000
+  cargo xtask bench sqs --elasticmq \"java -Dnode-address.port={port} -Drest-sqs.bind-port={port}
+      -Drest-stats.enabled=false -cp CLASSPATH org.elasticmq.server.Main\"
 ";
 
 fn main() -> ExitCode {
@@ -133,6 +158,8 @@ fn main() -> ExitCode {
         Some(crowd::CHILD) => crowd::run_child,
         Some("sdk") => sdk::run,
         Some("soak") => soak::run,
+        Some("sqs") => sqs::run,
+        Some("polls") => polls::run,
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
