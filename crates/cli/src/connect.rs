@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use forebay_wire::v1::forebay_client::ForebayClient;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::exit::Exit;
 use crate::safe::printable;
@@ -15,6 +15,9 @@ pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7070";
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// What one reply may hold: as many messages as fit the largest credit.
 const REPLY_BYTES_MAX: usize = 64 << 20;
+/// What may be under way to this side, on a call and on all calls of a connection.
+const STREAM_WINDOW: u32 = 1 << 20;
+const WINDOW: u32 = 4 << 20;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Server {
@@ -44,11 +47,23 @@ pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 pub(crate) async fn grpc(server: &Server) -> anyhow::Result<ForebayClient<Channel>> {
-    let endpoint = Channel::from_shared(format!("http://{}", server.authority()))
-        .context(Exit::NotUnderstood)
-        .with_context(|| {
-            format!("that is no address; expected HOST:PORT. server=`{}`", printable(&server.server))
-        })?;
+    open(server, endpoint(server)?).await
+}
+
+/// For much at a time: nobody has to wait until the other side says that it has read.
+pub(crate) async fn wide_grpc(server: &Server) -> anyhow::Result<ForebayClient<Channel>> {
+    let endpoint = endpoint(server)?;
+    let wide = endpoint.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(WINDOW);
+    open(server, wide).await
+}
+
+fn endpoint(server: &Server) -> anyhow::Result<Endpoint> {
+    Channel::from_shared(format!("http://{}", server.authority())).context(Exit::NotUnderstood).with_context(
+        || format!("that is no address; expected HOST:PORT. server=`{}`", printable(&server.server)),
+    )
+}
+
+async fn open(server: &Server, endpoint: Endpoint) -> anyhow::Result<ForebayClient<Channel>> {
     let channel = endpoint
         .connect_timeout(CONNECT_PATIENCE)
         .connect()

@@ -137,6 +137,8 @@ impl Http {
             format!("that is no address; expected HOST:PORT. server=`{}`", printable(&self.server.server))
         })?;
         let exchange = async {
+            // The task of the connection may not have seen yet that the answer before was read to its end.
+            self.sender.ready().await.context("the connection broke")?;
             let reply = self.sender.send_request(request).await.context("the connection broke")?;
             let status = reply.status().as_u16();
             let body = Limited::new(reply.into_body(), REPLY_BYTES_MAX).collect().await;

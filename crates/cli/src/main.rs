@@ -1,6 +1,7 @@
 //! The `forebay` command: the server, and everything that a person does with it.
 
 mod backup;
+mod bench;
 mod commands;
 mod config;
 mod connect;
@@ -97,6 +98,9 @@ enum Command {
     /// Part of `demo`: one of its workers.
     #[command(hide = true)]
     DemoWorker(demo::worker::DemoWorker),
+    /// Put load on a server, and say what it does to it: throughput, latencies, cost; and whether all of it arrived.
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(bench::Bench),
     /// Verify a data folder, or salvage what can be read of a damaged one.
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Doctor),
@@ -132,6 +136,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options, output),
         Command::DemoServer(sources) => demo::server::run(&sources),
         Command::DemoWorker(options) => demo::worker::run(&options),
+        Command::Bench(options) => bench::run(&options, output),
         Command::Doctor(options) => doctor::run(&options, output),
         Command::Backup(options) => backup::back_up(&options, output),
         Command::Restore(options) => backup::restore(&options, output),

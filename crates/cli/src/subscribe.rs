@@ -245,7 +245,7 @@ impl Printed<'_> {
     }
 }
 
-fn refused(status: &Status) -> anyhow::Error {
+pub(crate) fn refused(status: &Status) -> anyhow::Error {
     let advice = status.metadata().get("forebay-retry").and_then(|advice| advice.to_str().ok());
     let exit = match (status.code(), advice) {
         (Code::NotFound, _) => Exit::NotFound,

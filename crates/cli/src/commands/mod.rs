@@ -1,7 +1,7 @@
 //! What operators do, over HTTP.
 
 pub(crate) mod group;
-mod pairs;
+pub(crate) mod pairs;
 pub(crate) mod parked;
 pub(crate) mod stream;
 pub(crate) mod top;

@@ -28,14 +28,7 @@ impl Pairs {
             return serde_json::from_str(text)
                 .context("--json takes a JSON object, such as '{\"max_retries\": 3}'");
         }
-        let mut object = Map::new();
-        for pair in &self.pairs {
-            let Some((name, value)) = pair.split_once('=') else {
-                bail!("a setting is given as name=value, such as max_retries=3. given=`{}`", printable(pair));
-            };
-            put(&mut object, name, value).with_context(|| format!("given=`{}`", printable(pair)))?;
-        }
-        Ok(object)
+        read(&self.pairs)
     }
 
     /// At least one, such as this.
@@ -46,6 +39,18 @@ impl Pairs {
         }
         Ok(())
     }
+}
+
+/// The object that pairs stand for.
+pub(crate) fn read(pairs: &[String]) -> anyhow::Result<Map<String, Value>> {
+    let mut object = Map::new();
+    for pair in pairs {
+        let Some((name, value)) = pair.split_once('=') else {
+            bail!("a setting is given as name=value, such as max_retries=3. given=`{}`", printable(pair));
+        };
+        put(&mut object, name, value).with_context(|| format!("given=`{}`", printable(pair)))?;
+    }
+    Ok(object)
 }
 
 fn put(object: &mut Map<String, Value>, name: &str, value: &str) -> anyhow::Result<()> {
