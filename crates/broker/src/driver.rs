@@ -184,13 +184,37 @@ pub struct Delivered {
     /// When it was published, before it was moved here if it was.
     pub published: Timestamp,
     pub priority: u8,
-    /// How often it was handed out before it was moved here.
+    /// Boxed, since few messages were ever moved.
+    pub past: Option<Box<Past>>,
+    pub content: Bytes,
+}
+
+/// What a message was before it was moved here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Past {
+    /// How often it was handed out there.
     pub receives: u32,
-    /// The stream that it was published to first, and its position there: this stream's if it was not moved.
-    pub home: (StreamId, Seq),
+    /// The stream that it was published to first, and its position there, if that was written down.
+    pub home: Option<(StreamId, Seq)>,
     /// The stream that it was moved from last. None also if that is not there any more.
     pub from: Option<StreamName>,
-    pub content: Bytes,
+}
+
+impl Delivered {
+    /// How often it was handed out before it was moved here.
+    pub fn receives(&self) -> u32 {
+        self.past.as_ref().map_or(0, |past| past.receives)
+    }
+
+    /// The stream that it was moved from last, if that is still there.
+    pub fn from(&self) -> Option<&StreamName> {
+        self.past.as_ref()?.from.as_ref()
+    }
+
+    /// The stream that it was published to first, and its position there. `stream` is the one that it is in.
+    pub fn home(&self, stream: StreamId) -> (StreamId, Seq) {
+        self.past.as_ref().and_then(|past| past.home).unwrap_or((stream, self.lease.seq))
+    }
 }
 
 /// Frames that are wanted from the engine. What comes is handed to [`Driver::on_read`].

@@ -130,11 +130,6 @@ impl Found {
         self.extra.origin.as_ref().map_or(self.published, |origin| origin.published)
     }
 
-    /// How often it was handed out before it was moved here.
-    pub fn receives(&self) -> u32 {
-        self.extra.origin.as_ref().map_or(0, |origin| origin.receives)
-    }
-
     /// The streams that it comes from, if it was moved here.
     pub fn trail(&self) -> Option<Trail> {
         self.extra.origin.as_ref().and_then(|origin| origin.trail)

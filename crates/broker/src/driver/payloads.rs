@@ -14,7 +14,7 @@ use forebay_core::types::{ConsumerId, Epoch, GroupId, KeyHash, Position, Seq, Se
 use forebay_storage::engine::{ReadBudget, StoredFrame};
 
 use crate::batch::Batch;
-use crate::driver::{Delivered, Delivery, Outbox, Read, Ticket};
+use crate::driver::{Delivered, Delivery, Outbox, Past, Read, Ticket};
 use crate::index::Index;
 use crate::recovery::RecoveryError;
 use crate::window::{Found, Window};
@@ -201,7 +201,14 @@ impl Partial {
         }
         window.collect(deliver.stream, SeqRange::new(next, deliver.seqs.last), |found| {
             let grant = deliver.grant.plus(found.seq.0 - deliver.seqs.first.0);
-            let trail = found.trail();
+            let past = found.extra.origin.as_ref().map(|origin| {
+                let name = |id| shard.stream_name(id).cloned();
+                Box::new(Past {
+                    receives: origin.receives,
+                    home: origin.trail.map(|trail| (trail.home, trail.seq)),
+                    from: origin.trail.and_then(|trail| name(trail.from)),
+                })
+            });
             self.messages.push(Delivered {
                 lease: Lease { epoch: self.epoch, seq: found.seq, grant },
                 attempt: deliver.attempt,
@@ -209,9 +216,7 @@ impl Partial {
                 deadline: deliver.deadline,
                 published: found.published(),
                 priority: found.extra.priority,
-                receives: found.receives(),
-                home: trail.map_or((deliver.stream, found.seq), |trail| trail.home),
-                from: trail.and_then(|trail| shard.stream_name(trail.from)).cloned(),
+                past,
                 content: found.content,
             });
         })

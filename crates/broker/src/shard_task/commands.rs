@@ -214,7 +214,7 @@ pub(super) fn answer<T>(reply: oneshot::Sender<T>, what: T) {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use forebay_core::types::{Attempt, Epoch, Grant, Seq, StreamId, Timestamp};
+    use forebay_core::types::{Attempt, Epoch, Grant, Seq, Timestamp};
 
     use super::*;
     use crate::driver::Delivered;
@@ -227,9 +227,7 @@ mod tests {
             deadline: Timestamp::ZERO,
             published: Timestamp::ZERO,
             priority: 0,
-            receives: 0,
-            home: (StreamId(1), Seq(n)),
-            from: None,
+            past: None,
             content: Bytes::new(),
         };
         Delivery { group: GroupId(1), consumer: ConsumerId(1), messages: (1..=count).map(message).collect() }

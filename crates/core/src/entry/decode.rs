@@ -283,8 +283,8 @@ pub(super) fn take_message(cursor: &mut Cursor<'_>) -> Result<MessageMeta, Decod
 fn take_origin(cursor: &mut Cursor<'_>, has_trail: bool) -> Result<Origin, DecodeError> {
     let (published, receives) = (Timestamp(cursor.varint()?), cursor.varint_u32()?);
     let trail = if has_trail {
-        let home = (take_stream(cursor)?, Seq(cursor.varint()?));
-        Some(Trail { home, from: take_stream(cursor)? })
+        let (home, seq) = (take_stream(cursor)?, Seq(cursor.varint()?));
+        Some(Trail { home, seq, from: take_stream(cursor)? })
     } else {
         None
     };

@@ -76,8 +76,8 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &MessageMeta) {
     if let Some(origin) = message.origin {
         put_varint(out, origin.published.0);
         put_varint(out, origin.receives.into());
-        if let Some(Trail { home: (stream, seq), from }) = origin.trail {
-            put_varint(out, stream.0.into());
+        if let Some(Trail { home, seq, from }) = origin.trail {
+            put_varint(out, home.0.into());
             put_varint(out, seq.0);
             put_varint(out, from.0.into());
         }

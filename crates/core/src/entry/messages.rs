@@ -40,11 +40,17 @@ pub struct Origin {
 /// The streams that a moved message comes from. They may be gone, and their numbers are not given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trail {
-    /// Where it was published first, and as which message there.
-    pub home: (StreamId, Seq),
+    /// Where it was published first.
+    pub home: StreamId,
+    /// As which message there.
+    pub seq: Seq,
     /// The stream that it was moved from last.
     pub from: StreamId,
 }
+
+/// It is copied several times on the way of every message, also of those that nothing of this is said about. Up to this
+/// size a copy is a few instructions, and beyond it a call.
+const _: () = assert!(size_of::<MessageMeta>() <= 128);
 
 impl MessageMeta {
     pub fn plain(size: u32) -> MessageMeta {

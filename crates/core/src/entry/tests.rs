@@ -83,8 +83,11 @@ fn message() -> impl Strategy<Value = MessageMeta> {
             origin: (timed && priority > 4).then_some(Origin {
                 published: at,
                 receives: size,
-                trail: (priority > 6)
-                    .then_some(Trail { home: (StreamId(size), Seq(at.0)), from: StreamId(7) }),
+                trail: (priority > 6).then_some(Trail {
+                    home: StreamId(size),
+                    seq: Seq(at.0),
+                    from: StreamId(7),
+                }),
             }),
         },
     )

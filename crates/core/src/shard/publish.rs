@@ -396,8 +396,9 @@ impl Shard {
             // It begins anew.
             Route::Job { .. } => 0,
         };
-        let home = known.and_then(|origin| origin.trail).map_or((from, seq), |trail| trail.home);
-        let origin = Some(Origin { published, receives, trail: Some(Trail { home, from }) });
+        let known = known.and_then(|origin| origin.trail);
+        let (home, first) = known.map_or((from, seq), |trail| (trail.home, trail.seq));
+        let origin = Some(Origin { published, receives, trail: Some(Trail { home, seq: first, from }) });
         let age_max = target.as_ref().ok().and_then(|target| self.streams[target].settings.age_max());
         let keeps_age = matches!(route, Route::Alone { terms, .. } if terms.keep_age);
         let over = age_max.filter(|_| keeps_age).map(|age| published + age);

@@ -104,7 +104,7 @@ impl World {
             origin: message.from.map(|from| Origin {
                 published: message.published,
                 receives: 9,
-                trail: Some(Trail { home: (from, Seq(1)), from }),
+                trail: Some(Trail { home: from, seq: Seq(1), from }),
             }),
             ..MessageMeta::plain(SIZE)
         };

@@ -97,9 +97,7 @@ mod tests {
             deadline: at(1),
             published: at(1),
             priority: 0,
-            receives: 0,
-            home: (StreamId(1), Seq(1)),
-            from: None,
+            past: None,
             content: Bytes::from_static(b"x"),
         };
         vec![("receipt".to_owned(), message)]

@@ -199,11 +199,11 @@ impl View<'_> {
             SystemAttribute::AWSTraceHeader => header(TRACE),
             SystemAttribute::ApproximateFirstReceiveTimestamp => Some(milliseconds(delivered.first_received)),
             SystemAttribute::ApproximateReceiveCount => {
-                Some((u64::from(delivered.attempt.0) + u64::from(delivered.receives)).to_string())
+                Some((u64::from(delivered.attempt.0) + u64::from(delivered.receives())).to_string())
             }
             SystemAttribute::DeadLetterQueueSourceArn => {
                 // What a move task brought here was not received here too often.
-                let from = delivered.from.as_ref().filter(|_| delivered.receives > 0)?;
+                let from = delivered.from().filter(|_| delivered.receives() > 0)?;
                 Some(QueueId::of_stream(from.as_str()).arn(self.region).to_string())
             }
             SystemAttribute::MessageDeduplicationId => content.id.filter(|_| is_fifo).map(str::to_owned),

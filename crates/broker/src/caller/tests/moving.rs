@@ -2,6 +2,7 @@
 
 use forebay_core::entry::JobFailure;
 use forebay_core::group::JobRefusal;
+use forebay_core::types::StreamId;
 
 use super::*;
 
@@ -23,19 +24,22 @@ async fn a_moved_message_says_where_it_was_published_and_where_it_comes_from() {
     let home = caller.stream(stream()).await.expect("it is there").id;
     publish_some(&caller, 2).await;
     let (_, first) = take_one(&caller, &stream()).await;
-    assert_eq!((first.home, first.from), ((home, Seq(1)), None));
+    let own = |message: &Delivered| message.home(home);
+    assert_eq!((own(&first), first.from()), ((home, Seq(1)), None));
     let (receipt, second) = take_one(&caller, &stream()).await;
-    assert_eq!(second.home, (home, Seq(2)));
+    assert_eq!(own(&second), (home, Seq(2)));
     assert_eq!(settle(&caller, &[receipt], Action::Move(dead())).await, [Settled::Moving]);
 
     let (receipt, moved) = take_one(&caller, &dead()).await;
-    assert_eq!((moved.lease.seq, moved.receives, moved.attempt.0), (Seq(1), 1, 1));
-    assert_eq!((moved.home, moved.from), ((home, Seq(2)), Some(stream())));
+    assert_eq!((moved.lease.seq, moved.receives(), moved.attempt.0), (Seq(1), 1, 1));
+    // Asked with a stream that is not its home, since it knows that itself.
+    let elsewhere = StreamId(u32::MAX);
+    assert_eq!((moved.home(elsewhere), moved.from()), ((home, Seq(2)), Some(&stream())));
     let third = StreamName::parse("third").expect("a name");
     let on = Action::Move(third.clone());
     caller.settle(dead(), group(), &[receipt], on.into()).await.expect("it is answered");
     let (receipt, moved) = take_one(&caller, &third).await;
-    assert_eq!((moved.home, moved.from, moved.receives), ((home, Seq(2)), Some(dead()), 2));
+    assert_eq!((moved.home(elsewhere), moved.from(), moved.receives()), ((home, Seq(2)), Some(&dead()), 2));
 
     caller.delete_stream(dead(), true).await.expect("it is deleted");
     caller
@@ -43,9 +47,9 @@ async fn a_moved_message_says_where_it_was_published_and_where_it_comes_from() {
         .await
         .expect("ok");
     let (_, moved) = take_one(&caller, &third).await;
-    assert_eq!((moved.home, moved.from), ((home, Seq(2)), None), "where it comes from is gone");
+    assert_eq!((moved.home(elsewhere), moved.from()), ((home, Seq(2)), None), "where it comes from is gone");
     let seen = caller.read(third, Seq(1), 1).await.expect("it is read");
-    assert_eq!(seen.messages[0].trail().map(|trail| trail.home), Some((home, Seq(2))));
+    assert_eq!(seen.messages[0].trail().map(|trail| (trail.home, trail.seq)), Some((home, Seq(2))));
 }
 
 /// Publishes to a stream, and takes everything that is published there to the dead ones.
@@ -101,9 +105,11 @@ async fn what_waits_goes_back_to_where_it_came_from_and_begins_anew() {
     assert!(matches!(report.state, JobState::Done { .. }), "{report:?}");
 
     let back = receive(&caller, 9, SOON).await;
-    let told: Vec<_> = back.iter().map(|(_, one)| (one.home.1.0, one.receives, one.attempt.0)).collect();
+    let elsewhere = StreamId(u32::MAX);
+    let told: Vec<_> =
+        back.iter().map(|(_, one)| (one.home(elsewhere).1.0, one.receives(), one.attempt.0)).collect();
     assert_eq!(told, [(2, 0, 1), (3, 0, 1)]);
-    assert!(back.iter().all(|(_, one)| one.home.0 == home && one.from == Some(dead())));
+    assert!(back.iter().all(|(_, one)| one.home(elsewhere).0 == home && one.from() == Some(&dead())));
     assert!(back[0].1.content.ends_with(b"two"));
     let acked = caller.settle(dead(), group(), &[held], Action::Ack.into()).await;
     assert_eq!(acked, Ok(vec![Settled::Acked]), "it stayed with the one who holds it");

@@ -633,7 +633,7 @@ impl Stage {
 
     fn bring_over(&mut self, moved: &MoveOut) {
         let origin = self.source.map(|source| {
-            let trail = Some(Trail { home: (source, Seq(77)), from: source });
+            let trail = Some(Trail { home: source, seq: Seq(77), from: source });
             Origin { published: Timestamp::ZERO, receives: 3, trail }
         });
         let meta = MessageMeta { origin, ..MessageMeta::plain(100) };

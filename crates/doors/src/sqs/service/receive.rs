@@ -55,7 +55,7 @@ impl Service {
             attributes: &request.attributes,
         };
         let show = |(receipt, delivered): (String, Delivered)| {
-            let (stream, seq) = delivered.home;
+            let (stream, seq) = delivered.home(queue.stream_id);
             view.received(receipt, self.message_id(stream, seq), &delivered)
         };
         let messages = given.into_iter().map(show).collect::<Result<_, _>>()?;
