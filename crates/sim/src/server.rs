@@ -205,9 +205,9 @@ impl Server {
     }
 
     pub(crate) fn tidy(&mut self) -> Result<(), Down> {
-        self.writer.take_rotated();
-        self.chores.tidy()?;
-        Ok(())
+        // As in the product: what can wait waits for a quiet moment.
+        let done = if self.writer.take_rotated() { self.chores.keep_up() } else { self.chores.tidy() };
+        Ok(done?)
     }
 
     pub(crate) fn sync_mark(&mut self) -> Result<(), Down> {

@@ -21,6 +21,10 @@ use crate::journal::shared::{Shared, is_passing};
 /// How much is read at once where a whole segment is.
 const READ_AHEAD: u64 = 1 << 20;
 
+/// Finished segments that need not be sealed while there is much to do. After a crash each of them is read
+/// once more, so they are few.
+const UNSEALED_MAX: usize = 2;
+
 /// Does the journal's chores.
 pub struct Chores<D: Disk> {
     shared: Arc<Shared<D>>,
@@ -48,12 +52,33 @@ impl<D: Disk> Chores<D> {
         Chores { shared, reader, catalog, synced: 0, scrubbed: 0, damaged: Vec::new() }
     }
 
-    /// Does whatever there is to do after a segment was begun, or what could not be done then.
+    /// Does all there is to do.
     pub fn tidy(&mut self) -> Result<(), StorageError> {
-        self.prepare_next()?;
-        self.check_space()?;
+        self.keep_up()?;
+        self.seal_all()
+    }
+
+    /// Writes the footers of all finished segments that have none.
+    pub fn seal_all(&mut self) -> Result<(), StorageError> {
         while self.seal_next()? {}
         Ok(())
+    }
+
+    /// Does what there is to do after a segment was begun. The newest finished segments are not sealed yet:
+    /// where messages are settled as fast as they come they are trimmed before long, and reading all of them
+    /// once more, for their sums, would have been for nothing.
+    pub fn keep_up(&mut self) -> Result<(), StorageError> {
+        self.prepare_next()?;
+        self.check_space()?;
+        while self.unsealed() > UNSEALED_MAX && self.seal_next()? {}
+        Ok(())
+    }
+
+    /// Finished segments without a footer, other than damaged ones, which never get one.
+    fn unsealed(&self) -> usize {
+        let segments = self.shared.segments();
+        let finished = segments.iter().rev().skip(1);
+        finished.filter(|(number, segment)| !segment.sealed && !self.damaged.contains(number)).count()
     }
 
     /// Makes the next segment ready, if it is not. Says whether it did.

@@ -313,7 +313,7 @@ fn run_chores<D: Disk>(
     let mut counter = 0;
     loop {
         match queue.recv_timeout(IDLE) {
-            Ok(Chore::Tidy) => report(chores.tidy()),
+            Ok(Chore::Tidy) => report(chores.keep_up()),
             Ok(Chore::Save(image, reply)) => {
                 let _ = reply.send(chores.save(image));
             }
@@ -321,16 +321,21 @@ fn run_chores<D: Disk>(
                 let _ = reply.send(chores.trim(through));
                 report(chores.check_space());
             }
-            Ok(Chore::Stop) | Err(blocking::RecvTimeoutError::Disconnected) => return chores.stop(),
+            Ok(Chore::Stop) | Err(blocking::RecvTimeoutError::Disconnected) => {
+                // So that the next start need not read them.
+                report(chores.seal_all());
+                return chores.stop();
+            }
             Err(blocking::RecvTimeoutError::Timeout) => {
                 moments += 1;
                 // Busy if MARK has moved since the last look; then the next rotation will sync it.
                 let before = std::mem::replace(&mut counter, chores.mark_counter());
-                if before == counter {
+                let is_idle = before == counter;
+                if is_idle {
                     report(chores.sync_mark());
                 }
                 if moments.is_multiple_of(TIDY_EVERY) {
-                    report(chores.tidy());
+                    report(if is_idle { chores.tidy() } else { chores.keep_up() });
                 }
                 if moments.is_multiple_of(SCRUB_EVERY) {
                     report(chores.scrub_next().map(|_| ()));
