@@ -314,6 +314,19 @@ impl Window {
         next.min(range.last.next())
     }
 
+    /// The first message from `next` on that is not here, unless more than `bytes` of contents come before it.
+    pub fn runs_out(&self, stream: StreamId, mut next: Seq, bytes: usize) -> Option<Seq> {
+        let mut held = 0;
+        while let Some((_, chunk)) = self.chunk_within(stream, SeqRange::one(next)) {
+            held += chunk.held;
+            if held > bytes {
+                return None;
+            }
+            next = chunk.last.next();
+        }
+        Some(next)
+    }
+
     /// Drops messages of the stream before `wanted`: every group has settled them.
     pub fn forget_before(&mut self, stream: StreamId, wanted: Seq) {
         while let Some((&key, chunk)) =

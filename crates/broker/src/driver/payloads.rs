@@ -26,6 +26,9 @@ const READS_MAX: usize = 4;
 const FEW: u64 = 16;
 const FEW_BYTES: usize = 128 << 10;
 
+/// Those at the head of the queue that may wait for a read of somebody else, while others pass them.
+const COVERED_MAX: usize = 16;
+
 #[derive(Debug)]
 pub(super) struct Payloads {
     pub(super) window: Window,
@@ -36,12 +39,13 @@ pub(super) struct Payloads {
     /// The next message each of them lacks, so that whoever reads it finds them.
     lacking: BTreeSet<(StreamId, Seq, u64)>,
     /// Those that a read is on its way for, and those that wait for their turn.
-    /// Whether contents are read too.
-    reading: BTreeMap<u64, bool>,
+    reading: BTreeMap<u64, Reading>,
     queued: VecDeque<u64>,
     next: u64,
     /// Streams of which something was settled this turn.
     settled: Vec<StreamId>,
+    /// Streams of which something is read before it is asked for.
+    prefetched: BTreeSet<StreamId>,
     fetches: BTreeMap<u64, Fetch>,
     /// Those whose message the log does not have any more.
     nowhere: Vec<u64>,
@@ -76,10 +80,22 @@ struct Search {
     next: Position,
 }
 
+/// A read that is on its way.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    /// Frames from the first to just before the second of these places come with it, as far as one can tell.
+    from: Position,
+    until: Position,
+    /// Whether contents are read too.
+    contents: bool,
+}
+
 #[derive(Debug)]
 enum Purpose {
     /// A group wants to look ahead.
     ReadAhead(Look),
+    /// A group will want to, soon.
+    Prefetch(GroupId),
     Deliver(Partial),
     /// Somebody wants to see messages, or to bring one to another stream.
     Fetch(u64, Vec<Found>),
@@ -127,6 +143,13 @@ pub(super) struct Around<'a> {
     pub(super) outbox: &'a mut Outbox,
 }
 
+impl Reading {
+    /// Whether a frame at this place, and its contents, may be expected to come with it.
+    fn brings(&self, place: Position) -> bool {
+        self.contents && (self.from..self.until).contains(&place)
+    }
+}
+
 impl Want {
     /// Takes what the window has, from the next message that is lacking on.
     fn take_from(&mut self, window: &Window, shard: &Shard) {
@@ -140,9 +163,22 @@ impl Want {
                 }
                 next
             }
+            Purpose::Prefetch(_) => window.reaches(self.stream, range),
             Purpose::Fetch(_, found) => collect_kept(self.stream, range, window, shard, found),
             Purpose::Move(_, found) => window.collect(self.stream, range, |one| *found = Some(one)),
         };
+    }
+
+    /// Where to read for the next message that is lacking, which the index knows to be at `place` or after it: on
+    /// from where the last read ended, unless that was for another place, or the message has moved since.
+    fn reads_from(&self, place: Position, around: &Around<'_>) -> Position {
+        let moved = around.index.moved(self.stream, self.next).is_some();
+        if self.search.place == place && !moved { self.search.next.max(place) } else { place }
+    }
+
+    /// Whether it is for a group that goes through the stream.
+    fn is_ahead(&self) -> bool {
+        matches!(self.purpose, Purpose::ReadAhead(_) | Purpose::Prefetch(_))
     }
 
     fn take_key(&mut self, seq: Seq, meta: &MessageMeta) {
@@ -238,6 +274,7 @@ impl Payloads {
             queued: VecDeque::new(),
             next: 1,
             settled: Vec::new(),
+            prefetched: BTreeSet::new(),
             fetches: BTreeMap::new(),
             nowhere: Vec::new(),
             moves: VecDeque::new(),
@@ -337,7 +374,9 @@ impl Payloads {
                 self.finish_fetch(job, around.outbox);
             }
             Purpose::Move(moved, found) => self.moves.push_back((moved, found)),
-            Purpose::ReadAhead(_) | Purpose::Deliver(_) => unreachable!("a group waits for it"),
+            Purpose::ReadAhead(_) | Purpose::Prefetch(_) | Purpose::Deliver(_) => {
+                unreachable!("a group waits for it")
+            }
         }
     }
 
@@ -384,11 +423,30 @@ impl Payloads {
                 self.window.keys(read.stream, range, &mut keys);
             }
             shard.read_ahead(read.group, range, key_run(read.keys.then_some(&keys)));
+            if read.contents {
+                self.prefetch(read.group, read.stream, gap, shard, around);
+            }
         } else {
             let keys = read.keys.then(Vec::new);
             let look = Look { group: read.group, asked: first, keys, contents: read.contents };
             let (stream, last, purpose) = (read.stream, read.seqs.last, Purpose::ReadAhead(look));
             self.want(Want { stream, next: first, last, purpose, search: Search::default() }, around);
+        }
+    }
+
+    /// Reads on for a group before it runs out of what is here, so that it need not wait for the disk.
+    fn prefetch(
+        &mut self,
+        group: GroupId,
+        stream: StreamId,
+        from: Seq,
+        shard: &Shard,
+        around: &mut Around<'_>,
+    ) {
+        let Some(next) = self.window.runs_out(stream, from, around.read_bytes_max / 2) else { return };
+        if shard.last_seq(stream).is_some_and(|last| next <= last) && self.prefetched.insert(stream) {
+            let (purpose, search) = (Purpose::Prefetch(group), Search::default());
+            self.want(Want { stream, next, last: next, purpose, search }, around);
         }
     }
 
@@ -402,34 +460,42 @@ impl Payloads {
     }
 
     fn start_reads(&mut self, around: &mut Around<'_>) {
+        let mut passed = 0;
         while self.reading.len() < READS_MAX
-            && let Some(id) = self.queued.pop_front()
+            && passed < COVERED_MAX
+            && let Some(&id) = self.queued.get(passed)
         {
             // Others may have read what it wanted, or it may have left.
-            if self.wants.contains_key(&id) {
+            let Some(want) = self.wants.get(&id) else {
+                self.queued.remove(passed);
+                continue;
+            };
+            let from = around.index.find(want.stream, want.next).map(|place| want.reads_from(place, around));
+            if from.is_some_and(|from| self.reading.values().any(|reading| reading.brings(from))) {
+                passed += 1;
+            } else {
+                self.queued.remove(passed);
                 self.start_read(id, around);
             }
         }
     }
 
-    /// Reads for the next message that somebody lacks: on from where the last read ended, unless it was for
-    /// another place, or the message has moved since.
+    /// Reads for the next message that somebody lacks.
     fn start_read(&mut self, id: u64, around: &mut Around<'_>) {
         let want = self.wants.get_mut(&id).expect("a read is for somebody who wants it");
         let Some(place) = around.index.find(want.stream, want.next) else {
             self.nowhere.push(id);
             return;
         };
-        let moved = around.index.moved(want.stream, want.next).is_some();
-        let goes_on = want.search.place == place && !moved;
-        let next = if goes_on { want.search.next.max(place) } else { place };
-        want.search = Search { seq: want.next, place, next };
+        let from = want.reads_from(place, around);
+        want.search = Search { seq: want.next, place, next: from };
         let few = want.last.0 - want.next.0 < FEW;
         let bytes_max = if few { FEW_BYTES.min(around.read_bytes_max) } else { around.read_bytes_max };
-        let payloads = !matches!(&want.purpose, Purpose::ReadAhead(look) if !look.contents);
-        let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads };
-        around.outbox.reads.push(Read { id, from: next, budget });
-        self.reading.insert(id, payloads);
+        let contents = !matches!(&want.purpose, Purpose::ReadAhead(look) if !look.contents);
+        let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads: contents };
+        around.outbox.reads.push(Read { id, from, budget });
+        let until = Position(from.0.saturating_add(bytes_max as u64));
+        self.reading.insert(id, Reading { from, until, contents });
     }
 
     /// Takes in frames that were read for one want, and reads on if that was not enough.
@@ -440,8 +506,8 @@ impl Payloads {
         shard: &mut Shard,
         around: &mut Around<'_>,
     ) -> Result<(), RecoveryError> {
-        let contents = self.reading.remove(&id).expect("what was read was asked for");
-        if !contents {
+        let reading = self.reading.remove(&id).expect("what was read was asked for");
+        if !reading.contents {
             for frame in frames {
                 if self.wants.contains_key(&id) {
                     self.take_keys(id, frame)?;
@@ -451,8 +517,11 @@ impl Payloads {
                 self.finish(id, shard, around);
             }
         } else {
+            // A group goes on where it is, and will want what lies ahead of it: that has been read now.
+            let ahead = self.wants.get(&id).filter(|want| want.is_ahead());
+            let ahead = ahead.map(|want| (want.stream, want.next));
             for frame in frames {
-                self.take_in(frame, shard, around)?;
+                self.take_in(frame, ahead, shard, around)?;
             }
         }
         // What was wanted may have gone meanwhile, and what comes after it may be here.
@@ -466,6 +535,8 @@ impl Payloads {
                 Purpose::ReadAhead(look) if want.next > look.asked => self.finish(id, shard, around),
                 // Whoever wanted it has settled it meanwhile, and it may be gone. The group asks again.
                 Purpose::ReadAhead(_) if unwanted => self.finish(id, shard, around),
+                // It was a guess.
+                Purpose::Prefetch(_) => self.finish(id, shard, around),
                 // What nobody wants any more cannot be shown.
                 Purpose::Fetch(..) | Purpose::Move(..) if unwanted && frames.is_empty() => {
                     self.finish(id, shard, around);
@@ -486,7 +557,7 @@ impl Payloads {
                     } else {
                         want.search.next =
                             frames.last().map_or(before.next, |last| Position(last.position.0 + 1));
-                        self.start_read(id, around);
+                        self.queued.push_front(id);
                     }
                 }
             }
@@ -506,7 +577,7 @@ impl Payloads {
             let (delivers, fetches) = match want.purpose {
                 Purpose::Deliver(_) => (true, false),
                 Purpose::Fetch(..) => (false, true),
-                Purpose::ReadAhead(_) | Purpose::Move(..) => (false, false),
+                Purpose::ReadAhead(_) | Purpose::Prefetch(_) | Purpose::Move(..) => (false, false),
             };
             if delivers {
                 self.forget(id);
@@ -525,7 +596,7 @@ impl Payloads {
         let Some(want) = self.wants.get_mut(&id) else { return self.start_reads(around) };
         match &mut want.purpose {
             Purpose::Deliver(_) => self.forget(id),
-            Purpose::Fetch(..) | Purpose::Move(..) => self.finish(id, shard, around),
+            Purpose::Prefetch(_) | Purpose::Fetch(..) | Purpose::Move(..) => self.finish(id, shard, around),
             // The keys may be readable where the content is not.
             Purpose::ReadAhead(look) if look.keys.is_some() && look.contents => {
                 look.contents = false;
@@ -573,10 +644,12 @@ impl Payloads {
         Ok(())
     }
 
-    /// Puts those messages of a frame that somebody lacks into the window, and gives them to those.
+    /// Puts those messages of a frame that somebody lacks into the window, and gives them to those. Those of
+    /// a stream from some place on are kept in any case.
     fn take_in(
         &mut self,
         frame: &StoredFrame,
+        ahead: Option<(StreamId, Seq)>,
         shard: &mut Shard,
         around: &mut Around<'_>,
     ) -> Result<(), RecoveryError> {
@@ -588,7 +661,8 @@ impl Payloads {
                 Entry::Published { stream, first, at, messages, .. } => {
                     let range = SeqRange::starting(first, messages.count());
                     let contents = contents(frame, &mut offset, messages.bytes())?;
-                    if self.is_lacking(stream, range) {
+                    let is_ahead = ahead.is_some_and(|(of, next)| of == stream && next <= range.last);
+                    if is_ahead || self.is_lacking(stream, range) {
                         let contents = alone(contents, frame);
                         self.window.insert_read(stream, first, at, &messages, contents);
                         self.give(stream, range, shard, around);
@@ -649,6 +723,7 @@ impl Payloads {
                 shard.read_ahead(look.group, range, key_run(look.keys.as_ref()));
             }
             Purpose::ReadAhead(look) => shard.read_nothing(look.group),
+            Purpose::Prefetch(_) => {}
             Purpose::Fetch(..) | Purpose::Move(..) => self.complete(want, around),
             Purpose::Deliver(partial) => match partial.frame.filter(|&frame| frame > around.durable) {
                 Some(frame) => self.held.entry(frame).or_default().push(partial),
@@ -671,6 +746,9 @@ impl Payloads {
     fn remove(&mut self, id: u64) -> Option<Want> {
         let want = self.wants.remove(&id)?;
         self.lacking.remove(&(want.stream, want.next, id));
+        if matches!(want.purpose, Purpose::Prefetch(_)) {
+            self.prefetched.remove(&want.stream);
+        }
         Some(want)
     }
 
@@ -702,7 +780,7 @@ impl Payloads {
             Purpose::Deliver(Partial { deliver, .. }) => {
                 deliver.group == group && deliver.consumer == consumer
             }
-            Purpose::ReadAhead(_) | Purpose::Fetch(..) | Purpose::Move(..) => false,
+            Purpose::ReadAhead(_) | Purpose::Prefetch(_) | Purpose::Fetch(..) | Purpose::Move(..) => false,
         };
         self.drop_wants(is_theirs);
     }
@@ -712,6 +790,7 @@ impl Payloads {
         self.drop_wants(|want| match &want.purpose {
             Purpose::Deliver(partial) => partial.deliver.group == group,
             Purpose::ReadAhead(look) => look.group == group,
+            Purpose::Prefetch(of) => *of == group,
             Purpose::Move(moved, _) => moved.group == group,
             Purpose::Fetch(..) => false,
         });

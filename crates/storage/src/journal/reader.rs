@@ -18,8 +18,11 @@ use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::segment::{self, Head, Link, Window, follows};
 use crate::journal::shared::Shared;
 
-/// How much reading in order brings in at once.
+/// How much reading in order brings in at once where payloads are passed over.
 const READ_AHEAD: u64 = 64 << 10;
+/// And where they are wanted. Whatever lies beyond the front of a large frame is read twice, once more with
+/// its payload; small frames come together.
+const READ_AHEAD_WITH_PAYLOADS: u64 = 16 << 10;
 
 /// Reads frames and messages. Cheap to clone; clones share the files they have open.
 pub struct Reader<D: Disk> {
@@ -206,7 +209,8 @@ impl<D: Disk> Reader<D> {
         room: &mut ReadBudget,
         frames: &mut Vec<StoredFrame>,
     ) -> Result<bool, StorageError> {
-        let mut window = Window::new(&segment.file, stretch.end, READ_AHEAD);
+        let ahead = if room.payloads { READ_AHEAD_WITH_PAYLOADS } else { READ_AHEAD };
+        let mut window = Window::new(&segment.file, stretch.end, ahead);
         // The header block takes one page.
         let mut offset = stretch.from.max(PAGE);
         while offset < stretch.end {
@@ -308,10 +312,10 @@ impl<D: Disk> Reader<D> {
     ) -> Result<StoredFrame, StorageError> {
         let id = self.shared.id;
         let position = self.shared.layout.base(segment.number) + at;
-        let payload = if payloads && head.payload_len > 0 {
-            read_exactly(segment, at + head.payload_offset(), head.payload_len as usize)?
-        } else {
-            Vec::new()
+        let len = if payloads { head.payload_len } else { 0 };
+        let payload = match window.held(at + head.payload_offset(), u64::from(len)) {
+            Some(bytes) => bytes.to_vec(),
+            None => read_exactly(segment, at + head.payload_offset(), len as usize)?,
         };
         let front = window
             .get(at + FRAME_HEADER as u64, head.front_len())

@@ -270,8 +270,7 @@ impl<'f, F: DiskFile> Window<'f, F> {
         if offset.checked_add(len).is_none_or(|end| end > self.size) {
             return Ok(None);
         }
-        let held = self.start..self.start + self.bytes.len() as u64;
-        if offset < held.start || offset + len > held.end {
+        if self.held(offset, len).is_none() {
             let want = len.max(self.ahead).min(self.size - offset);
             self.bytes.resize(want as usize, 0);
             self.start = offset;
@@ -281,8 +280,13 @@ impl<'f, F: DiskFile> Window<'f, F> {
                 return Ok(None);
             }
         }
-        let from = (offset - self.start) as usize;
-        Ok(Some(&self.bytes[from..from + len as usize]))
+        Ok(self.held(offset, len))
+    }
+
+    /// The bytes from `offset` on, if they were read before.
+    pub(crate) fn held(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.bytes.get(from..)?.get(..len as usize)
     }
 
     /// Where the last byte that is not zero lies, from `offset` on.
