@@ -14,6 +14,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("forebay.v1.bin"), files.encode_to_vec())?;
     // A server that has some of the calls only, as the one that measures has, answers the others with
     // `UNIMPLEMENTED`.
-    tonic_prost_build::configure().bytes(".").generate_default_stubs(true).compile_fds(files)?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .codec_path("crate::codec::Codec")
+        .generate_default_stubs(true)
+        .compile_fds(files)?;
     Ok(())
 }

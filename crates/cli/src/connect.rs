@@ -18,6 +18,8 @@ const REPLY_BYTES_MAX: usize = 64 << 20;
 /// What may be under way to this side, on a call and on all calls of a connection.
 const STREAM_WINDOW: u32 = 1 << 20;
 const WINDOW: u32 = 4 << 20;
+/// The longest frame of HTTP/2 that may come.
+const FRAME_MAX: u32 = 256 << 10;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Server {
@@ -53,7 +55,10 @@ pub(crate) async fn grpc(server: &Server) -> anyhow::Result<ForebayClient<Channe
 /// For much at a time: nobody has to wait until the other side says that it has read.
 pub(crate) async fn wide_grpc(server: &Server) -> anyhow::Result<ForebayClient<Channel>> {
     let endpoint = endpoint(server)?;
-    let wide = endpoint.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(WINDOW);
+    let wide = endpoint
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_frame_size(FRAME_MAX);
     open(server, wide).await
 }
 

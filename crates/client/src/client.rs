@@ -17,6 +17,8 @@ const PORT: u16 = 7070;
 /// Bytes that may come on one call, and on the connection, before this side has read them: as the server has it.
 const CALL_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
+/// The longest frame of HTTP/2 that may come: the fewer, the fewer system calls.
+const FRAME_MAX: u32 = 256 << 10;
 /// A connection that says nothing is asked whether it is still there, and given up if it does not answer.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
@@ -206,6 +208,7 @@ impl ClientBuilder {
             .tcp_nodelay(true)
             .initial_stream_window_size(CALL_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(FRAME_MAX)
             .http2_keep_alive_interval(KEEPALIVE_EVERY)
             .keep_alive_timeout(KEEPALIVE_ANSWER)
             .keep_alive_while_idle(true))

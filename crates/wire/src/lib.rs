@@ -4,6 +4,7 @@
 //!
 //! It converts to and from nothing. Doors translate into the words of the broker, clients into theirs.
 
+pub mod codec;
 pub mod json;
 pub mod problem;
 

@@ -37,6 +37,9 @@ use intake::{Budget, Intake};
 /// Bytes that a client may send on one call, and on one connection, before the server has read them.
 const CALL_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
+/// The longest frame of HTTP/2 that a client may send. Room for a frame is made when its head has come, and
+/// whoever has not said who it is gets no more than 64 KiB.
+const FRAME_MAX: u32 = 60 << 10;
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;
 /// A connection that says nothing is asked whether it is still there, and given up if it does not answer.
@@ -157,6 +160,7 @@ async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAd
                 .timer(TokioTimer::new())
                 .initial_stream_window_size(CALL_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
+                .max_frame_size(FRAME_MAX)
                 .max_concurrent_streams(CALLS_MAX)
                 .keep_alive_interval(KEEPALIVE_EVERY)
                 .keep_alive_timeout(KEEPALIVE_ANSWER)
