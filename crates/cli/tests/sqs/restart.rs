@@ -1,5 +1,7 @@
 //! What a restart keeps, clean or not.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -223,5 +225,101 @@ async fn a_task_that_moves_messages() {
         }
         seen.sort_unstable();
         assert_eq!(seen, (0..COUNT).collect::<Vec<_>>(), "each is back once");
+    }
+}
+
+/// What a client of SQS was told before a kill stands after it: a message that was accepted is there until it is
+/// deleted, and one whose deletion was accepted does not come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_before_a_kill_stands() {
+    for (name, attributes) in [("q", json!({})), ("q.fifo", json!({ "FifoQueue": "true" }))] {
+        let folder = Folder::new(&format!("killed-{name}"));
+        let mut server = Process::start(&folder);
+        let queue = server.client.create(name, attributes).await;
+        let path =
+            queue.split_once("//").and_then(|(_, rest)| rest.split_once('/')).expect("a URL").1.to_owned();
+        let done = Arc::new(Mutex::new(Done::default()));
+        for life in 0..4 {
+            let url = format!("http://{}/{path}", server.client.address);
+            let mut tasks = tokio::task::JoinSet::new();
+            for worker in 0..2 {
+                tasks.spawn(produce(
+                    server.client.clone(),
+                    url.clone(),
+                    format!("{life}-{worker}"),
+                    done.clone(),
+                ));
+                tasks.spawn(consume(server.client.clone(), url.clone(), done.clone()));
+            }
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            server.kill();
+            // They end with the first answer that does not come.
+            while let Some(ended) = tasks.join_next().await {
+                ended.expect("none of them panics");
+            }
+            server = Process::start(&folder);
+        }
+        let url = format!("http://{}/{path}", server.client.address);
+        let Done { sent, deleted, doubtful } = std::mem::take(&mut *done.lock().expect("nobody panicked"));
+        assert!(sent.len() > 40 && deleted.len() > 10, "{} sent, {} deleted", sent.len(), deleted.len());
+        // Whatever the dead held comes back when its time is over, which is at once when it is asked for.
+        let soon = Instant::now() + Duration::from_secs(60);
+        let mut left: BTreeSet<String> =
+            sent.difference(&deleted).filter(|body| !doubtful.contains(*body)).cloned().collect();
+        while !left.is_empty() {
+            assert!(Instant::now() < soon, "{} were accepted and are gone: {left:?}", left.len());
+            let wish = json!({ "WaitTimeSeconds": 1, "VisibilityTimeout": 60 });
+            for message in server.client.receive(&url, wish).await {
+                let body = message["Body"].as_str().expect("a body").to_owned();
+                assert!(!deleted.contains(&body), "{body} was deleted and came back");
+                left.remove(&body);
+                server.client.delete(&url, &message).await;
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Done {
+    sent: BTreeSet<String>,
+    deleted: BTreeSet<String>,
+    /// Their deletion was asked for, and nobody knows what came of it.
+    doubtful: BTreeSet<String>,
+}
+
+async fn produce(client: Client, queue: String, name: String, done: Arc<Mutex<Done>>) {
+    for n in 0.. {
+        let body = format!("{name}-{n}");
+        let mut message = json!({ "QueueUrl": queue, "MessageBody": body });
+        if queue.ends_with(".fifo") {
+            message["MessageGroupId"] = json!(format!("{}", n % 5));
+            message["MessageDeduplicationId"] = json!(body);
+        }
+        match client.try_ask("SendMessage", message).await {
+            Some(answer) if answer.status == 200 => done.lock().expect("nobody panicked").sent.insert(body),
+            _ => return,
+        };
+    }
+}
+
+async fn consume(client: Client, queue: String, done: Arc<Mutex<Done>>) {
+    // Short, so that what a life leaves in flight is there for the next.
+    let wish =
+        json!({ "QueueUrl": queue, "MaxNumberOfMessages": 5, "WaitTimeSeconds": 1, "VisibilityTimeout": 2 });
+    while let Some(answer) = client.try_ask("ReceiveMessage", wish.clone()).await {
+        for message in answer.json()["Messages"].as_array().into_iter().flatten() {
+            let body = message["Body"].as_str().expect("a body").to_owned();
+            assert!(!done.lock().expect("nobody panicked").deleted.contains(&body), "{body} came back");
+            let delete = json!({ "QueueUrl": queue, "ReceiptHandle": message["ReceiptHandle"] });
+            match client.try_ask("DeleteMessage", delete).await {
+                Some(answer) if answer.status == 200 => {
+                    done.lock().expect("nobody panicked").deleted.insert(body);
+                }
+                _ => {
+                    done.lock().expect("nobody panicked").doubtful.insert(body);
+                    return;
+                }
+            }
+        }
     }
 }

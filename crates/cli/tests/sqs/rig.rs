@@ -86,7 +86,18 @@ impl Client {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).await.expect("the server listens");
+        self.try_send(method, path, headers, body).await.expect("the server answers")
+    }
+
+    /// The answer, if the server lives until it has been read.
+    async fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Option<Answer> {
+        let mut stream = TcpStream::connect(&self.address).await.ok()?;
         let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
         let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let all: Vec<(&str, &str)> = own.chain(headers.iter().copied()).collect();
@@ -97,20 +108,25 @@ impl Client {
             request += &format!("{name}: {value}\r\n");
         }
         request += &format!("content-length: {}\r\n\r\n{body}", body.len());
-        stream.write_all(request.as_bytes()).await.expect("it is sent");
+        stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.expect("it is answered");
+        stream.read_to_end(&mut answer).await.ok()?;
         let text = String::from_utf8(answer).expect("text");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        let (head, body) = text.split_once("\r\n\r\n")?;
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        Answer { status, head: head.to_owned(), body: body.to_owned() }
+        Some(Answer { status, head: head.to_owned(), body: body.to_owned() })
     }
 
     /// An action, whatever comes of it.
     pub(crate) async fn ask(&self, action: &str, body: Value) -> Answer {
+        self.try_ask(action, body).await.expect("the server answers")
+    }
+
+    /// An action, if the server lives until it is answered.
+    pub(crate) async fn try_ask(&self, action: &str, body: Value) -> Option<Answer> {
         let target = format!("AmazonSQS.{action}");
         let headers = [("content-type", "application/x-amz-json-1.0"), ("x-amz-target", target.as_str())];
-        self.send("POST", "/", &headers, &body.to_string()).await
+        self.try_send("POST", "/", &headers, &body.to_string()).await
     }
 
     /// An action, of which the client waits no longer than this for what comes of it.

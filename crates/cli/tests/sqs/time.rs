@@ -1,5 +1,13 @@
 //! What depends on time, on a clock that the test moves.
 
+use std::sync::Arc;
+
+use forebay_broker::access::Principal;
+use forebay_broker::batch::{BatchBuilder, Message};
+use forebay_broker::broker::Action;
+use forebay_broker::caller::Receive;
+use forebay_core::group::Settled;
+use forebay_core::types::{GroupName, StreamName};
 use forebay_doors::sqs::SqsConfig;
 use serde_json::{Value, json};
 
@@ -276,4 +284,82 @@ async fn groups_take_turns_where_nothing_is_hidden() {
     assert_eq!(bodies(&client.receive(&queue, two.clone()).await), ["a1", "a2"]);
     assert_eq!(bodies(&client.receive(&queue, two.clone()).await), ["b1", "b2"]);
     assert_eq!(bodies(&client.receive(&queue, two).await), ["a1", "a2"]);
+}
+
+#[tokio::test]
+async fn tenants_of_a_standard_queue_take_turns() {
+    let server = Still::start().await;
+    let client = &server.client;
+    let queue = client.create("q", json!({})).await;
+    let of = |tenant: &str, body: &str| json!({ "QueueUrl": queue, "MessageBody": body, "MessageGroupId": tenant });
+    for n in 1..=40 {
+        client.call("SendMessage", of("noisy", &format!("noisy {n}"))).await;
+    }
+    client.call("SendMessage", of("quiet", "quiet 1")).await;
+    client.call("SendMessage", of("quiet", "quiet 2")).await;
+    let taken = client.receive(&queue, json!({})).await;
+    let quiet: Vec<&str> = bodies(&taken).into_iter().filter(|body| body.starts_with("quiet")).collect();
+    assert_eq!(taken.len(), 10);
+    assert_eq!(quiet, ["quiet 1", "quiet 2"], "forty that came before do not hold them up");
+    // Unlike in a FIFO queue, what is in flight holds up nothing.
+    client.call("SendMessage", of("quiet", "quiet 3")).await;
+    let next = client.receive(&queue, json!({})).await;
+    assert!(bodies(&next).contains(&"quiet 3"), "{:?}", bodies(&next));
+    assert_eq!(next.len(), 10);
+}
+
+#[tokio::test]
+async fn no_more_than_so_many_are_in_flight() {
+    const IN_FLIGHT_MAX: u32 = 120_000;
+    const STEP: u32 = 10_000;
+    let server = Still::start().await;
+    let client = &server.client;
+    let queues = [("q", json!({})), ("q.fifo", json!({ "FifoQueue": "true" }))];
+    for (name, attributes) in queues {
+        let queue = client.create(name, attributes).await;
+        // Through the broker itself: by ten it would take long.
+        let caller = server.broker.enter(Principal::owner(), None);
+        let stream = StreamName::parse(name).expect("a name");
+        let mut keys = (0..).map(|n: u32| n.to_string());
+        for _ in 0..=IN_FLIGHT_MAX / STEP {
+            let mut batch = BatchBuilder::default();
+            for _ in 0..STEP {
+                let key = keys.next().expect("there is no end of them");
+                batch.push(&Message { key: Some(&key), body: b"x", ..Message::default() });
+            }
+            let batch = batch.build();
+            let room = server.broker.room(&batch).await;
+            caller.publish_to_existing(room, Arc::new(stream.clone()), batch).await.expect("it is stored");
+        }
+        let group = GroupName::parse("queue").expect("a name");
+        let mut first = None;
+        for _ in 0..IN_FLIGHT_MAX / STEP {
+            let wish = Receive { consumer: "c".to_owned(), max: STEP, ..Receive::default() };
+            let mut left = STEP as usize;
+            while left > 0 {
+                let wish = Receive { max: left as u32, ..wish.clone() };
+                let taken = caller.receive(stream.clone(), group.clone(), wish).await.expect("some").take();
+                assert!(!taken.is_empty());
+                left -= taken.len();
+                first = first.or_else(|| taken.into_iter().next());
+            }
+        }
+        assert_eq!(
+            client.counts(&queue).await,
+            [STEP.to_string(), IN_FLIGHT_MAX.to_string(), "0".to_owned()]
+        );
+        let wish = json!({ "QueueUrl": queue, "MaxNumberOfMessages": 1 });
+        let answer = client.ask("ReceiveMessage", wish.clone()).await;
+        if name.ends_with(".fifo") {
+            assert_eq!((answer.status, answer.json()), (200, json!({})), "a FIFO queue waits");
+        } else {
+            assert_eq!((answer.status, answer.error().0.as_str()), (403, "OverLimit"));
+        }
+        let (receipt, _) = first.expect("one was taken");
+        let settled =
+            caller.settle(stream, group, &[receipt], Action::Ack.into()).await.expect("it is answered");
+        assert_eq!(settled, [Settled::Acked]);
+        let received = client.call("ReceiveMessage", wish).await;
+        assert_eq!(received["Messages"].as_array().map(Vec::len), Some(1), "there is room for one again");
+    }
 }
