@@ -13,6 +13,7 @@ use forebay_core::types::Position;
 use crate::engine::{Image, Saved, StorageError};
 use crate::journal::block::PAGE;
 use crate::journal::disk::{Disk, DiskFile, Stage};
+use crate::journal::filling::Filling;
 use crate::journal::image::Catalog;
 use crate::journal::reader::Reader;
 use crate::journal::segment::{self, Footer, Head, RunJoiner, Stop, Walk, Window};
@@ -36,6 +37,15 @@ pub struct Chores<D: Disk> {
     scrubbed: u64,
     /// Segments that turned out damaged when they were to be sealed.
     damaged: Vec<u64>,
+    /// The next segment, until it is ready.
+    filling: Option<Filling<D::File>>,
+}
+
+/// How much of a hurry it is to make the next segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    InTime,
+    Late,
 }
 
 /// What one step of the scrub found.
@@ -49,12 +59,13 @@ pub enum Scrubbed {
 
 impl<D: Disk> Chores<D> {
     pub(crate) fn new(shared: Arc<Shared<D>>, reader: Reader<D>, catalog: Catalog) -> Chores<D> {
-        Chores { shared, reader, catalog, synced: 0, scrubbed: 0, damaged: Vec::new() }
+        Chores { shared, reader, catalog, synced: 0, scrubbed: 0, damaged: Vec::new(), filling: None }
     }
 
     /// Does all there is to do.
     pub fn tidy(&mut self) -> Result<(), StorageError> {
-        self.keep_up()?;
+        self.prepare_next()?;
+        self.check_space()?;
         self.seal_all()
     }
 
@@ -64,11 +75,12 @@ impl<D: Disk> Chores<D> {
         Ok(())
     }
 
-    /// Does what there is to do after a segment was begun. The newest finished segments are not sealed yet:
+    /// Does what there is to do after a segment was begun. The next one is begun to be made ready, which is up to
+    /// [`fill_next`](Chores::fill_next) from then on. The newest finished segments are not sealed yet:
     /// where messages are settled as fast as they come they are trimmed before long, and reading all of them
     /// once more, for their sums, would have been for nothing.
     pub fn keep_up(&mut self) -> Result<(), StorageError> {
-        self.prepare_next()?;
+        self.begin_next()?;
         self.check_space()?;
         while self.unsealed() > UNSEALED_MAX && self.seal_next()? {}
         Ok(())
@@ -83,21 +95,67 @@ impl<D: Disk> Chores<D> {
 
     /// Makes the next segment ready, if it is not. Says whether it did.
     pub fn prepare_next(&mut self) -> Result<bool, StorageError> {
-        self.shared.check_open()?;
-        let mut spare = self.shared.spare();
-        if spare.ready.is_some() {
-            return Ok(false);
-        }
-        let made = self.shared.make_segment(spare.active + 1);
-        self.shared.disk.at(Stage::Idle);
-        match made {
-            Ok(blank) => {
-                spare.ready = Some(blank);
-                Ok(true)
+        self.begin_next()?;
+        while self.filling.is_some() {
+            if self.fill_next()? {
+                return Ok(true);
             }
+        }
+        Ok(false)
+    }
+
+    /// Begins to make the next segment ready, if none is.
+    fn begin_next(&mut self) -> Result<(), StorageError> {
+        self.shared.check_open()?;
+        if self.filling.is_some() || self.shared.spare().ready.is_some() {
+            return Ok(());
+        }
+        let begun = self.shared.begin_segment();
+        self.shared.disk.at(Stage::Idle);
+        match begun {
+            Ok(filling) => self.filling = Some(filling),
             // It is tried again, at the latest by the commit that needs the segment.
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(self.shared.poison(error)),
+        }
+        Ok(())
+    }
+
+    /// Whether the next segment is being made, and may not be ready in time.
+    pub fn filling(&self) -> Option<Haste> {
+        let filling = self.filling.as_ref()?;
+        let (active, is_short) = {
+            let spare = self.shared.spare();
+            (spare.active, spare.is_short)
+        };
+        let used = self.shared.durable_end().saturating_sub(self.shared.layout.base(active));
+        Some(if is_short || filling.is_late(used) { Haste::Late } else { Haste::InTime })
+    }
+
+    /// Fills a piece of the next segment. True if that made it ready.
+    pub fn fill_next(&mut self) -> Result<bool, StorageError> {
+        self.shared.check_open()?;
+        let late = self.filling() == Some(Haste::Late);
+        let Some(mut filling) = self.filling.take() else { return Ok(false) };
+        self.shared.disk.at(Stage::Preparing);
+        let filled = match filling.fill(late) {
+            Ok(true) => {
+                // No other segment is begun while this one gets its name, so that recovery never meets two that
+                // are empty.
+                let mut spare = self.shared.spare();
+                let made = self.shared.finish_segment(filling, spare.active + 1);
+                made.map(|blank| spare.ready = Some(blank)).map(|()| true)
+            }
+            Ok(false) => {
+                self.filling = Some(filling);
+                Ok(false)
+            }
+            Err(error) => filling.give_up(&self.shared.disk).and(Err(error)),
+        };
+        self.shared.disk.at(Stage::Idle);
+        match filled {
             Err(error) if is_passing(&error) => Ok(false),
-            Err(error) => Err(self.shared.poison(error)),
+            other => other.map_err(|error| self.shared.poison(error)),
         }
     }
 

@@ -4,11 +4,11 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::io::IoSlice;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 
 /// A folder of files. Names are plain file names, no folders inside.
 pub trait Disk: Clone + Send + Sync + 'static {
@@ -23,6 +23,13 @@ pub trait Disk: Clone + Send + Sync + 'static {
 
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
+
+    /// Opens a file for writes that do not stay in the system's cache, from and to multiples of a page.
+    /// `None` where that cannot be had.
+    fn open_direct(&self, name: &str) -> io::Result<Option<Self::File>> {
+        let _ = name;
+        Ok(None)
+    }
 
     /// The names of all files, sorted.
     fn list(&self) -> io::Result<Vec<String>>;
@@ -199,6 +206,15 @@ impl Disk for FolderDisk {
 
     fn open(&self, name: &str) -> io::Result<File> {
         OpenOptions::new().read(true).write(!self.read_only).open(self.path.join(name))
+    }
+
+    fn open_direct(&self, name: &str) -> io::Result<Option<File>> {
+        let flags = OFlags::DIRECT.bits() as i32;
+        match OpenOptions::new().write(true).custom_flags(flags).open(self.path.join(name)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn list(&self) -> io::Result<Vec<String>> {

@@ -18,6 +18,7 @@ use crate::engine::{
     BoxFuture, Claim, Durable, Engine, Frame, Image, Location, ReadBudget, Receipt, Saved, StorageError,
     StoredFrame,
 };
+use crate::journal::chores::Haste;
 use crate::journal::disk::{Disk, FolderDisk};
 use crate::journal::shared::Shared;
 use crate::journal::writer::check_frame;
@@ -27,6 +28,8 @@ use crate::journal::{Chores, Journal, JournalConfig, OpenError, Opened, Reader, 
 const IDLE: Duration = Duration::from_millis(100);
 /// Free space is looked at this often, in moments of [`IDLE`], and what could not be done is tried again.
 const TIDY_EVERY: u64 = 10;
+/// Between two pieces of a segment that is made ready in time.
+const BREATH: Duration = Duration::from_micros(2_500);
 /// One sealed segment is scrubbed this often, in moments of [`IDLE`].
 const SCRUB_EVERY: u64 = 600;
 /// How many reads may wait.
@@ -309,10 +312,16 @@ fn run_chores<D: Disk>(
             *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }
     };
+    let mut rested = Duration::ZERO;
     let mut moments: u64 = 0;
     let mut counter = 0;
     loop {
-        match queue.recv_timeout(IDLE) {
+        let patience = match chores.filling() {
+            None => IDLE,
+            Some(Haste::InTime) => BREATH,
+            Some(Haste::Late) => Duration::ZERO,
+        };
+        match queue.recv_timeout(patience) {
             Ok(Chore::Tidy) => report(chores.keep_up()),
             Ok(Chore::Save(image, reply)) => {
                 let _ = reply.send(chores.save(image));
@@ -327,6 +336,12 @@ fn run_chores<D: Disk>(
                 return chores.stop();
             }
             Err(blocking::RecvTimeoutError::Timeout) => {
+                report(chores.fill_next().map(|_| ()));
+                rested += patience;
+                if rested < IDLE {
+                    continue;
+                }
+                rested = Duration::ZERO;
                 moments += 1;
                 // Busy if MARK has moved since the last look; then the next rotation will sync it.
                 let before = std::mem::replace(&mut counter, chores.mark_counter());
@@ -335,7 +350,10 @@ fn run_chores<D: Disk>(
                     report(chores.sync_mark());
                 }
                 if moments.is_multiple_of(TIDY_EVERY) {
-                    report(if is_idle { chores.tidy() } else { chores.keep_up() });
+                    report(chores.keep_up());
+                    if is_idle {
+                        report(chores.seal_all());
+                    }
                 }
                 if moments.is_multiple_of(SCRUB_EVERY) {
                     report(chores.scrub_next().map(|_| ()));

@@ -13,6 +13,7 @@ pub mod disk;
 mod block;
 mod chores;
 mod engine;
+mod filling;
 mod format;
 mod image;
 pub mod inspect;

@@ -14,6 +14,7 @@ use forebay_core::types::ShardId;
 use crate::engine::StorageError;
 use crate::journal::block::{JournalId, PAGE, padded};
 use crate::journal::disk::{Disk, DiskFile, Stage};
+use crate::journal::filling::Filling;
 use crate::journal::format::{Format, Layout};
 use crate::journal::mark::Mark;
 use crate::journal::segment;
@@ -21,7 +22,7 @@ use crate::journal::space::Space;
 use crate::journal::{JournalConfig, frame_bytes_max};
 
 const TEMPORARY: &str = ".tmp";
-/// How much is zero-filled with one write. The system may keep in one piece what was written in one
+/// How much is zero-filled with one write in a hurry. The system may keep in one piece what was written in one
 /// piece, and a commit into it then looks through all of that piece for what is new: on ext4, commits of
 /// 8 KiB took 7 % longer after filling a mebibyte at a time, and no less time after filling by 4 KiB.
 const FILL_BYTES: usize = 64 << 10;
@@ -49,7 +50,16 @@ pub(crate) struct Blank<F> {
 /// The segment after the active one.
 pub(crate) struct Spare<F> {
     pub(crate) active: u64,
+    /// The active one was made in a hurry, and will soon be used up.
+    pub(crate) is_short: bool,
     pub(crate) ready: Option<Blank<F>>,
+}
+
+impl<F> Spare<F> {
+    pub(crate) fn begun(&mut self, active: u64, is_short: bool) {
+        self.active = active;
+        self.is_short = is_short;
+    }
 }
 
 pub(crate) struct Shared<D: Disk> {
@@ -90,7 +100,7 @@ impl<D: Disk> Shared<D> {
             hurried_bytes: config.hurried_bytes,
             durable_end: AtomicU64::new(0),
             mark: Mutex::new(mark),
-            spare: Mutex::new(Spare { active: 0, ready: None }),
+            spare: Mutex::new(Spare { active: 0, is_short: false, ready: None }),
             segments: Mutex::new(segments),
             poison: OnceLock::new(),
             stopped: AtomicBool::new(false),
@@ -144,9 +154,22 @@ impl<D: Disk> Shared<D> {
         StorageError::Poisoned(self.poison.get_or_init(|| Arc::new(error)).clone())
     }
 
-    /// Makes the file of segment `number`, whole.
-    pub(crate) fn make_segment(&self, number: u64) -> io::Result<Blank<D::File>> {
-        self.make_filled(number, self.layout.segment_bytes)
+    /// Begins to make a segment that somebody will need later.
+    pub(crate) fn begin_segment(&self) -> io::Result<Filling<D::File>> {
+        self.disk.at(Stage::Preparing);
+        let len = self.layout.segment_bytes;
+        self.space.with_reserve(len, || Filling::begin(&self.disk, len))
+    }
+
+    /// Makes it segment `number`, once it is filled.
+    pub(crate) fn finish_segment(
+        &self,
+        filling: Filling<D::File>,
+        number: u64,
+    ) -> io::Result<Blank<D::File>> {
+        self.disk.at(Stage::Preparing);
+        let file = filling.finish(&self.disk, &segment::name(number))?;
+        Ok(self.blank(file, self.layout.segment_bytes))
     }
 
     /// Makes the file of segment `number` for someone who waits for it, with room for a block of `block`

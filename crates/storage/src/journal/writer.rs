@@ -54,7 +54,7 @@ impl<D: Disk> Writer<D> {
         shared.disk.at(Stage::Recovering);
         let created = config.opened_at.0;
         let last = begin(&shared, &file, segment, last, epoch, created)?;
-        shared.spare().active = segment;
+        shared.spare().begun(segment, data_max < shared.layout.data_max());
         Ok(Writer {
             shared,
             file,
@@ -186,7 +186,7 @@ impl<D: Disk> Writer<D> {
         self.data_max = data_max;
         self.last_frame = 0;
         self.rotated = true;
-        spare.active = segment;
+        spare.begun(segment, data_max < shared.layout.data_max());
         Ok(())
     }
 }

@@ -167,6 +167,7 @@ fn the_newest_finished_segments_are_sealed_when_there_is_time() {
         bench.put(5000);
         if bench.journal.writer.take_rotated() {
             bench.journal.chores.keep_up().expect("the chores are done");
+            bench.journal.chores.prepare_next().expect("the next segment is made");
         }
     }
     let finished = folder.names("segment-").len() - 2;
