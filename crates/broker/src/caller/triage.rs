@@ -133,6 +133,9 @@ impl Caller {
         terms: JobTerms,
     ) -> Result<Selected, CallError> {
         self.may_in(Action::Triage, &stream, &group)?;
+        if let Work::Move { to: Some(to) } = &work {
+            self.may(Action::Publish, Resource::Stream(to))?;
+        }
         let selection = self.select(&stream, &group, select, terms.limit).await?;
         let JobTerms { limit, rate, dry_run } = terms;
         let most = limit.unwrap_or(u64::MAX);
