@@ -289,6 +289,7 @@ impl Window {
 
     /// The keys of the messages of the range, in order; none for those that are not here.
     pub fn keys(&self, stream: StreamId, range: SeqRange, keys: &mut Vec<KeyHash>) {
+        keys.reserve(range.count() as usize);
         let mut next = range.first;
         while next <= range.last {
             let here = self.chunk_within(stream, SeqRange::one(next));

@@ -16,6 +16,9 @@ use crate::types::{
     Timestamp,
 };
 
+/// Messages of an entry for which room is made at once.
+const MESSAGES_EXPECTED: usize = 1_024;
+
 /// Where one entry after the other begins and ends, for whoever has to put them into several frames.
 pub fn each_encoded(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
@@ -322,7 +325,12 @@ fn decode_published(cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> {
         Messages::Uniform { count: cursor.varint_u32()?, size: cursor.varint_u32()? }
     } else {
         let count = cursor.count()?;
-        Messages::Each((0..count).map(|_| take_message(cursor)).collect::<Result<_, _>>()?)
+        // As many as one usually meets: a count that is not true must not cost much.
+        let mut messages = Vec::with_capacity(count.min(MESSAGES_EXPECTED));
+        for _ in 0..count {
+            messages.push(take_message(cursor)?);
+        }
+        Messages::Each(messages)
     };
     if messages.count() == 0 || first.0.checked_add(messages.count()).is_none() {
         return Err(DecodeError::OutOfRange("published range"));

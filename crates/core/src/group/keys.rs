@@ -74,7 +74,9 @@ impl Keys {
     /// in the range.
     pub(crate) fn known_in(&self, range: SeqRange) -> Vec<Seq> {
         if range.count() <= self.known.len() as u64 {
-            return range.seqs().filter(|seq| self.known.contains_key(seq)).collect();
+            let mut known = Vec::with_capacity(range.count() as usize);
+            known.extend(range.seqs().filter(|seq| self.known.contains_key(seq)));
+            return known;
         }
         let mut known: Vec<Seq> = self.known.keys().copied().filter(|&seq| range.contains(seq)).collect();
         known.sort_unstable();

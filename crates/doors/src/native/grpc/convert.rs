@@ -22,14 +22,15 @@ use super::trace::Trace;
 
 /// The highest priority there is.
 const PRIORITY_MAX: u8 = 9;
-/// What a stored message has beside its body, by rough count, so that a batch is built without growing.
-const CONTENT_OVERHEAD: usize = 8;
+/// What a stored message has beside its body and its texts, by rough count, so that a batch is built without
+/// growing.
+const CONTENT_OVERHEAD: usize = 12;
 
 /// A batch from its wire form. Hashing and copying happen here, on the connection's task, and not on the
 /// shard's.
 pub(super) fn batch(now: Timestamp, messages: &[v1::Message], trace: &Trace) -> Result<Batch, v1::Problem> {
     let overhead = CONTENT_OVERHEAD + trace.bytes();
-    let bytes = messages.iter().map(|message| message.body.len() + overhead).sum();
+    let bytes = messages.iter().map(|message| overhead + content_bytes(message)).sum();
     let mut batch = BatchBuilder::with_capacity(messages.len(), bytes);
     for message in messages {
         let terms = terms(now, message).map_err(invalid)?;
@@ -49,6 +50,11 @@ pub(super) fn batch(now: Timestamp, messages: &[v1::Message], trace: &Trace) -> 
         });
     }
     Ok(batch.build())
+}
+
+fn content_bytes(message: &v1::Message) -> usize {
+    let headers = message.headers.iter().map(|header| header.name.len() + header.value.len() + 4);
+    message.body.len() + message.id.len() + message.key.len() + message.r#type.len() + headers.sum::<usize>()
 }
 
 /// Priority and times of a message. Times are reckoned from when the batch came in.
