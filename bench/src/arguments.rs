@@ -1,8 +1,11 @@
-//! `--name value` pairs, each asked for by whoever knows it.
+//! `--name value` pairs, each asked for by whoever knows it, and a few names that stand alone.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// Names that stand alone. Their value is `true`.
+const ALONE: [&str; 1] = ["quick"];
 
 #[derive(Debug, Default)]
 pub(crate) struct Arguments(BTreeMap<String, String>);
@@ -13,8 +16,9 @@ impl Arguments {
         let mut rest = words.iter();
         while let Some(name) = rest.next() {
             let bare = name.strip_prefix("--").ok_or_else(|| format!("not understood. argument=`{name}`"))?;
-            let value = rest.next().ok_or_else(|| format!("{name} needs a value"))?;
-            if pairs.insert(bare.to_owned(), value.clone()).is_some() {
+            let value =
+                if ALONE.contains(&bare) { "true" } else { rest.next().ok_or_else(|| needs_value(name))? };
+            if pairs.insert(bare.to_owned(), value.to_owned()).is_some() {
                 return Err(format!("{name} is given twice"));
             }
         }
@@ -57,6 +61,10 @@ impl Arguments {
     }
 }
 
+fn needs_value(name: &str) -> String {
+    format!("{name} needs a value")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +79,14 @@ mod tests {
         assert_eq!(arguments.number("batch", 64), Ok(8));
         assert_eq!(arguments.number("count", 7), Ok(7));
         assert_eq!(arguments.finish(), Err("this bench does not take that. argument=`--fast`".to_owned()));
+    }
+
+    #[test]
+    fn some_names_stand_alone() {
+        let mut arguments = parse("--quick --batch 8").expect("a name and a pair");
+        assert_eq!(arguments.take("quick"), Ok(Some(true)));
+        assert_eq!(arguments.number("batch", 64), Ok(8));
+        assert_eq!(arguments.finish(), Ok(()));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod e2e;
 mod features;
 mod journal;
 mod measure;
+mod peers;
 mod polls;
 mod restart;
 mod sdk;
@@ -50,6 +51,7 @@ Benches:
   soak     A steady rate for an hour: memory, open files and disk stay flat, or it fails
   sqs      Clients of SQS that send, receive and delete, beside another server that speaks SQS
   polls    Five thousand idle long polls of SQS: memory and processor time
+  peers    The same load on Forebay, two floors, and the servers that one would pick instead
 
 cost:
   --batch B       One batch size instead of 1, 8, 64 and 256
@@ -131,12 +133,26 @@ polls:
   --seconds S     How long the server is watched (60)
   --elasticmq C, --moto C, --peer N=URL, --peer-pid P, --program P, --dir D
 
+peers:
+  --only IDS      Some contenders instead of all: forebay, floor, floor-grpc, and the peers that are there
+  --workloads NAMES
+                  Some of publish-64, publish-1024, drain, steady-100, steady-1k, window-1, latency, ordered,
+                  groups-10, backlog-10k, backlog-1m, backlog-5m, restart
+  --rounds N      How often everything is measured (3)
+  --seconds S     How long each figure is measured (2)
+  --quick         One round of half a second each, without large backlogs
+  --out D         Where the figures go (bench/results, if everything is measured)
+  --date D        The date in their names (today)
+  --program P, --dir D
+
 Examples:
   cargo xtask bench cost
   cargo xtask bench cost --layer core --batch 64 --seconds 10
   cargo xtask bench callgrind
   cargo xtask bench journal --dir target
   cargo xtask bench backlog --messages 1000000
+  cargo xtask bench peers
+  cargo xtask bench peers --quick --only forebay,floor --workloads steady-100,latency
   cargo xtask bench sqs --elasticmq \"java -Dnode-address.port={port} -Drest-sqs.bind-port={port}
       -Drest-stats.enabled=false -cp CLASSPATH org.elasticmq.server.Main\"
 ";
@@ -160,6 +176,8 @@ fn main() -> ExitCode {
         Some("soak") => soak::run,
         Some("sqs") => sqs::run,
         Some("polls") => polls::run,
+        Some("peers") => peers::run,
+        Some(peers::floor::CHILD) => peers::floor::run_child,
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

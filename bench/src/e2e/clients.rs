@@ -75,7 +75,8 @@ pub(crate) async fn connect(address: &str) -> Result<ForebayClient<Channel>, Box
     let endpoint = Channel::from_shared(format!("http://{address}"))?
         .tcp_nodelay(true)
         .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20);
+        .initial_connection_window_size(4 << 20)
+        .max_frame_size(256 << 10);
     Ok(ForebayClient::new(endpoint.connect().await?).max_decoding_message_size(64 << 20))
 }
 

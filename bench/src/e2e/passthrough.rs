@@ -25,6 +25,7 @@ pub(super) fn serve() -> Result<(), Box<dyn Error>> {
         tonic::transport::Server::builder()
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
+            .max_frame_size(Some(60 << 10))
             .add_service(ForebayServer::new(PassThrough::default()).max_decoding_message_size(64 << 20))
             .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
             .await?;
@@ -48,14 +49,22 @@ impl Forebay for PassThrough {
         &self,
         request: Request<Streaming<v1::PublishRequest>>,
     ) -> Result<Response<Replies<v1::PublishReply>>, Status> {
-        let consumers = self.consumers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let consumers = {
+            let mut consumers = self.consumers.lock().unwrap_or_else(PoisonError::into_inner);
+            consumers.retain(|consumer| !consumer.is_closed());
+            consumers.clone()
+        };
         let next = self.next.clone();
         let replies = request.into_inner().then(move |request| {
-            let consumer = consumers[next.fetch_add(1, Ordering::Relaxed) % consumers.len()].clone();
+            // Without a consumer, messages go nowhere.
+            let turn = next.fetch_add(1, Ordering::Relaxed).checked_rem(consumers.len());
+            let consumer = turn.map(|turn| consumers[turn].clone());
             async move {
                 let v1::PublishRequest { messages, ticket, .. } = request?;
                 let count = messages.len() as u32;
-                let _ = consumer.send(messages).await;
+                if let Some(consumer) = consumer {
+                    let _ = consumer.send(messages).await;
+                }
                 let confirmation = v1::Confirmation { ticket, first_seq: 1, count, ..Default::default() };
                 Ok(v1::PublishReply { confirmations: vec![confirmation] })
             }
