@@ -141,8 +141,9 @@ peers:
   --rounds N      How often everything is measured (3)
   --seconds S     How long each figure is measured (2)
   --quick         One round of half a second each, without large backlogs
-  --out D         Where the figures go (bench/results, if everything is measured)
+  --out D         Where table, figures and plots go (bench/results, if everything is measured)
   --date D        The date in their names (today)
+  --render F      Makes table and plots again from the figures in F, and measures nothing
   --program P, --dir D
 
 Examples:
@@ -153,6 +154,7 @@ Examples:
   cargo xtask bench backlog --messages 1000000
   cargo xtask bench peers
   cargo xtask bench peers --quick --only forebay,floor --workloads steady-100,latency
+  cargo xtask bench peers --render bench/results/2026-01-31-peers.json
   cargo xtask bench sqs --elasticmq \"java -Dnode-address.port={port} -Drest-sqs.bind-port={port}
       -Drest-stats.enabled=false -cp CLASSPATH org.elasticmq.server.Main\"
 ";

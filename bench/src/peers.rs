@@ -10,7 +10,10 @@ pub(crate) mod floor;
 mod forebay;
 mod load;
 mod machine;
+mod plot;
 mod processes;
+mod promises;
+mod report;
 mod results;
 mod workloads;
 
@@ -55,11 +58,18 @@ struct Plan {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
-    run_plan(arguments).map_err(|error| -> Box<dyn Error> { error })
+    run_or_render(arguments).map_err(|error| -> Box<dyn Error> { error })
 }
 
-fn run_plan(mut arguments: Arguments) -> Result<(), Failure> {
+fn run_or_render(mut arguments: Arguments) -> Result<(), Failure> {
     let out: Option<PathBuf> = arguments.take("out")?;
+    if let Some(file) = arguments.take::<PathBuf>("render")? {
+        arguments.finish()?;
+        let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let results: Results = serde_json::from_str(&text)?;
+        let folder = out.unwrap_or_else(|| file.parent().unwrap_or(Path::new(".")).to_owned());
+        return write(&results, &folder);
+    }
     let is_quick = arguments.take::<bool>("quick")?.unwrap_or(false);
     let date = arguments.take("date")?.unwrap_or_else(machine::today);
     let (only, chosen) = (list(&mut arguments, "only")?, list(&mut arguments, "workloads")?);
@@ -75,7 +85,11 @@ fn run_plan(mut arguments: Arguments) -> Result<(), Failure> {
     arguments.finish()?;
     // A part of it is looked at, and kept only if somebody says where.
     let out = out.or_else(|| is_whole.then(|| PathBuf::from("bench/results")));
-    measure(&plan, &program, date, out.as_deref()).map(drop)
+    let results = measure(&plan, &program, date, out.as_deref())?;
+    if out.is_none() {
+        print!("\n{}", report::markdown(&results));
+    }
+    Ok(())
 }
 
 fn list(arguments: &mut Arguments, name: &str) -> Result<Option<Vec<String>>, String> {
@@ -194,12 +208,16 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// The figures.
+/// The table, the figures that it is made of, and the plots.
 fn write(results: &Results, folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder)?;
     let path = |end: &str| folder.join(format!("{}-peers{end}", results.date));
     std::fs::write(path(".json"), serde_json::to_string_pretty(results)? + "\n")?;
-    println!("written to {}", path(".json").display());
+    std::fs::write(path(".md"), report::markdown(results))?;
+    for (name, svg) in plot::all(results) {
+        std::fs::write(path(&format!("-{name}.svg")), svg)?;
+    }
+    println!("written to {}", path(".md").display());
     Ok(())
 }
 
