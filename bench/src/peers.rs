@@ -5,16 +5,23 @@
 //! and stops it. Figures are medians of the rounds, so that noise that lasts a while meets everyone and not
 //! one. The clients are in this process and share the machine with the server, as everywhere here.
 
+mod connection;
 pub(crate) mod contender;
 pub(crate) mod floor;
 mod forebay;
 mod load;
 mod machine;
+mod nats;
 mod plot;
+mod postgres;
+mod process;
 mod processes;
 mod promises;
+mod redis;
 mod report;
 mod results;
+#[cfg(test)]
+mod trial;
 mod workloads;
 
 use std::collections::BTreeMap;
@@ -41,6 +48,10 @@ const PEERS: [(&str, &str); 5] = [
 fn everyone(program: &Path) -> Result<Vec<Box<dyn Contender>>, Failure> {
     let mut all = forebay::contenders(program)?;
     all.extend(floor::contenders()?);
+    // Each of the peers says by itself whether it can be had.
+    for peers in [redis::contenders, nats::contenders, postgres::contenders] {
+        all.extend(peers()?);
+    }
     Ok(all)
 }
 
