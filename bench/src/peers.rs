@@ -9,6 +9,7 @@ mod connection;
 pub(crate) mod contender;
 pub(crate) mod floor;
 mod forebay;
+mod kafka;
 mod load;
 mod machine;
 mod nats;
@@ -17,6 +18,7 @@ mod postgres;
 mod process;
 mod processes;
 mod promises;
+mod rabbitmq;
 mod redis;
 mod report;
 mod results;
@@ -49,7 +51,9 @@ fn everyone(program: &Path) -> Result<Vec<Box<dyn Contender>>, Failure> {
     let mut all = forebay::contenders(program)?;
     all.extend(floor::contenders()?);
     // Each of the peers says by itself whether it can be had.
-    for peers in [redis::contenders, nats::contenders, postgres::contenders] {
+    for peers in
+        [redis::contenders, nats::contenders, postgres::contenders, rabbitmq::contenders, kafka::contenders]
+    {
         all.extend(peers()?);
     }
     Ok(all)
