@@ -10,9 +10,11 @@
 mod callgrind;
 mod clients;
 mod install;
+mod peers;
 mod services;
 mod tidy;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -32,7 +34,7 @@ Commands:
   faults  Break each promise on purpose and show that the simulator notices
   torture Kill the real server again and again: [--minutes N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
-  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|callgrind] ...
+  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
   tidy    Check the project's own rules over the source tree
   ci      Formatting, lints, documentation, then `test`
   help    Print this
@@ -84,6 +86,10 @@ enum Task {
         arguments: Vec<String>,
     },
     Callgrind(callgrind::Plan),
+    /// A bench with other servers, which are found or installed for it.
+    Peers {
+        arguments: Vec<String>,
+    },
     /// The real server, killed again and again.
     Torture {
         command: &'static str,
@@ -136,6 +142,9 @@ impl Task {
                 Some((which, plan)) if which == "callgrind" => {
                     callgrind::Plan::parse(plan).map(Task::Callgrind)
                 }
+                Some((which, arguments)) if which == "peers" => {
+                    Ok(Task::Peers { arguments: arguments.to_vec() })
+                }
                 _ => Ok(Task::Tool { package: "forebay-bench", arguments: rest.to_vec() }),
             },
             _ => Err(format!("no such command. command=`{command}`")),
@@ -162,6 +171,7 @@ impl Task {
                 tool(package, arguments)
             }
             Task::Callgrind(plan) => callgrind::run(plan),
+            Task::Peers { arguments } => peers::run(arguments),
             Task::Torture { command, arguments } => torture(command, arguments),
             Task::Model { commands, seed } => model(commands, seed),
         }
@@ -411,9 +421,20 @@ fn torture(command: &str, arguments: &[String]) -> Result<(), String> {
 
 /// Builds one of the workspace's own binaries in release mode and runs it.
 fn tool(package: &str, arguments: &[String]) -> Result<(), String> {
+    tool_with(package, arguments, &[])
+}
+
+/// The same with these variables in its environment.
+fn tool_with(
+    package: &str,
+    arguments: &[String],
+    variables: &[(&'static str, OsString)],
+) -> Result<(), String> {
     let mut line = vec!["run", "--release", "--quiet", "--package", package, "--bin", package, "--"];
     line.extend(arguments.iter().map(String::as_str));
-    cargo(&line)
+    let mut command = cargo_command(&line);
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    finish(command, &line)
 }
 
 fn cargo(arguments: &[&str]) -> Result<(), String> {
@@ -466,6 +487,8 @@ mod tests {
         assert_eq!(parse("bench cost --batch 64"), tool("forebay-bench", "cost --batch 64"));
         assert_eq!(parse("bench"), tool("forebay-bench", ""));
         assert!(matches!(parse("bench callgrind"), Ok(Task::Callgrind(_))));
+        let arguments = vec!["--only".to_owned(), "redis".to_owned()];
+        assert_eq!(parse("bench peers --only redis"), Ok(Task::Peers { arguments }));
     }
 
     #[test]

@@ -11,17 +11,18 @@ use std::time::{Duration, SystemTime};
 const COMPLETE: &str = "complete";
 const FORGET_AFTER: Duration = Duration::from_hours(30 * 24);
 
-pub(super) struct Cache {
+pub(crate) struct Cache {
     folder: PathBuf,
     /// Held while we prepare: two of us do not install at once.
     _lock: File,
 }
 
 impl Cache {
-    pub(super) fn open() -> Result<Cache, String> {
+    /// The cache of one command.
+    pub(crate) fn open(command: &str) -> Result<Cache, String> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let user = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-        let folder = user.unwrap_or_else(std::env::temp_dir).join("forebay").join("compat");
+        let folder = user.unwrap_or_else(std::env::temp_dir).join("forebay").join(command);
         Cache::at(folder)
     }
 
@@ -39,13 +40,13 @@ impl Cache {
     }
 
     /// A folder that keeps what it has.
-    pub(super) fn folder(&self, name: &str) -> PathBuf {
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// A folder that was made from these ingredients; it is made now, if it is not there. What is half done is done
     /// again.
-    pub(super) fn made_from(
+    pub(crate) fn made_from(
         &self,
         name: &str,
         ingredients: &[&str],
@@ -59,7 +60,7 @@ impl Cache {
                 std::fs::remove_dir_all(&folder).map_err(cannot)?;
             }
             std::fs::create_dir(&folder).map_err(cannot)?;
-            eprintln!("xtask: installing what compat {name} needs");
+            eprintln!("xtask: installing what {name} needs");
             make(&folder)?;
         }
         std::fs::write(&complete, "").map_err(cannot)?;

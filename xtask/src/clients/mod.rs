@@ -4,9 +4,9 @@
 //! in a cache folder outside of the tree, so that only the first run takes long. The server is the one that tests
 //! use; it is started for the suites and gone after them.
 
-mod cache;
+pub(crate) mod cache;
 mod suites;
-mod tools;
+pub(crate) mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -111,7 +111,7 @@ impl Places {
 
 /// Gets each suite what it needs, one after the other. Those that cannot have it are left out.
 fn prepare(plan: &Plan, places: &Places) -> Result<Vec<Prepared>, String> {
-    let cache = Cache::open()?;
+    let cache = Cache::open("compat")?;
     let mut prepared = Vec::new();
     for suite in &plan.suites {
         let mut tools = None;
@@ -174,7 +174,7 @@ fn round(time: Duration) -> u64 {
 }
 
 /// Runs a command whose output matters only if it fails.
-fn quietly(mut command: Command) -> Result<(), String> {
+pub(crate) fn quietly(mut command: Command) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     match command.output() {
         Ok(output) if output.status.success() => Ok(()),
@@ -186,7 +186,7 @@ fn quietly(mut command: Command) -> Result<(), String> {
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
+pub(crate) fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 

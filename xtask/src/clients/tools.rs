@@ -6,7 +6,7 @@ use crate::install::{Missing, apt_has, apt_install, had, output, path_folders, p
 
 /// What a suite is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Language {
+pub(crate) enum Language {
     Python,
     Js,
     Java,
@@ -15,19 +15,19 @@ pub(super) enum Language {
 
 /// The programs of a toolchain that is good enough, and what it says of itself.
 #[derive(Debug)]
-pub(super) struct Tools {
+pub(crate) struct Tools {
     /// Runs programs of the language, or builds them.
-    pub(super) first: PathBuf,
+    pub(crate) first: PathBuf,
     /// Gets packages, where that is another program.
-    pub(super) second: PathBuf,
-    pub(super) version: String,
+    pub(crate) second: PathBuf,
+    pub(crate) version: String,
 }
 
 const PYTHON_MIN: u32 = 10;
 const NODE_MIN: u32 = 20;
 const JAVA_MIN: u32 = 17;
 
-pub(super) fn find(language: Language) -> Result<Tools, Missing> {
+pub(crate) fn find(language: Language) -> Result<Tools, Missing> {
     match language {
         Language::Python => {
             had("Python with venv", python, || install(&[&["python3"], &["python3-venv"], &["python3-pip"]]))
@@ -58,7 +58,7 @@ fn install(lists: &[&[&str]]) -> Result<(), String> {
     apt_install(&packages)
 }
 
-fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     program_in(name, path_folders().iter().map(PathBuf::as_path))
 }
 

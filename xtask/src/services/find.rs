@@ -8,9 +8,11 @@ use crate::install::{Missing, apt_has, apt_install, had, output, path_folders, p
 const POSTGRES_MAJOR: u32 = 15;
 /// Where Debian and its kin put the programs of PostgreSQL, a folder for each version.
 const POSTGRES_VERSIONS: &str = "/usr/lib/postgresql";
+/// Where they put those of RabbitMQ.
+const RABBITMQ_PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 
 /// The folder with PostgreSQL's programs.
-pub(super) fn postgres() -> Result<PathBuf, Missing> {
+pub(crate) fn postgres() -> Result<PathBuf, Missing> {
     had("PostgreSQL", installed_postgres, || {
         let wanted = format!("postgresql-{POSTGRES_MAJOR}");
         if apt_has(&wanted)? {
@@ -24,10 +26,26 @@ pub(super) fn postgres() -> Result<PathBuf, Missing> {
 }
 
 /// Redis's server program.
-pub(super) fn redis() -> Result<PathBuf, Missing> {
+pub(crate) fn redis() -> Result<PathBuf, Missing> {
     let installed = || program_in("redis-server", path_folders().iter().map(PathBuf::as_path));
     had("Redis", installed, || {
         let package = "redis-server";
+        if !apt_has(package)? {
+            return Err("no package of it is known to apt-get".to_owned());
+        }
+        install(package, package)
+    })
+}
+
+/// RabbitMQ's server program: not the one on the path, where Debian puts a script that insists on a user and on
+/// folders of its own.
+pub(crate) fn rabbitmq() -> Result<PathBuf, Missing> {
+    let installed = || {
+        let folders = [PathBuf::from(RABBITMQ_PROGRAMS)].into_iter().chain(path_folders());
+        program_in("rabbitmq-server", folders.collect::<Vec<_>>().iter().map(PathBuf::as_path))
+    };
+    had("RabbitMQ", installed, || {
+        let package = "rabbitmq-server";
         if !apt_has(package)? {
             return Err("no package of it is known to apt-get".to_owned());
         }

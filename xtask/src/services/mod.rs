@@ -4,7 +4,7 @@
 //! waits on its standard input until we let go of it, and the operating system does that for us however we end. So
 //! nothing is left behind by a test that fails, by an interrupt or by a kill: neither servers nor their data.
 
-mod find;
+pub(crate) mod find;
 mod server;
 
 use std::ffi::OsString;
