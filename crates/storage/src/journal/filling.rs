@@ -14,10 +14,10 @@ use crate::journal::shared::create_anew;
 /// The name of the file until it is a segment.
 const NAME: &str = "segment.tmp";
 /// What is written at once while there is time, and while there is none.
-const PIECE: usize = 128 << 10;
+const PIECE: usize = 64 << 10;
 const LARGE_PIECE: usize = 1 << 20;
-/// This much is filled ahead of what has been used of the segment before, and then twice as fast.
-const LEAD: u64 = 8 << 20;
+/// This much is filled ahead of what has been used of the segment before, and then a quarter faster.
+const LEAD: u64 = 4 << 20;
 
 pub(crate) struct Filling<F> {
     file: F,
@@ -46,7 +46,7 @@ impl<F: DiskFile> Filling<F> {
 
     /// Whether it may not be whole by the time it is needed, when so much of the segment before is used.
     pub(crate) fn is_late(&self, used: u64) -> bool {
-        self.filled < (2 * used + LEAD).min(self.len)
+        self.filled < (used + used / 4 + LEAD).min(self.len)
     }
 
     /// Fills on. True when it is whole.
@@ -118,7 +118,7 @@ mod tests {
             while !filling.fill(late).expect("it is filled") {
                 pieces += 1;
             }
-            assert_eq!(pieces, if late { 4 } else { 25 });
+            assert_eq!(pieces, if late { 4 } else { 49 });
             let file = filling.finish(&disk, "segment-0000000001").expect("it is durable");
             let mut bytes = vec![1; len as usize + 1];
             assert_eq!(DiskFile::read_at(&file, &mut bytes, 0).expect("it can be read"), len as usize);
