@@ -15,6 +15,8 @@ use forebay_core::types::{KeyHash, Seq, SeqRange, StreamId, Timestamp};
 
 /// What a chunk costs beside its bytes, by rough count.
 const OVERHEAD: usize = 160;
+/// Where one looks how far what is here reaches: with pieces of one message each, it may be many.
+const PIECES_LOOKED_AT: usize = 64;
 
 #[derive(Debug)]
 pub struct Window {
@@ -315,17 +317,24 @@ impl Window {
         next.min(range.last.next())
     }
 
-    /// The first message from `next` on that is not here, unless more than `bytes` of contents come before it.
+    /// The first message from `next` on that is not here, unless more than `bytes` of contents come before it, or
+    /// more pieces than one cares to look at.
     pub fn runs_out(&self, stream: StreamId, mut next: Seq, bytes: usize) -> Option<Seq> {
         let mut held = 0;
-        while let Some((_, chunk)) = self.chunk_within(stream, SeqRange::one(next)) {
+        for _ in 0..PIECES_LOOKED_AT {
+            let Some((_, chunk)) = self.chunk_within(stream, SeqRange::one(next)) else { return Some(next) };
             held += chunk.held;
             if held > bytes {
                 return None;
             }
             next = chunk.last.next();
         }
-        Some(next)
+        None
+    }
+
+    /// How many bytes are kept at most.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
 
     /// Drops messages of the stream before `wanted`: every group has settled them.

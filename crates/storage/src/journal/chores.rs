@@ -82,7 +82,7 @@ impl<D: Disk> Chores<D> {
     pub fn keep_up(&mut self) -> Result<(), StorageError> {
         self.begin_next()?;
         self.check_space()?;
-        while self.unsealed() > UNSEALED_MAX && self.seal_next()? {}
+        while self.filling() != Some(Haste::Late) && self.unsealed() > UNSEALED_MAX && self.seal_next()? {}
         Ok(())
     }
 
@@ -134,19 +134,20 @@ impl<D: Disk> Chores<D> {
 
     /// Fills a piece of the next segment. True if that made it ready.
     pub fn fill_next(&mut self) -> Result<bool, StorageError> {
-        self.shared.check_open()?;
         let late = self.filling() == Some(Haste::Late);
+        // Once the journal takes nothing more there is nothing to make ready for.
         let Some(mut filling) = self.filling.take() else { return Ok(false) };
+        self.shared.check_open()?;
         self.shared.disk.at(Stage::Preparing);
-        let filled = match filling.fill(late) {
-            Ok(true) => {
+        let filled = match filling.fill(late).and_then(|whole| whole.then(|| filling.sync()).transpose()) {
+            Ok(Some(())) => {
                 // No other segment is begun while this one gets its name, so that recovery never meets two that
                 // are empty.
                 let mut spare = self.shared.spare();
                 let made = self.shared.finish_segment(filling, spare.active + 1);
                 made.map(|blank| spare.ready = Some(blank)).map(|()| true)
             }
-            Ok(false) => {
+            Ok(None) => {
                 self.filling = Some(filling);
                 Ok(false)
             }
@@ -374,6 +375,9 @@ impl<D: Disk> Chores<D> {
     pub fn stop(&mut self) -> Result<(), StorageError> {
         self.shared.check_open()?;
         self.shared.stop();
+        if let Some(filling) = self.filling.take() {
+            filling.give_up(&self.shared.disk).map_err(|error| self.shared.poison(error))?;
+        }
         let written = self.shared.mark().write(|mark| mark.clean = true);
         written.and_then(|()| self.shared.sync_mark()).map_err(|error| self.shared.poison(error))
     }

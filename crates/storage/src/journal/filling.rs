@@ -40,7 +40,8 @@ impl<F: DiskFile> Filling<F> {
             disk.delete(NAME)?;
             return Err(error);
         }
-        let direct = disk.open_direct(NAME)?;
+        // Without it, it goes through the cache.
+        let direct = disk.open_direct(NAME).ok().flatten();
         Ok(Filling { file, direct, zeros: Zeros::new(LARGE_PIECE), filled: 0, len })
     }
 
@@ -58,7 +59,7 @@ impl<F: DiskFile> Filling<F> {
             let done = self.direct.as_ref().unwrap_or(&self.file).write_at(&zeros, self.filled);
             match done {
                 // Some file systems say so only now.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput && self.direct.is_some() => {
+                Err(error) if is_unsupported(&error) && self.direct.is_some() => {
                     self.direct = None;
                     return Ok(false);
                 }
@@ -69,9 +70,12 @@ impl<F: DiskFile> Filling<F> {
         Ok(self.filled == self.len)
     }
 
-    /// Gives the file a name of its own, and makes it durable under that.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Gives the file, which is synced, a name of its own, and makes that durable too.
     pub(crate) fn finish<D: Disk<File = F>>(self, disk: &D, name: &str) -> io::Result<F> {
-        self.file.sync_all()?;
         disk.rename(NAME, name)?;
         disk.sync_folder()?;
         Ok(self.file)
@@ -80,6 +84,15 @@ impl<F: DiskFile> Filling<F> {
     pub(crate) fn give_up<D: Disk<File = F>>(self, disk: &D) -> io::Result<()> {
         disk.delete(NAME)
     }
+}
+
+/// Deletes what a crash left.
+pub(crate) fn clear<D: Disk>(disk: &D, names: &[String]) -> io::Result<()> {
+    if names.iter().any(|name| name == NAME) { disk.delete(NAME) } else { Ok(()) }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 
 /// Zeros at an address that suits writes past the cache.
@@ -119,6 +132,7 @@ mod tests {
                 pieces += 1;
             }
             assert_eq!(pieces, if late { 4 } else { 49 });
+            filling.sync().expect("it is synced");
             let file = filling.finish(&disk, "segment-0000000001").expect("it is durable");
             let mut bytes = vec![1; len as usize + 1];
             assert_eq!(DiskFile::read_at(&file, &mut bytes, 0).expect("it can be read"), len as usize);

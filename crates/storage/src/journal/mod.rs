@@ -168,6 +168,8 @@ impl Journal {
         remarks.extend(pictures.remarks.iter().cloned());
         recovery::settle(&disk, &examined, &pictures.unusable)
             .map_err(|source| OpenError::io("cut the torn tail", source))?;
+        // First of all, since its space may be what the next segment lacks.
+        filling::clear(&disk, &names).map_err(|source| OpenError::io("delete leftover files", source))?;
 
         let epoch = next_epoch(&format, &examined);
         let runs = examined.runs;

@@ -166,8 +166,8 @@ fn the_newest_finished_segments_are_sealed_when_there_is_time() {
     for _ in 0..40 {
         bench.put(5000);
         if bench.journal.writer.take_rotated() {
-            bench.journal.chores.keep_up().expect("the chores are done");
             bench.journal.chores.prepare_next().expect("the next segment is made");
+            bench.journal.chores.keep_up().expect("the chores are done");
         }
     }
     let finished = folder.names("segment-").len() - 2;
@@ -181,6 +181,24 @@ fn the_newest_finished_segments_are_sealed_when_there_is_time() {
     bench.journal.chores.tidy().expect("the chores are done");
     assert!(scrub(&mut bench) > before);
     bench.check_all();
+}
+
+#[test]
+fn a_journal_that_takes_nothing_more_makes_nothing_ready() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    bench.puts(9, 5000);
+    bench.journal.chores.keep_up().expect("the chores are done");
+    assert!(bench.journal.chores.filling().is_some());
+    bench.journal.reader.shared().poison(std::io::Error::other("a sync failed"));
+    let error = bench.journal.chores.fill_next();
+    assert!(matches!(error, Err(StorageError::Poisoned(_))), "{error:?}");
+    // Or its thread would try for ever.
+    assert!(bench.journal.chores.filling().is_none());
+    drop(bench);
+    assert_eq!(folder.names("segment.tmp").len(), 1);
+    drop(open(&folder));
+    assert!(folder.names("segment.tmp").is_empty(), "what a crash left is deleted");
 }
 
 #[test]
