@@ -7,6 +7,9 @@ use std::str::FromStr;
 /// Names that stand alone. Their value is `true`.
 const ALONE: [&str; 1] = ["quick"];
 
+/// The folder for files, wherever it is.
+const DATA: &str = "forebay-bench-data";
+
 #[derive(Debug, Default)]
 pub(crate) struct Arguments(BTreeMap<String, String>);
 
@@ -44,13 +47,14 @@ impl Arguments {
         if seconds > 0.0 { Ok(seconds) } else { Err("--seconds must be above zero".to_owned()) }
     }
 
-    /// Where to put files: what `--dir` says, or beside the program itself, which is in the build folder.
+    /// Where to put files: a folder in what `--dir` says, or beside the program itself, which is in the build
+    /// folder. It is of nobody else, and deleted at the end.
     pub(crate) fn folder(&mut self) -> Result<PathBuf, String> {
-        if let Some(folder) = self.take("dir")? {
-            return Ok(folder);
+        if let Some(folder) = self.take::<PathBuf>("dir")? {
+            return Ok(folder.join(DATA));
         }
         let program = std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
-        Ok(program.with_file_name("bench-data"))
+        Ok(program.with_file_name(DATA))
     }
 
     pub(crate) fn finish(self) -> Result<(), String> {

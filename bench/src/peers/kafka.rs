@@ -73,7 +73,7 @@ pub(crate) fn contenders() -> Result<Vec<Box<dyn Contender>>, Failure> {
             settings: format!(
                 "{sync}one broker, {PARTITIONS} partitions, acks=all, heap of 1 GiB; order by partition: \
                  {PARTITIONS} consumers of a group at most; acks are commits of an offset, one on its way at a \
-                 time"
+                 time; a consumer takes up to 1 MiB at once, whatever the prefetch"
             ),
             survives_power_loss: is_synced,
             acks_each: false,

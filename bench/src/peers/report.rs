@@ -52,7 +52,8 @@ const SECTIONS: [Section; 13] = [
         about: "Two producers with a window of 1,024, four consumers with a prefetch of 256 that ack every message. \
                 Counted are acks. Processor time and bytes are for each message. *Bytes written* are those that the \
                 kernel counts for the server's processes, without and with files that are filled with zeros before \
-                they are written to; *bytes to the disk* are those of the whole machine meanwhile, without zeros.",
+                they are written to; *bytes to the disk* are those of the whole machine meanwhile. Zeros are taken off for Forebay and the bare \
+                floor only, who fill whole files; PostgreSQL's log is zero-filled too, which stays in its figure.",
         headline: RATE,
         is_more_better: true,
         others: &STEADY,
@@ -199,7 +200,7 @@ fn write_all(out: &mut String, results: &Results) -> std::fmt::Result {
          the largest beside them; what takes long to fill is measured once where that took more than 20 s. All \
          servers get the same load from the same program: a producer sends again once a sixteenth of its window is \
          confirmed, and then all there is room for; a consumer acks everything it got before it takes more; while \
-         there are consumers, producers wait when a group is 20,000 messages behind.\n",
+         there are consumers, producers wait when groups are 20,000 messages behind on average.\n",
         results.seconds,
         results.rounds,
         if results.rounds == 1 { "" } else { "s" }

@@ -219,10 +219,11 @@ impl Connection {
     }
 
     /// Adds an ack of one message to what [`flush`](Connection::flush) writes.
-    pub(super) fn put_ack(&mut self, tag: u64) {
+    /// Acks a message and all before it.
+    pub(super) fn put_ack_through(&mut self, tag: u64) {
         self.put(1, BASIC_ACK, |out| {
             out.put_u64(tag);
-            out.put_u8(0);
+            out.put_u8(1);
         });
     }
 
