@@ -38,8 +38,9 @@ pub(crate) fn contenders(program: &Path) -> Result<Vec<Box<dyn Contender>>, Fail
         id: "forebay",
         name: "Forebay".to_owned(),
         version: version.clone(),
-        settings: "defaults: a sync before every confirmation; native gRPC streams, up to 512 messages in a request, acks in \
-                   runs".to_owned(),
+        settings: "defaults: a sync before every confirmation; native gRPC streams, up to 512 messages in a \
+                   request, acks in runs"
+            .to_owned(),
         survives_power_loss: true,
         acks_each: true,
     };

@@ -45,9 +45,10 @@ pub(crate) fn contenders() -> Result<Vec<Box<dyn Contender>>, Failure> {
             id,
             name: name.to_owned(),
             version: version.clone(),
-            settings: "one node, no plugins; persistent messages, publisher confirms, one ack for all that was received; \
-                       several groups as queues of a fanout exchange"
-                .to_owned(),
+            settings:
+                "one node, no plugins; persistent messages, publisher confirms, one ack for all that was \
+                       received; several groups as queues of a fanout exchange"
+                    .to_owned(),
             survives_power_loss: true,
             acks_each: true,
         };

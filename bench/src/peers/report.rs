@@ -52,8 +52,9 @@ const SECTIONS: [Section; 13] = [
         about: "Two producers with a window of 1,024, four consumers with a prefetch of 256 that ack every message. \
                 Counted are acks. Processor time and bytes are for each message. *Bytes written* are those that the \
                 kernel counts for the server's processes, without and with files that are filled with zeros before \
-                they are written to; *bytes to the disk* are those of the whole machine meanwhile. Zeros are taken off for Forebay and the bare \
-                floor only, who fill whole files; PostgreSQL's log is zero-filled too, which stays in its figure.",
+                they are written to; *bytes to the disk* are those of the whole machine meanwhile. Zeros are taken \
+                off for Forebay and the bare floor only, who fill whole files; PostgreSQL's log is zero-filled too, \
+                which stays in its figure.",
         headline: RATE,
         is_more_better: true,
         others: &STEADY,
