@@ -164,6 +164,9 @@ fn a_copy_of_a_busy_folder_is_whole() {
     let stop = AtomicBool::new(false);
     let durable = AtomicU64::new(0);
     let trims = AtomicU64::new(0);
+    // Microseconds between commits: the more, the more often a copy has been overtaken. How fast a journal is
+    // depends on the machine.
+    let pause = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut out = Vec::new();
@@ -173,6 +176,7 @@ fn a_copy_of_a_busy_folder_is_whole() {
                 let mut frames = vec![super::frame(seq, 3_000)];
                 writer.commit(&mut frames, &mut out).expect("the commit succeeds");
                 durable.store(seq, Ordering::Release);
+                std::thread::sleep(std::time::Duration::from_micros(pause.load(Ordering::Relaxed)));
                 if writer.take_rotated() {
                     chores.tidy().expect("chores are done");
                 }
@@ -192,7 +196,6 @@ fn a_copy_of_a_busy_folder_is_whole() {
         // So slow that the front goes on several times while one copy is made.
         let mut slowly = |_| std::thread::sleep(std::time::Duration::from_millis(3));
         let mut copies = 0;
-        // How often a copy is overtaken depends on the machine.
         for _ in 0..200 {
             if copies == 8 {
                 break;
@@ -202,7 +205,10 @@ fn a_copy_of_a_busy_folder_is_whole() {
             let to = FolderDisk::new(copy.path()).expect("the folder is there");
             let copied = match back_up(&from, &to, &mut slowly) {
                 Ok(copied) => copied,
-                Err(CopyError::TooBusy) => continue,
+                Err(CopyError::TooBusy) => {
+                    pause.fetch_add(100, Ordering::Relaxed);
+                    continue;
+                }
                 Err(error) => panic!("the copy fails: {error}"),
             };
             assert!(copied.online);
