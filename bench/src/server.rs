@@ -79,11 +79,22 @@ impl Drop for Server {
 }
 
 pub(crate) fn cpu_seconds(process: u32) -> f64 {
+    let [user, system, ..] = times(process);
+    user + system
+}
+
+/// As [`cpu_seconds`], with those of its children that have ended.
+pub(crate) fn cpu_seconds_of_all(process: u32) -> f64 {
+    times(process).iter().sum()
+}
+
+/// User and system time of a process, and of its children that have ended.
+fn times(process: u32) -> [f64; 4] {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name of the program is in parentheses and may hold anything; what follows is numbers.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
     let ticks = |n: usize| fields.get(n).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-    (ticks(11) + ticks(12)) / TICKS_PER_SECOND
+    [11, 12, 13, 14].map(|n| ticks(n) / TICKS_PER_SECOND)
 }
 
 /// Bytes that the files of a folder take on disk.

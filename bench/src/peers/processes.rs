@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::server::cpu_seconds;
+use crate::server::cpu_seconds_of_all;
 
 /// Files of a log stay for longer than this.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -36,7 +36,7 @@ impl Processes {
     }
 
     pub(crate) fn cpu_seconds(&self) -> f64 {
-        self.0.iter().map(|process| cpu_seconds(*process)).sum()
+        self.0.iter().map(|process| cpu_seconds_of_all(*process)).sum()
     }
 
     /// Bytes that they caused to be written to disks.

@@ -152,7 +152,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Sample, Failure> {
         tokio::time::sleep(self.warm).await;
         load.check().await?;
-        let meter = Meter::start(self.processes(), counter(&load.tally));
+        let meter = Meter::start(self.running().processes(), &self.processes(), counter(&load.tally));
         tokio::time::sleep(self.lasts).await;
         let sample = meter.stop(counter(&load.tally));
         load.check().await?;
@@ -200,13 +200,11 @@ impl<'a> Bench<'a> {
         let mut load = Load::new(self.running(), shape);
         let processes = self.processes();
         load.consume_together(CONSUMERS).await?;
-        let meter = Meter::start(processes, 0);
+        let meter = Meter::start(self.running().processes(), &processes, 0);
         let is_empty = load.tally.reach(count, DRAIN_MAX).await;
         if is_empty {
-            // Before consumers leave, since some servers have a process for each.
-            let server = meter.server_used();
             load.stop_consuming().await?;
-            return Ok(meter.stop_with(count, server));
+            return Ok(meter.stop(count));
         }
         let sample = meter.stop(load.tally.acked());
         load.check().await?;
@@ -400,7 +398,8 @@ fn cannot_be_filled(count: u64) -> String {
 
 /// What is used between two moments.
 struct Meter {
-    processes: Processes,
+    /// What the server began with. Some have a process for each client, so they are looked for again at the end.
+    roots: Vec<u32>,
     counted: u64,
     server: f64,
     client: f64,
@@ -408,25 +407,18 @@ struct Meter {
 }
 
 impl Meter {
-    fn start(processes: Processes, counted: u64) -> Meter {
+    fn start(roots: Vec<u32>, processes: &Processes, counted: u64) -> Meter {
         let server = processes.cpu_seconds();
         let client = crate::server::cpu_seconds(std::process::id());
-        Meter { processes, counted, server, client, started: Instant::now() }
-    }
-
-    /// Seconds of the server so far.
-    fn server_used(&self) -> f64 {
-        self.processes.cpu_seconds() - self.server
+        Meter { roots, counted, server, client, started: Instant::now() }
     }
 
     fn stop(&self, counted: u64) -> Sample {
-        self.stop_with(counted, self.server_used())
-    }
-
-    fn stop_with(&self, counted: u64, server: f64) -> Sample {
         let took = self.started.elapsed().as_secs_f64();
         let messages = (counted - self.counted) as f64;
         let client = crate::server::cpu_seconds(std::process::id()) - self.client;
+        // After the clock: to look for processes takes a while.
+        let server = Processes::of(&self.roots).cpu_seconds() - self.server;
         let each = |seconds: f64| if messages > 0.0 { seconds * 1e6 / messages } else { 0.0 };
         Sample::from([
             ("messages".to_owned(), messages),
