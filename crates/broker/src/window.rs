@@ -332,11 +332,6 @@ impl Window {
         None
     }
 
-    /// How many bytes are kept at most.
-    pub fn bytes_max(&self) -> usize {
-        self.bytes_max
-    }
-
     /// Drops messages of the stream before `wanted`: every group has settled them.
     pub fn forget_before(&mut self, stream: StreamId, wanted: Seq) {
         while let Some((&key, chunk)) =

@@ -443,14 +443,8 @@ impl Payloads {
         shard: &Shard,
         around: &mut Around<'_>,
     ) {
-        // Whoever waits comes first.
-        if !self.queued.is_empty() || self.reading.len() >= READS_MAX || self.prefetched.contains(&stream) {
-            return;
-        }
-        let next = self.window.runs_out(stream, from, around.read_bytes_max / 2);
-        let Some(next) = next.and_then(|next| shard.first_wanted(stream, next)) else { return };
-        if shard.last_seq(stream).is_some_and(|last| next <= last) {
-            self.prefetched.insert(stream);
+        let Some(next) = self.window.runs_out(stream, from, around.read_bytes_max / 2) else { return };
+        if shard.last_seq(stream).is_some_and(|last| next <= last) && self.prefetched.insert(stream) {
             let (purpose, search) = (Purpose::Prefetch(group), Search::default());
             self.want(Want { stream, next, last: next, purpose, search }, around);
         }
@@ -488,7 +482,6 @@ impl Payloads {
 
     /// Reads for the next message that somebody lacks.
     fn start_read(&mut self, id: u64, around: &mut Around<'_>) {
-        let wanted = self.wants.len();
         let want = self.wants.get_mut(&id).expect("a read is for somebody who wants it");
         let Some(place) = around.index.find(want.stream, want.next) else {
             self.nowhere.push(id);
@@ -496,10 +489,8 @@ impl Payloads {
         };
         let from = want.reads_from(place, around);
         want.search = Search { seq: want.next, place, next: from };
-        // What lies ahead is kept, so all who go through a backlog share the window.
-        let share = (self.window.bytes_max() / 4 / (wanted + 1)).max(FEW_BYTES);
-        let few = !want.is_ahead() && want.last.0 - want.next.0 < FEW;
-        let bytes_max = if few { FEW_BYTES } else { share }.min(around.read_bytes_max);
+        let few = want.last.0 - want.next.0 < FEW;
+        let bytes_max = if few { FEW_BYTES.min(around.read_bytes_max) } else { around.read_bytes_max };
         let contents = !matches!(&want.purpose, Purpose::ReadAhead(look) if !look.contents);
         let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads: contents };
         around.outbox.reads.push(Read { id, from, budget });
@@ -544,8 +535,8 @@ impl Payloads {
                 Purpose::ReadAhead(look) if want.next > look.asked => self.finish(id, shard, around),
                 // Whoever wanted it has settled it meanwhile, and it may be gone. The group asks again.
                 Purpose::ReadAhead(_) if unwanted => self.finish(id, shard, around),
-                // It was a guess, and somebody has settled it meanwhile.
-                Purpose::Prefetch(_) if unwanted => self.finish(id, shard, around),
+                // It was a guess.
+                Purpose::Prefetch(_) => self.finish(id, shard, around),
                 // What nobody wants any more cannot be shown.
                 Purpose::Fetch(..) | Purpose::Move(..) if unwanted && frames.is_empty() => {
                     self.finish(id, shard, around);
@@ -559,8 +550,7 @@ impl Payloads {
                     let exact = around.index.moved(stream, seq).is_some();
                     let nowhere = stays && (exact || frames.is_empty());
                     let shows = matches!(want.purpose, Purpose::Fetch(..) | Purpose::Move(..));
-                    let guess = matches!(want.purpose, Purpose::Prefetch(_));
-                    if nowhere && (unwanted && shows || guess) {
+                    if nowhere && unwanted && shows {
                         self.finish(id, shard, around);
                     } else if nowhere {
                         return Err(RecoveryError::MessageMissing { stream, seq });
@@ -672,9 +662,7 @@ impl Payloads {
                     let range = SeqRange::starting(first, messages.count());
                     let contents = contents(frame, &mut offset, messages.bytes())?;
                     let is_ahead = ahead.is_some_and(|(of, next)| of == stream && next <= range.last);
-                    let is_wanted =
-                        |seq| shard.first_wanted(stream, seq).is_some_and(|seq| seq <= range.last);
-                    if is_ahead && is_wanted(range.first) || self.is_lacking(stream, range) {
+                    if is_ahead || self.is_lacking(stream, range) {
                         let contents = alone(contents, frame);
                         self.window.insert_read(stream, first, at, &messages, contents);
                         self.give(stream, range, shard, around);
