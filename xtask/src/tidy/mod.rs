@@ -6,6 +6,7 @@
 //! honest mistakes, and a newcomer can read all of it. Every rule has a test that plants a violation.
 
 mod code;
+mod english;
 mod manifest;
 mod text;
 
@@ -128,6 +129,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             rule(file, &mut findings);
         }
     }
+    english::check(tree, &mut findings);
     findings
 }
 
@@ -173,6 +175,7 @@ mod tests {
                         "x();\n".repeat(1000),
                     ),
                 ),
+                planted("README.md", concat!("some", "body\n")),
                 planted(
                     "crates/core/Cargo.toml",
                     "[package]\nname = \"forebay-core\"\n[dependencies]\n\
@@ -189,6 +192,7 @@ mod tests {
                 "clock",
                 "core-is-alone",
                 "direction",
+                "english",
                 "file-length",
                 "files",
                 "line-length",
