@@ -4,6 +4,7 @@
 //! thin loop around it.
 
 pub mod access;
+pub mod api;
 pub mod batch;
 pub mod broker;
 pub mod caller;

@@ -30,8 +30,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_broker::access::Principal;
-use forebay_broker::broker::Broker;
+use forebay_broker::api::{Broker, Principal};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};

@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::caller::NoteWish;
-use forebay_core::notes::Expected;
-use forebay_core::settings::{
-    Acks, Backoff, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, Retention, Strategy,
-    StreamSettings,
+use forebay_broker::api::{
+    Acks, Backoff, Expected, Fairness, GroupSettings, KeyLock, MoveTerms, NoteWish, OnExhausted, Retention,
+    Strategy, StreamSettings,
 };
 use forebay_core::types::{GroupName, StreamId, StreamName, Timestamp};
 use serde::{Deserialize, Serialize};
