@@ -12,6 +12,7 @@ pub use crate::caller::{
     NoteWish, Receive, Receiving, Select, Verdict,
 };
 pub use crate::clock::Clock;
+pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published};
 pub use crate::error::{Advice, CallError, OpenError, PublishError};
 pub use crate::report::{

@@ -9,6 +9,7 @@ pub mod batch;
 pub mod broker;
 pub mod caller;
 pub mod clock;
+mod door;
 pub mod driver;
 pub mod error;
 pub mod index;

@@ -56,6 +56,8 @@ pub(crate) struct TaskConfig {
     pub(crate) stream_of_first_publish: Option<StreamSettings>,
     pub(crate) drain_max: Duration,
     pub(crate) read_bytes_max: usize,
+    /// Seals receipts until the log has a secret of its own.
+    pub(crate) secret: [u8; 32],
     /// Says to the operator what must not go unnoticed.
     pub(crate) alarm: fn(&str),
 }
@@ -100,6 +102,7 @@ impl ShardTask {
         staged: watch::Sender<Stage>,
         config: TaskConfig,
     ) -> ShardTask {
+        let receipts = Receipts::new(driver.id(), config.secret);
         ShardTask {
             config,
             driver,
@@ -116,7 +119,7 @@ impl ShardTask {
             waiting: WaitingRoom::default(),
             members: HashMap::new(),
             pollers: Pollers::default(),
-            receipts: Receipts::new([0; 32]),
+            receipts,
             statistics: Statistics::default(),
             tails: HashMap::new(),
             drain: None,

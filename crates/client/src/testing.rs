@@ -95,7 +95,9 @@ impl TestServer {
     /// Starts an empty server, on a port of its own.
     pub async fn start() -> Result<TestServer, TestError> {
         let failed = |error: &dyn std::error::Error| TestError::NotStarted { why: error.to_string() };
-        let config = BrokerConfig::default();
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| failed(&error))?;
+        let config = BrokerConfig::new(secret);
         let engine = MemoryEngine::new(MemoryLog::new(config.driver.shard, FRAME_BYTES_MAX));
         let opened = Broker::open(Arc::new(engine), Clock::still(), config).await;
         let (broker, _) = opened.map_err(|error| failed(&error))?;

@@ -215,12 +215,12 @@ pub(crate) struct Still {
 
 impl Still {
     pub(crate) async fn start() -> Still {
-        Still::start_with(SqsConfig { waits: true, ..SqsConfig::default() }).await
+        Still::start_with(SqsConfig { waits: true, ..SqsConfig::new([7; 32]) }).await
     }
 
     pub(crate) async fn start_with(config: SqsConfig) -> Still {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
-        let opened = Broker::open(Arc::new(engine), Clock::still(), BrokerConfig::default()).await;
+        let opened = Broker::open(Arc::new(engine), Clock::still(), BrokerConfig::new([7; 32])).await;
         let (broker, _running) = opened.expect("it opens");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();

@@ -29,7 +29,7 @@ async fn the_name_of_a_deleted_queue_rests_for_a_minute() {
     client.refused("CreateQueue", json!({ "QueueName": "q" })).await;
     server.advance(1).await;
     client.create("q", json!({})).await;
-    let lenient = Still::start_with(SqsConfig::default()).await;
+    let lenient = Still::start_with(SqsConfig::new([7; 32])).await;
     let queue = lenient.client.create("q", json!({})).await;
     lenient.client.call("DeleteQueue", json!({ "QueueUrl": queue })).await;
     lenient.client.create("q", json!({})).await;

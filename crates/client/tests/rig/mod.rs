@@ -35,7 +35,8 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start() -> Server {
-        let engine = MemoryEngine::new(MemoryLog::new(BrokerConfig::default().driver.shard, FRAME_BYTES_MAX));
+        let engine =
+            MemoryEngine::new(MemoryLog::new(BrokerConfig::new([7; 32]).driver.shard, FRAME_BYTES_MAX));
         Server::open(engine, "127.0.0.1:0".parse().expect("an address")).await
     }
 
@@ -43,7 +44,7 @@ impl Server {
         let listener = TcpListener::bind(address).await.expect("the port is free");
         let address = listener.local_addr().expect("it has an address");
         let owner = Arc::new(engine.another());
-        let opened = Broker::open(owner, Clock::start(), BrokerConfig::default()).await;
+        let opened = Broker::open(owner, Clock::start(), BrokerConfig::new([7; 32])).await;
         let (broker, running) = opened.expect("the log opens");
         let serving = forebay_doors::native::serve(broker.clone(), listener, broker.stopping());
         let door = tokio::spawn(async move { serving.await.expect("the door serves") });

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_broker::api::{
-    Acks, Backoff, Expected, Fairness, GroupSettings, KeyLock, MoveTerms, NoteWish, OnExhausted, Retention,
-    Strategy, StreamSettings,
+    Acks, Backoff, Door, Expected, Fairness, GroupSettings, KeyLock, MoveTerms, NoteWish, OnExhausted,
+    Retention, Strategy, StreamSettings,
 };
 use forebay_core::types::{GroupName, StreamId, StreamName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use super::wire::address::{Arn, DEFAULT_ACCOUNT, is_account};
 use super::wire::attributes::{DeduplicationScope, QueueSettings};
 
 /// Whose notes these are.
-pub(super) const DOOR: u8 = 1;
+pub(super) const DOOR: Door = Door::SQS;
 /// What the notes about queues begin with, and those about names that were in use a moment ago.
 const QUEUE_PREFIX: &str = "queue/";
 const DELETED_PREFIX: &str = "deleted/";

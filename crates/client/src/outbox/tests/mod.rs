@@ -34,7 +34,7 @@ struct Server {
 }
 
 async fn server() -> Server {
-    let config = BrokerConfig::default();
+    let config = BrokerConfig::new([7; 32]);
     let engine = MemoryEngine::new(MemoryLog::new(config.driver.shard, FRAME_BYTES_MAX));
     let opened = Broker::open(Arc::new(engine), Clock::start(), config).await;
     let (broker, _running) = opened.expect("a new log opens");
