@@ -380,7 +380,7 @@ fn full_of(arguments: &[String]) -> Result<Task, String> {
 }
 
 fn full(cycles: &str) -> Result<(), String> {
-    let line = ["test", "--release", "--package", "forebay", "--test", "http", "--", "full::"];
+    let line = ["test", "--release", "--package", "forebay", "--test", "e2e", "--", "http::full::"];
     let mut command = cargo_command(&line);
     command.env("FOREBAY_FULL_CYCLES", cycles);
     finish(command, &line)?;
