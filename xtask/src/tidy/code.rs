@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(broken(clock, "crates/broker/src/driver.rs", text), [2, 3]);
         assert_eq!(broken(clock, "crates/sim/src/world.rs", text), [2, 3]);
         for path in
-            ["crates/broker/src/clock.rs", "bench/src/main.rs", "crates/cli/tests/serve.rs", "notes.md"]
+            ["crates/broker/src/clock.rs", "bench/src/main.rs", "crates/cli/tests/e2e/grpc.rs", "notes.md"]
         {
             assert_eq!(broken(clock, path, text), [0; 0], "{path}");
         }
