@@ -22,7 +22,7 @@ use std::time::Duration;
 use forebay_core::group::{Credit, Departure};
 use forebay_core::settings::StreamSettings;
 use forebay_core::types::{ConsumerId, Position, Seq, StreamId, Timestamp};
-use forebay_storage::engine::{Durable, Engine, Receipt, Saved, SpaceGauge, StorageError, StoredFrame};
+use forebay_storage::engine::{Appended, Durable, Engine, Saved, SpaceGauge, StorageError, StoredFrame};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Sleep;
@@ -76,7 +76,7 @@ pub(crate) struct ShardTask {
     stage: Stage,
     staged: watch::Sender<Stage>,
     /// In the order of the frames.
-    receipts_due: VecDeque<Receipt>,
+    receipts_due: VecDeque<Appended>,
     work: JoinSet<Done>,
     waiting: WaitingRoom,
     members: HashMap<ConsumerId, Member>,
@@ -256,7 +256,7 @@ impl ShardTask {
         loop {
             self.receipts_due.pop_front();
             self.driver.on_durable(receipt?);
-            match self.receipts_due.front_mut().and_then(Receipt::try_take) {
+            match self.receipts_due.front_mut().and_then(Appended::try_take) {
                 Some(next) => receipt = next,
                 None => {
                     self.tell_tails();
@@ -374,7 +374,7 @@ impl ShardTask {
     }
 }
 
-async fn next_receipt(receipts: &mut VecDeque<Receipt>) -> Result<Durable<Position>, StorageError> {
+async fn next_receipt(receipts: &mut VecDeque<Appended>) -> Result<Durable<Position>, StorageError> {
     match receipts.front_mut() {
         Some(receipt) => receipt.await,
         None => std::future::pending().await,
