@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use forebay_client::consumer::{Consumer, Delivery, Outcome, Settlement};
-use forebay_client::testing::TestServer;
 use forebay_client::{Client, v1};
+use forebay_test::TestServer;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn rig(messages: u32) -> (TestServer, Client) {
     let server = TestServer::start().await.expect("the server starts");
-    let client = server.client();
+    let client = Client::connect(server.url()).await.expect("it answers");
     let (stream, group) = ("s".to_owned(), "g".to_owned());
     let request = v1::CreateGroupRequest { stream, group, ..Default::default() };
     client.raw().create_group(request).await.expect("there was none");

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use forebay_client::admin::groups::GroupReport;
 use forebay_client::admin::settings::{Backoff, Retries};
 use forebay_client::idempotency::{PostgresStore, SqliteStore};
-use forebay_client::testing::TestServer;
 use forebay_client::{Client, Fault, GroupSettings, Job, Payload, Worker};
+use forebay_test::TestServer;
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -167,8 +167,8 @@ impl Drop for Killable {
     }
 }
 
-async fn group(server: &TestServer) -> GroupReport {
-    server.client().group(STREAM, GROUP).await.expect("it is there")
+async fn group(client: &Client) -> GroupReport {
+    client.group(STREAM, GROUP).await.expect("it is there")
 }
 
 /// Waits until this is so.
@@ -198,13 +198,14 @@ async fn everything_is_there_once(name: &str) {
     let database = Database::open(name).await;
     database.create_tables().await;
     let server = Arc::new(TestServer::start().await.expect("it starts"));
+    let client = Client::connect(server.url()).await.expect("it answers");
     let settings = GroupSettings::new()
         .message_timeout(Duration::from_secs(1))
         .max_retries(Retries::Unlimited)
         .backoff(Backoff::new().min(Duration::from_millis(10)).max(Duration::from_millis(10)));
-    server.client().create_group(STREAM, GROUP, settings).await.expect("there was none");
+    client.create_group(STREAM, GROUP, settings).await.expect("there was none");
     let tasks: Vec<Task> = (0..MESSAGES).map(|n| Task { n }).collect();
-    server.client().publish_batch(STREAM, &tasks).await.expect("it is stored");
+    client.publish_batch(STREAM, &tasks).await.expect("it is stored");
     let time = keep_time(server.clone());
 
     let mut done_before = 0;
@@ -214,23 +215,23 @@ async fn everything_is_there_once(name: &str) {
         until("it works", async || database.effects().await.0 >= done_before + DONE_BETWEEN).await;
         tokio::time::sleep(Duration::from_millis(3 * kill)).await;
         worker.kill();
-        until("the server has noticed", async || group(&server).await.consumers == 0).await;
+        until("the server has noticed", async || group(&client).await.consumers == 0).await;
         done_before = database.effects().await.0;
         // What is in the database and still to be done for the server is for the mark to tell.
-        let acked = i64::from(MESSAGES) - i64::try_from(group(&server).await.lag).expect("not so many");
+        let acked = i64::from(MESSAGES) - i64::try_from(group(&client).await.lag).expect("not so many");
         not_acked += done_before - acked;
     }
     assert!(done_before < i64::from(MESSAGES), "it was finished before the last kill");
     assert!(not_acked > 0, "no worker was killed between its commit and its ack");
 
     let mut worker = Killable::start(&server, name);
-    until("everything is done", async || group(&server).await.lag == 0).await;
+    until("everything is done", async || group(&client).await.lag == 0).await;
     worker.kill();
     time.abort();
     let (all, different, begun_again) = database.effects().await;
     assert_eq!((all, different), (MESSAGES.into(), MESSAGES.into()));
     assert!(begun_again > 0, "no worker was killed before its commit");
-    assert_eq!(group(&server).await.parked, 0);
+    assert_eq!(group(&client).await.parked, 0);
 }
 
 /// A folder for a database, which goes with this value.

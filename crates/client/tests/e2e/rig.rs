@@ -6,11 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_broker::broker::{Broker, BrokerConfig, Running};
-use forebay_broker::clock::Clock;
 use forebay_client::admin::streams::{ReadQuery, StoredMessage};
 use forebay_client::{Client, v1};
-use forebay_storage::memory::{MemoryEngine, MemoryLog};
+use forebay_test::TestServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,47 +18,26 @@ use tokio::task::JoinHandle;
 /// Long enough for anything that happens at all.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-const FRAME_BYTES_MAX: usize = 12 << 20;
-
 /// A server in this process, whose log is in memory.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    engine: MemoryEngine,
-    broker: Broker,
-    running: Running,
-    door: JoinHandle<()>,
+    server: TestServer,
 }
 
 impl Server {
     pub(crate) async fn start() -> Server {
-        let engine =
-            MemoryEngine::new(MemoryLog::new(BrokerConfig::new([7; 32]).driver.shard, FRAME_BYTES_MAX));
-        Server::open(engine, "127.0.0.1:0".parse().expect("an address")).await
-    }
-
-    async fn open(engine: MemoryEngine, address: SocketAddr) -> Server {
-        let listener = TcpListener::bind(address).await.expect("the port is free");
-        let address = listener.local_addr().expect("it has an address");
-        let owner = Arc::new(engine.another());
-        let opened = Broker::open(owner, Clock::start(), BrokerConfig::new([7; 32])).await;
-        let (broker, running) = opened.expect("the log opens");
-        let serving = forebay_doors::native::serve(broker.clone(), listener, broker.stopping());
-        let door = tokio::spawn(async move { serving.await.expect("the door serves") });
-        Server { address, engine, broker, running, door }
+        let server = TestServer::start_in_real_time().await.expect("the server starts");
+        Server { address: server.address(), server }
     }
 
     /// Stops, and starts again with the same log on the same port.
-    pub(crate) async fn restart(self) -> Server {
-        let (engine, address) = self.stop().await;
-        Server::open(engine, address).await
+    pub(crate) async fn restart(mut self) -> Server {
+        self.server.restart().await.expect("the port is free");
+        self
     }
 
-    pub(crate) async fn stop(self) -> (MemoryEngine, SocketAddr) {
-        self.broker.stop();
-        self.running.await.expect("the task ends").expect("nothing went wrong");
-        drop(self.broker);
-        let _ = tokio::time::timeout(Duration::from_secs(5), self.door).await;
-        (self.engine, self.address)
+    pub(crate) async fn stop(self) {
+        self.server.stop().await;
     }
 
     pub(crate) fn url(&self) -> String {

@@ -116,7 +116,7 @@ async fn a_backlog_makes_it_grow_and_an_empty_stream_shrink() {
     until(|| worker.stats().concurrency == 12).await;
     until(|| inside.most() > 4).await;
     assert!(inside.most() <= 12, "{}", inside.most());
-    rig.server.client().purge_stream(STREAM, false).await.expect("it is there");
+    rig.client.purge_stream(STREAM, false).await.expect("it is there");
     rig.settled().await;
     // What came in the last minute counts as arrivals. The server takes it for what came in the second before it first
     // looked, so that second passes first, and then the minute.

@@ -25,7 +25,7 @@ async fn what_was_done_is_acked_without_running() {
         settings: Some(v1::StreamSettings { dedupe_window_ms: Some(0), ..Default::default() }),
         ..Default::default()
     };
-    rig.server.client().raw().update_stream(request).await.expect("it is there");
+    rig.client.raw().update_stream(request).await.expect("it is there");
     let store = MemoryStore::new();
     let worker = rig
         .worker()

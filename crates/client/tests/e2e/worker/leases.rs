@@ -63,7 +63,7 @@ async fn whoever_works_on_a_message_that_was_taken_away_is_told() {
     rig.publish([1]).await;
     until(|| rig.seen.all().len() == 1).await;
     let request = v1::PurgeStreamRequest { stream: STREAM.to_owned(), ..Default::default() };
-    rig.server.client().raw().purge_stream(request).await.expect("it is there");
+    rig.client.raw().purge_stream(request).await.expect("it is there");
     until(|| worker.stats().lost == 1).await;
     until(|| rig.seen.all().len() == 2).await;
     let stats = worker.shutdown().await.expect("it leaves well");
@@ -85,7 +85,7 @@ async fn one_lease_that_has_little_time_left_shortens_no_other() {
     let short = v1::GroupSettings { message_timeout_ms: Some(300), ..Default::default() };
     let (stream, group) = (STREAM.to_owned(), GROUP.to_owned());
     let request = v1::UpdateGroupRequest { stream, group, settings: Some(short), ..Default::default() };
-    rig.server.client().raw().update_group(request).await.expect("it is there");
+    rig.client.raw().update_group(request).await.expect("it is there");
     rig.publish(5..6).await;
     until(|| rig.seen.all().len() == 6).await;
     // Renewed within the first looks, for as long as leases were when the worker came.

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_client::admin::groups::GroupReport;
-use forebay_client::testing::TestServer;
 use forebay_client::worker::RunningWorker;
-use forebay_client::{Fault, Job, JobInfo, Payload, Worker, v1};
+use forebay_client::{Client, Fault, Job, JobInfo, Payload, Worker, v1};
+use forebay_test::TestServer;
 use serde::{Deserialize, Serialize};
 
 pub(crate) const STREAM: &str = "tasks";
@@ -43,6 +43,7 @@ impl Seen {
 
 pub(crate) struct Rig {
     pub(crate) server: TestServer,
+    pub(crate) client: Client,
     pub(crate) seen: Seen,
 }
 
@@ -60,12 +61,13 @@ impl Rig {
             settings: Some(settings),
             start: None,
         };
-        server.client().raw().create_group(request).await.expect("there was none");
-        Rig { server, seen: Seen::default() }
+        let client = Client::connect(server.url()).await.expect("it answers");
+        client.raw().create_group(request).await.expect("there was none");
+        Rig { server, client, seen: Seen::default() }
     }
 
     pub(crate) fn worker(&self) -> Worker<Seen> {
-        Worker::new(self.server.client(), STREAM, GROUP, self.seen.clone()).concurrency(1)
+        Worker::new(self.client.clone(), STREAM, GROUP, self.seen.clone()).concurrency(1)
     }
 
     /// A worker whose handler does what this says for a number and an attempt.
@@ -95,7 +97,7 @@ impl Rig {
     pub(crate) async fn publish_raw(&self, messages: Vec<v1::Message>) {
         let request = v1::PublishRequest { stream: STREAM.to_owned(), messages, ..Default::default() };
         let sent = tokio_stream::once(request);
-        let mut replies = self.server.client().raw().publish(sent).await.expect("it is there").into_inner();
+        let mut replies = self.client.raw().publish(sent).await.expect("it is there").into_inner();
         while let Some(reply) = replies.message().await.expect("the call goes on") {
             for confirmation in reply.confirmations {
                 assert_eq!(confirmation.problem, None);
@@ -104,11 +106,12 @@ impl Rig {
     }
 
     pub(crate) async fn group(&self) -> GroupReport {
-        self.server.client().group(STREAM, GROUP).await.expect("it is there")
+        self.client.group(STREAM, GROUP).await.expect("it is there")
     }
 
     pub(crate) async fn settled(&self) -> GroupReport {
-        self.server.until_settled(STREAM, GROUP).await.expect("everything is settled")
+        self.server.until_settled(STREAM, GROUP).await.expect("everything is settled");
+        self.group().await
     }
 
     pub(crate) async fn parked(&self) -> Vec<v1::Parked> {
@@ -117,7 +120,7 @@ impl Rig {
             group: GROUP.to_owned(),
             ..Default::default()
         };
-        self.server.client().raw().list_parked(request).await.expect("it is there").into_inner().parked
+        self.client.raw().list_parked(request).await.expect("it is there").into_inner().parked
     }
 
     /// Waits until the group looks like this.

@@ -154,7 +154,7 @@ async fn it_runs_until_it_is_told() {
 #[tokio::test]
 async fn mistakes_are_told_at_the_start() {
     let rig = Rig::new().await;
-    let client = rig.server.client();
+    let client = rig.client.clone();
     let refused = |error: WorkerError| error.to_string();
     let none = Worker::new(client.clone(), STREAM, GROUP, ()).start().await.unwrap_err();
     assert_eq!(refused(none), "a worker needs a handler: `on`, `on_batch` or `on_any`");
