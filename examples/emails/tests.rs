@@ -1,6 +1,6 @@
 //! The burst at the pace of the group, by a clock that the test moves.
 
-use forebay_client::testing::TestServer;
+use forebay_test::TestServer;
 
 use super::*;
 
@@ -9,10 +9,10 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// Moves the clock until nothing is left to do, and sees that nobody is ever ahead of the pace. Says how long it
 /// took by that clock.
-async fn level(server: &TestServer, smtp: &Smtp) -> Duration {
+async fn level(server: &TestServer, client: &Client, smtp: &Smtp) -> Duration {
     let before = smtp.tries();
     let mut passed = Duration::ZERO;
-    while server.client().group(STREAM, GROUP).await.expect("it is there").lag > 0 {
+    while client.group(STREAM, GROUP).await.expect("it is there").lag > 0 {
         passed += STEP;
         server.advance(STEP).await;
         // Time for the worker to take what it may have by now.
@@ -28,15 +28,15 @@ async fn level(server: &TestServer, smtp: &Smtp) -> Duration {
 #[tokio::test]
 async fn a_burst_is_sent_at_the_groups_pace_and_what_is_left_over_is_triaged() {
     let server = TestServer::start().await.expect("it starts");
-    let client = server.client();
+    let client = Client::connect(server.url()).await.expect("it answers");
     create_group(&client).await.expect("there was none");
     let smtp = Smtp::default();
     // Two workers share one pace.
-    let workers = [worker(server.client(), smtp.clone()), worker(server.client(), smtp.clone())];
+    let workers = [worker(client.clone(), smtp.clone()), worker(client.clone(), smtp.clone())];
     let [first, second] = workers.map(Worker::start);
     let (first, second) = (first.await.expect("it joins"), second.await.expect("it joins"));
     publish_burst(&client, COUNT).await.expect("it is stored");
-    let took = level(&server, &smtp).await;
+    let took = level(&server, &client, &smtp).await;
     let least = f64::from(COUNT - BURST) / PER_SECOND;
     assert!(took.as_secs_f64() >= least, "{took:?}");
 
@@ -49,7 +49,7 @@ async fn a_burst_is_sent_at_the_groups_pace_and_what_is_left_over_is_triaged() {
     smtp.empty_mailboxes();
     let triaged = triage(&client).await.expect("it goes through");
     assert_eq!(triaged, Triaged { corrected: 4, replayed: 4, discarded: 4 });
-    level(&server, &smtp).await;
+    level(&server, &client, &smtp).await;
     assert_eq!(client.group(STREAM, GROUP).await.expect("it is there").parked, 0);
     let got_mail = smtp.recipients();
     assert_eq!(got_mail.len(), 96);

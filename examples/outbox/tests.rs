@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use forebay_client::testing::TestServer;
+use forebay_test::TestServer;
 
 use super::*;
 
@@ -21,13 +21,14 @@ async fn shop() -> Shop {
 #[tokio::test]
 async fn the_warehouse_hears_once_of_what_was_committed_and_never_of_what_was_not() {
     let server = TestServer::start().await.expect("it starts");
-    create_stream(&server.client()).await.expect("there was none");
+    let client = Client::connect(server.url()).await.expect("it answers");
+    create_stream(&client).await.expect("there was none");
     let mut shop = shop().await;
     shop.outbox = shop.outbox.lease(Duration::from_millis(300));
     let picked = Arc::new(Mutex::new(Vec::new()));
     let list = picked.clone();
     let pick = move |order: &OrderPlaced| list.lock().expect("nobody panics").push(order.count);
-    let worker = warehouse(server.client(), pick).concurrency(1).start().await.expect("it joins");
+    let worker = warehouse(client.clone(), pick).concurrency(1).start().await.expect("it joins");
 
     // An order of nothing is refused by the database, every fourth time.
     let orders: Vec<i64> = (1..=40).collect();
@@ -37,7 +38,7 @@ async fn the_warehouse_hears_once_of_what_was_committed_and_never_of_what_was_no
             OrderPlaced { item: "apples".to_owned(), count: if count % 4 == 0 { 0 } else { count } };
         assert_eq!(shop.order(&ordered).await.is_ok(), count % 4 != 0);
     };
-    let relay = tokio::spawn(shop.outbox.relay(server.client()).run());
+    let relay = tokio::spawn(shop.outbox.relay(client.clone()).run());
     for count in first {
         order(*count).await;
     }
@@ -49,7 +50,7 @@ async fn the_warehouse_hears_once_of_what_was_committed_and_never_of_what_was_no
     for count in second {
         order(*count).await;
     }
-    let relay = tokio::spawn(shop.outbox.relay(server.client()).run());
+    let relay = tokio::spawn(shop.outbox.relay(client.clone()).run());
     let expected: Vec<i64> = orders.into_iter().filter(|count| count % 4 != 0).collect();
     for _ in 0..20_000 {
         if picked.lock().expect("nobody panics").len() >= expected.len() {

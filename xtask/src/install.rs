@@ -3,6 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+
+/// What was left out so far, for the last lines of a run.
+static SKIPPED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// A script of this name says which services an installation may start. 101 means none.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
@@ -43,9 +47,18 @@ pub(crate) fn take<T>(found: Result<T, Missing>, into: &mut Option<T>) -> Result
         Err(missing) if std::env::var_os("CI").is_some() => {
             return Err(format!("{missing}, and CI is set, where nothing may be skipped"));
         }
-        Err(missing) => eprintln!("SKIPPED: {missing}. Tests that need it do not run."),
+        Err(missing) => {
+            let skipped = format!("{missing}. Tests that need it do not run.");
+            eprintln!("SKIPPED: {skipped}");
+            SKIPPED.lock().expect("nothing panics with it").push(skipped);
+        }
     }
     Ok(())
+}
+
+/// All that could not be had so far.
+pub(crate) fn skipped() -> Vec<String> {
+    SKIPPED.lock().expect("nothing panics with it").clone()
 }
 
 /// A program of this name, in one of these folders.

@@ -9,6 +9,7 @@
 
 mod callgrind;
 mod clients;
+mod everything;
 mod install;
 mod peers;
 mod services;
@@ -41,11 +42,6 @@ Commands:
 
 `cargo xtask <command> --help` says more about one command.
 ";
-
-/// How many histories the everyday tests simulate.
-const EVERYDAY_SEEDS: &str = "200";
-/// How many minutes the everyday tests kill the server.
-const EVERYDAY_MINUTES: &str = "2";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -157,7 +153,7 @@ impl Task {
                 print!("{text}");
                 Ok(())
             }
-            Task::Test => test(),
+            Task::Test => everything::run(),
             Task::Tidy => tidy_tree(),
             Task::Ci => ci(),
             Task::Compat(plan) => clients::run(plan),
@@ -182,17 +178,7 @@ impl Task {
 fn help(command: &str) -> Option<&'static str> {
     Some(match command {
         "help" | "--help" | "-h" => HELP,
-        "test" => {
-            "\
-Usage: cargo xtask test
-
-Runs `cargo test --workspace`, which includes the tidy test, then the clients of compat/, then simulates 200
-histories, and then kills the real server for two minutes. Stops at the first of the four that fails.
-
-Some tests need a PostgreSQL and a Redis server, which are started for them; see `cargo xtask services --help`. The
-clients are of several languages; see `cargo xtask compat --help`.
-"
-        }
+        "test" => everything::HELP,
         "compat" => clients::HELP,
         "services" => services::HELP,
         "model" => {
@@ -282,23 +268,6 @@ documentation with warnings as errors, then `cargo xtask test`.
     })
 }
 
-fn test() -> Result<(), String> {
-    let tests = ["test", "--workspace"];
-    let services = services::Services::start()?;
-    let mut command = cargo_command(&tests);
-    command.envs(services.variables());
-    finish(command, &tests)?;
-    drop(services);
-    clients::run(&clients::Plan::everything())?;
-    tool("forebay-sim", &["sim".to_owned(), "--seeds".to_owned(), EVERYDAY_SEEDS.to_owned()])?;
-    torture("run", &["--minutes".to_owned(), EVERYDAY_MINUTES.to_owned()])?;
-    println!(
-        "xtask test: every test passed, and so did the clients, {EVERYDAY_SEEDS} simulated histories and \
-         {EVERYDAY_MINUTES} minutes of torture"
-    );
-    Ok(())
-}
-
 fn tidy_tree() -> Result<(), String> {
     let tree = tidy::Tree::read(&root())?;
     let findings = tidy::check(&tree);
@@ -321,7 +290,7 @@ fn ci() -> Result<(), String> {
     let mut command = cargo_command(&documentation);
     command.env("RUSTDOCFLAGS", "-D warnings");
     finish(command, &documentation)?;
-    test()?;
+    everything::run()?;
     println!("xtask ci: formatting, lints, documentation and tests are in order");
     Ok(())
 }
@@ -380,7 +349,7 @@ fn full_of(arguments: &[String]) -> Result<Task, String> {
 }
 
 fn full(cycles: &str) -> Result<(), String> {
-    let line = ["test", "--release", "--package", "forebay", "--test", "http", "--", "full::"];
+    let line = ["test", "--release", "--package", "forebay", "--test", "e2e", "--", "http::full::"];
     let mut command = cargo_command(&line);
     command.env("FOREBAY_FULL_CYCLES", cycles);
     finish(command, &line)?;
@@ -455,6 +424,13 @@ fn finish(mut command: Command, arguments: &[&str]) -> Result<(), String> {
         Ok(status) => Err(format!("`{said}` failed ({status})")),
         Err(error) => Err(format!("cannot run `{said}`: {error}")),
     }
+}
+
+/// Where cargo builds. We lie in `debug` or `release` of that folder.
+fn target() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
+    let target = program.ancestors().nth(2).ok_or("the build folder cannot be told")?;
+    Ok(target.to_owned())
 }
 
 fn root() -> PathBuf {

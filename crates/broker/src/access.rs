@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use forebay_core::types::{GroupName, StreamName};
 
+use crate::door::Door;
+
 /// Someone whom a door has recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
@@ -82,7 +84,7 @@ pub enum Resource<'a> {
     Stream(&'a StreamName),
     Group(&'a StreamName, &'a GroupName),
     /// What a door keeps for itself.
-    Notes(u8),
+    Notes(Door),
 }
 
 impl fmt::Display for Resource<'_> {

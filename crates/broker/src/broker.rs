@@ -52,14 +52,17 @@ pub struct BrokerConfig {
     pub stream_of_first_publish: Option<StreamSettings>,
     /// How long consumers have to finish what they hold when the server drains.
     pub drain_max: Duration,
-    /// Makes receipts that nobody can forge, until the log has a secret of its own.
+    /// Seals receipts and names messages, so it must not be guessable. The first start keeps it in the log, and the
+    /// log's secret counts from then on.
     pub secret: [u8; 32],
     /// Says to the operator what must not go unnoticed, such as stored data that is damaged.
     pub alarm: fn(&str),
 }
 
-impl Default for BrokerConfig {
-    fn default() -> BrokerConfig {
+impl BrokerConfig {
+    /// The usual configuration, with a secret of the server's own. There is no usual secret: a known one would let
+    /// anyone forge receipts.
+    pub fn new(secret: [u8; 32]) -> BrokerConfig {
         BrokerConfig {
             limits: Limits::DEFAULT,
             driver: DriverConfig::default(),
@@ -71,7 +74,7 @@ impl Default for BrokerConfig {
             read_bytes_max: 4 << 20,
             stream_of_first_publish: Some(StreamSettings::unasked()),
             drain_max: Duration::from_secs(10),
-            secret: [0; 32],
+            secret,
             alarm: |_| {},
         }
     }
@@ -151,17 +154,16 @@ impl Broker {
             stream_of_first_publish: config.stream_of_first_publish,
             drain_max: config.drain_max,
             read_bytes_max: config.read_bytes_max,
+            secret: config.secret,
             alarm: config.alarm,
         };
         let task =
             ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
         let running = tokio::spawn(task.run());
         let (reply, secret) = oneshot::channel();
-        let offered = config.secret;
-        let ask = Command::Call(Box::new(move |task| task.keep_secret(offered, reply)));
-        let _ = commands.send(ask);
-        // The task has ended already if there is no answer, and whoever watches it learns why.
-        let secret = secret.await.unwrap_or(offered);
+        let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
+        // Without an answer the task has ended already, and its handle says why.
+        let secret = secret.await.unwrap_or(config.secret);
         let broker = Broker {
             commands,
             room: Arc::new(Semaphore::new(config.room_bytes as usize)),
@@ -171,7 +173,7 @@ impl Broker {
             receives_max: config.receives_max,
             reads: Arc::new(Semaphore::new(config.reads_max)),
             read_bytes_max: config.read_bytes_max,
-            receipts: Receipts::new(secret),
+            receipts: Receipts::new(shard, secret),
             consumers: Arc::new(AtomicU64::new(1)),
             stage: at_stage,
             limits: Arc::new(config.limits),

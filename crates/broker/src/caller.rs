@@ -20,8 +20,6 @@ use crate::broker::Broker;
 use crate::error::CallError;
 use crate::shard_task::{Command, ShardTask};
 
-pub(crate) use notes::OWN_NOTES;
-
 pub use crate::driver::Arranged;
 pub use arrange::{Arrangement, Change, NoteWish};
 pub use consume::{Consumer, Receive, Receiving, Verdict};

@@ -4,10 +4,12 @@
 //! thin loop around it.
 
 pub mod access;
+pub mod api;
 pub mod batch;
 pub mod broker;
 pub mod caller;
 pub mod clock;
+mod door;
 pub mod driver;
 pub mod error;
 pub mod index;

@@ -22,7 +22,7 @@ use std::time::Duration;
 use forebay_core::group::{Credit, Departure};
 use forebay_core::settings::StreamSettings;
 use forebay_core::types::{ConsumerId, Position, Seq, StreamId, Timestamp};
-use forebay_storage::engine::{Durable, Engine, Receipt, Saved, SpaceGauge, StorageError, StoredFrame};
+use forebay_storage::engine::{Appended, Durable, Engine, Saved, SpaceGauge, StorageError, StoredFrame};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Sleep;
@@ -56,6 +56,8 @@ pub(crate) struct TaskConfig {
     pub(crate) stream_of_first_publish: Option<StreamSettings>,
     pub(crate) drain_max: Duration,
     pub(crate) read_bytes_max: usize,
+    /// Seals receipts until the log has a secret of its own.
+    pub(crate) secret: [u8; 32],
     /// Says to the operator what must not go unnoticed.
     pub(crate) alarm: fn(&str),
 }
@@ -74,7 +76,7 @@ pub(crate) struct ShardTask {
     stage: Stage,
     staged: watch::Sender<Stage>,
     /// In the order of the frames.
-    receipts_due: VecDeque<Receipt>,
+    receipts_due: VecDeque<Appended>,
     work: JoinSet<Done>,
     waiting: WaitingRoom,
     members: HashMap<ConsumerId, Member>,
@@ -100,6 +102,7 @@ impl ShardTask {
         staged: watch::Sender<Stage>,
         config: TaskConfig,
     ) -> ShardTask {
+        let receipts = Receipts::new(driver.id(), config.secret);
         ShardTask {
             config,
             driver,
@@ -116,7 +119,7 @@ impl ShardTask {
             waiting: WaitingRoom::default(),
             members: HashMap::new(),
             pollers: Pollers::default(),
-            receipts: Receipts::new([0; 32]),
+            receipts,
             statistics: Statistics::default(),
             tails: HashMap::new(),
             drain: None,
@@ -253,7 +256,7 @@ impl ShardTask {
         loop {
             self.receipts_due.pop_front();
             self.driver.on_durable(receipt?);
-            match self.receipts_due.front_mut().and_then(Receipt::try_take) {
+            match self.receipts_due.front_mut().and_then(Appended::try_take) {
                 Some(next) => receipt = next,
                 None => {
                     self.tell_tails();
@@ -371,7 +374,7 @@ impl ShardTask {
     }
 }
 
-async fn next_receipt(receipts: &mut VecDeque<Receipt>) -> Result<Durable<Position>, StorageError> {
+async fn next_receipt(receipts: &mut VecDeque<Appended>) -> Result<Durable<Position>, StorageError> {
     match receipts.front_mut() {
         Some(receipt) => receipt.await,
         None => std::future::pending().await,

@@ -207,7 +207,7 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 fn broker_config(settings: &Settings) -> anyhow::Result<BrokerConfig> {
-    let usual = BrokerConfig::default();
+    let usual = BrokerConfig::new(random()?);
     let bytes_max = Some(settings.auto_create_max_bytes);
     let first = StreamSettings {
         limits: StreamLimits { bytes_max, ..StreamLimits::default() },
@@ -222,7 +222,6 @@ fn broker_config(settings: &Settings) -> anyhow::Result<BrokerConfig> {
         room_bytes: u32::try_from(settings.room_bytes).unwrap_or(u32::MAX),
         stream_of_first_publish: settings.auto_create.then_some(first),
         drain_max: settings.drain_timeout,
-        secret: random()?,
         alarm: |text| log::error(&format!("ALARM: {text}")),
         ..usual
     })

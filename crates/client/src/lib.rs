@@ -18,8 +18,6 @@ pub mod publish;
 mod services_tests;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod sql;
-#[cfg(feature = "testing")]
-pub mod testing;
 pub mod worker;
 
 pub use admin::settings::{Backoff, GroupSettings, Rate, Retries, Strategy, StreamSettings};

@@ -1,26 +1,36 @@
-//! The contract as tests, run against every engine.
+//! The engine contract as tests, for every engine, also one in another crate.
 //!
 //! A [`Subject`] knows how to make an engine on data that outlives it. Each clause of the contract is one
-//! function; the macro at the end runs all of them against each subject.
+//! function; [`engine_conforms!`](crate::engine_conforms) makes a test of each. An engine under test takes
+//! frames of 12 KiB or more and frees space in units of no more than 64 KiB, or frame by frame.
+
+use std::future::Future;
 
 use bytes::Bytes;
 use forebay_core::types::{Epoch, PartKey, Position, Seq, ShardId, StreamId};
 
 use crate::engine::{
-    Engine, Frame, Image, ImagePart, Location, ReadBudget, Receipt, Run, Saved, StorageError, StoredFrame,
+    Appended, Engine, Frame, Image, ImagePart, ReadBudget, Run, Saved, StorageError, StoredFrame,
 };
 
-const SHARD: ShardId = ShardId(0);
+/// The shard whose log a subject has.
+pub const SHARD: ShardId = ShardId(0);
 const ALL: ReadBudget = ReadBudget { bytes_max: usize::MAX, frames_max: usize::MAX, payloads: true };
 
 /// An engine under test, and the data it works on.
-trait Subject {
+pub trait Subject {
     type Engine: Engine;
 
+    /// A subject with an empty log.
     fn new() -> Self;
 
     /// An engine on the same data. Any earlier one has been dropped.
     fn engine(&self) -> Self::Engine;
+
+    /// An engine on the same data while an earlier one is in use. `None` where the data is locked instead.
+    fn second_engine(&self) -> Option<Self::Engine> {
+        None
+    }
 }
 
 fn frame(seq: u64, payload: &[u8]) -> Frame {
@@ -41,10 +51,10 @@ async fn put(engine: &impl Engine, seq: u64) -> Position {
 }
 
 async fn put_many(engine: &impl Engine, count: u64) -> Vec<Position> {
-    let receipts: Vec<Receipt> = (1..=count).map(|seq| engine.append(frame(seq, &payload(seq)))).collect();
+    let appended: Vec<Appended> = (1..=count).map(|seq| engine.append(frame(seq, &payload(seq)))).collect();
     let mut positions = Vec::new();
-    for receipt in receipts {
-        positions.push(receipt.await.expect("it becomes durable").get());
+    for answer in appended {
+        positions.push(answer.await.expect("it becomes durable").get());
     }
     positions
 }
@@ -66,7 +76,7 @@ async fn save(engine: &impl Engine, parts: Vec<ImagePart>) -> Saved {
     engine.save(SHARD, Image { parts }).await.expect("it is saved")
 }
 
-async fn frames_keep_their_order_and_their_bytes<S: Subject>(subject: S) {
+pub async fn frames_keep_their_order_and_their_bytes<S: Subject>(subject: S) {
     let engine = subject.engine();
     engine.claim(SHARD).await.expect("it can be claimed");
     let written = put_many(&engine, 60).await;
@@ -81,18 +91,18 @@ async fn frames_keep_their_order_and_their_bytes<S: Subject>(subject: S) {
     }
 }
 
-async fn a_receipt_comes_no_earlier_than_those_before_it<S: Subject>(subject: S) {
+pub async fn an_answer_comes_no_earlier_than_those_before_it<S: Subject>(subject: S) {
     let engine = subject.engine();
     engine.claim(SHARD).await.expect("it can be claimed");
-    let mut receipts: Vec<Receipt> = (1..=40).map(|seq| engine.append(frame(seq, &payload(seq)))).collect();
-    let last = receipts.pop().expect("there are forty").await.expect("it becomes durable").get();
-    for mut receipt in receipts {
-        let position = receipt.try_take().expect("it was answered before the last").expect("it is durable");
+    let mut appended: Vec<Appended> = (1..=40).map(|seq| engine.append(frame(seq, &payload(seq)))).collect();
+    let last = appended.pop().expect("there are forty").await.expect("it becomes durable").get();
+    for mut answer in appended {
+        let position = answer.try_take().expect("it was answered before the last").expect("it is durable");
         assert!(position.get() < last);
     }
 }
 
-async fn what_has_a_receipt_can_be_read<S: Subject>(subject: S) {
+pub async fn a_durable_frame_can_be_read<S: Subject>(subject: S) {
     let engine = subject.engine();
     engine.claim(SHARD).await.expect("it can be claimed");
     for seq in 1..=20 {
@@ -102,7 +112,7 @@ async fn what_has_a_receipt_can_be_read<S: Subject>(subject: S) {
     }
 }
 
-async fn a_read_keeps_to_its_budget_and_brings_at_least_one<S: Subject>(subject: S) {
+pub async fn a_read_keeps_to_its_budget_and_brings_at_least_one<S: Subject>(subject: S) {
     let engine = subject.engine();
     engine.claim(SHARD).await.expect("it can be claimed");
     let written = put_many(&engine, 20).await;
@@ -116,24 +126,7 @@ async fn a_read_keeps_to_its_budget_and_brings_at_least_one<S: Subject>(subject:
     assert!(read(&engine, after, ALL).await.is_empty());
 }
 
-async fn single_messages_are_fetched_in_the_order_they_are_wanted<S: Subject>(subject: S) {
-    let engine = subject.engine();
-    engine.claim(SHARD).await.expect("it can be claimed");
-    let first = engine.append(frame(1, b"onetwothree")).await.expect("it is durable").get();
-    let second = engine.append(frame(4, b"four")).await.expect("it is durable").get();
-    let wanted = [(second, 0, 4), (first, 6, 5), (first, 0, 3), (first, 11, 0)]
-        .map(|(frame, offset, len)| Location { frame, offset, len });
-    let found = engine.fetch(SHARD, &wanted).await.expect("they are there");
-    assert_eq!(found, ["four", "three", "one", ""]);
-    let beyond = Location { frame: Position(second.0 + 1_000_000), offset: 0, len: 1 };
-    let error = engine.fetch(SHARD, &[beyond]).await;
-    assert!(matches!(error, Err(StorageError::NoSuchFrame { .. })), "{error:?}");
-    let outside = Location { frame: second, offset: 2, len: 3 };
-    let error = engine.fetch(SHARD, &[outside]).await;
-    assert!(matches!(error, Err(StorageError::Damaged { .. })), "{error:?}");
-}
-
-async fn a_new_owner_finds_everything_and_counts_one_further<S: Subject>(subject: S) {
+pub async fn a_new_owner_finds_everything_and_counts_one_further<S: Subject>(subject: S) {
     let engine = subject.engine();
     let claim = engine.claim(SHARD).await.expect("it can be claimed");
     assert_eq!((claim.epoch, claim.parts.len(), claim.runs.len()), (Epoch(1), 0, 0));
@@ -153,7 +146,7 @@ async fn a_new_owner_finds_everything_and_counts_one_further<S: Subject>(subject
     assert_eq!((frames[29].epoch, frames[30].epoch), (Epoch(1), Epoch(2)));
 }
 
-async fn a_new_owner_finds_every_copy_by_itself<S: Subject>(subject: S) {
+pub async fn a_new_owner_finds_every_copy_by_itself<S: Subject>(subject: S) {
     let engine = subject.engine();
     engine.claim(SHARD).await.expect("it can be claimed");
     let mut copies = Vec::new();
@@ -183,7 +176,7 @@ async fn a_new_owner_finds_every_copy_by_itself<S: Subject>(subject: S) {
     assert_eq!(published, 40);
 }
 
-async fn a_new_owner_finds_the_newest_image<S: Subject>(subject: S) {
+pub async fn a_new_owner_finds_the_newest_image<S: Subject>(subject: S) {
     let engine = subject.engine();
     engine.claim(SHARD).await.expect("it can be claimed");
     let at = put_many(&engine, 10).await;
@@ -203,7 +196,7 @@ async fn a_new_owner_finds_the_newest_image<S: Subject>(subject: S) {
     assert!(matches!(missing, Err(StorageError::NoSuchPart { .. })), "a part that was left out is gone");
 }
 
-async fn what_is_trimmed_goes_and_what_is_not_stays<S: Subject>(subject: S) {
+pub async fn trimming_removes_the_front_and_nothing_else<S: Subject>(subject: S) {
     let engine = subject.engine();
     engine.claim(SHARD).await.expect("it can be claimed");
     let at = put_many(&engine, 60).await;
@@ -214,9 +207,6 @@ async fn what_is_trimmed_goes_and_what_is_not_stays<S: Subject>(subject: S) {
     let kept = positions(&read(&engine, Position::START, ALL).await);
     assert!(kept.len() >= 19 && kept.len() < 60, "space returns in whole segments: {}", kept.len());
     assert_eq!(kept[..], at[60 - kept.len()..], "nothing after the position is missing");
-    let gone = Location { frame: at[0], offset: 0, len: 1 };
-    let error = engine.fetch(SHARD, &[gone]).await;
-    assert!(matches!(error, Err(StorageError::Trimmed { .. })), "{error:?}");
     drop(engine);
     let engine = subject.engine();
     let claim = engine.claim(SHARD).await.expect("it can be claimed");
@@ -224,7 +214,7 @@ async fn what_is_trimmed_goes_and_what_is_not_stays<S: Subject>(subject: S) {
     assert_eq!(positions(&read(&engine, claim.start, ALL).await), kept);
 }
 
-async fn a_frame_that_is_too_large_is_refused_and_the_log_goes_on<S: Subject>(subject: S) {
+pub async fn a_frame_that_is_too_large_is_refused_and_the_log_goes_on<S: Subject>(subject: S) {
     let engine = subject.engine();
     let claim = engine.claim(SHARD).await.expect("it can be claimed");
     let first = put(&engine, 1).await;
@@ -237,7 +227,7 @@ async fn a_frame_that_is_too_large_is_refused_and_the_log_goes_on<S: Subject>(su
     assert_eq!(read(&engine, first, ALL).await.len(), 3);
 }
 
-async fn another_shard_is_not_here<S: Subject>(subject: S) {
+pub async fn another_shard_is_not_here<S: Subject>(subject: S) {
     let engine = subject.engine();
     engine.claim(SHARD).await.expect("it can be claimed");
     let other = ShardId(9);
@@ -247,99 +237,65 @@ async fn another_shard_is_not_here<S: Subject>(subject: S) {
     refused(engine.claim(other).await.err());
     refused(engine.append(Frame { shard: other, ..frame(1, b"x") }).await.err());
     refused(engine.read(other, Position::START, ALL).await.err());
-    refused(engine.fetch(other, &[]).await.err());
     refused(engine.save(other, Image::default()).await.err());
     refused(engine.trim(other, Position::START).await.err());
 }
 
-/// Runs every clause against a subject.
-macro_rules! conforms {
+/// A second claim fences the first owner. Says nothing about an engine whose data is open only once.
+pub async fn a_second_claim_fences_the_first_owner<S: Subject>(subject: S) {
+    let first = subject.engine();
+    let Some(second) = subject.second_engine() else { return };
+    first.claim(SHARD).await.expect("it can be claimed");
+    put(&first, 1).await;
+    let epoch = second.claim(SHARD).await.expect("it can be claimed").epoch;
+    let error = first.append(frame(2, b"x")).await;
+    assert!(matches!(error, Err(StorageError::Fenced { epoch: by }) if by == epoch), "{error:?}");
+    let error = first.save(SHARD, Image::default()).await;
+    assert!(matches!(error, Err(StorageError::Fenced { .. })), "{error:?}");
+    put(&second, 2).await;
+    assert_eq!(read(&second, Position::START, ALL).await.len(), 2);
+}
+
+/// Runs one clause on a runtime of its own.
+pub fn run<S: Subject, F: Future<Output = ()>>(clause: impl FnOnce(S) -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(clause(S::new()));
+}
+
+/// Makes a module of tests, one for each clause of the contract, for a type that is a
+/// [`Subject`](crate::conformance::Subject).
+///
+/// ```ignore
+/// forebay_storage::engine_conforms!(memory, Memory);
+/// ```
+#[macro_export]
+macro_rules! engine_conforms {
     ($module:ident, $subject:ty, $($clause:ident),* $(,)?) => {
         mod $module {
             use super::*;
             $(
                 #[test]
                 fn $clause() {
-                    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-                    runtime.block_on(super::$clause(<$subject as Subject>::new()));
+                    $crate::conformance::run($crate::conformance::$clause::<$subject>);
                 }
             )*
         }
     };
     ($module:ident, $subject:ty) => {
-        conforms!(
+        $crate::engine_conforms!(
             $module,
             $subject,
             frames_keep_their_order_and_their_bytes,
-            a_receipt_comes_no_earlier_than_those_before_it,
-            what_has_a_receipt_can_be_read,
+            an_answer_comes_no_earlier_than_those_before_it,
+            a_durable_frame_can_be_read,
             a_read_keeps_to_its_budget_and_brings_at_least_one,
-            single_messages_are_fetched_in_the_order_they_are_wanted,
             a_new_owner_finds_everything_and_counts_one_further,
             a_new_owner_finds_every_copy_by_itself,
             a_new_owner_finds_the_newest_image,
-            what_is_trimmed_goes_and_what_is_not_stays,
+            trimming_removes_the_front_and_nothing_else,
             a_frame_that_is_too_large_is_refused_and_the_log_goes_on,
             another_shard_is_not_here,
+            a_second_claim_fences_the_first_owner,
         );
     };
-}
-
-mod subjects {
-    use super::{SHARD, Subject};
-    use crate::journal::disk::FolderDisk;
-    use crate::journal::tests::{ID, TempFolder};
-    use crate::journal::{JournalConfig, JournalEngine};
-    use crate::memory::{MemoryEngine, MemoryLog};
-
-    pub(super) struct Memory(MemoryEngine);
-
-    impl Subject for Memory {
-        type Engine = MemoryEngine;
-
-        fn new() -> Memory {
-            Memory(MemoryEngine::new(MemoryLog::new(SHARD, 12 << 10)))
-        }
-
-        fn engine(&self) -> MemoryEngine {
-            self.0.another()
-        }
-    }
-
-    pub(super) struct OnDisk(TempFolder);
-
-    impl Subject for OnDisk {
-        type Engine = JournalEngine;
-
-        fn new() -> OnDisk {
-            OnDisk(TempFolder::new())
-        }
-
-        fn engine(&self) -> JournalEngine {
-            let disk = FolderDisk::new(self.0.path()).expect("the folder is there");
-            JournalEngine::open(disk, &JournalConfig::small(ID)).expect("the journal opens")
-        }
-    }
-}
-
-conforms!(memory, subjects::Memory);
-conforms!(journal, subjects::OnDisk);
-
-/// Only where two owners can reach the same data at once. The journal's folder is locked instead.
-#[test]
-fn in_memory_a_second_claim_fences_the_first_owner() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    runtime.block_on(async {
-        let first = crate::memory::MemoryEngine::default();
-        let second = first.another();
-        first.claim(SHARD).await.expect("it can be claimed");
-        put(&first, 1).await;
-        second.claim(SHARD).await.expect("it can be claimed");
-        let error = first.append(frame(2, b"x")).await;
-        assert!(matches!(error, Err(StorageError::Fenced { epoch: Epoch(2) })), "{error:?}");
-        let error = first.save(SHARD, Image::default()).await;
-        assert!(matches!(error, Err(StorageError::Fenced { .. })), "{error:?}");
-        put(&second, 2).await;
-        assert_eq!(read(&second, Position::START, ALL).await.len(), 2);
-    });
 }

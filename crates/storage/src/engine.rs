@@ -19,9 +19,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Takes ownership of a shard. Once this returns, no earlier owner can append to it.
     fn claim(&self, shard: ShardId) -> BoxFuture<'_, Result<Claim, StorageError>>;
 
-    /// Queues a frame right after the previous one. Never waits: the broker bounds what may be
-    /// outstanding. The receipt resolves when this frame and all before it are durable.
-    fn append(&self, frame: Frame) -> Receipt;
+    /// Queues a frame right after the previous one. Never waits: the broker bounds how many frames may be
+    /// outstanding. The answer resolves when this frame and all before it are durable.
+    fn append(&self, frame: Frame) -> Appended;
 
     /// Reads durable frames in order, beginning with the first one at or after `from`; at least one if
     /// there is one.
@@ -31,13 +31,6 @@ pub trait Engine: Send + Sync + 'static {
         from: Position,
         budget: ReadBudget,
     ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>>;
-
-    /// Reads single messages by location, without the frames around them.
-    fn fetch<'a>(
-        &'a self,
-        shard: ShardId,
-        wanted: &'a [Location],
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>>;
 
     /// Keeps an image of the shard's state and lets go of all but the one before it.
     fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>>;
@@ -129,14 +122,6 @@ pub struct ReadBudget {
     pub payloads: bool,
 }
 
-/// The content of one message: a stretch of the payload section of the frame at `frame`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Location {
-    pub frame: Position,
-    pub offset: u32,
-    pub len: u32,
-}
-
 /// The state of a shard, in parts. Names every part that exists.
 #[derive(Debug, Clone, Default)]
 pub struct Image {
@@ -190,7 +175,7 @@ pub struct Claim {
     /// Space returns in whole multiples of this many positions: what is trimmed frees those that end at
     /// or before it.
     pub trim_unit: u64,
-    /// How many frames may wait for their receipt at once.
+    /// How many frames may be on their way at once.
     pub frames_max: usize,
     /// How large one frame may be, entries and payload together.
     pub frame_bytes_max: usize,
@@ -214,11 +199,11 @@ impl SpaceGauge {
     }
 }
 
-/// Resolves to the frame's position once the frame is durable.
+/// A frame that was handed to an engine. Resolves to the frame's position once the frame is durable.
 #[derive(Debug)]
-pub struct Receipt(pub(crate) tokio::sync::oneshot::Receiver<Result<Durable<Position>, StorageError>>);
+pub struct Appended(pub(crate) tokio::sync::oneshot::Receiver<Result<Durable<Position>, StorageError>>);
 
-impl Future for Receipt {
+impl Future for Appended {
     type Output = Result<Durable<Position>, StorageError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
@@ -226,7 +211,7 @@ impl Future for Receipt {
     }
 }
 
-impl Receipt {
+impl Appended {
     /// The answer if it is there already; `None` while the frame is on its way.
     pub fn try_take(&mut self) -> Option<<Self as Future>::Output> {
         use tokio::sync::oneshot::error::TryRecvError;
@@ -237,7 +222,7 @@ impl Receipt {
         }
     }
 
-    /// Waits on a thread of its own kind, for code that is not asynchronous.
+    /// Blocks the thread until the answer is there, for code that is not asynchronous.
     pub fn wait(self) -> <Self as Future>::Output {
         self.0.blocking_recv().unwrap_or(Err(StorageError::Stopped))
     }
@@ -259,8 +244,6 @@ pub enum StorageError {
     NoSuchShard { shard: ShardId },
     #[error("frame is larger than the engine takes. bytes=`{bytes}` limit=`{limit}`")]
     FrameTooLarge { bytes: usize, limit: usize },
-    #[error("the log does not reach back that far. position=`{}` start=`{}`", position.0, start.0)]
-    Trimmed { position: Position, start: Position },
     #[error("no frame begins there. position=`{}`", position.0)]
     NoSuchFrame { position: Position },
     #[error("the image before has no such part. kind=`{}` id=`{}` sub=`{}`", key.kind, key.id, key.sub)]

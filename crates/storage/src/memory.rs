@@ -2,8 +2,8 @@
 //! measuring everything but a disk.
 //!
 //! [`MemoryLog`] is the log itself, with the same verbs as the journal's plain structs. A
-//! [`MemoryEngine`] is one owner's handle to a log that others may hold too; whoever claims it last owns
-//! it, and the frames of those before are refused.
+//! [`MemoryEngine`] is one owner's handle to a log that other handles share. The handle that claims it last
+//! owns it, and frames of earlier owners are refused.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,8 +14,8 @@ use forebay_core::types::{Epoch, Position, ShardId};
 use tokio::sync::oneshot;
 
 use crate::engine::{
-    BoxFuture, Claim, Durable, Engine, Frame, Image, IndexRun, Location, ReadBudget, Receipt, Saved,
-    SavedPart, SpaceGauge, StorageError, StoredFrame,
+    Appended, BoxFuture, Claim, Durable, Engine, Frame, Image, IndexRun, ReadBudget, Saved, SavedPart,
+    SpaceGauge, StorageError, StoredFrame,
 };
 
 /// How many frames may wait. Nothing ever waits here, but an owner may want a number.
@@ -142,25 +142,6 @@ impl MemoryLog {
         frames
     }
 
-    /// Reads single messages, in the order in which they are wanted.
-    pub fn fetch(&self, wanted: &[Location], out: &mut Vec<Bytes>) -> Result<(), StorageError> {
-        for location in wanted {
-            let position = location.frame;
-            if position.0 <= self.trimmed {
-                return Err(StorageError::Trimmed { position, start: Position(self.trimmed + 1) });
-            }
-            let frame = self.frames.get((position.0 - self.trimmed - 1) as usize);
-            let frame = frame.ok_or(StorageError::NoSuchFrame { position })?;
-            let (start, end) = (location.offset as usize, location.offset as usize + location.len as usize);
-            if end > frame.payload.len() {
-                let what = "a message was looked for beyond the payload of its frame".to_owned();
-                return Err(StorageError::Damaged { what, file: "memory".to_owned(), offset: position.0 });
-            }
-            out.push(frame.payload.slice(start..end));
-        }
-        Ok(())
-    }
-
     /// Keeps an image and lets go of all but the one before it.
     pub fn save(&mut self, image: Image) -> Result<Saved, StorageError> {
         let mut parts = Vec::with_capacity(image.parts.len());
@@ -247,10 +228,10 @@ impl Engine for MemoryEngine {
         })
     }
 
-    fn append(&self, frame: Frame) -> Receipt {
-        let (answer, receipt) = oneshot::channel();
-        answer.send(self.push(frame)).expect("the receipt is still here");
-        Receipt(receipt)
+    fn append(&self, frame: Frame) -> Appended {
+        let (answer, appended) = oneshot::channel();
+        answer.send(self.push(frame)).expect("the receiver is still here");
+        Appended(appended)
     }
 
     fn read(
@@ -260,17 +241,6 @@ impl Engine for MemoryEngine {
         budget: ReadBudget,
     ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>> {
         Box::pin(async move { Ok(self.visible(shard)?.read(from, budget)) })
-    }
-
-    fn fetch<'a>(
-        &'a self,
-        shard: ShardId,
-        wanted: &'a [Location],
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>> {
-        Box::pin(async move {
-            let mut out = Vec::with_capacity(wanted.len());
-            self.visible(shard)?.fetch(wanted, &mut out).map(|()| out)
-        })
     }
 
     fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>> {

@@ -1,8 +1,8 @@
 //! `cargo xtask compat`: the clients that people use, against our own server.
 //!
 //! The suites lie in `compat/`, in the languages of the clients. What they need is installed by package name and kept
-//! in a cache folder outside of the tree, so that only the first run takes long. The server is the one that tests
-//! use; it is started for the suites and gone after them.
+//! in a cache folder outside of the tree, so that only the first run takes long. The server is the product, as it is
+//! released; it is started for the suites and gone after them.
 
 pub(crate) mod cache;
 mod suites;
@@ -20,9 +20,9 @@ use suites::{Prepared, Suite};
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask compat [python|celery|js|java|rust|all] ... [--endpoint URL]
 
-Builds the server, starts it with a data folder of its own, and runs the suites of compat/ against its SQS door:
-boto3 and Query by hand (python), Celery with workers that are killed (celery), and the AWS SDKs for JavaScript (js),
-Java (java) and Rust (rust). All of them, if none is named.
+Builds the server as it is released, starts it with a data folder of its own, and runs the suites of compat/ against
+its SQS door: boto3 and Query by hand (python), Celery with workers that are killed (celery), and the AWS SDKs for
+JavaScript (js), Java (java) and Rust (rust). All of them, if none is named.
 
 Packages are kept in the folder `forebay/compat` of the user's cache. As root, where there is apt-get, a toolchain
 that is missing is installed. What cannot be had is said, and its suites are skipped; with CI set that is an error.
@@ -70,24 +70,63 @@ impl Plan {
 }
 
 pub(crate) fn run(plan: &Plan) -> Result<(), String> {
-    let places = Places::find()?;
-    let prepared = prepare(plan, &places)?;
-    let services = match plan.endpoint {
-        Some(_) => None,
-        None => Some(start_server(&places)?),
-    };
-    let variables: Vec<(String, String)> = match (&services, &plan.endpoint) {
-        (Some(services), _) => {
-            services.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    if plan.suites.contains(&Suite::Rust) {
+        compile()?;
+    }
+    let clients = prepare(plan)?;
+    match &plan.endpoint {
+        Some(url) => clients.play_against(&[(SQS.to_owned(), url.clone())]),
+        None => {
+            crate::cargo(&crate::SERVER)?;
+            clients.play()
         }
-        (None, endpoint) => endpoint.iter().map(|url| (SQS.to_owned(), url.clone())).collect(),
-    };
-    let failed = play(&prepared, &variables);
-    drop(services);
-    if failed.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("clients do not get on with the server: {}", failed.join(", ")))
+    }
+}
+
+/// Compiles the suite in Rust, which keeps the machine busy. All else that suites need is a matter of waiting.
+pub(crate) fn compile() -> Result<(), String> {
+    suites::compile_rust(&Places::find()?)
+}
+
+/// Gets each suite what it needs, one after the other. Those that cannot have it are left out.
+pub(crate) fn prepare(plan: &Plan) -> Result<Clients, String> {
+    let places = Places::find()?;
+    let cache = Cache::open("compat")?;
+    let mut suites = Vec::new();
+    for suite in &plan.suites {
+        let mut tools = None;
+        take(tools::find(suite.language()), &mut tools)?;
+        if let Some(tools) = tools {
+            suites.push(suite.prepare(&tools, &cache, &places)?);
+        }
+    }
+    Ok(Clients { suites, places })
+}
+
+/// Suites that have all that they need.
+pub(crate) struct Clients {
+    suites: Vec<Prepared>,
+    places: Places,
+}
+
+impl Clients {
+    /// Runs the suites against the product, which has been built.
+    pub(crate) fn play(&self) -> Result<(), String> {
+        let server = self.places.target.join("release").join("forebay");
+        let services = Services::sqs(server, self.places.compat.join("keys.ini"))?;
+        let variables: Vec<(String, String)> =
+            services.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        self.play_against(&variables)
+    }
+
+    /// Runs them against the servers that these variables name.
+    fn play_against(&self, variables: &[(String, String)]) -> Result<(), String> {
+        let failed = play(&self.suites, variables);
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("clients do not get on with the server: {}", failed.join(", ")))
+        }
     }
 }
 
@@ -101,31 +140,8 @@ struct Places {
 
 impl Places {
     fn find() -> Result<Places, String> {
-        let root = crate::root();
-        // We lie in `debug` or `release` of the folder where cargo builds.
-        let program = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
-        let target = program.ancestors().nth(2).ok_or("the build folder cannot be told")?.to_owned();
-        Ok(Places { compat: root.join("compat").join("sqs"), target })
+        Ok(Places { compat: crate::root().join("compat").join("sqs"), target: crate::target()? })
     }
-}
-
-/// Gets each suite what it needs, one after the other. Those that cannot have it are left out.
-fn prepare(plan: &Plan, places: &Places) -> Result<Vec<Prepared>, String> {
-    let cache = Cache::open("compat")?;
-    let mut prepared = Vec::new();
-    for suite in &plan.suites {
-        let mut tools = None;
-        take(tools::find(suite.language()), &mut tools)?;
-        if let Some(tools) = tools {
-            prepared.push(suite.prepare(&tools, &cache, places)?);
-        }
-    }
-    Ok(prepared)
-}
-
-fn start_server(places: &Places) -> Result<Services, String> {
-    crate::cargo(&["build", "--quiet", "--package", "forebay"])?;
-    Services::sqs(places.target.join("debug").join("forebay"), places.compat.join("keys.ini"))
 }
 
 /// Runs the suites and gives the names of those that fail. The first, which is the largest and looks at time most
@@ -169,7 +185,7 @@ fn play_one(prepared: &Prepared, variables: &[(String, String)]) -> bool {
     passed
 }
 
-fn round(time: Duration) -> u64 {
+pub(crate) fn round(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_millis() >= 500)
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::cache::Cache;
-use super::tools::{Language, Tools};
+use super::tools::{self, Language, Tools};
 use super::{Places, quietly, read};
 
 /// In the order in which they run.
@@ -68,7 +68,7 @@ impl Suite {
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
             Suite::Js => js(tools, cache, places),
             Suite::Java => java(tools, cache, places),
-            Suite::Rust => rust(tools, places),
+            Suite::Rust => Ok(rust(tools, places)),
         }
     }
 
@@ -178,16 +178,17 @@ fn java(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, Strin
     })
 }
 
-fn rust(tools: &Tools, places: &Places) -> Result<Prepared, String> {
+fn rust(tools: &Tools, places: &Places) -> Prepared {
     let folder = places.compat.join("rust");
     let arguments = ["test", "--quiet", "--locked"].map(OsString::from).to_vec();
     let variables = vec![("CARGO_TARGET_DIR", places.target.clone().into_os_string())];
-    let prepared =
-        Prepared { suite: Suite::Rust, program: tools.first.clone(), arguments, folder, variables };
-    let mut build = prepared.command();
+    Prepared { suite: Suite::Rust, program: tools.first.clone(), arguments, folder, variables }
+}
+
+pub(super) fn compile_rust(places: &Places) -> Result<(), String> {
+    let mut build = rust(&tools::cargo(), places).command();
     build.arg("--no-run");
-    quietly(build)?;
-    Ok(prepared)
+    quietly(build)
 }
 
 fn command(program: &Path, arguments: &[&std::ffi::OsStr]) -> Command {

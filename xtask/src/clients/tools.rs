@@ -89,7 +89,7 @@ fn java() -> Option<Tools> {
 }
 
 /// The one that runs us.
-fn cargo() -> Tools {
+pub(super) fn cargo() -> Tools {
     let first = PathBuf::from(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     Tools { second: first.clone(), first, version: String::new() }
 }

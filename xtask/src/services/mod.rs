@@ -54,13 +54,13 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Finds or installs the servers and starts them. One that cannot be had is told of and left out, unless this
-    /// is a build machine.
-    pub(crate) fn start() -> Result<Services, String> {
+    /// Finds the servers that tests need, or installs them. One that cannot be had is told of and left out, unless
+    /// this is a build machine.
+    pub(crate) fn find() -> Result<KeeperPlan, String> {
         let mut plan = KeeperPlan::default();
         take(find::postgres(), &mut plan.postgres)?;
         take(find::redis(), &mut plan.redis)?;
-        Services::keep(&plan)
+        Ok(plan)
     }
 
     /// Starts our own server, a few times over, for clients of SQS.
@@ -68,7 +68,8 @@ impl Services {
         Services::keep(&KeeperPlan { forebay: Some(program), keys: Some(keys), ..KeeperPlan::default() })
     }
 
-    fn keep(plan: &KeeperPlan) -> Result<Services, String> {
+    /// Starts them.
+    pub(crate) fn keep(plan: &KeeperPlan) -> Result<Services, String> {
         let program = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
         let mut keeper = Command::new(program)
             .args(plan.arguments())
@@ -109,7 +110,7 @@ impl Drop for Services {
 /// Runs a command with the services up.
 pub(crate) fn run(command: &[String]) -> Result<(), String> {
     let (program, arguments) = command.split_first().expect("a command was given");
-    let services = Services::start()?;
+    let services = Services::keep(&Services::find()?)?;
     match Command::new(program).args(arguments).envs(services.variables()).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("`{}` failed ({status})", command.join(" "))),

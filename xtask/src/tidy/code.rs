@@ -1,4 +1,5 @@
-//! Rules about Rust code: who may read the clock and open files, and how long things may be.
+//! Rules about Rust code: who may read the clock and open files, what doors may import, and how long things
+//! may be.
 
 use super::{Finding, SourceFile};
 
@@ -62,6 +63,27 @@ fn opens_files(code: &str) -> Option<&'static str> {
     code.match_indices("File::")
         .any(|(at, _)| !code[..at].ends_with(|before: char| is_word(before) || before == ':'))
         .then_some("File::")
+}
+
+/// Doors see the broker's facade and the core's types, so that everything behind these can change without them.
+pub(super) fn facade(file: &SourceFile, findings: &mut Vec<Finding>) {
+    if !file.path.starts_with("crates/doors/") || is_allowed(file, &[]) {
+        return;
+    }
+    for (line, code) in product_code(file) {
+        for (name, may) in [("forebay_broker", "api"), ("forebay_core", "types"), ("forebay_storage", "")] {
+            let beyond = code.match_indices(&format!("{name}::")).find_map(|(at, found)| {
+                let module = code[at + found.len()..].split(|c: char| !is_word(c)).next().unwrap_or("");
+                (may.is_empty() || module != may).then_some(module)
+            });
+            if let Some(module) = beyond {
+                let what = format!(
+                    "`{name}::{module}` in a door: use `forebay_broker::api` or `forebay_core::types`"
+                );
+                findings.push(file.finding(line, "facade", what));
+            }
+        }
+    }
 }
 
 /// A file past a thousand lines of non-test code is a module waiting to be found.
@@ -149,7 +171,7 @@ mod tests {
         assert_eq!(broken(clock, "crates/broker/src/driver.rs", text), [2, 3]);
         assert_eq!(broken(clock, "crates/sim/src/world.rs", text), [2, 3]);
         for path in
-            ["crates/broker/src/clock.rs", "bench/src/main.rs", "crates/cli/tests/serve.rs", "notes.md"]
+            ["crates/broker/src/clock.rs", "bench/src/main.rs", "crates/cli/tests/e2e/grpc.rs", "notes.md"]
         {
             assert_eq!(broken(clock, path, text), [0; 0], "{path}");
         }
@@ -167,6 +189,19 @@ mod tests {
         );
         for path in ["crates/storage/src/journal/disk.rs", "crates/cli/src/main.rs", "crates/wire/build.rs"] {
             assert_eq!(broken(files, path, text), [0; 0], "{path}");
+        }
+    }
+
+    #[test]
+    fn doors_import_the_facade_alone() {
+        let text = "use forebay_broker::api::{Broker, driver};\nuse forebay_core::types::Seq;\n\
+                    use forebay_broker::driver::Driver;\nuse forebay_core::{group, types};\n\
+                    let a: forebay_core::typesetting::A = forebay_core::types::A;\n\
+                    use forebay_storage::engine::Engine;\n// forebay_broker::driver\n";
+        assert_eq!(broken(facade, "crates/doors/src/sqs/queue.rs", text), [3, 4, 5, 6]);
+        for path in ["crates/cli/src/serve.rs", "crates/doors/src/sqs/tests/rig.rs", "crates/doors/README.md"]
+        {
+            assert_eq!(broken(facade, path, text), [0; 0], "{path}");
         }
     }
 

@@ -6,15 +6,16 @@
 use super::{Finding, SourceFile};
 
 /// Each crate of the workspace, and the crates of the workspace that it may use.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("forebay-core", &[]),
     ("forebay-storage", &["forebay-core"]),
     ("forebay-broker", &["forebay-core", "forebay-storage"]),
     ("forebay-wire", &[]),
     // Doors decide nothing and know no engine: they see the broker.
     ("forebay-doors", &["forebay-core", "forebay-broker", "forebay-wire"]),
-    // Beside the wire only for `testing`: a real server inside a user's test.
-    ("forebay-client", &["forebay-storage", "forebay-broker", "forebay-wire", "forebay-doors"]),
+    // It speaks to its server as any client does, so it needs no SDK, and the SDK's tests can use it.
+    ("forebay-test", &["forebay-storage", "forebay-broker", "forebay-wire", "forebay-doors"]),
+    ("forebay-client", &["forebay-wire", "forebay-test"]),
     (
         "forebay",
         &[
@@ -41,11 +42,14 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     // It sees the server as its clients do.
     ("forebay-torture", &["forebay-wire", "forebay-client"]),
     // They see what a user sees.
-    ("forebay-examples", &["forebay-client"]),
+    ("forebay-examples", &["forebay-client", "forebay-test"]),
     ("xtask", &[]),
     // It sees the server as clients of SQS do, and is no member of the workspace.
     ("forebay-compat-sqs", &[]),
 ];
+
+/// A server for tests. Only `dev-dependencies` may name it.
+const FOR_TESTS: &str = "forebay-test";
 
 /// The core may use this crate and no other. What it cannot name, it cannot do.
 const CORE_MAY_USE: &str = "thiserror";
@@ -78,6 +82,10 @@ pub(super) fn direction(file: &SourceFile, findings: &mut Vec<Finding>) {
         let itself = dependency.section == Section::Dev && dependency.name == manifest.name;
         if ours && !itself && !allowed.contains(&dependency.name) {
             let what = format!("`{}` may not use `{}`", manifest.name, dependency.name);
+            findings.push(file.finding(dependency.line, "direction", what));
+        }
+        if dependency.name == FOR_TESTS && dependency.section != Section::Dev {
+            let what = format!("`{FOR_TESTS}` is for tests: name it in `dev-dependencies`");
             findings.push(file.finding(dependency.line, "direction", what));
         }
     }
@@ -244,6 +252,15 @@ mod tests {
         let bad = format!("{BROKER}[dependencies]\nforebay-doors.workspace = true\n");
         assert_eq!(broken(direction, &bad), [4]);
         let bad = format!("{CORE}[dev-dependencies]\nforebay-sim = {{ workspace = true }}\n");
+        assert_eq!(broken(direction, &bad), [4]);
+    }
+
+    #[test]
+    fn the_server_for_tests_is_for_tests() {
+        let client = "[package]\nname = \"forebay-client\"\n";
+        let good = format!("{client}[dev-dependencies]\nforebay-test.workspace = true\n");
+        assert_eq!(broken(direction, &good), [0; 0]);
+        let bad = format!("{client}[dependencies]\nforebay-test.workspace = true\n");
         assert_eq!(broken(direction, &bad), [4]);
     }
 

@@ -109,9 +109,10 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<SourceFile>) -> Result<(
 
 /// Applies every rule to every file.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&SourceFile, &mut Vec<Finding>); 12] = [
+    let rules: [fn(&SourceFile, &mut Vec<Finding>); 13] = [
         code::clock,
         code::files,
+        code::facade,
         code::file_length,
         code::line_length,
         text::unfinished,
@@ -164,6 +165,7 @@ mod tests {
         let planted = |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
         let tree = Tree {
             files: vec![
+                planted("crates/doors/src/door.rs", "use forebay_broker::driver::Driver;\n"),
                 planted(
                     "crates/core/src/shard.rs",
                     &format!(
@@ -193,6 +195,7 @@ mod tests {
                 "core-is-alone",
                 "direction",
                 "english",
+                "facade",
                 "file-length",
                 "files",
                 "line-length",

@@ -68,7 +68,7 @@ async fn next_events(consumer: &mut Consumer) -> Vec<Event> {
 
 #[tokio::test]
 async fn a_consumer_that_leaves_messages_lying_is_cut_off_and_others_get_them() {
-    let (broker, _running) = open(engine(), BrokerConfig::default()).await;
+    let (broker, _running) = open(engine(), BrokerConfig::new([7; 32])).await;
     create(&broker, Duration::from_millis(20)).await;
     let mut silent = owner(&broker).subscribe(stream(), group(), "worker", 2).await.expect("it is let in");
     publish(&broker, 2).await.expect("there is room");
@@ -94,7 +94,7 @@ async fn a_consumer_that_leaves_messages_lying_is_cut_off_and_others_get_them() 
 async fn when_the_engine_fails_the_outcome_is_unknown_and_the_task_ends() {
     let engine = engine();
     let usurper = engine.another();
-    let (broker, running) = open(engine, BrokerConfig::default()).await;
+    let (broker, running) = open(engine, BrokerConfig::new([7; 32])).await;
     create(&broker, Duration::from_secs(30)).await;
     publish(&broker, 1).await.expect("all is well");
     usurper.claim(ShardId(0)).await.expect("anyone may claim");
@@ -107,7 +107,7 @@ async fn when_the_engine_fails_the_outcome_is_unknown_and_the_task_ends() {
 
 #[tokio::test]
 async fn publishers_wait_for_room_and_settling_does_not() {
-    let config = BrokerConfig { room_bytes: 10_000, ..BrokerConfig::default() };
+    let config = BrokerConfig { room_bytes: 10_000, ..BrokerConfig::new([7; 32]) };
     let (broker, _running) = open(engine(), config).await;
     create(&broker, Duration::from_secs(30)).await;
     publish(&broker, 1).await.expect("there is room");
@@ -133,7 +133,7 @@ async fn publishers_wait_for_room_and_settling_does_not() {
 async fn what_was_taken_in_is_durable_after_a_stop() {
     let engine = engine();
     let again = engine.another();
-    let (broker, running) = open(engine, BrokerConfig::default()).await;
+    let (broker, running) = open(engine, BrokerConfig::new([7; 32])).await;
     create(&broker, Duration::from_secs(30)).await;
     let mut consumer = owner(&broker).subscribe(stream(), group(), "worker", 5).await.expect("it is let in");
     publish(&broker, 5).await.expect("there is room");
@@ -145,7 +145,7 @@ async fn what_was_taken_in_is_durable_after_a_stop() {
     running.await.expect("the task did not panic").expect("it stopped as asked");
     assert_eq!(publish(&broker, 1).await, Err(PublishError::Stopping));
 
-    let (broker, _running) = open(again, BrokerConfig::default()).await;
+    let (broker, _running) = open(again, BrokerConfig::new([7; 32])).await;
     let figures = owner(&broker).group(stream(), group()).await.expect("the group is there").figures;
     assert_eq!((figures.floor.0, figures.lag), (3, 2));
 }

@@ -7,6 +7,7 @@ use forebay_core::types::{GroupName, StreamName, Timestamp};
 
 use super::{Caller, Reply};
 use crate::access::{Action, Resource};
+use crate::door::Door;
 use crate::driver::{Answer, Arranged, NoteChange};
 use crate::error::CallError;
 use crate::shard_task::ShardTask;
@@ -17,7 +18,7 @@ pub type Change<S> = Box<dyn FnOnce(&mut S) + Send>;
 /// A note that is to be written or, without a value, removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoteWish {
-    pub door: u8,
+    pub door: Door,
     pub key: Vec<u8>,
     pub value: Option<Vec<u8>>,
     /// What has to be there now.
@@ -29,7 +30,13 @@ pub struct NoteWish {
 impl NoteWish {
     fn change(&self) -> NoteChange<'_> {
         let NoteWish { door, key, value, expected, expires } = self;
-        NoteChange { door: *door, key, value: value.as_deref(), expected: *expected, expires: *expires }
+        NoteChange {
+            door: door.number(),
+            key,
+            value: value.as_deref(),
+            expected: *expected,
+            expires: *expires,
+        }
     }
 }
 

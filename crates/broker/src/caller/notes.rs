@@ -4,28 +4,27 @@
 use forebay_core::notes::Note;
 
 use super::Caller;
-use crate::access::{Action, Denied, Resource};
+use crate::access::{Action, Resource};
+use crate::door::Door;
 use crate::error::CallError;
 use crate::report::Page;
 
-/// Whose notes the broker's own are. What receipts are sealed with is among them, so no door sees or changes any.
-pub(crate) const OWN_NOTES: u8 = 0;
 /// Notes that one page has at most, and bytes of keys and values.
 const PAGE_MAX: usize = 1_000;
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
 impl Caller {
     /// One note of a door.
-    pub async fn note(&self, door: u8, key: Vec<u8>) -> Result<Option<Note>, CallError> {
+    pub async fn note(&self, door: Door, key: Vec<u8>) -> Result<Option<Note>, CallError> {
         self.may_use_notes(Action::Look, door)?;
-        self.look(move |task| Ok(task.shard().note(task.now(), door, &key).cloned())).await
+        self.look(move |task| Ok(task.shard().note(task.now(), door.number(), &key).cloned())).await
     }
 
     /// Notes of a door whose keys begin with `prefix`, by key, after `after`. At most `limit` of them, and no more
     /// than a page has.
     pub async fn notes(
         &self,
-        door: u8,
+        door: Door,
         prefix: Vec<u8>,
         after: Option<Vec<u8>>,
         limit: usize,
@@ -34,7 +33,8 @@ impl Caller {
         let limit = limit.min(PAGE_MAX);
         self.look(move |task| {
             // One more than is asked for tells whether there are more.
-            let mut found = task.shard().notes(task.now(), door, &prefix, after.as_deref(), limit + 1);
+            let mut found =
+                task.shard().notes(task.now(), door.number(), &prefix, after.as_deref(), limit + 1);
             let mut sum = 0;
             let fits = |(key, note): &&(&[u8], &Note)| {
                 sum += key.len() + note.value.len();
@@ -50,12 +50,7 @@ impl Caller {
         .await
     }
 
-    pub(super) fn may_use_notes(&self, action: Action, door: u8) -> Result<(), CallError> {
-        let what = Resource::Notes(door);
-        if door == OWN_NOTES {
-            let who = self.principal.name().into();
-            return Err(Denied { who, action, what: what.to_string() }.into());
-        }
-        Ok(self.may(action, what)?)
+    pub(super) fn may_use_notes(&self, action: Action, door: Door) -> Result<(), CallError> {
+        Ok(self.may(action, Resource::Notes(door))?)
     }
 }

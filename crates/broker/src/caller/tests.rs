@@ -21,6 +21,7 @@ use crate::access::{Action as Wish, Role};
 use crate::batch::{Batch, BatchBuilder, Message};
 use crate::broker::{Action, BrokerConfig, Event, Running, Settlement, Stage};
 use crate::clock::Clock;
+use crate::door::Door;
 use crate::driver::{Delivered, Published};
 use crate::error::PublishError;
 use crate::stats::ScalingTarget;
@@ -40,7 +41,7 @@ async fn open_at(engine: MemoryEngine, clock: Clock, config: BrokerConfig) -> (C
 }
 
 async fn open() -> (Caller, Running) {
-    open_with(engine(), BrokerConfig::default()).await
+    open_with(engine(), BrokerConfig::new([7; 32])).await
 }
 
 fn stream() -> StreamName {
@@ -202,16 +203,14 @@ async fn what_nobody_takes_goes_back_and_was_never_tried() {
 async fn a_receipt_is_good_after_a_restart() {
     let engine = engine();
     let again = engine.another();
-    let (caller, running) =
-        open_with(engine, BrokerConfig { secret: [1; 32], ..BrokerConfig::default() }).await;
+    let (caller, running) = open_with(engine, BrokerConfig::new([1; 32])).await;
     create(&caller, |_| {}).await;
     publish_some(&caller, 2).await;
     let received = receive(&caller, 1, SOON).await;
     caller.broker().stop();
     running.await.expect("no panic").expect("it stopped as asked");
 
-    let (caller, _running) =
-        open_with(again, BrokerConfig { secret: [2; 32], ..BrokerConfig::default() }).await;
+    let (caller, _running) = open_with(again, BrokerConfig::new([2; 32])).await;
     assert_eq!(seqs(&receive(&caller, 10, SOON).await), [2], "the first is still leased");
     assert_eq!(settle(&caller, &[received[0].0.clone()], Action::Ack).await, [Settled::Acked]);
 }
@@ -276,7 +275,7 @@ async fn a_draining_server_lets_consumers_finish_what_they_hold() {
 
 #[tokio::test]
 async fn a_draining_server_does_not_wait_for_ever() {
-    let config = BrokerConfig { drain_max: Duration::from_millis(50), ..BrokerConfig::default() };
+    let config = BrokerConfig { drain_max: Duration::from_millis(50), ..BrokerConfig::new([7; 32]) };
     let (caller, running) = open_with(engine(), config).await;
     create(&caller, |_| {}).await;
     publish_some(&caller, 1).await;
@@ -301,7 +300,7 @@ async fn a_first_publish_creates_its_stream_where_that_is_wanted() {
     assert!(refused.is_err());
     assert!(caller.stream(other).await.is_err(), "a batch that is refused leaves no stream behind");
 
-    let config = BrokerConfig { stream_of_first_publish: None, ..BrokerConfig::default() };
+    let config = BrokerConfig { stream_of_first_publish: None, ..BrokerConfig::new([7; 32]) };
     let (caller, _running) = open_with(engine(), config).await;
     let refused = publish(&caller, [plain("x")]).await.expect_err("there is no such stream");
     assert_eq!(refused.to_string(), "no such stream");
@@ -310,7 +309,7 @@ async fn a_first_publish_creates_its_stream_where_that_is_wanted() {
 #[tokio::test]
 async fn messages_are_read_in_order_and_by_what_is_said_of_them() {
     let (caller, _running) =
-        open_with(engine(), BrokerConfig { read_bytes_max: 64, ..Default::default() }).await;
+        open_with(engine(), BrokerConfig { read_bytes_max: 64, ..BrokerConfig::new([7; 32]) }).await;
     let keyed =
         |n: usize| Message { key: Some(if n.is_multiple_of(3) { "a" } else { "b" }), ..plain("0123456789") };
     publish(&caller, (1..=20).map(keyed)).await.expect("there is room");
@@ -488,12 +487,11 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.job(stream(), group(), JobId(1)));
     refused!(nobody.cancel_job(stream(), group(), JobId(1)));
     refused!(nobody.resubmit(stream(), group(), Seq(1), batch([plain("x")])));
-    refused!(nobody.note(3, b"k".to_vec()));
-    refused!(nobody.notes(3, Vec::new(), None, 1));
+    refused!(nobody.note(Door::SQS, b"k".to_vec()));
+    refused!(nobody.notes(Door::SQS, Vec::new(), None, 1));
     refused!(nobody.arrange(Arrangement::new().stream(stream(), |_| {})));
     refused!(nobody.arrange(Arrangement::new().note(arranging::wish(b"k", Some(b"v")))));
     refused!(nobody.dissolve(stream(), Vec::new()));
-    refused!(owner.note(0, b"receipts".to_vec()));
     let published = publish(&nobody, [plain("x")]).await;
     assert!(matches!(published, Err(PublishError::Denied(_))), "{published:?}");
     for action in [Wish::Create, Wish::Change, Wish::Delete, Wish::Operate, Wish::Triage, Wish::Consume] {

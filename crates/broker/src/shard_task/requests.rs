@@ -13,7 +13,8 @@ use super::commands::{Action, Event, Member, Session, Settlement, Settlements, W
 use super::{ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
-use crate::caller::{OWN_NOTES, Reply, Verdict};
+use crate::caller::{Reply, Verdict};
+use crate::door::OWN_NOTES;
 use crate::driver::{Answer, Driver, NoteChange, PublishError as DriverRefusal, Ticket};
 use crate::error::{CallError, PublishError};
 use crate::receipt::Receipts;
@@ -341,15 +342,15 @@ impl ShardTask {
         }
     }
 
-    /// What receipts are sealed with, from the log, where it is put the first time. If there is no room for it,
-    /// receipts are good until the next start.
-    pub(crate) fn keep_secret(&mut self, offered: [u8; 32], reply: oneshot::Sender<[u8; 32]>) {
+    /// Answers with the secret that seals receipts. It comes from the log; the first start puts it there. If the log
+    /// has no room for it, receipts are good until the next start.
+    pub(crate) fn keep_secret(&mut self, reply: oneshot::Sender<[u8; 32]>) {
+        let offered = self.config.secret;
         let kept = self.driver.shard().note(self.now, OWN_NOTES, SECRET_KEY);
         if let Some(secret) = kept.and_then(|note| note.value.as_slice().try_into().ok()) {
-            self.receipts = Receipts::new(secret);
+            self.receipts = Receipts::new(self.driver.id(), secret);
             return answer(reply, secret);
         }
-        self.receipts = Receipts::new(offered);
         let note = NoteChange {
             door: OWN_NOTES,
             key: SECRET_KEY,

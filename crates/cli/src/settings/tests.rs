@@ -28,7 +28,7 @@ fn the_defaults_are_those_of_the_broker_and_the_journal() {
     use forebay_broker::broker::{BrokerConfig, FIRST_PUBLISH_BYTES_MAX};
     use forebay_storage::journal::JournalConfig;
     let settings = settle(&gather(&sources(&[]), nothing).expect("nothing is read")).expect("they are sound");
-    let (broker, journal) = (BrokerConfig::default(), JournalConfig::new(0));
+    let (broker, journal) = (BrokerConfig::new([7; 32]), JournalConfig::new(0));
     let door = forebay_doors::native::NativeConfig::default();
     assert_eq!((settings.max_connections, settings.host_names), (door.connections_max, door.host_names));
     assert_eq!(settings.request_bytes, door.body_bytes_max as u64);

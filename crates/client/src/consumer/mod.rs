@@ -34,11 +34,11 @@ impl Client {
     /// Begins to consume as one member of a group.
     ///
     /// ```
-    /// # use forebay_client::testing::TestServer;
+    /// # use forebay_test::TestServer;
     /// # #[tokio::main]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = TestServer::start().await?;
-    /// # let client = server.client();
+    /// # let client = forebay_client::Client::connect(server.url()).await?;
     /// use forebay_client::Message;
     ///
     /// client.create_group("emails", "senders", Default::default()).await?;

@@ -49,7 +49,7 @@ mod relay;
 mod row;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(all(test, feature = "testing", feature = "postgres", feature = "sqlite"))]
+#[cfg(all(test, feature = "postgres", feature = "sqlite"))]
 mod tests;
 
 #[cfg(feature = "postgres")]

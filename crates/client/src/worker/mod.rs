@@ -1,7 +1,7 @@
 //! A pool of handlers for the messages of one group.
 //!
 //! ```
-//! # use forebay_client::testing::TestServer;
+//! # use forebay_test::TestServer;
 //! use forebay_client::{Client, Fault, Job, Payload, Worker};
 //! use serde::{Deserialize, Serialize};
 //!
@@ -31,7 +31,7 @@
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = TestServer::start().await?;
-//! # let client = server.client();
+//! # let client = Client::connect(server.url()).await?;
 //! let worker = Worker::new(client.clone(), "emails", "senders", App { from: "me@example.com" })
 //!     .ensure_group(Default::default())
 //!     .concurrency(8)

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_broker::driver::Delivered;
+use forebay_broker::api::Delivered;
 use forebay_core::types::{StreamId, Timestamp};
 
 /// For how long.
@@ -85,7 +85,7 @@ fn bytes_of(given: &Given) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_core::group::Lease;
+    use forebay_broker::api::Lease;
     use forebay_core::types::{Attempt, Epoch, Grant, Seq};
 
     fn one() -> Given {

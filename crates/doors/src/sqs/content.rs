@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use forebay_broker::batch::{self, BatchBuilder, parse_content};
-use forebay_broker::driver::Delivered;
+use forebay_broker::api::{self, BatchBuilder, Delivered, parse_content};
 use forebay_core::types::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -59,14 +58,14 @@ pub(super) fn put(batch: &mut BatchBuilder, now: Timestamp, queue: &Queue, sende
     headers.extend((sender != queue.id.account).then_some((SENDER, sender)));
     // A FIFO queue delays all its messages alike, and whoever comes in by another door too.
     let delay = if settings.is_fifo { 0 } else { message.delay.unwrap_or(settings.delay) };
-    batch.push(&batch::Message {
+    batch.push(&api::Message {
         id: id.as_deref(),
         dedupe: scoped.as_deref().map(str::as_bytes),
         key: message.group_id.as_deref(),
         headers,
         body: message.body.as_bytes(),
-        not_before: batch::after(now, Some(Duration::from_secs(delay.into()))),
-        ..batch::Message::default()
+        not_before: api::after(now, Some(Duration::from_secs(delay.into()))),
+        ..api::Message::default()
     });
 }
 
@@ -165,7 +164,7 @@ impl View<'_> {
 
     fn attributes_of(
         &self,
-        content: &batch::Message<'_>,
+        content: &api::Message<'_>,
         is_encoded: bool,
     ) -> BTreeMap<String, MessageAttribute> {
         let types = content.headers.iter().find(|(name, _)| *name == TYPES);
@@ -186,7 +185,7 @@ impl View<'_> {
 
     fn system_attributes_of(
         &self,
-        content: &batch::Message<'_>,
+        content: &api::Message<'_>,
         delivered: &Delivered,
     ) -> Vec<(&'static str, String)> {
         let header = |wanted: &str| {

@@ -8,8 +8,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
 use bytes::Bytes;
-use forebay_broker::access::Principal;
-use forebay_broker::broker::Broker;
+use forebay_broker::api::{Broker, Principal};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 

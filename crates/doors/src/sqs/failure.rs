@@ -1,9 +1,8 @@
 //! What an error of the broker is in the words of SQS.
 
-use forebay_broker::driver;
-use forebay_broker::error::{Advice, CallError, PublishError};
-use forebay_core::notes::NoteRefusal;
-use forebay_core::shard::{CreateRefusal, PublishRefusal};
+use forebay_broker::api::{
+    Advice, CallError, CreateRefusal, NoteRefusal, PublishError, PublishRefusal, driver,
+};
 
 use super::wire::error::{ErrorKind, SqsError};
 

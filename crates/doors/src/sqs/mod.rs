@@ -30,8 +30,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_broker::access::Principal;
-use forebay_broker::broker::Broker;
+use forebay_broker::api::{Broker, Principal};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
@@ -69,12 +68,13 @@ pub struct SqsConfig {
     pub host_names: Vec<String>,
     /// Whether the name of a deleted queue, and a purge, have to wait for 60 seconds, as they do on AWS.
     pub waits: bool,
-    /// Makes request ids that nobody can guess.
+    /// Makes request ids, so it must not be guessable.
     pub seed: [u8; 32],
 }
 
-impl Default for SqsConfig {
-    fn default() -> SqsConfig {
+impl SqsConfig {
+    /// The usual configuration, with a seed of the server's own.
+    pub fn new(seed: [u8; 32]) -> SqsConfig {
         SqsConfig {
             connections_max: 20_000,
             body_bytes_max: 64 << 20,
@@ -82,7 +82,7 @@ impl Default for SqsConfig {
             urls: UrlOptions::default(),
             host_names: Vec::new(),
             waits: false,
-            seed: [0; 32],
+            seed,
         }
     }
 }

@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::caller::NoteWish;
-use forebay_core::notes::Expected;
-use forebay_core::settings::{
-    Acks, Backoff, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, Retention, Strategy,
-    StreamSettings,
+use forebay_broker::api::{
+    Acks, Backoff, Door, Expected, Fairness, GroupSettings, KeyLock, MoveTerms, NoteWish, OnExhausted,
+    Retention, Strategy, StreamSettings,
 };
 use forebay_core::types::{GroupName, StreamId, StreamName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -20,7 +18,7 @@ use super::wire::address::{Arn, DEFAULT_ACCOUNT, is_account};
 use super::wire::attributes::{DeduplicationScope, QueueSettings};
 
 /// Whose notes these are.
-pub(super) const DOOR: u8 = 1;
+pub(super) const DOOR: Door = Door::SQS;
 /// What the notes about queues begin with, and those about names that were in use a moment ago.
 const QUEUE_PREFIX: &str = "queue/";
 const DELETED_PREFIX: &str = "deleted/";

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use forebay_broker::caller::{Arrangement, Caller};
-use forebay_broker::error::CallError;
-use forebay_core::notes::NOTE_VALUE_BYTES_MAX;
+use forebay_broker::api::{Arrangement, CallError, Caller, NOTE_VALUE_BYTES_MAX};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::failure;

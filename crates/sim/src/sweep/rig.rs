@@ -4,11 +4,8 @@
 use std::error::Error;
 use std::fmt;
 
-use bytes::Bytes;
 use forebay_core::types::{Position, ShardId};
-use forebay_storage::engine::{
-    Durable, Frame, Image, Location, ReadBudget, Saved, StorageError, StoredFrame,
-};
+use forebay_storage::engine::{Durable, Frame, Image, ReadBudget, Saved, StorageError, StoredFrame};
 use forebay_storage::journal::{Chores, Journal, JournalConfig, OpenError, Opened, Reader, Writer};
 
 use super::witness::Found;
@@ -83,7 +80,7 @@ impl Rig {
             JournalConfig { shard: SHARD, frame_bytes_max: 16 << 10, ..JournalConfig::small(JOURNAL_ID) };
         let Opened { writer, chores, reader, claim } = Journal::open(disk.clone(), &config)?;
         let frames = read_all(&reader, claim.start)?;
-        fetch_all(&reader, &frames)?;
+        read_singly(&reader, &frames)?;
         let rig = Rig { writer, chores, frame_bytes_max: claim.frame_bytes_max };
         Ok((rig, Found { shard: reader.shard(), claim, frames }))
     }
@@ -131,21 +128,13 @@ fn read_all(reader: &Reader<SimDisk>, start: Position) -> Result<Vec<StoredFrame
     }
 }
 
-/// Fetches every payload in two parts, and is as strict with what it gets as the witness is with frames.
-fn fetch_all(reader: &Reader<SimDisk>, frames: &[StoredFrame]) -> Result<(), Trouble> {
+/// Reads every frame by itself, and is as strict with the answer as the witness is with frames.
+fn read_singly(reader: &Reader<SimDisk>, frames: &[StoredFrame]) -> Result<(), Trouble> {
     for stored in frames {
-        let half = stored.payload.len() / 2;
-        let parts = [0..half, half..stored.payload.len()];
-        let wanted = parts.clone().map(|part| Location {
-            frame: stored.position,
-            offset: part.start as u32,
-            len: part.len() as u32,
-        });
-        let mut fetched: Vec<Bytes> = Vec::new();
-        reader.fetch(&wanted, &mut fetched)?;
-        for (part, bytes) in parts.into_iter().zip(fetched) {
-            assert_eq!(stored.payload[part], bytes, "what is fetched is what is read");
-        }
+        let one = reader.read(stored.position, ReadBudget { frames_max: 1, ..READ_AT_ONCE })?;
+        let [alone] = &one[..] else { panic!("one frame is at {:?}: {}", stored.position, one.len()) };
+        assert_eq!(alone.position, stored.position, "a frame is where it was read before");
+        assert_eq!((&alone.entries, &alone.payload), (&stored.entries, &stored.payload), "and the same");
     }
     Ok(())
 }

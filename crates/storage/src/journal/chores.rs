@@ -41,10 +41,10 @@ pub struct Chores<D: Disk> {
     filling: Option<Filling<D::File>>,
 }
 
-/// How much of a hurry it is to make the next segment.
+/// Whether the next segment will be ready when the active one is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Haste {
-    InTime,
+pub enum Preparation {
+    OnTime,
     Late,
 }
 
@@ -82,7 +82,10 @@ impl<D: Disk> Chores<D> {
     pub fn keep_up(&mut self) -> Result<(), StorageError> {
         self.begin_next()?;
         self.check_space()?;
-        while self.filling() != Some(Haste::Late) && self.unsealed() > UNSEALED_MAX && self.seal_next()? {}
+        while self.filling() != Some(Preparation::Late)
+            && self.unsealed() > UNSEALED_MAX
+            && self.seal_next()?
+        {}
         Ok(())
     }
 
@@ -121,20 +124,20 @@ impl<D: Disk> Chores<D> {
         Ok(())
     }
 
-    /// Whether the next segment is being made, and may not be ready in time.
-    pub fn filling(&self) -> Option<Haste> {
+    /// How the next segment is coming along. `None` if none is being made.
+    pub fn filling(&self) -> Option<Preparation> {
         let filling = self.filling.as_ref()?;
         let (active, is_short) = {
             let spare = self.shared.spare();
             (spare.active, spare.is_short)
         };
         let used = self.shared.durable_end().saturating_sub(self.shared.layout.base(active));
-        Some(if is_short || filling.is_late(used) { Haste::Late } else { Haste::InTime })
+        Some(if is_short || filling.is_late(used) { Preparation::Late } else { Preparation::OnTime })
     }
 
     /// Fills a piece of the next segment. True if that made it ready.
     pub fn fill_next(&mut self) -> Result<bool, StorageError> {
-        let late = self.filling() == Some(Haste::Late);
+        let late = self.filling() == Some(Preparation::Late);
         // Once the journal takes nothing more there is nothing to make ready for.
         let Some(mut filling) = self.filling.take() else { return Ok(false) };
         self.shared.check_open()?;
@@ -145,7 +148,7 @@ impl<D: Disk> Chores<D> {
                 // are empty.
                 let mut spare = self.shared.spare();
                 let made = self.shared.finish_segment(filling, spare.active + 1);
-                made.map(|blank| spare.ready = Some(blank)).map(|()| true)
+                made.map(|made| spare.ready = Some(made)).map(|()| true)
             }
             Ok(None) => {
                 self.filling = Some(filling);

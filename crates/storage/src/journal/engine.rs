@@ -10,26 +10,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::Bytes;
 use forebay_core::types::{Epoch, Position, ShardId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{
-    BoxFuture, Claim, Durable, Engine, Frame, Image, Location, ReadBudget, Receipt, Saved, StorageError,
-    StoredFrame,
+    Appended, BoxFuture, Claim, Durable, Engine, Frame, Image, ReadBudget, Saved, StorageError, StoredFrame,
 };
-use crate::journal::chores::Haste;
+use crate::journal::chores::Preparation;
 use crate::journal::disk::{Disk, FolderDisk};
 use crate::journal::shared::Shared;
-use crate::journal::writer::check_frame;
 use crate::journal::{Chores, Journal, JournalConfig, OpenError, Opened, Reader, Writer};
 
 /// MARK is made durable once nothing was committed for this long.
 const IDLE: Duration = Duration::from_millis(100);
 /// Free space is looked at this often, in moments of [`IDLE`], and what could not be done is tried again.
 const TIDY_EVERY: u64 = 10;
-/// Between two pieces of a segment that is made ready in time.
-const BREATH: Duration = Duration::from_micros(2_500);
+/// Between two pieces of a next segment whose preparation is on time.
+const PREPARATION_PAUSE: Duration = Duration::from_micros(2_500);
 /// One sealed segment is scrubbed this often, in moments of [`IDLE`].
 const SCRUB_EVERY: u64 = 600;
 /// How many reads may wait.
@@ -43,9 +40,10 @@ struct Append {
     answer: Answer,
 }
 
-enum Read {
-    Frames { from: Position, budget: ReadBudget, reply: Reply<Vec<StoredFrame>> },
-    Messages { wanted: Vec<Location>, reply: Reply<Vec<Bytes>> },
+struct Read {
+    from: Position,
+    budget: ReadBudget,
+    reply: Reply<Vec<StoredFrame>>,
 }
 
 enum Chore {
@@ -63,7 +61,7 @@ pub struct JournalEngine<D: Disk = FolderDisk> {
     shared: Arc<Shared<D>>,
     epoch: Epoch,
     frames_max: usize,
-    /// Until someone claims the shard.
+    /// `None` once the shard was claimed.
     claim: Mutex<Option<Claim>>,
     trouble: Arc<Mutex<Option<StorageError>>>,
     writer: Option<JoinHandle<()>>,
@@ -85,8 +83,8 @@ impl<D: Disk> JournalEngine<D> {
         let trouble = Arc::new(Mutex::new(None));
         let (appends, append_queue) = mpsc::channel(config.frames_max.max(1));
         let (reads, read_queue) = mpsc::channel(READS_MAX);
-        // Not bounded by itself: everyone who puts something in waits for an answer, except the writer,
-        // which does so once a segment.
+        // Has no bound of its own: every sender waits for an answer, except the writer, which sends once a
+        // segment.
         let (chore_sender, chore_queue) = blocking::channel();
         let spawn = |source| OpenError::Io { doing: "start a thread", source };
         let chores = {
@@ -132,8 +130,8 @@ impl<D: Disk> JournalEngine<D> {
     }
 
     fn shut(&mut self) -> Result<(), StorageError> {
-        // The threads end when nobody can give them anything any more: the writer first, which then
-        // tells the chores to stop.
+        // A thread ends when its queue has no sender left: the writer first, which then tells the chores to
+        // stop.
         self.queues = None;
         for thread in [self.writer.take(), self.reads.take()].into_iter().flatten() {
             thread.join().map_err(|_| StorageError::Stopped)?;
@@ -152,17 +150,6 @@ impl<D: Disk> JournalEngine<D> {
         if shard == self.shared.shard { Ok(()) } else { Err(StorageError::NoSuchShard { shard }) }
     }
 
-    async fn read_with<T>(
-        &self,
-        shard: ShardId,
-        read: impl FnOnce(Reply<T>) -> Read,
-    ) -> Result<T, StorageError> {
-        self.check_shard(shard)?;
-        let (reply, answer) = oneshot::channel();
-        self.queues().reads.send(read(reply)).await.map_err(|_| StorageError::Stopped)?;
-        answer.await.unwrap_or(Err(StorageError::Stopped))
-    }
-
     async fn do_chore<T>(
         &self,
         shard: ShardId,
@@ -177,7 +164,7 @@ impl<D: Disk> JournalEngine<D> {
 
 impl<D: Disk> Drop for JournalEngine<D> {
     fn drop(&mut self) {
-        // Whoever wants to know how it went calls `close`.
+        // `close` reports errors; a drop has nowhere to report them to.
         let _ = self.shut();
     }
 }
@@ -192,12 +179,8 @@ impl<D: Disk> Engine for JournalEngine<D> {
         })
     }
 
-    fn append(&self, frame: Frame) -> Receipt {
-        let (answer, receipt) = oneshot::channel();
-        if let Err(error) = check_frame(&self.shared, &frame) {
-            let _ = answer.send(Err(error));
-            return Receipt(receipt);
-        }
+    fn append(&self, frame: Frame) -> Appended {
+        let (answer, appended) = oneshot::channel();
         if let Err(refused) = self.queues().appends.try_send(Append { frame, answer }) {
             let (append, error) = match refused {
                 mpsc::error::TrySendError::Full(append) => {
@@ -207,7 +190,7 @@ impl<D: Disk> Engine for JournalEngine<D> {
             };
             let _ = append.answer.send(Err(error));
         }
-        Receipt(receipt)
+        Appended(appended)
     }
 
     fn read(
@@ -216,15 +199,13 @@ impl<D: Disk> Engine for JournalEngine<D> {
         from: Position,
         budget: ReadBudget,
     ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>> {
-        Box::pin(self.read_with(shard, move |reply| Read::Frames { from, budget, reply }))
-    }
-
-    fn fetch<'a>(
-        &'a self,
-        shard: ShardId,
-        wanted: &'a [Location],
-    ) -> BoxFuture<'a, Result<Vec<Bytes>, StorageError>> {
-        Box::pin(self.read_with(shard, move |reply| Read::Messages { wanted: wanted.to_vec(), reply }))
+        Box::pin(async move {
+            self.check_shard(shard)?;
+            let (reply, answer) = oneshot::channel();
+            let read = Read { from, budget, reply };
+            self.queues().reads.send(read).await.map_err(|_| StorageError::Stopped)?;
+            answer.await.unwrap_or(Err(StorageError::Stopped))
+        })
     }
 
     fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>> {
@@ -273,9 +254,15 @@ fn run_writer<D: Disk>(
         match writer.commit(&mut frames, &mut positions) {
             Ok(count) => {
                 for (position, answer) in positions.drain(..).zip(answers.drain(..count)) {
-                    // Whoever asked may have gone.
+                    // The task that asked may have ended.
                     let _ = answer.send(Ok(position));
                 }
+            }
+            // Nothing was written, and the frames after the refused one are not to blame.
+            Err(error @ (StorageError::FrameTooLarge { .. } | StorageError::NoSuchShard { .. })) => {
+                frames.remove(0);
+                let answer = answers.pop_front().expect("every frame has an answer");
+                let _ = answer.send(Err(error));
             }
             Err(error) => {
                 frames.clear();
@@ -289,16 +276,9 @@ fn run_writer<D: Disk>(
 }
 
 fn run_reader<D: Disk>(reader: &Reader<D>, mut queue: mpsc::Receiver<Read>) {
-    while let Some(read) = queue.blocking_recv() {
-        match read {
-            Read::Frames { from, budget, reply } => {
-                let _ = reply.send(reader.read(from, budget));
-            }
-            Read::Messages { wanted, reply } => {
-                let mut out = Vec::with_capacity(wanted.len());
-                let _ = reply.send(reader.fetch(&wanted, &mut out).map(|()| out));
-            }
-        }
+    while let Some(Read { from, budget, reply }) = queue.blocking_recv() {
+        // The task that asked may have ended.
+        let _ = reply.send(reader.read(from, budget));
     }
 }
 
@@ -318,8 +298,8 @@ fn run_chores<D: Disk>(
     loop {
         let patience = match chores.filling() {
             None => IDLE,
-            Some(Haste::InTime) => BREATH,
-            Some(Haste::Late) => Duration::ZERO,
+            Some(Preparation::OnTime) => PREPARATION_PAUSE,
+            Some(Preparation::Late) => Duration::ZERO,
         };
         match queue.recv_timeout(patience) {
             Ok(Chore::Tidy) => report(chores.keep_up()),

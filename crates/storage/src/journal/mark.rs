@@ -1,7 +1,7 @@
 //! MARK: the remembered durable end, which tells a torn tail from corruption.
 //!
 //! Two slots are written alternately, so that a torn write leaves the other one. A slot is written
-//! after a block was synced and before its receipts go out. It is not synced each time: what it says is
+//! after a block was synced and before its answers go out. It is not synced each time: what it says is
 //! true whenever it is read, because everything below its durable end was synced before it was written.
 
 use std::io;

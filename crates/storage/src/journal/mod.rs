@@ -58,7 +58,7 @@ pub struct JournalConfig {
     pub block_frames_max: usize,
     /// Entries and payload of one frame together; less if blocks are too small for that.
     pub frame_bytes_max: usize,
-    /// How many frames may wait for their receipt at once.
+    /// How many frames may be on their way at once.
     pub frames_max: usize,
     /// How long a segment is that is needed at once, because none was made ready: as much as can be
     /// filled with zeros while someone waits.
@@ -161,12 +161,12 @@ impl Journal {
         }
         let slot = mark.now();
         let examined = recovery::examine(&disk, &format, slot, &names)?;
-        let pictures = Catalog::load(&disk, &format, &names, slot, examined.end())?;
+        let images = Catalog::load(&disk, &format, &names, slot, examined.end())?;
 
         let mut remarks: Vec<String> = disk.remark().into_iter().collect();
         remarks.extend(examined.remarks.iter().cloned());
-        remarks.extend(pictures.remarks.iter().cloned());
-        recovery::settle(&disk, &examined, &pictures.unusable)
+        remarks.extend(images.remarks.iter().cloned());
+        recovery::repair(&disk, &examined, &images.unusable)
             .map_err(|source| OpenError::io("cut the torn tail", source))?;
         // First of all, since its space may be what the next segment lacks.
         filling::clear(&disk, &names).map_err(|source| OpenError::io("delete leftover files", source))?;
@@ -178,7 +178,7 @@ impl Journal {
         let writer = Writer::start(shared.clone(), examined.last, examined.spare, epoch, config)
             .map_err(|source| OpenError::io("start the first segment of the epoch", source))?;
         let reader = Reader::new(shared.clone(), config.files_open_max);
-        let chores = Chores::new(shared.clone(), reader.clone(), pictures.catalog);
+        let chores = Chores::new(shared.clone(), reader.clone(), images.catalog);
         chores.clear(&examined.leftovers).map_err(|source| OpenError::io("delete leftover files", source))?;
         shared.space.check().map_err(|source| OpenError::io("keep space in reserve", source))?;
 
@@ -187,7 +187,7 @@ impl Journal {
             epoch,
             start: Position(format.layout.base(slot.first)),
             end,
-            parts: pictures.parts,
+            parts: images.parts,
             covered: chores.covered(),
             runs,
             indexed: end,

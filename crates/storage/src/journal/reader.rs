@@ -1,8 +1,8 @@
 //! Reading back what is durable.
 //!
 //! A position is the address of a frame header: the number of its segment times the size of segments,
-//! plus its offset in the file. So a single message is found with no index at all, and reading in order
-//! needs only to know where blocks begin, which the reader remembers of the segments it has open.
+//! plus its offset in the file. So a frame is found with no index at all, and reading in order needs only to
+//! know where blocks begin, which the reader remembers of the segments it has open.
 //! Everything is verified before it is handed out.
 
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use forebay_core::types::{Epoch, Position, ShardId};
 
-use crate::engine::{Location, ReadBudget, StorageError, StoredFrame};
-use crate::journal::block::{BLOCK_HEADER, BlockHeader, CHUNK, FRAME_HEADER, Flaw, FrameHeader, PAGE};
+use crate::engine::{ReadBudget, StorageError, StoredFrame};
+use crate::journal::block::{BLOCK_HEADER, BlockHeader, FRAME_HEADER, Flaw, FrameHeader, PAGE};
 use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::segment::{self, Head, Link, Window, follows};
 use crate::journal::shared::Shared;
@@ -24,7 +24,7 @@ const READ_AHEAD: u64 = 64 << 10;
 /// its payload; small frames come together.
 const READ_AHEAD_WITH_PAYLOADS: u64 = 16 << 10;
 
-/// Reads frames and messages. Cheap to clone; clones share the files they have open.
+/// Reads frames. Cheap to clone; clones share the files they have open.
 pub struct Reader<D: Disk> {
     shared: Arc<Shared<D>>,
     files: Arc<Mutex<Files<D::File>>>,
@@ -99,39 +99,13 @@ impl<D: Disk> Reader<D> {
             match self.read_segment(&segment, &stretch, &mut room, &mut frames) {
                 Ok(true) => {}
                 Ok(false) => break,
-                // What lies before the damage is good, and whoever reads on is told of it next time.
+                // The frames before the damage are good. A read that begins at the damage fails.
                 Err(StorageError::Damaged { .. }) if !frames.is_empty() => break,
                 Err(error) => return Err(error),
             }
             from = self.shared.layout.base(stretch.number + 1);
         }
         Ok(frames)
-    }
-
-    /// Reads single messages, in the order in which they are wanted.
-    pub fn fetch(&self, wanted: &[Location], out: &mut Vec<Bytes>) -> Result<(), StorageError> {
-        let end = self.shared.durable_end();
-        let mut held: Option<HeldFrame> = None;
-        for location in wanted {
-            let position = location.frame;
-            if held.as_ref().is_none_or(|held| held.position != position.0) {
-                held = Some(HeldFrame::new(position.0));
-            }
-            let held = held.as_mut().expect("the frame was just set");
-            let layout = &self.shared.layout;
-            let number = layout.segment_of(position.0);
-            let start = self.start();
-            if position < start {
-                return Err(StorageError::Trimmed { position, start });
-            }
-            if position.0 >= end {
-                return Err(StorageError::NoSuchFrame { position });
-            }
-            let segment =
-                self.segment(number)?.ok_or(StorageError::Trimmed { position, start: self.start() })?;
-            out.push(self.fetch_one(&segment, held, *location)?);
-        }
-        Ok(())
     }
 
     /// The first frame that is kept is at this position or after it.
@@ -332,70 +306,6 @@ impl<D: Disk> Reader<D> {
             payload: payload.into(),
             runs: front.runs().collect(),
         })
-    }
-
-    fn fetch_one(
-        &self,
-        segment: &OpenSegment<D::File>,
-        held: &mut HeldFrame,
-        location: Location,
-    ) -> Result<Bytes, StorageError> {
-        let layout = &self.shared.layout;
-        let at = layout.offset_of(held.position);
-        let damage = |flaw| damaged(&segment.name, at, flaw);
-        if held.head.is_none() {
-            held.load(segment, at, self.shared.id, layout.block_bytes_max)?;
-        }
-        let head = held.head.expect("the header was just read");
-        let (first, end) = (u64::from(location.offset), u64::from(location.offset) + u64::from(location.len));
-        if end > u64::from(head.payload_len) {
-            return Err(damage("a message was looked for beyond the payload of its frame"));
-        }
-        let chunk = CHUNK as u64;
-        let from = first / chunk * chunk;
-        let to = end.next_multiple_of(chunk).min(u64::from(head.payload_len)).max(from);
-        if from < held.from || to > held.from + held.payload.len() as u64 {
-            held.payload = read_exactly(segment, at + head.payload_offset() + from, (to - from) as usize)?;
-            held.from = from;
-            let table = head.table(&held.table, self.shared.id, held.position).map_err(damage)?;
-            let checked = table.check(&held.payload, (from / chunk) as usize, self.shared.id, held.position);
-            if let Err(flaw) = checked {
-                held.payload.clear();
-                return Err(damage(flaw));
-            }
-        }
-        let start = (first - held.from) as usize;
-        Ok(Bytes::copy_from_slice(&held.payload[start..start + location.len as usize]))
-    }
-}
-
-/// A frame from which messages are being fetched, and the stretch of its payload that was read last.
-struct HeldFrame {
-    position: u64,
-    head: Option<FrameHeader>,
-    table: Vec<u8>,
-    from: u64,
-    payload: Vec<u8>,
-}
-
-impl HeldFrame {
-    fn new(position: u64) -> HeldFrame {
-        HeldFrame { position, head: None, table: Vec::new(), from: 0, payload: Vec::new() }
-    }
-
-    fn load<F: DiskFile>(
-        &mut self,
-        segment: &OpenSegment<F>,
-        at: u64,
-        id: crate::journal::block::JournalId,
-        len_max: u64,
-    ) -> Result<(), StorageError> {
-        let bytes = read_exactly(segment, at, FRAME_HEADER)?;
-        let head = FrameHeader::decode(&bytes, id, self.position, len_max)
-            .map_err(|flaw| damaged(&segment.name, at, flaw))?;
-        self.table = read_exactly(segment, at + FRAME_HEADER as u64, head.table_len() as usize)?;
-        self.head = Some(head);
-        Ok(())
     }
 }
 

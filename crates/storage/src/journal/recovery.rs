@@ -3,7 +3,7 @@
 //! A crash can leave at most one torn block at the very end of the log, because no more than one is ever
 //! unsynced. Everything else that does not verify is damage, and damage in the durable range is refused
 //! rather than skipped. The rules R1 to R10 are those of the storage rules; each is named where it is
-//! applied. [`examine`] only looks; [`settle`] then cuts.
+//! applied. [`examine`] only reads; [`repair`] then cuts.
 //!
 //! Of older segments only header and footer are read: the header of the next one says where a segment
 //! ends and with which block, so the chain is followed without reading what lies between.
@@ -390,7 +390,7 @@ fn quarantine(torn: &Torn) -> String {
 
 /// R10: keeps the torn bytes in a file of their own, cuts them off, and makes all of it durable. Images
 /// that could not be used are set aside by another name.
-pub(crate) fn settle<D: Disk>(disk: &D, examined: &Examined, unusable: &[String]) -> io::Result<()> {
+pub(crate) fn repair<D: Disk>(disk: &D, examined: &Examined, unusable: &[String]) -> io::Result<()> {
     if let Some(torn) = &examined.torn {
         let file = disk.open(&torn.file)?;
         let mut bytes = vec![0; torn.len as usize];

@@ -41,7 +41,7 @@ pub(crate) struct Segment {
 pub(crate) type Segments = BTreeMap<u64, Segment>;
 
 /// A segment file that holds nothing yet.
-pub(crate) struct Blank<F> {
+pub(crate) struct EmptySegment<F> {
     pub(crate) file: F,
     /// Commit blocks end at or before this offset.
     pub(crate) data_max: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Spare<F> {
     pub(crate) active: u64,
     /// The active one was made in a hurry, and will soon be used up.
     pub(crate) is_short: bool,
-    pub(crate) ready: Option<Blank<F>>,
+    pub(crate) ready: Option<EmptySegment<F>>,
 }
 
 impl<F> Spare<F> {
@@ -166,10 +166,10 @@ impl<D: Disk> Shared<D> {
         &self,
         filling: Filling<D::File>,
         number: u64,
-    ) -> io::Result<Blank<D::File>> {
+    ) -> io::Result<EmptySegment<D::File>> {
         self.disk.at(Stage::Preparing);
         let file = filling.finish(&self.disk, &segment::name(number))?;
-        Ok(self.blank(file, self.layout.segment_bytes))
+        Ok(self.empty_segment(file, self.layout.segment_bytes))
     }
 
     /// Makes the file of segment `number` for someone who waits for it, with room for a block of `block`
@@ -178,12 +178,12 @@ impl<D: Disk> Shared<D> {
     /// It is a short one. Filling a whole segment would take too long, and a commit into space that was
     /// merely allocated takes up to twice as long as one into zeros. By the time the short one is used
     /// up, the chores have made a whole one.
-    pub(crate) fn make_hurried(&self, number: u64, block: u64) -> io::Result<Blank<D::File>> {
-        self.make_filled(number, self.hurried_len(block))
+    pub(crate) fn make_short(&self, number: u64, block: u64) -> io::Result<EmptySegment<D::File>> {
+        self.make_filled(number, self.short_len(block))
     }
 
     /// Makes a segment file with `len` bytes of zeros. Takes from the reserve what is missing.
-    fn make_filled(&self, number: u64, len: u64) -> io::Result<Blank<D::File>> {
+    fn make_filled(&self, number: u64, len: u64) -> io::Result<EmptySegment<D::File>> {
         self.disk.at(Stage::Preparing);
         let name = segment::name(number);
         let temporary = format!("{name}{TEMPORARY}");
@@ -197,32 +197,32 @@ impl<D: Disk> Shared<D> {
         })?;
         self.disk.rename(&temporary, &name)?;
         self.disk.sync_folder()?;
-        Ok(self.blank(file, len))
+        Ok(self.empty_segment(file, len))
     }
 
     /// Takes a segment that was made ready before the journal was opened, and holds nothing. What there
     /// is of it is filled.
-    pub(crate) fn reuse_segment(&self, number: u64) -> io::Result<Blank<D::File>> {
+    pub(crate) fn reuse_segment(&self, number: u64) -> io::Result<EmptySegment<D::File>> {
         let file = self.disk.open(&segment::name(number))?;
         let size = file.size()?;
-        let len = self.hurried_len(0);
+        let len = self.short_len(0);
         if size < len {
             self.space.with_reserve(len, || self.fill(&file, size, len))?;
             file.sync_all()?;
         }
-        Ok(self.blank(file, size.max(len)))
+        Ok(self.empty_segment(file, size.max(len)))
     }
 
     /// Size of a segment that is made in a hurry and has room for a block of `block` bytes.
-    fn hurried_len(&self, block: u64) -> u64 {
+    fn short_len(&self, block: u64) -> u64 {
         let len = padded(self.hurried_bytes).max(PAGE + block);
         if len < self.layout.data_max() { len } else { self.layout.segment_bytes }
     }
 
-    fn blank(&self, file: D::File, filled: u64) -> Blank<D::File> {
+    fn empty_segment(&self, file: D::File, filled: u64) -> EmptySegment<D::File> {
         let whole = self.layout.data_max();
         let data_max = if self.disk.preallocates() { whole.min(filled) } else { whole };
-        Blank { file, data_max }
+        EmptySegment { file, data_max }
     }
 
     /// Fills a file with zeros from `offset` to `end`, where preallocating makes sense.

@@ -1,6 +1,6 @@
 //! Group commit: whatever waits goes into one block, one write and one sync.
 //!
-//! The order is fixed: encode, write, sync, MARK, receipts. Never more than one block is unsynced, which
+//! The order is fixed: encode, write, sync, MARK, answers. Never more than one block is unsynced, which
 //! is what recovery relies on. Nothing large is copied, and a commit allocates the same whatever the
 //! number of messages.
 
@@ -16,7 +16,7 @@ use crate::journal::JournalConfig;
 use crate::journal::block::{BLOCK_HEADER, BlockHeader, Encoder, Kind, frame_len, padded};
 use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::segment::{Head, Link};
-use crate::journal::shared::{Blank, Segment, Shared, is_passing};
+use crate::journal::shared::{EmptySegment, Segment, Shared, is_passing};
 
 /// The only one that writes to the active segment.
 pub struct Writer<D: Disk> {
@@ -49,8 +49,8 @@ impl<D: Disk> Writer<D> {
         let active = shared.segments().last_key_value().map(|(&number, _)| number);
         let segment = active.map_or(1, |active| active + 1);
         assert!(spare.is_none_or(|spare| spare == segment), "a spare segment is the next one");
-        let Blank { file, data_max } =
-            if spare.is_some() { shared.reuse_segment(segment)? } else { shared.make_hurried(segment, 0)? };
+        let EmptySegment { file, data_max } =
+            if spare.is_some() { shared.reuse_segment(segment)? } else { shared.make_short(segment, 0)? };
         shared.disk.at(Stage::Recovering);
         let created = config.opened_at.0;
         let last = begin(&shared, &file, segment, last, epoch, created)?;
@@ -96,11 +96,6 @@ impl<D: Disk> Writer<D> {
         out.extend(self.positions.drain(..).map(Durable::after_sync));
         self.shared.disk.at(Stage::Idle);
         Ok(count)
-    }
-
-    /// Whether the frame may be committed at all.
-    pub fn check(&self, frame: &Frame) -> Result<(), StorageError> {
-        check_frame(&self.shared, frame).map(|_| ())
     }
 
     /// Whether a segment was begun since this was last asked. The chores then have work.
@@ -163,9 +158,9 @@ impl<D: Disk> Writer<D> {
         // recovery never meets two that are empty.
         let mut spare = shared.spare();
         let segment = self.segment + 1;
-        let Blank { file, data_max } = match spare.ready.take() {
-            Some(blank) => blank,
-            None => shared.make_hurried(segment, len).map_err(|error| {
+        let EmptySegment { file, data_max } = match spare.ready.take() {
+            Some(segment) => segment,
+            None => shared.make_short(segment, len).map_err(|error| {
                 if is_passing(&error) {
                     let doing = "make the next segment".to_owned();
                     StorageError::Io { doing, source: Arc::new(error) }
@@ -216,7 +211,7 @@ fn begin<D: Disk>(
 }
 
 /// Whether a frame is one of this shard and fits in a block, and how long it is there.
-pub(crate) fn check_frame<D: Disk>(shared: &Shared<D>, frame: &Frame) -> Result<u64, StorageError> {
+fn check_frame<D: Disk>(shared: &Shared<D>, frame: &Frame) -> Result<u64, StorageError> {
     if frame.shard != shared.shard {
         return Err(StorageError::NoSuchShard { shard: frame.shard });
     }

@@ -16,7 +16,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 async fn still() -> Broker {
-    let opened = Broker::open(Arc::new(engine()), Clock::still(), BrokerConfig::default()).await;
+    let opened = Broker::open(Arc::new(engine()), Clock::still(), BrokerConfig::new([7; 32])).await;
     let (broker, _running) = opened.expect("a new log opens");
     let change = |settings: &mut GroupSettings| {
         settings.message_timeout = LEASE;

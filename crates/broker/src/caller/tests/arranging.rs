@@ -5,7 +5,7 @@ use forebay_core::shard::ChangeRefusal;
 
 use super::*;
 
-const DOOR: u8 = 3;
+const DOOR: Door = Door::TEST;
 
 /// A note that is to be written whatever is there, or removed.
 pub(super) fn wish(key: &[u8], value: Option<&[u8]>) -> NoteWish {
@@ -21,7 +21,7 @@ async fn value(caller: &Caller, key: &[u8]) -> Option<Vec<u8>> {
 async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     let engine = engine();
     let again = engine.another();
-    let (caller, running) = open_with(engine, BrokerConfig::default()).await;
+    let (caller, running) = open_with(engine, BrokerConfig::new([7; 32])).await;
     let first = NoteWish { expected: Expected::Absent, ..wish(b"queue", Some(b"one")) };
     let queue = |first: &NoteWish, batch: u32| {
         Arrangement::new()
@@ -47,7 +47,7 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
 
     caller.broker().stop();
     running.await.expect("no panic").expect("it stopped as asked");
-    let (caller, _running) = open_with(again, BrokerConfig::default()).await;
+    let (caller, _running) = open_with(again, BrokerConfig::new([7; 32])).await;
     assert_eq!(value(&caller, b"queue").await.as_deref(), Some(&b"two"[..]));
     assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 9);
 

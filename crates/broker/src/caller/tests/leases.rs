@@ -9,7 +9,7 @@ const NO_BACKOFF: Backoff =
     Backoff { delay_min: Duration::ZERO, delay_max: Duration::ZERO, factor: 1.0, jitter: 0.0 };
 
 async fn still() -> (Caller, Running) {
-    let (caller, running) = open_at(engine(), Clock::still(), BrokerConfig::default()).await;
+    let (caller, running) = open_at(engine(), Clock::still(), BrokerConfig::new([7; 32])).await;
     create(&caller, |settings| settings.backoff = NO_BACKOFF).await;
     (caller, running)
 }
@@ -90,7 +90,7 @@ fn of_a(body: &str) -> Message<'_> {
 async fn a_key_that_is_locked_by_position_lets_go_what_comes_before_the_leased_ones() {
     let engine = engine();
     let again = engine.another();
-    let (caller, running) = open_at(engine, Clock::still(), BrokerConfig::default()).await;
+    let (caller, running) = open_at(engine, Clock::still(), BrokerConfig::new([7; 32])).await;
     let fifo = |settings: &mut GroupSettings| {
         settings.backoff = NO_BACKOFF;
         settings.strategy = Strategy::Ordered;
@@ -106,7 +106,7 @@ async fn a_key_that_is_locked_by_position_lets_go_what_comes_before_the_leased_o
     caller.broker().stop();
     running.await.expect("no panic").expect("it stopped as asked");
 
-    let (caller, _running) = open_at(again, Clock::still(), BrokerConfig::default()).await;
+    let (caller, _running) = open_at(again, Clock::still(), BrokerConfig::new([7; 32])).await;
     caller.create_group(stream(), group(), fifo).await.expect("it is as it was asked for");
     caller.change_group(stream(), group(), |settings| settings.key_batch = 9).await.expect("it is changed");
     let kept = caller.group(stream(), group()).await.expect("the group is there").settings;
@@ -119,7 +119,7 @@ async fn a_key_that_is_locked_by_position_lets_go_what_comes_before_the_leased_o
 
 #[tokio::test]
 async fn a_receive_from_a_group_that_is_full_waits_or_is_refused_as_it_asks() {
-    let (caller, _running) = open_at(engine(), Clock::still(), BrokerConfig::default()).await;
+    let (caller, _running) = open_at(engine(), Clock::still(), BrokerConfig::new([7; 32])).await;
     create(&caller, |settings| {
         settings.backoff = NO_BACKOFF;
         settings.in_flight_max = 3;
@@ -171,7 +171,7 @@ fn attempts(received: &[(String, Delivered)]) -> Vec<u32> {
 #[tokio::test]
 async fn a_receive_for_no_time_shows_messages_and_keeps_nobody_from_them() {
     for window_bytes_max in [1 << 20, 0] {
-        let mut config = BrokerConfig::default();
+        let mut config = BrokerConfig::new([7; 32]);
         config.driver.window_bytes_max = window_bytes_max;
         let (caller, _running) = open_at(engine(), Clock::still(), config).await;
         create(&caller, |settings| settings.backoff = NO_BACKOFF).await;

@@ -78,7 +78,7 @@ async fn over(caller: &Caller, job: JobId) -> crate::report::JobReport {
 async fn what_waits_goes_back_to_where_it_came_from_and_begins_anew() {
     let engine = engine();
     let again = engine.another();
-    let (caller, running) = open_with(engine, BrokerConfig::default()).await;
+    let (caller, running) = open_with(engine, BrokerConfig::new([7; 32])).await;
     create(&caller, |_| {}).await;
     bury(&caller, &["one", "two", "three"]).await;
     let home = caller.stream(stream()).await.expect("it is there").id;
@@ -96,7 +96,7 @@ async fn what_waits_goes_back_to_where_it_came_from_and_begins_anew() {
     caller.broker().stop();
     running.await.expect("no panic").expect("it stopped as asked");
 
-    let (caller, _running) = open_with(again, BrokerConfig::default()).await;
+    let (caller, _running) = open_with(again, BrokerConfig::new([7; 32])).await;
     assert!(caller.job(dead(), group(), job).await.expect("it is remembered").is_moving(), "it goes on");
     caller.cancel_job(dead(), group(), job).await.expect("it runs");
     let job = caller.move_waiting(dead(), group(), None, None).await.expect("it starts");

@@ -5,12 +5,9 @@ mod story;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::broker::{Broker, BrokerConfig};
-use forebay_broker::clock::Clock;
-use forebay_storage::memory::{MemoryEngine, MemoryLog};
+use forebay_test::TestServer;
 use forebay_wire::v1;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -20,36 +17,25 @@ use super::{PostgresOutbox, SqliteOutbox};
 use crate::services_tests as services;
 use crate::{Client, Message};
 
-/// As the server has it.
-const FRAME_BYTES_MAX: usize = 12 << 20;
-
 /// A real server in this process, and a way to it that can be cut. Both go with this value.
 struct Server {
     client: Client,
     way: JoinSet<()>,
     /// Where clients find it.
     address: SocketAddr,
-    behind: SocketAddr,
-    _stop: Stop,
+    server: TestServer,
 }
 
 async fn server() -> Server {
-    let config = BrokerConfig::default();
-    let engine = MemoryEngine::new(MemoryLog::new(config.driver.shard, FRAME_BYTES_MAX));
-    let opened = Broker::open(Arc::new(engine), Clock::start(), config).await;
-    let (broker, _running) = opened.expect("a new log opens");
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let behind = listener.local_addr().expect("an address");
-    let (stop, stopped) = stop();
-    tokio::spawn(forebay_doors::native::serve(broker, listener, stopped));
+    let server = TestServer::start_in_real_time().await.expect("it starts");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let mut way = JoinSet::new();
-    way.spawn(pass_on(listener, behind));
+    way.spawn(pass_on(listener, server.address()));
     // Short, so that a relay sees that something is wrong.
     let client = Client::builder(address.to_string()).retry_for(Duration::from_millis(300));
     let client = client.connect().await.expect("the server answers");
-    Server { client, way, address, behind, _stop: stop }
+    Server { client, way, address, server }
 }
 
 /// Whoever has this can stop something, by dropping it.
@@ -81,7 +67,7 @@ impl Server {
 
     async fn come_back(&mut self) {
         let listener = TcpListener::bind(self.address).await.expect("the same port");
-        self.way.spawn(pass_on(listener, self.behind));
+        self.way.spawn(pass_on(listener, self.server.address()));
     }
 }
 

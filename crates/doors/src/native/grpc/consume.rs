@@ -6,11 +6,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use forebay_broker::broker::Event;
-use forebay_broker::caller::{Caller, Consumer};
-use forebay_broker::clock::Clock;
-use forebay_broker::driver::Delivered;
-use forebay_broker::error::CallError;
+use forebay_broker::api::CallError;
+use forebay_broker::api::Clock;
+use forebay_broker::api::Delivered;
+use forebay_broker::api::Event;
+use forebay_broker::api::{Caller, Consumer};
 use forebay_core::types::Limits;
 use forebay_wire::v1;
 use tokio_stream::Stream;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_broker::batch::{Batch, BatchBuilder, Message, after, parse_content};
-use forebay_broker::broker::{Action, Settlement, Settlements};
-use forebay_broker::driver::{Delivered, Published};
-use forebay_broker::error::Advice;
-use forebay_broker::report::Found;
-use forebay_core::group::{Lease, REST_MAX, Settled};
-use forebay_core::producers::ProducerStamp;
-use forebay_core::shard::{PublishOptions, Start};
+use forebay_broker::api::Advice;
+use forebay_broker::api::Found;
+use forebay_broker::api::ProducerStamp;
+use forebay_broker::api::{Action, Settlement, Settlements};
+use forebay_broker::api::{Batch, BatchBuilder, Message, after, parse_content};
+use forebay_broker::api::{Delivered, Published};
+use forebay_broker::api::{Lease, REST_MAX, Settled};
+use forebay_broker::api::{PublishOptions, Start};
 use forebay_core::types::{Epoch, Grant, Limits, Seq, StreamName, Timestamp};
 use forebay_wire::v1;
 use tonic::Status;

@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use forebay_broker::broker::Stage;
-use forebay_broker::caller::{Caller, Filter};
-use forebay_broker::error::CallError;
-use forebay_broker::report::ReadPage;
+use forebay_broker::api::CallError;
+use forebay_broker::api::ReadPage;
+use forebay_broker::api::Stage;
+use forebay_broker::api::{Caller, Filter};
 use forebay_core::types::{Seq, StreamName};
 use forebay_wire::v1;
 use tokio_stream::Stream;

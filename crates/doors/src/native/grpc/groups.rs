@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use forebay_broker::caller::{Caller, GroupCursor};
-use forebay_broker::stats::ScalingTarget;
-use forebay_core::settings::GroupSettings;
+use forebay_broker::api::GroupSettings;
+use forebay_broker::api::ScalingTarget;
+use forebay_broker::api::{Caller, GroupCursor};
 use forebay_wire::v1;
 use tonic::Status;
 

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use forebay_broker::broker::{Broker, Stage};
+use forebay_broker::api::{Broker, Stage};
 use forebay_wire::v1::forebay_server;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};

@@ -31,10 +31,10 @@ mod trace;
 
 use std::pin::Pin;
 
-use forebay_broker::access::Principal;
-use forebay_broker::broker::Broker;
-use forebay_broker::caller::Caller;
-use forebay_core::entry::Work;
+use forebay_broker::api::Broker;
+use forebay_broker::api::Caller;
+use forebay_broker::api::Principal;
+use forebay_broker::api::Work;
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
 use tokio_stream::Stream;

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use forebay_broker::caller::{Caller, JobTerms, Select};
-use forebay_broker::driver::Published;
-use forebay_broker::report::ParkedReport;
-use forebay_core::entry::Work;
+use forebay_broker::api::ParkedReport;
+use forebay_broker::api::Published;
+use forebay_broker::api::Work;
+use forebay_broker::api::{Caller, JobTerms, Select};
 use forebay_core::types::{GroupName, JobId, Seq, StreamName};
 use forebay_wire::v1;
 use tonic::Status;

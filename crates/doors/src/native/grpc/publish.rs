@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use forebay_broker::batch::Batch;
-use forebay_broker::broker::{Room, Stage};
-use forebay_broker::caller::{Caller, Confirmation};
-use forebay_broker::error::PublishError;
-use forebay_core::shard::PublishOptions;
+use forebay_broker::api::Batch;
+use forebay_broker::api::PublishError;
+use forebay_broker::api::PublishOptions;
+use forebay_broker::api::{Caller, Confirmation};
+use forebay_broker::api::{Room, Stage};
 use forebay_core::types::{StreamName, Timestamp};
 use forebay_wire::v1;
 use tokio_stream::Stream;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use forebay_broker::caller::{Caller, Receive, Verdict};
+use forebay_broker::api::{Caller, Receive, Verdict};
 use forebay_wire::v1;
 use tonic::Status;
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use forebay_broker::report::{
+use forebay_broker::api::{Bound, Counters, JobState, Status};
+use forebay_broker::api::{Cause, Failure, Work};
+use forebay_broker::api::{
     ConsumerReport, GroupReport, JobReport, ParkedReport, ScalingReport, StreamReport, Throughput,
 };
-use forebay_broker::stats::{Rates, Summary};
-use forebay_core::entry::{Cause, Failure, Work};
-use forebay_core::group::{Bound, Counters, JobState, Status};
+use forebay_broker::api::{Rates, Summary};
 use forebay_wire::v1;
 
 use super::settings::write;

@@ -1,8 +1,8 @@
 //! What many calls read out of their requests, and what keeps their replies within bounds. Whatever cannot
 //! be is refused by the name of its field.
 
-use forebay_broker::caller::Filter;
-use forebay_broker::error::CallError;
+use forebay_broker::api::CallError;
+use forebay_broker::api::Filter;
 use forebay_core::types::{GroupName, NAME_BYTES_MAX, Seq, StreamName};
 use prost::Message;
 use tonic::Status;

@@ -8,8 +8,8 @@ pub(super) mod write;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use forebay_core::pace::Rate;
-use forebay_core::settings::{
+use forebay_broker::api::Rate;
+use forebay_broker::api::{
     Acks, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Retention, Strategy, StreamSettings,
 };
 use forebay_core::types::StreamName;
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_is_absent_is_left_as_it_is() {
-        let key_lock = forebay_core::settings::KeyLock::Position;
+        let key_lock = forebay_broker::api::KeyLock::Position;
         let before = GroupSettings { key_batch: 7, key_lock, ..GroupSettings::default() };
         let mut settings = before.clone();
         group(&v1::GroupSettings::default(), &mut settings).expect("nothing is wrong with nothing");
@@ -301,14 +301,14 @@ mod tests {
     fn settings_come_back_as_they_went_and_every_field_can_be_cleared() {
         let settings = GroupSettings {
             // Said apart from the settings, when a group is created.
-            start: forebay_core::shard::Start::Beginning,
+            start: forebay_broker::api::Start::Beginning,
             strategy: Strategy::Ordered,
             message_timeout: Duration::from_secs(5),
             retries_max: None,
             on_exhausted: OnExhausted::Move(StreamName::parse("dead").expect("a name")),
             // Not of this API, and left alone by it.
-            move_terms: forebay_core::settings::MoveTerms::default(),
-            backoff: forebay_core::settings::Backoff {
+            move_terms: forebay_broker::api::MoveTerms::default(),
+            backoff: forebay_broker::api::Backoff {
                 delay_min: Duration::from_millis(1),
                 delay_max: Duration::from_millis(2),
                 factor: 3.0,
@@ -316,7 +316,7 @@ mod tests {
             },
             key_batch: 2,
             // Not shown by this API, and so neither written nor cleared.
-            key_lock: forebay_core::settings::KeyLock::Delivery,
+            key_lock: forebay_broker::api::KeyLock::Delivery,
             on_parked_key: OnParkedKey::Hold,
             fairness: Fairness::Key,
             priority_age_step: Duration::from_secs(1),
@@ -327,7 +327,7 @@ mod tests {
             consumers_max: 6,
             rate: Some(Rate { per_second: 7.0, burst: 8 }),
             acks: Acks::Durable,
-            checkpoint: forebay_core::settings::CheckpointPolicy {
+            checkpoint: forebay_broker::api::CheckpointPolicy {
                 interval: Duration::from_secs(9),
                 messages_min: 11,
                 messages_max: 12,
@@ -338,7 +338,7 @@ mod tests {
         let mut read = GroupSettings::default();
         group(&write::group(&settings), &mut read).expect("what is written can be read");
         assert_eq!(read, settings);
-        let terms = forebay_core::settings::MoveTerms { create: false, keep_age: true };
+        let terms = forebay_broker::api::MoveTerms { create: false, keep_age: true };
         let mut others = GroupSettings { move_terms: terms, ..GroupSettings::default() };
         group(&write::group(&settings), &mut others).expect("what is written can be read");
         assert_eq!(others.move_terms, terms, "what another door has set is left alone");
@@ -380,7 +380,7 @@ mod tests {
             },
             dedupe_window: Duration::from_secs(4),
             dedupe_max: 5,
-            limits: forebay_core::settings::StreamLimits {
+            limits: forebay_broker::api::StreamLimits {
                 messages_max: Some(6),
                 bytes_max: Some(7),
                 age_max: Some(Duration::from_secs(8)),

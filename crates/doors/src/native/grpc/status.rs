@@ -2,13 +2,13 @@
 //! metadata `forebay-problem`, by the name that it has over HTTP too, and the advice of the API in
 //! `forebay-retry`: `never`, `later` or `same_id`.
 
-use forebay_broker::driver;
-use forebay_broker::error::{Advice, CallError, PublishError};
-use forebay_core::codec::DecodeError;
-use forebay_core::group::JobRefusal;
-use forebay_core::producers::ProducerRefusal;
-use forebay_core::settings::SettingsError;
-use forebay_core::shard::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
+use forebay_broker::api::DecodeError;
+use forebay_broker::api::JobRefusal;
+use forebay_broker::api::ProducerRefusal;
+use forebay_broker::api::SettingsError;
+use forebay_broker::api::driver;
+use forebay_broker::api::{Advice, CallError, PublishError};
+use forebay_broker::api::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
 use forebay_core::types::Timestamp;
 use forebay_wire::v1::problem::Code as Problem;
 use forebay_wire::v1::{self, Retry};

@@ -1,9 +1,9 @@
 //! The calls about streams.
 
-use forebay_broker::caller::Caller;
-use forebay_broker::report::ReadPage;
-use forebay_core::settings::StreamSettings;
-use forebay_core::shard::Purge;
+use forebay_broker::api::Caller;
+use forebay_broker::api::Purge;
+use forebay_broker::api::ReadPage;
+use forebay_broker::api::StreamSettings;
 use forebay_core::types::{Seq, StreamName};
 use forebay_wire::v1;
 use tonic::Status;

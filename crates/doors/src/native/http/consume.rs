@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use forebay_broker::broker::Action;
-use forebay_broker::caller::{Caller, Receive, Verdict};
-use forebay_core::group::{REST_MAX, Settled};
+use forebay_broker::api::Action;
+use forebay_broker::api::{Caller, Receive, Verdict};
+use forebay_broker::api::{REST_MAX, Settled};
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json;
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use axum::response::Response;
 use bytes::Bytes;
-use forebay_broker::broker::Stage;
-use forebay_broker::caller::Caller;
+use forebay_broker::api::Caller;
+use forebay_broker::api::Stage;
 use forebay_core::types::StreamName;
 use serde::Serialize;
 use serde_json::json;

@@ -4,11 +4,11 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use forebay_broker::driver;
-use forebay_broker::error::{Advice, CallError, PublishError};
-use forebay_core::group::JobRefusal;
-use forebay_core::settings::SettingsError;
-use forebay_core::shard::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
+use forebay_broker::api::JobRefusal;
+use forebay_broker::api::SettingsError;
+use forebay_broker::api::driver;
+use forebay_broker::api::{Advice, CallError, PublishError};
+use forebay_broker::api::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
 use forebay_core::types::{NameError, Timestamp};
 use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem, Retry};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use forebay_broker::caller::{Caller, GroupCursor};
-use forebay_broker::stats::ScalingTarget;
+use forebay_broker::api::ScalingTarget;
+use forebay_broker::api::{Caller, GroupCursor};
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json;
 use forebay_wire::problem::Kind;

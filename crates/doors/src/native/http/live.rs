@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use forebay_broker::broker::Stage;
+use forebay_broker::api::Stage;
 use forebay_wire::problem::Kind;
 use serde::Serialize;
 

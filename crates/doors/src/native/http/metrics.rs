@@ -6,10 +6,10 @@
 
 use std::fmt::{Display, Write as _};
 
-use forebay_broker::broker::Stage;
-use forebay_broker::caller::Caller;
-use forebay_broker::report::{GroupReport, StreamReport};
-use forebay_core::group::{Counters, Status};
+use forebay_broker::api::Caller;
+use forebay_broker::api::Stage;
+use forebay_broker::api::{Counters, Status};
+use forebay_broker::api::{GroupReport, StreamReport};
 
 use super::Door;
 use super::failure::Failure;

@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use forebay_broker::caller::{Caller, Filter, JobTerms, Select};
-use forebay_core::entry::Work;
+use forebay_broker::api::Work;
+use forebay_broker::api::{Caller, Filter, JobTerms, Select};
 use forebay_core::types::{GroupName, JobId, Seq, StreamName};
 use forebay_wire::json;
 use forebay_wire::problem::Kind;

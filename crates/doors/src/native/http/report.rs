@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use forebay_broker::broker::Stage;
-use forebay_broker::report::{
+use forebay_broker::api::Stage;
+use forebay_broker::api::{Bound, JobState, Status};
+use forebay_broker::api::{
     ConsumerReport, GroupReport, JobReport, ParkedReport, ScalingReport, ServerReport, StreamReport,
 };
-use forebay_broker::stats::{Rates, Summary};
-use forebay_core::entry::{Failure, Work};
-use forebay_core::group::{Bound, JobState, Status};
+use forebay_broker::api::{Failure, Work};
+use forebay_broker::api::{Rates, Summary};
 use forebay_wire::json::{self, Time};
 
 use super::{message, settings};

@@ -8,7 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
-use forebay_broker::caller::Caller;
+use forebay_broker::api::Caller;
 use forebay_core::types::{GroupName, Seq, StreamName};
 use forebay_wire::json::Span;
 use forebay_wire::problem::{Kind, Problem};

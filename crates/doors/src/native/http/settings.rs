@@ -4,12 +4,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use forebay_core::pace::Rate;
-use forebay_core::settings::{
+use forebay_broker::api::Rate;
+use forebay_broker::api::Start;
+use forebay_broker::api::{
     Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Retention,
     Strategy, StreamLimits, StreamSettings,
 };
-use forebay_core::shard::Start;
 use forebay_core::types::{StreamName, Timestamp};
 use forebay_wire::json::{self, Span};
 use serde::Serialize;
@@ -379,7 +379,7 @@ mod tests {
         set_group(&group(r#"{"rate":null,"parked_max_age":null,"max_retries":3}"#), &mut reset);
         assert_eq!((reset.rate, reset.parked_age_max, reset.retries_max), (None, None, Some(3)));
         assert_eq!(reset.acks, Acks::Durable, "what is absent is left as it is");
-        let terms = forebay_core::settings::MoveTerms { create: false, keep_age: true };
+        let terms = forebay_broker::api::MoveTerms { create: false, keep_age: true };
         let mut moves = GroupSettings { move_terms: terms, ..settings };
         set_group(&group(r#"{"on_exhausted":{"move":"another"}}"#), &mut moves);
         assert_eq!(moves.move_terms, terms, "so is what another door has set");

@@ -16,9 +16,7 @@ mod settle;
 
 use std::sync::Arc;
 
-use forebay_broker::broker::Broker;
-use forebay_broker::caller::Caller;
-use forebay_broker::error::CallError;
+use forebay_broker::api::{Broker, CallError, Caller};
 use forebay_core::types::{Seq, StreamId, Timestamp};
 
 use super::attempts::Attempts;

@@ -3,11 +3,7 @@
 
 use std::sync::Arc;
 
-use forebay_broker::error::CallError;
-use forebay_broker::report::JobReport;
-use forebay_core::entry::{JobFailure, Work};
-use forebay_core::group::{JobRefusal, JobState};
-use forebay_core::pace::Rate;
+use forebay_broker::api::{CallError, JobFailure, JobRefusal, JobReport, JobState, Rate, Work};
 use forebay_core::types::{JobId, Seq};
 
 use super::queues::sends_dead_letters_to;

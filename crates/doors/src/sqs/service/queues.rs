@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use forebay_broker::caller::Arrangement;
-use forebay_broker::error::CallError;
-use forebay_core::notes::NoteRefusal;
-use forebay_core::shard::Purge;
+use forebay_broker::api::{Arrangement, CallError, NoteRefusal, Purge};
 
 use super::{Asker, Service};
 use crate::sqs::failure;

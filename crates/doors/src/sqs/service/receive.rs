@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_broker::broker::Action as Deed;
-use forebay_broker::caller::Receive;
-use forebay_broker::driver::Delivered;
-use forebay_core::group::Settled;
+use forebay_broker::api::{Action as Deed, Delivered, Receive, Settled};
 
 use super::{Asker, Service};
 use crate::sqs::attempts::Given;

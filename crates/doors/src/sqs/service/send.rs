@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_broker::batch::BatchBuilder;
-use forebay_broker::driver::Published;
-use forebay_broker::error::PublishError;
+use forebay_broker::api::{BatchBuilder, PublishError, Published};
 use forebay_core::types::Seq;
 
 use super::{Asker, Service};

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_broker::broker::Action as Deed;
-use forebay_broker::caller::Verdict;
-use forebay_core::group::{NotYours, Settled};
+use forebay_broker::api::{Action as Deed, NotYours, Settled, Verdict};
 
 use super::{Asker, Service};
 use crate::sqs::queue::Queue;

@@ -2,7 +2,7 @@
 
 use super::faults::FaultyDisk;
 use super::*;
-use crate::engine::{Engine, Receipt};
+use crate::engine::{Appended, Engine};
 use crate::journal::{JournalEngine, Scrubbed};
 
 #[test]
@@ -10,10 +10,10 @@ fn everything_that_was_appended_before_the_end_is_answered_and_there() {
     let folder = TempFolder::new();
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
     let engine = JournalEngine::open(disk, &JournalConfig::small(ID)).expect("it opens");
-    let receipts: Vec<_> = (1..=50).map(|seq| engine.append(frame(seq, 2000))).collect();
+    let appended: Vec<_> = (1..=50).map(|seq| engine.append(frame(seq, 2000))).collect();
     engine.close().expect("it stops cleanly");
-    for receipt in receipts {
-        receipt.wait().expect("it became durable");
+    for answer in appended {
+        answer.wait().expect("it became durable");
     }
     let bench = open(&folder);
     assert_eq!(bench.next, 51);
@@ -27,9 +27,9 @@ fn after_a_failure_every_answer_is_unknown() {
     let engine = JournalEngine::open(disk.clone(), &JournalConfig::small(ID)).expect("it opens");
     engine.append(frame(1, 100)).wait().expect("it becomes durable");
     disk.state.changes.store(0, Ordering::Relaxed);
-    let receipts: Vec<_> = (2..=20).map(|seq| engine.append(frame(seq, 100))).collect();
-    for receipt in receipts {
-        let answer = receipt.wait();
+    let appended: Vec<_> = (2..=20).map(|seq| engine.append(frame(seq, 100))).collect();
+    for answer in appended {
+        let answer = answer.wait();
         assert!(matches!(answer, Err(StorageError::Poisoned(_))), "{answer:?}");
     }
     assert_eq!(engine.reader().read(Position::START, ALL).expect("it can be read").len(), 1);
@@ -44,8 +44,8 @@ fn more_frames_than_agreed_are_refused_at_once() {
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
     let config = JournalConfig { frames_max: 2, ..JournalConfig::small(ID) };
     let engine = JournalEngine::open(disk, &config).expect("it opens");
-    let receipts: Vec<_> = (1..=200).map(|seq| engine.append(frame(seq, 10))).collect();
-    let answers: Vec<_> = receipts.into_iter().map(Receipt::wait).collect();
+    let appended: Vec<_> = (1..=200).map(|seq| engine.append(frame(seq, 10))).collect();
+    let answers: Vec<_> = appended.into_iter().map(Appended::wait).collect();
     let refused =
         answers.iter().filter(|answer| matches!(answer, Err(StorageError::TooManyFrames { limit: 2 })));
     let (refused, kept) = (refused.count(), answers.iter().filter(|answer| answer.is_ok()).count());

@@ -3,7 +3,7 @@
 use forebay_core::types::{Epoch, PartKey, Position, Seq};
 
 use super::*;
-use crate::engine::{Image, ImagePart, Location};
+use crate::engine::{Image, ImagePart};
 use crate::journal::Scrubbed;
 
 #[test]
@@ -95,33 +95,6 @@ fn a_read_begins_at_the_first_frame_at_or_after_the_position_and_keeps_to_its_bu
     let frames = reader.read(Position::START, bare).expect("it reads");
     assert_eq!(frames.len(), 60);
     assert!(frames.iter().all(|frame| frame.payload.is_empty() && !frame.entries.is_empty()));
-}
-
-#[test]
-fn single_messages_are_fetched_across_chunks_and_segments() {
-    let folder = TempFolder::new();
-    let mut config = JournalConfig::small(ID);
-    config.segment_bytes = 1 << 20;
-    config.block_bytes_max = 512 << 10;
-    config.frame_bytes_max = 400 << 10;
-    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
-    let mut bench = Bench::open(disk, &config).expect("it opens");
-    let positions = bench.puts(6, 300_000);
-    let wanted: Vec<Location> =
-        [(0, 0, 10), (5, 65_530, 12), (5, 65_540, 1), (3, 100_000, 150_000), (0, 299_999, 1), (2, 7, 0)]
-            .map(|(index, offset, len)| Location { frame: positions[index], offset, len })
-            .to_vec();
-    let mut out = Vec::new();
-    bench.journal.reader.fetch(&wanted, &mut out).expect("they are there");
-    for (location, found) in wanted.iter().zip(&out) {
-        let seq =
-            positions.iter().position(|&position| position == location.frame).expect("known") as u64 + 1;
-        let whole = payload(seq, 300_000);
-        assert_eq!(found, &whole[location.offset as usize..(location.offset + location.len) as usize]);
-    }
-    let beyond = Location { frame: bench.journal.reader.end(), offset: 0, len: 1 };
-    let error = bench.journal.reader.fetch(&[beyond], &mut out);
-    assert!(matches!(error, Err(StorageError::NoSuchFrame { .. })), "{error:?}");
 }
 
 #[test]
@@ -304,9 +277,6 @@ fn trimming_deletes_whole_segments_and_a_restart_knows() {
     let kept = bench.read_all();
     assert!(kept[0].position <= at[31] && kept[0].position.0 >= 5 * SEGMENT);
     assert_eq!(before.last().map(|frame| frame.position), kept.last().map(|frame| frame.position));
-    let gone = Location { frame: at[0], offset: 0, len: 1 };
-    let error = bench.journal.reader.fetch(&[gone], &mut Vec::new());
-    assert!(matches!(error, Err(StorageError::Trimmed { .. })), "{error:?}");
     drop(bench);
     let bench = open(&folder);
     assert_eq!(bench.journal.claim.start, Position(5 * SEGMENT));

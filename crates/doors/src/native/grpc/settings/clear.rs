@@ -1,6 +1,6 @@
 //! Settings that go back to their defaults, by the names of their fields on the wire.
 
-use forebay_core::settings::{Backoff, CheckpointPolicy, GroupSettings, StreamLimits, StreamSettings};
+use forebay_broker::api::{Backoff, CheckpointPolicy, GroupSettings, StreamLimits, StreamSettings};
 
 /// Whether there is such a field.
 pub(super) fn stream(field: &str, settings: &mut StreamSettings) -> bool {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use forebay_core::pace::Rate;
-use forebay_core::settings::{
+use forebay_broker::api::Rate;
+use forebay_broker::api::{
     Acks, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Retention, Strategy, StreamSettings,
 };
 use forebay_wire::v1;

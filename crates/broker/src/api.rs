@@ -1,0 +1,44 @@
+//! Everything that a door may name, in one list.
+//!
+//! Doors use this module and `forebay_core::types`, and `cargo xtask tidy` holds them to it. The driver, the
+//! index, the window and recovery are public for the simulator, and no business of a door.
+
+pub use crate::access::{Denied, Principal, Role};
+pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
+pub use crate::broker::{Action, Settlement, Settlements};
+pub use crate::broker::{Broker, BrokerConfig, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage};
+pub use crate::caller::{
+    Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
+    NoteWish, Receive, Receiving, Select, Verdict,
+};
+pub use crate::clock::Clock;
+pub use crate::door::Door;
+pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published};
+pub use crate::error::{Advice, CallError, OpenError, PublishError};
+pub use crate::report::{
+    ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport, Selected,
+    ServerReport, StreamReport, Throughput,
+};
+pub use crate::stats::{Rates, ScalingAdvice, ScalingTarget, Summary};
+
+pub use forebay_core::codec::DecodeError;
+pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};
+pub use forebay_core::group::{
+    Bound, Counters, GroupFigures, JobRefusal, JobState, Lease, NotYours, Parked, REST_MAX, Settled, Status,
+};
+pub use forebay_core::notes::{Expected, NOTE_VALUE_BYTES_MAX, NoteRefusal};
+pub use forebay_core::pace::Rate;
+pub use forebay_core::producers::{ProducerRefusal, ProducerStamp};
+pub use forebay_core::settings::{
+    Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnFull,
+    OnParkedKey, Retention, SettingsError, Strategy, StreamLimits, StreamSettings,
+};
+pub use forebay_core::shard::{
+    ChangeRefusal, CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo, Start,
+    StreamFigures,
+};
+
+/// The refusals of the driver that [`PublishError`] wraps.
+pub mod driver {
+    pub use crate::driver::PublishError;
+}

@@ -1,0 +1,49 @@
+//! The doors that keep notes in the log, each with the number that stands for it there. This list is the only one:
+//! a number that was given once is never given to another door.
+
+use std::fmt;
+
+/// Whose the broker's own notes are. The secret that seals receipts is among them, and a [`Door`] cannot name them.
+pub(crate) const OWN_NOTES: u8 = 0;
+
+/// A door, as the log knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Door(u8);
+
+impl Door {
+    /// Queues of Amazon SQS.
+    pub const SQS: Door = Door(1);
+    /// For the broker's own tests.
+    #[cfg(test)]
+    pub(crate) const TEST: Door = Door(255);
+
+    const ALL: [(Door, &'static str); 1] = [(Door::SQS, "sqs")];
+
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Door::ALL.iter().find(|(door, _)| door == self) {
+            Some((_, name)) => f.write_str(name),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_door_has_a_number_of_its_own() {
+        let mut numbers: Vec<u8> = Door::ALL.iter().map(|(door, _)| door.0).collect();
+        numbers.push(OWN_NOTES);
+        numbers.sort_unstable();
+        let count = numbers.len();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count);
+    }
+}

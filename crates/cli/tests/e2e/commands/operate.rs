@@ -1,0 +1,179 @@
+//! Streams, groups and parked messages, in both outputs.
+
+use serde_json::json;
+
+use crate::commands::rig::Server;
+use crate::rig::run;
+
+#[test]
+fn a_stream_is_made_seen_changed_emptied_and_deleted() {
+    let server = Server::start();
+    let none = server.run(&["stream", "list"]);
+    assert!(none.said.contains("no streams yet"), "{none:?}");
+    assert_eq!(server.run(&["stream", "list", "-o", "json"]).json(), json!({"streams": [], "next": null}));
+
+    let made =
+        server.run(&["stream", "create", "emails", "dedupe_window=5m", "limits.max_messages=100"]).good();
+    assert_eq!(made, "created the stream emails\n");
+    let again = server.run(&["stream", "create", "emails"]).good();
+    assert_eq!(again, "it is there already: emails\n");
+    server
+        .run(&["stream", "create", "emails", "dedupe_window=6m"])
+        .refused(9, &["forebay: ", "field=`dedupe_window`"]);
+    server.run(&["stream", "create", "emails", "dedupe_windw=6m"]).refused(2, &["dedupe_windw"]);
+    server.run(&["stream", "create", "emails", "dedupe_window"]).refused(2, &["name=value"]);
+    server.run(&["stream", "set", "emails"]).refused(2, &["nothing to change"]);
+    let changed = server.run(&["stream", "set", "emails", "limits.max_messages=null", "-o", "json"]).json();
+    assert_eq!(changed["settings"]["limits"]["max_messages"], json!(null));
+
+    server.run(&["pub", "emails", "one", "two", "--key", "k\u{1b}"]).good();
+    let shown = server.run(&["stream", "show", "emails"]).good();
+    assert!(shown.contains("settings dedupe_window") && shown.contains("5m"), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("messages") && line.contains(" 2 (")), "{shown}");
+    assert_eq!(server.run(&["stream", "show", "emails", "-o", "json"]).json()["messages"], 2);
+    let list = server.run(&["stream", "list"]).good();
+    assert!(list.starts_with("STREAM") && list.lines().any(|line| line.starts_with("emails")), "{list}");
+
+    let table = server.run(&["stream", "browse", "emails", "--limit", "1"]);
+    assert!(table.said.contains("--from 2"), "{table:?}");
+    assert!(table.printed.contains(r"k\x1b") && table.printed.contains("one"), "{table:?}");
+    let list = server.run(&["stream", "peek", "emails", "--from", "2", "-o", "json"]).json();
+    assert_eq!(
+        (&list["messages"][0]["seq"], list["messages"].as_array().map(Vec::len)),
+        (&2.into(), Some(1))
+    );
+
+    server.run(&["group", "create", "emails/senders"]).good();
+    assert_eq!(server.run(&["stream", "purge", "emails"]).good(), "dropped 2 messages\n");
+    assert_eq!(server.run(&["stream", "purge", "emails", "-o", "json"]).json(), json!({"purged": 0}));
+    assert_eq!(server.run(&["stream", "delete", "emails", "--yes"]).good(), "deleted the stream emails\n");
+    server.run(&["stream", "show", "emails"]).refused(8, &["no such stream"]);
+    let problem = server.run(&["stream", "show", "emails", "-o", "json"]).refused(8, &[]);
+    let problem: serde_json::Value = serde_json::from_str(&problem.said).expect("the problem document");
+    assert_eq!((&problem["status"], &problem["retry"]), (&404.into(), &"never".into()));
+    server.stop();
+}
+
+#[test]
+fn names_may_have_anything_that_names_may_have() {
+    let server = Server::start();
+    for name in ["a b", "ü/x", "50%", "a?b#c", "."] {
+        let group = format!("{name}/g r");
+        server.run(&["group", "create", &group]).good();
+        assert_eq!(server.run(&["stream", "show", name, "-o", "json"]).json()["stream"], name);
+        assert_eq!(server.run(&["group", "show", &group, "-o", "json"]).json()["group"], "g r");
+    }
+    server.run(&["stream", "show", "a\nb"]).refused(2, &["control characters"]);
+    server.stop();
+}
+
+#[test]
+fn a_group_is_made_seen_changed_paused_moved_and_deleted() {
+    let server = Server::start();
+    let made = server.run(&["group", "create", "work/team", "max_retries=3", "backoff.min=1s"]).good();
+    assert_eq!(made, "created the group work/team\n");
+    assert_eq!(server.run(&["group", "create", "work/team"]).good(), "it is there already: work/team\n");
+    server
+        .run(&["group", "create", "work/team", "max_retries=4"])
+        .refused(9, &["forebay: ", "field=`max_retries`"]);
+    server.run(&["group", "create", "work"]).refused(2, &["STREAM/GROUP"]);
+    server.run(&["group", "set", "work/team", "max_retries=unlimited", "rate.per_second=5"]).good();
+    server.run(&["group", "set", "work/team", "strategy=random"]).refused(2, &["strategy"]);
+    let shown = server.run(&["group", "show", "work/team", "-o", "json"]).json();
+    assert_eq!((&shown["settings"]["max_retries"], &shown["lag"]), (&"unlimited".into(), &0.into()));
+    let shown = server.run(&["group", "show", "work/team"]).good();
+    assert!(
+        shown.lines().any(|line| line.contains("settings rate.per_second") && line.ends_with("5.0")),
+        "{shown}"
+    );
+
+    server.run(&["pub", "work", "a", "b", "c"]).good();
+    assert_eq!(server.run(&["group", "pause", "work/team"]).good(), "paused the group work/team\n");
+    let list = server.run(&["group", "list"]).good();
+    assert!(list.lines().any(|line| line.starts_with("work/team") && line.contains("paused")), "{list}");
+    assert_eq!(server.run(&["group", "resume", "work/team", "-o", "json"]).json(), json!({"paused": false}));
+    let list = server.run(&["group", "list", "work", "-o", "json"]).json();
+    assert_eq!((&list["subscriptions"][0]["lag"], &list["next"]), (&3.into(), &json!(null)));
+    server.run(&["group", "list", "nothing"]).refused(8, &["no such stream"]);
+
+    let moved = server.run(&["group", "reset", "work/team", "--to", "3"]).good();
+    assert_eq!(moved, "the group work/team goes on after position 2\n");
+    assert_eq!(server.run(&["group", "show", "work/team", "-o", "json"]).json()["lag"], 1);
+    server.run(&["group", "reset", "work/team", "--to", "later"]).refused(2, &["beginning, end"]);
+    let scaling = ["group", "scaling", "work/team", "--target-drain", "5m", "--min", "2", "--max", "9"];
+    assert!(server.run(&scaling).good().starts_with("consumers wanted"));
+    assert_eq!(server.run(&[&scaling[..], &["-o", "json"]].concat()).json()["desired_consumers"], 2);
+    assert_eq!(server.run(&["group", "delete", "work/team"]).good(), "deleted the group work/team\n");
+    server.run(&["group", "show", "work/team"]).refused(8, &["no such group"]);
+    server.stop();
+}
+
+#[test]
+fn parked_messages_are_seen_replayed_resubmitted_and_discarded() {
+    let server = Server::start();
+    for n in 1..=4 {
+        let key = format!("k{n}");
+        server.run(&["pub", "work", &format!("body {n}"), "--key", &key, "--type", "job"]).good();
+    }
+    let park =
+        ["sub", "work/team", "--nack", "park", "--reason", "no good", "--max", "4", "--name", "tester"];
+    server.run(&park).good();
+    let list = server.run(&["parked", "list", "work/team", "-o", "json"]).json();
+    assert_eq!(list["parked"].as_array().map(Vec::len), Some(4), "{list}");
+    let table = server.run(&["parked", "list", "work/team", "--key", "k2"]).good();
+    let row = table.lines().nth(1).expect("a row");
+    assert!(row.contains("no good") && row.contains("body 2") && row.contains("tester"), "{table}");
+    assert_eq!(table.lines().count(), 2, "{table}");
+    let reasons = server.run(&["parked", "reasons", "work/team"]).good();
+    assert!(reasons.lines().nth(1).is_some_and(|line| line.trim_start().starts_with('4')), "{reasons}");
+
+    let shown = server.run(&["parked", "show", "work/team", "2"]).good();
+    assert!(shown.contains("body 2") && shown.contains("no good"), "{shown}");
+    assert_eq!(server.run(&["parked", "show", "work/team", "2", "-o", "json"]).json()["seq"], 2);
+    server.run(&["parked", "show", "work/team", "9"]).refused(8, &["not parked"]);
+
+    server.run(&["parked", "replay", "work/team"]).refused(2, &["nothing is selected"]);
+    let dry = server.run(&["parked", "replay", "work/team", "--all", "--dry-run", "-o", "json"]).json();
+    assert_eq!((&dry["matched"], &dry["job"]), (&4.into(), &json!(null)));
+    server.run(&["parked", "replay", "work/team", "1"]).good();
+    assert_eq!(server.run(&["sub", "work/team", "--ack", "--max", "1", "--raw"]).good(), "body 1\n");
+    server.run(&["parked", "replay", "work/team", "--key", "k2", "--rate", "1000"]).good();
+    assert_eq!(server.run(&["sub", "work/team", "--ack", "--max", "1", "--raw"]).good(), "body 2\n");
+    let jobs = server.run(&["parked", "jobs", "work/team"]).good();
+    assert!(jobs.contains("replay"), "{jobs}");
+    server.run(&["parked", "jobs", "work/team", "4711"]).refused(8, &["forebay: "]);
+    server.run(&["parked", "cancel", "work/team", "4711"]).refused(8, &["forebay: "]);
+
+    let edited =
+        server.run(&["parked", "resubmit", "work/team", "3", "--body", "better", "-o", "json"]).json();
+    assert_eq!(edited["seq"], 5, "{edited}");
+    let again = server.run(&["sub", "work/team", "--ack", "--max", "1", "-o", "json"]).json();
+    assert_eq!(
+        (&again["key"], &again["type"], &again["body_base64"]),
+        (&"k3".into(), &"job".into(), &"YmV0dGVy".into())
+    );
+    server.run(&["parked", "resubmit", "work/team", "4"]).refused(2, &["--body"]);
+    server.run(&["parked", "discard", "work/team", "--all"]).good();
+    // A discard is a job, and may take a turn or two.
+    let left = (0..100).map(|_| server.run(&["parked", "list", "work/team", "-o", "json"]).json());
+    assert!(left.into_iter().any(|list| list["parked"] == json!([])), "they are dropped");
+    server.stop();
+}
+
+#[test]
+fn top_prints_everything_once_where_there_is_no_terminal() {
+    let server = Server::start();
+    server.run(&["group", "create", "work/team"]).good();
+    server.run(&["pub", "work", "a", "b"]).good();
+    let shown = server.run(&["top"]).good();
+    assert!(shown.starts_with("STREAM"), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("work/team") && line.contains("idle")), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown}");
+    let shown = server.run(&["top", "--once", "--sort", "parked", "-o", "json"]).json();
+    assert_eq!(
+        (&shown["streams"][0]["stream"], &shown["subscriptions"][0]["lag"]),
+        (&"work".into(), &2.into())
+    );
+    server.stop();
+    run(&["top", "--sort", "size"], "", &[]).refused(2, &["parked"]);
+}

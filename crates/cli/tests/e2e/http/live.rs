@@ -1,0 +1,213 @@
+//! Whether the server lives, what it says about itself, and what its document promises.
+
+use serde_json::Value;
+
+use crate::http::rig::Server;
+
+/// The calls of the contract.
+const CONTRACT: &str = "
+    PUT /streams/{stream}
+    PATCH /streams/{stream}
+    GET /streams
+    GET /streams/{stream}
+    DELETE /streams/{stream}
+    POST /streams/{stream}/messages
+    GET /streams/{stream}/messages
+    POST /streams/{stream}/purge
+    GET /streams/{stream}/follow
+    PUT /subscriptions/{stream}/{group}
+    PATCH /subscriptions/{stream}/{group}
+    GET /subscriptions
+    GET /subscriptions/{stream}
+    GET /subscriptions/{stream}/{group}
+    DELETE /subscriptions/{stream}/{group}
+    POST /subscriptions/{stream}/{group}/receive
+    POST /subscriptions/{stream}/{group}/ack
+    POST /subscriptions/{stream}/{group}/nack
+    POST /subscriptions/{stream}/{group}/extend
+    POST /subscriptions/{stream}/{group}/pause
+    POST /subscriptions/{stream}/{group}/resume
+    POST /subscriptions/{stream}/{group}/reset
+    GET /subscriptions/{stream}/{group}/parked
+    GET /subscriptions/{stream}/{group}/parked/reasons
+    GET /subscriptions/{stream}/{group}/parked/{seq}
+    POST /subscriptions/{stream}/{group}/parked/replay
+    POST /subscriptions/{stream}/{group}/parked/discard
+    POST /subscriptions/{stream}/{group}/parked/{seq}/resubmit
+    GET /subscriptions/{stream}/{group}/jobs
+    GET /subscriptions/{stream}/{group}/jobs/{job}
+    DELETE /subscriptions/{stream}/{group}/jobs/{job}
+    GET /subscriptions/{stream}/{group}/scaling
+    GET /livez
+    GET /readyz
+    GET /metrics
+    GET /openapi.json
+    GET /events
+    GET /
+";
+
+#[test]
+fn the_document_has_the_calls_of_the_contract_and_the_server_has_those_of_the_document() {
+    let server = Server::in_memory();
+    let document = server.ok("GET", "/openapi.json", "");
+    assert_eq!(document["openapi"], "3.1.0");
+    let paths = document["paths"].as_object().expect("paths");
+    let mut documented: Vec<String> = paths
+        .iter()
+        .flat_map(|(path, methods)| {
+            let methods = methods.as_object().expect("methods").keys();
+            methods.map(move |method| format!("{} {path}", method.to_ascii_uppercase()))
+        })
+        .collect();
+    documented.sort();
+    let mut contract: Vec<&str> = CONTRACT.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    contract.sort_unstable();
+    assert_eq!(documented, contract);
+    for call in &documented {
+        let (method, path) = call.split_once(' ').expect("a method and a path");
+        let path = path.replace("{stream}", "none").replace("{group}", "none");
+        let path = path.replace("{seq}", "1").replace("{job}", "1");
+        let mut connection = server.connect();
+        connection.send_request(method, &path, &[], "");
+        let reply = if path == "/events" { connection.head() } else { connection.reply() };
+        let reply = reply.unwrap_or_else(|| panic!("{call} was not answered"));
+        assert!(reply.status != 405, "{call}");
+        if reply.status >= 400 {
+            assert_ne!(reply.problem(), "404 no-such-path - never", "{call}");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn every_field_that_comes_is_in_the_document() {
+    let server = Server::in_memory();
+    let document = server.ok("GET", "/openapi.json", "");
+    server.ok("PUT", "/subscriptions/work/team", "{}");
+    server.publish("work", 1..=2);
+    let got = server.receive(r#"{"consumer":"w"}"#);
+    let group = server.ok("GET", "/subscriptions/work/team", "");
+    let stream = server.ok("GET", "/streams/work", "");
+    for (name, value) in [
+        ("GroupReport", &group),
+        ("GroupSettings", &group["settings"]),
+        ("Throughput", &group["throughput"]),
+        ("Consumer", &group["consumers"][0]),
+        ("StreamReport", &stream),
+        ("StreamSettings", &stream["settings"]),
+        ("Delivery", &got[0]),
+    ] {
+        let properties = &document["components"]["schemas"][name]["properties"];
+        for field in value.as_object().expect("an object").keys() {
+            assert!(properties.get(field).is_some(), "{name} has no {field}: {properties}");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn the_server_says_that_it_lives_and_what_it_does() {
+    let server = Server::in_memory();
+    assert_eq!(server.call("GET", "/livez", "").text(), "alive\n");
+    assert_eq!(server.call("GET", "/readyz", "").text(), "ready\n");
+    let page = server.call("GET", "/", "");
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(page.header("content-security-policy").is_some() && page.text().contains("/openapi.json"));
+    server.ok("PUT", "/subscriptions/a%22b/team", "{}");
+    server.publish("a%22b", 1..=3);
+    let metrics = server.call("GET", "/metrics", "").text();
+    for line in [
+        "forebay_ready 1",
+        "forebay_streams 1",
+        "forebay_groups 1",
+        "forebay_stream_last_seq{stream=\"a\\\"b\"} 3",
+        "forebay_group_lag{stream=\"a\\\"b\",group=\"team\"} 3",
+        "forebay_left_out{what=\"groups\"} 0",
+    ] {
+        assert!(metrics.lines().any(|other| other == line), "{line} is not in\n{metrics}");
+    }
+    for line in metrics.lines() {
+        let is_comment = line.starts_with("# HELP ") || line.starts_with("# TYPE ");
+        let has_value = line.rsplit(' ').next().is_some_and(|value| value.parse::<f64>().is_ok());
+        assert!(is_comment || has_value, "{line}");
+    }
+    server.stop();
+}
+
+#[test]
+fn one_who_watches_is_told_what_changes() {
+    let server = Server::in_memory();
+    server.ok("PUT", "/subscriptions/work/team", "{}");
+    let mut watcher = server.connect();
+    watcher.send_request("GET", "/events", &[], "");
+    assert_eq!(watcher.head().expect("it is answered").status, 200);
+    assert_eq!(watcher.event("server").expect("it is told").1["stage"], "running");
+    let mut late = server.connect();
+    late.send_request("GET", "/events", &[], "");
+    assert_eq!(late.head().expect("it is answered").status, 200);
+    assert_eq!(late.event("group").expect("a new one is told everything").1["lag"], 0);
+    server.publish("work", 1..=7);
+    let until_lag = |watcher: &mut crate::http::client::Connection, lag: u64| loop {
+        let (_, data) = watcher.event("group").expect("it is told");
+        if data["lag"].as_u64() == Some(lag) {
+            return data;
+        }
+    };
+    let group: Value = until_lag(&mut watcher, 7);
+    assert_eq!(group["group"], "team");
+    until_lag(&mut late, 7);
+    server.ok("DELETE", "/subscriptions/work/team", "");
+    assert_eq!(watcher.event("gone").expect("it is told").1["group"], "team");
+    server.stop();
+}
+
+#[test]
+fn both_protocols_share_the_port_and_a_connection_serves_many_requests() {
+    let server = Server::in_memory();
+    let mut connection = server.connect();
+    for n in 1..=100u64 {
+        let reply = connection.call("POST", "/streams/work/messages", r#"{"messages":[{"body":1}]}"#);
+        assert_eq!((reply.status, reply.json()["results"][0]["seq"].as_u64()), (201, Some(n)));
+    }
+    // Two requests at once are answered in their order.
+    let mut text = Vec::new();
+    for path in ["/livez", "/readyz"] {
+        text.extend(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes());
+    }
+    connection.send(&text);
+    assert_eq!(connection.reply().expect("it is answered").text(), "alive\n");
+    assert_eq!(connection.reply().expect("it is answered").text(), "ready\n");
+    server.stop();
+}
+
+#[test]
+fn a_server_that_drains_says_so_and_takes_nothing_more() {
+    let server = Server::in_memory();
+    server.ok("PUT", "/subscriptions/work/team", "{}");
+    server.publish("work", 1..=1);
+    // Somebody with a connection holds a message, and may finish it.
+    let mut holder = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["sub", "work/team", "--server", &server.address])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    while server.ok("GET", "/subscriptions/work/team", "")["in_flight"] != 1 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let mut connection = server.connect();
+    assert_eq!(connection.call("GET", "/readyz", "").status, 200);
+    server.tell_to_stop();
+    while connection.call("GET", "/readyz", "").status == 200 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(server.refused("GET", "/readyz", ""), "503 not-ready - later");
+    assert_eq!(server.call("GET", "/livez", "").status, 200);
+    let body = r#"{"messages":[{"body":1}]}"#;
+    assert_eq!(server.refused("POST", "/streams/work/messages", body), "503 stopping - later");
+    assert_eq!(server.refused("POST", "/subscriptions/work/team/receive", ""), "503 stopping - later");
+    assert_eq!(server.refused("PUT", "/streams/other", ""), "503 stopping - later");
+    holder.kill().expect("it can be killed");
+    holder.wait().expect("it ends");
+    server.wait();
+}

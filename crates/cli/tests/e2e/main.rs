@@ -1,0 +1,9 @@
+//! The built binary from outside: one program for all of it, since each further one would be compiled and linked by
+//! itself. A module is one way in: `cargo test --package forebay --test e2e http::` runs those over HTTP alone.
+
+mod commands;
+mod doctor;
+mod grpc;
+mod http;
+mod rig;
+mod sqs;

@@ -1,0 +1,173 @@
+//! Administration, against a real server.
+
+use std::time::Duration;
+
+use forebay_client::admin::Created;
+use forebay_client::admin::groups::{GroupStatus, ScalingTarget};
+use forebay_client::admin::parked::{Cause, JobState, ParkedFilter, Selection};
+use forebay_client::admin::settings::{OnFull, Rate, Retention, Retries, Start, Strategy};
+use forebay_client::admin::streams::ReadQuery;
+use forebay_client::error::ProblemKind;
+use forebay_client::v1::settlement::Action;
+use forebay_client::{Advice, Client, GroupSettings, Message, StreamSettings, v1};
+
+use crate::rig::{Server, bodies, drain};
+
+#[tokio::test]
+async fn a_stream_is_created_seen_changed_and_deleted() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let settings = StreamSettings::new()
+        .retention(Retention::Log { max_age: None, max_bytes: None, max_messages: Some(1_000) })
+        .max_messages(500)
+        .on_full(OnFull::DropOldest)
+        .ingress_rate(Rate::per_second(1_000.0).burst(100));
+    assert_eq!(client.create_stream("s", settings.clone()).await.expect("it is created"), Created::New);
+    let again = client.create_stream("s", settings.clone()).await.expect("it agrees");
+    assert_eq!(again, Created::AlreadyThere);
+    let differs =
+        client.create_stream("s", StreamSettings::new().max_messages(7)).await.expect_err("it differs");
+    assert!(differs.is(ProblemKind::SettingsDiffer), "{differs:?}");
+    assert_eq!(differs.advice(), Advice::FixRequest);
+
+    client.publish_batch("s", ["a", "b", "c"].map(Message::new)).await.expect("they are stored");
+    let report = client.stream("s").await.expect("it exists");
+    assert_eq!((report.first_seq, report.last_seq, report.messages), (1, 3, 3));
+    assert_eq!(
+        (report.settings.max_messages, report.settings.on_full),
+        (Some(500), Some(OnFull::DropOldest))
+    );
+    assert_eq!(report.settings.retention, settings.retention);
+
+    let changed = StreamSettings::new().dedupe_window(Duration::from_secs(5));
+    client.update_stream("s", changed, &["ingress_rate"]).await.expect("it is changed");
+    let report = client.stream("s").await.expect("it exists");
+    assert_eq!(report.settings.dedupe_window, Some(Duration::from_secs(5)));
+    assert_eq!((report.settings.ingress_rate, report.settings.max_messages), (None, Some(500)));
+
+    client.create_stream("t", StreamSettings::new()).await.expect("it is created");
+    let page = client.streams_after(None).await.expect("they are listed");
+    assert_eq!(page.items.iter().map(|report| &*report.stream).collect::<Vec<_>>(), ["s", "t"]);
+    assert!(page.next.is_none());
+    assert_eq!(client.streams_after(Some("s")).await.expect("they are listed").items.len(), 1);
+
+    let query = ReadQuery { from: 2, limit: 1, ..ReadQuery::default() };
+    let page = client.read_messages("s", query).await.expect("it is read");
+    assert_eq!((page.messages[0].seq(), &page.messages[0].body()[..]), (2, &b"b"[..]));
+    assert_eq!((page.next, page.last_seq), (3, 3));
+
+    client.delete_stream("s", false).await.expect("it is deleted");
+    assert!(client.stream("s").await.expect_err("it is gone").is(ProblemKind::NoSuchStream));
+}
+
+#[tokio::test]
+async fn a_group_is_created_seen_changed_and_deleted() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.publish_batch("s", ["a", "b", "c"].map(Message::new)).await.expect("they are stored");
+    let settings =
+        GroupSettings::new().start(Start::Seq(2)).strategy(Strategy::Single).max_retries(Retries::Unlimited);
+    assert_eq!(client.create_group("s", "g", settings).await.expect("it is created"), Created::New);
+    let report = client.group("s", "g").await.expect("it exists");
+    assert_eq!((report.lag, report.status, report.last_known_seq), (2, GroupStatus::Idle, 3));
+    assert_eq!(report.settings.strategy, Some(Strategy::Single));
+    assert_eq!(report.settings.max_retries, Some(Retries::Unlimited));
+
+    let faster = GroupSettings::new().max_in_flight(50).message_timeout(Duration::from_secs(5));
+    client.update_group("s", "g", faster, &["max_retries"]).await.expect("it is changed");
+    let report = client.group("s", "g").await.expect("it exists");
+    assert_eq!(report.settings.max_in_flight, Some(50));
+    assert_eq!(report.settings.max_retries, Some(Retries::AtMost(10)));
+    let moved = client.update_group("s", "g", GroupSettings::new().start(Start::End), &[]).await;
+    assert!(moved.expect_err("only a new group begins").is(ProblemKind::InvalidField));
+
+    client.pause_group("s", "g").await.expect("it pauses");
+    assert_eq!(client.group("s", "g").await.expect("it exists").status, GroupStatus::Paused);
+    client.resume_group("s", "g").await.expect("it goes on");
+    drain(&client, "s", "g", 2).await;
+    assert_eq!(client.group("s", "g").await.expect("it exists").counters.acked, 2);
+    assert_eq!(client.reset_group("s", "g", Start::Beginning, false).await.expect("it is reset"), 0);
+    let scaling = client.scaling("s", "g", ScalingTarget { min: 2, ..ScalingTarget::default() }).await;
+    let scaling = scaling.expect("it is told");
+    assert_eq!(scaling.backlog, 3);
+    assert!(scaling.desired_consumers >= 2, "{scaling:?}");
+
+    client.create_group("s", "h", GroupSettings::new()).await.expect("it is created");
+    let page = client.groups_after(Some("s"), None).await.expect("they are listed");
+    assert_eq!(page.items.iter().map(|report| &*report.group).collect::<Vec<_>>(), ["g", "h"]);
+    let page = client.groups_after(None, Some(("s", "g"))).await.expect("they are listed");
+    assert_eq!(page.items.len(), 1);
+    assert_eq!(client.purge_stream("s", false).await.expect("it is purged"), 3);
+    client.delete_group("s", "g").await.expect("it is deleted");
+    assert!(client.group("s", "g").await.expect_err("it is gone").is(ProblemKind::NoSuchGroup));
+}
+
+/// Parks the next messages, for these reasons.
+async fn park(client: &Client, reasons: &[&str]) {
+    for reason in reasons {
+        let mut raw = client.raw();
+        let request = v1::ReceiveRequest {
+            stream: "s".into(),
+            group: "g".into(),
+            consumer: "worker".into(),
+            wait_ms: 10_000,
+            ..v1::ReceiveRequest::default()
+        };
+        let received = raw.receive(request).await.expect("it receives").into_inner().messages;
+        let request = v1::SettleRequest {
+            stream: "s".into(),
+            group: "g".into(),
+            leases: vec![received[0].lease.clone()],
+            action: Action::Park.into(),
+            reason: (*reason).to_owned(),
+            ..v1::SettleRequest::default()
+        };
+        raw.settle(request).await.expect("it settles");
+    }
+}
+
+#[tokio::test]
+async fn parked_messages_are_seen_brought_back_and_let_go() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    client.create_group("s", "g", GroupSettings::new()).await.expect("it is created");
+    let messages = ["a", "b", "c", "d"].map(|body| Message::new(body).key(format!("key {body}")));
+    client.publish_batch("s", messages).await.expect("they are stored");
+    park(&client, &["broken", "odd", "broken", "broken"]).await;
+
+    let page = client.parked_after("s", "g", 0, ParkedFilter::default()).await.expect("they are listed");
+    assert_eq!(page.items.iter().map(|parked| parked.seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    let odd = ParkedFilter { reason: Some("odd".into()), ..ParkedFilter::default() };
+    let page = client.parked_after("s", "g", 0, odd.clone()).await.expect("they are listed");
+    let parked = &page.items[0];
+    let message = parked.message.as_ref().expect("it can be read");
+    assert_eq!((parked.seq, &*parked.reason, message.key()), (2, "odd", Some("key b")));
+    assert_eq!((parked.consumer.as_deref(), parked.attempts), (Some("worker"), 1));
+    assert_eq!(parked.history[0].cause, Cause::Nack);
+    assert_eq!(client.parked("s", "g", 3).await.expect("it is parked").reason, "broken");
+    let reasons = client.parked_reasons("s", "g").await.expect("they are counted");
+    assert_eq!(reasons, [("broken".to_owned(), 3), ("odd".to_owned(), 1)]);
+
+    let would = client.replay_parked("s", "g", Selection::all().dry_run()).await.expect("it is told");
+    assert_eq!((would.matched, would.job), (4, None));
+    let started = client.replay_parked("s", "g", Selection::matching(odd)).await.expect("it is started");
+    assert_eq!(started.matched, 1);
+    drain(&client, "s", "g", 1).await;
+    let job = started.job.expect("there was something to do");
+    let job = client.parked_job("s", "g", job).await.expect("it is known");
+    assert_eq!((job.state, job.done, job.failed), (JobState::Done, 1, 0));
+
+    let edited =
+        client.resubmit_parked("s", "g", 1, Message::new("a, mended")).await.expect("it is published");
+    assert_eq!(edited, 5);
+    let slow = Selection::seqs([3, 4]).rate(Rate::per_second(0.001));
+    let started = client.discard_parked("s", "g", slow).await.expect("it is started");
+    let job = started.job.expect("there is something to do");
+    client.cancel_parked_job("s", "g", job).await.expect("it is cancelled");
+    let job = client.parked_job("s", "g", job).await.expect("it is known");
+    assert_eq!((started.matched, job.state), (2, JobState::Cancelled));
+    client.discard_parked("s", "g", Selection::all()).await.expect("it is started");
+    let nothing = client.replay_parked("s", "g", Selection::seqs([])).await.expect_err("nothing is selected");
+    assert!(nothing.is(ProblemKind::EmptySelection), "{nothing:?}");
+    assert_eq!(bodies(&client, "s").await.last().map(String::as_str), Some("a, mended"));
+}

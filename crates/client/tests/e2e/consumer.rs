@@ -1,0 +1,156 @@
+//! The plain consumer, against the real server.
+
+use std::time::Duration;
+
+use forebay_client::consumer::{Consumer, Delivery, Outcome, Settlement};
+use forebay_client::{Client, v1};
+use forebay_test::TestServer;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn rig(messages: u32) -> (TestServer, Client) {
+    let server = TestServer::start().await.expect("the server starts");
+    let client = Client::connect(server.url()).await.expect("it answers");
+    let (stream, group) = ("s".to_owned(), "g".to_owned());
+    let request = v1::CreateGroupRequest { stream, group, ..Default::default() };
+    client.raw().create_group(request).await.expect("there was none");
+    let message = |n: u32| v1::Message { body: n.to_string().into(), ..Default::default() };
+    let messages = (1..=messages).map(message).collect();
+    let request = v1::PublishRequest { stream: "s".to_owned(), messages, ..Default::default() };
+    let mut replies = client.raw().publish(tokio_stream::once(request)).await.expect("a call").into_inner();
+    while replies.message().await.expect("the call goes on").is_some() {}
+    (server, client)
+}
+
+/// The next `count` messages, in however many pieces they come.
+async fn take(consumer: &mut Consumer, count: usize) -> Vec<Delivery> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        taken.extend(consumer.next().await.expect("the call goes on").expect("the call goes on"));
+    }
+    assert_eq!(taken.len(), count);
+    taken
+}
+
+fn told(of: &[Delivery]) -> Vec<(u64, u32, &[u8])> {
+    of.iter().map(|of| (of.seq(), of.attempt(), &of.body()[..])).collect()
+}
+
+#[tokio::test]
+async fn messages_come_within_the_credit_and_are_settled_in_every_way() {
+    let (server, client) = rig(6).await;
+    let mut consumer = client.consumer("s", "g").name("one").credit(5).open().await.expect("it is there");
+    let taken = take(&mut consumer, 5).await;
+    assert_eq!(told(&taken)[..2], [(1, 1, &b"1"[..]), (2, 1, &b"2"[..])]);
+    let lasts = taken[0].deadline() - tokio::time::Instant::now();
+    assert!(lasts <= 30 * SECOND && lasts > 20 * SECOND, "{lasts:?}");
+
+    let acked = consumer.ack(&taken[..1]);
+    let retried = consumer.settle(&taken[1..2], Settlement::retry().after(5 * SECOND).because("later"));
+    let parked = consumer.settle(&taken[2..3], Settlement::park().because("broken"));
+    let skipped = consumer.settle(&taken[3..4], Settlement::skip());
+    let back = consumer.settle(&taken[4..], Settlement::give_back().after(9 * SECOND));
+    assert_eq!(acked.await.expect("an answer"), [Outcome::Acked]);
+    assert_eq!(retried.await.expect("an answer"), [Outcome::Retrying]);
+    assert_eq!(parked.await.expect("an answer"), [Outcome::Parked]);
+    assert_eq!(skipped.await.expect("an answer"), [Outcome::Skipped]);
+    assert_eq!(back.await.expect("an answer"), [Outcome::Returned]);
+    let again = consumer.ack(&taken[..2]).await.expect("an answer");
+    assert_eq!(again, [Outcome::NotYours, Outcome::NotYours]);
+    assert_eq!(consumer.ack(&[]).await.expect("nothing to do"), []);
+
+    let rest = take(&mut consumer, 1).await;
+    assert_eq!(told(&rest), [(6, 1, &b"6"[..])]);
+    server.advance(5 * SECOND).await;
+    assert_eq!(told(&take(&mut consumer, 1).await), [(2, 2, &b"2"[..])]);
+    server.advance(4 * SECOND).await;
+    assert_eq!(told(&take(&mut consumer, 1).await), [(5, 1, &b"5"[..])], "it was never out");
+    consumer.goodbye().await.expect("it leaves well");
+}
+
+#[tokio::test]
+async fn what_is_extended_stays_and_the_rest_lapses() {
+    let (server, client) = rig(2).await;
+    let mut consumer = client.consumer("s", "g").open().await.expect("it is there");
+    let taken = take(&mut consumer, 2).await;
+    let extended = consumer.settle(&taken[..1], Settlement::extend(120 * SECOND)).await.expect("an answer");
+    assert_eq!(extended, [Outcome::Extended]);
+    server.advance(60 * SECOND).await;
+    let outcomes = consumer.ack(&taken).await.expect("an answer");
+    assert_eq!(outcomes, [Outcome::Acked, Outcome::NotYours]);
+}
+
+#[tokio::test]
+async fn a_goodbye_costs_nothing_and_a_loss_costs_an_attempt() {
+    let (_server, client) = rig(1).await;
+    for (attempt, says_goodbye) in [(1, true), (1, false), (2, true), (2, true)] {
+        let mut consumer = client.consumer("s", "g").open().await.expect("it is there");
+        assert_eq!(take(&mut consumer, 1).await[0].attempt(), attempt);
+        match says_goodbye {
+            true => consumer.goodbye().await.expect("it leaves well"),
+            false => drop(consumer),
+        }
+    }
+}
+
+#[tokio::test]
+async fn credit_can_be_changed_and_bytes_count_too() {
+    let (_server, client) = rig(10).await;
+    let mut consumer = client.consumer("s", "g").credit(0).open().await.expect("it is there");
+    consumer.credit(4);
+    let taken = take(&mut consumer, 4).await;
+    let nothing = tokio::time::timeout(Duration::from_millis(50), consumer.next()).await;
+    assert!(nothing.is_err(), "no more than that");
+    consumer.ack(&taken).await.expect("an answer");
+    take(&mut consumer, 4).await;
+    drop(consumer);
+    let mut small = client.consumer("s", "g").credit(100).credit_bytes(1).open().await.expect("it is there");
+    take(&mut small, 1).await;
+    let nothing = tokio::time::timeout(Duration::from_millis(50), small.next()).await;
+    assert!(nothing.is_err(), "one always fits, and no more");
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_told() {
+    let (server, client) = rig(1).await;
+    let error = client.consumer("s", "nobody").open().await.expect_err("there is none");
+    assert!(error.is(forebay_client::error::ProblemKind::NoSuchGroup), "{error:?}");
+    let mut consumer = client.consumer("s", "g").open().await.expect("it is there");
+    let taken = take(&mut consumer, 1).await;
+    let wrong = consumer.settle(&taken, Settlement::move_to("$system")).await.expect_err("not that one");
+    assert_eq!(wrong.advice(), forebay_client::Advice::FixRequest);
+    drop(server);
+    assert!(consumer.next().await.is_err(), "the server is gone");
+    assert!(consumer.ack(&taken).await.is_err());
+}
+
+/// Any client, with the limits that gRPC libraries have if nobody says otherwise.
+#[tokio::test]
+async fn no_reply_is_larger_than_a_plain_client_reads() {
+    const MESSAGES: usize = 40;
+    let (server, client) = rig(0).await;
+    for _ in 0..MESSAGES / 4 {
+        let batch = (0..4).map(|_| forebay_client::Message::new(vec![b'x'; 500 << 10]));
+        client.publish_batch("s", batch.collect::<Vec<_>>()).await.expect("there is room");
+    }
+    let endpoint = tonic::transport::Channel::from_shared(server.url().to_owned()).expect("an address");
+    let channel = endpoint.connect().await.expect("it is there");
+    let mut plain = v1::forebay_client::ForebayClient::new(channel);
+    let (stream, group, consumer) = ("s".to_owned(), "g".to_owned(), "plain".to_owned());
+    let open = v1::Open { stream, group, consumer, credit: 1_000 };
+    let (requests, sent) = tokio::sync::mpsc::channel(1);
+    requests.send(v1::ConsumeRequest { open: Some(open), ..Default::default() }).await.expect("it is empty");
+    let sent = tokio_stream::wrappers::ReceiverStream::new(sent);
+    let mut replies = plain.consume(sent).await.expect("it is there").into_inner();
+    let mut seqs = Vec::new();
+    while seqs.len() < MESSAGES {
+        let reply = replies.message().await.expect("it can be read").expect("the call goes on");
+        let Some(deliveries) = reply.deliveries else { continue };
+        let of_runs =
+            deliveries.runs.iter().flat_map(|run| run.first_seq..run.first_seq + u64::from(run.count));
+        let before = seqs.len();
+        seqs.extend(of_runs);
+        assert_eq!(seqs.len() - before, deliveries.messages.len());
+    }
+    assert!(seqs.iter().copied().eq(1..=MESSAGES as u64), "{seqs:?}");
+}
