@@ -6,7 +6,9 @@
 pub use crate::access::{Denied, Principal, Role};
 pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
 pub use crate::broker::{Action, Settlement, Settlements};
-pub use crate::broker::{Broker, BrokerConfig, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage};
+pub use crate::broker::{
+    Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
+};
 pub use crate::caller::{
     Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
     NoteWish, Receive, Receiving, Select, Verdict,
