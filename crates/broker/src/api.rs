@@ -39,8 +39,3 @@ pub use forebay_core::shard::{
     ChangeRefusal, CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo, Start,
     StreamFigures,
 };
-
-/// The refusals of the driver that [`PublishError`] wraps.
-pub mod driver {
-    pub use crate::driver::PublishError;
-}

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_core::types::{ConsumerId, ShardId};
+use forebay_core::shard::Shard;
+use forebay_core::types::{ConsumerId, ShardId, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc, oneshot};
 
 use crate::batch::Batch;
@@ -96,6 +97,18 @@ impl ShardHandle {
         let call = Command::Call(Box::new(move |task| work(task, reply)));
         self.send(call).map_err(|_| CallError::Stopping)?;
         answer.await.unwrap_or(Err(CallError::Unknown))
+    }
+
+    /// Lets the shard decide something. The answer leaves when the decision is durable; a server that is draining or
+    /// stopping decides nothing more.
+    pub(crate) async fn decide<T: Send + 'static>(
+        &self,
+        decide: impl FnOnce(&mut Shard, Timestamp) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        self.ask(move |task, reply| {
+            task.decide(reply, |driver, now| driver.decide(|shard| decide(shard, now)));
+        })
+        .await
     }
 
     /// Asks about something without changing it. The answer leaves when everything that it speaks of is durable.

@@ -8,7 +8,7 @@ use forebay_core::types::{GroupName, StreamName, Timestamp};
 use super::{Caller, Reply};
 use crate::access::{Action, Resource};
 use crate::door::Door;
-use crate::driver::{Answer, Arranged, NoteChange};
+use crate::driver::{Arranged, NoteChange};
 use crate::error::CallError;
 use crate::shard_task::ShardTask;
 
@@ -107,8 +107,8 @@ impl Caller {
         self.shard_of(&stream)
             .ask(move |task, reply| {
                 let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
-                task.remove_stream(&stream, reply, |driver, now, stream, ticket| {
-                    Ok(driver.dissolve(now, stream, &notes, ticket)?)
+                task.delete_stream(&stream, reply, |driver, now, stream| {
+                    Ok(driver.dissolve(now, stream, &notes).map(drop)?)
                 });
             })
             .await
@@ -116,13 +116,6 @@ impl Caller {
 
     fn may_note(&self, action: Action, notes: &[NoteWish]) -> Result<(), CallError> {
         notes.iter().try_for_each(|note| self.may_use_notes(action, note.door))
-    }
-}
-
-fn arranged(answer: Answer) -> Arranged {
-    match answer {
-        Answer::Arranged(arranged) => arranged,
-        other => unreachable!("an arrangement is answered as one, not with {other:?}"),
     }
 }
 
@@ -151,7 +144,5 @@ fn arrange(
         group: group.as_ref().map(|(name, settings)| (name, settings)),
     });
     let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
-    task.decide(reply, Ok(()), arranged, |driver, now, (), ticket| {
-        Ok(driver.arrange(now, plan, &notes, ticket)?)
-    });
+    task.decide(reply, |driver, now| Ok(driver.arrange(now, plan, &notes)?));
 }

@@ -9,10 +9,9 @@ use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
 use super::{Caller, Reply};
 use crate::access::{Action, Resource};
-use crate::driver::Answer;
 use crate::error::CallError;
 use crate::report::{GroupReport, Page, ScalingReport, ServerReport, StreamReport};
-use crate::shard_task::ShardTask;
+use crate::shard_task::{ShardTask, find_group, find_stream};
 use crate::stats::ScalingTarget;
 
 /// Something that exists now.
@@ -57,13 +56,11 @@ impl Caller {
     ) -> Result<(), CallError> {
         self.may(Action::Change, Resource::Stream(&name))?;
         self.shard_of(&name)
-            .ask(move |task, reply| {
-                let found = task.find_stream(&name);
-                task.decide(reply, found, done, |driver, now, stream, ticket| {
-                    let mut settings = driver.shard().stream_settings(stream).expect("it was found").clone();
-                    change(&mut settings);
-                    Ok(driver.change_stream(now, stream, &settings, ticket)?)
-                });
+            .decide(move |shard, now| {
+                let stream = find_stream(shard, &name)?;
+                let mut settings = shard.stream_settings(stream).expect("it was found").clone();
+                change(&mut settings);
+                Ok(shard.change_stream(now, stream, &settings)?)
             })
             .await
     }
@@ -77,13 +74,11 @@ impl Caller {
     ) -> Result<(), CallError> {
         self.may_in(Action::Change, &stream, &group)?;
         self.shard_of(&stream)
-            .ask(move |task, reply| {
-                let found = task.find_group(&stream, &group);
-                task.decide(reply, found, done, |driver, now, group, ticket| {
-                    let mut settings = driver.shard().group_settings(group).expect("it was found").clone();
-                    change(&mut settings);
-                    Ok(driver.change_group(now, group, &settings, ticket)?)
-                });
+            .decide(move |shard, now| {
+                let group = find_group(shard, &stream, &group)?;
+                let mut settings = shard.group_settings(group).expect("it was found").clone();
+                change(&mut settings);
+                Ok(shard.change_group(now, group, &settings)?)
             })
             .await
     }
@@ -91,7 +86,15 @@ impl Caller {
     /// Deletes a stream with its groups. While they have consumers, only if forced.
     pub async fn delete_stream(&self, name: StreamName, force: bool) -> Result<(), CallError> {
         self.may(Action::Delete, Resource::Stream(&name))?;
-        self.shard_of(&name).ask(move |task, reply| task.delete_stream(&name, force, reply)).await
+        self.shard_of(&name)
+            .ask(move |task, reply| {
+                task.delete_stream(
+                    &name,
+                    reply,
+                    |driver, _, stream| Ok(driver.delete_stream(stream, force)?),
+                );
+            })
+            .await
     }
 
     pub async fn delete_group(&self, stream: StreamName, group: GroupName) -> Result<(), CallError> {
@@ -103,16 +106,7 @@ impl Caller {
     pub async fn purge(&self, name: StreamName, purge: Purge) -> Result<u64, CallError> {
         self.may(Action::Operate, Resource::Stream(&name))?;
         self.shard_of(&name)
-            .ask(move |task, reply| {
-                let found = task.find_stream(&name);
-                let count = |answer| match answer {
-                    Answer::Purged { messages } => messages,
-                    other => unreachable!("a purge is answered as one, not with {other:?}"),
-                };
-                task.decide(reply, found, count, |driver, now, stream, ticket| {
-                    Ok(driver.purge(now, stream, purge, ticket)?)
-                });
-            })
+            .decide(move |shard, now| Ok(shard.purge(now, find_stream(shard, &name)?, purge)?))
             .await
     }
 
@@ -120,12 +114,7 @@ impl Caller {
     pub async fn pause(&self, stream: StreamName, group: GroupName, paused: bool) -> Result<(), CallError> {
         self.may_in(Action::Operate, &stream, &group)?;
         self.shard_of(&stream)
-            .ask(move |task, reply| {
-                let found = task.find_group(&stream, &group);
-                task.decide(reply, found, done, |driver, now, group, ticket| {
-                    Ok(driver.pause(now, group, paused, ticket)?)
-                });
-            })
+            .decide(move |shard, now| Ok(shard.pause(now, find_group(shard, &stream, &group)?, paused)?))
             .await
     }
 
@@ -139,15 +128,9 @@ impl Caller {
     ) -> Result<Seq, CallError> {
         self.may_in(Action::Operate, &stream, &group)?;
         self.shard_of(&stream)
-            .ask(move |task, reply| {
-                let found = task.find_group(&stream, &group);
-                let floor = |answer| match answer {
-                    Answer::Reset { floor } => floor,
-                    other => unreachable!("a reset is answered as one, not with {other:?}"),
-                };
-                task.decide(reply, found, floor, |driver, now, group, ticket| {
-                    Ok(driver.reset(now, group, to, drop_parked, ticket)?)
-                });
+            .decide(move |shard, now| {
+                let group = find_group(shard, &stream, &group)?;
+                Ok(shard.reset(now, group, to, drop_parked)?)
             })
             .await
     }
@@ -230,5 +213,3 @@ impl Caller {
         Ok(last)
     }
 }
-
-pub(super) fn done(_: Answer) {}

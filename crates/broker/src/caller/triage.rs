@@ -7,13 +7,13 @@ use forebay_core::group::JobRefusal;
 use forebay_core::pace::Rate;
 use forebay_core::types::{GroupName, JobId, Seq, SeqRange, StreamName};
 
-use super::operate::done;
 use super::{Caller, Filter};
 use crate::access::{Action, Resource};
 use crate::batch::Batch;
-use crate::driver::{Answer, Published};
+use crate::driver::Published;
 use crate::error::CallError;
 use crate::report::{JobReport, Page, ParkedReport, Selected};
+use crate::shard_task::find_group;
 
 /// Parked messages that one call looks at, at most.
 const LOOKED_AT_MAX: usize = 10_000;
@@ -150,15 +150,10 @@ impl Caller {
             };
             return Ok(Selected { matched: shard.query(count).await?.min(most), job: None });
         }
-        let started = shard.ask(move |task, reply| {
-            let found = task.find_group(&stream, &group);
-            let selected = |answer| match answer {
-                Answer::JobStarted { job, matched } => Selected { matched, job: Some(job) },
-                other => unreachable!("a job is answered as one, not with {other:?}"),
-            };
-            task.decide(reply, found, selected, |driver, now, group, ticket| {
-                Ok(driver.start_job(now, group, work, selection, limit, rate, ticket)?)
-            });
+        let started = shard.decide(move |shard, now| {
+            let group = find_group(shard, &stream, &group)?;
+            let (job, matched) = shard.start_job(now, group, work, selection, limit, rate)?;
+            Ok(Selected { matched, job: Some(job) })
         });
         match started.await {
             Err(CallError::Job(JobRefusal::Empty)) => Ok(Selected { matched: 0, job: None }),
@@ -180,16 +175,10 @@ impl Caller {
             self.may(Action::Publish, Resource::Stream(to))?;
         }
         self.shard_of(&stream)
-            .ask(move |task, reply| {
-                let found = task.find_group(&stream, &group);
-                let started = |answer| match answer {
-                    Answer::JobStarted { job, .. } => job,
-                    other => unreachable!("a job is answered as one, not with {other:?}"),
-                };
-                task.decide(reply, found, started, |driver, now, group, ticket| {
-                    let work = Work::Move { to };
-                    Ok(driver.start_job(now, group, work, Selection::All, None, rate, ticket)?)
-                });
+            .decide(move |shard, now| {
+                let group = find_group(shard, &stream, &group)?;
+                let (job, _) = shard.start_job(now, group, Work::Move { to }, Selection::All, None, rate)?;
+                Ok(job)
             })
             .await
     }
@@ -255,12 +244,7 @@ impl Caller {
     ) -> Result<(), CallError> {
         self.may_in(Action::Triage, &stream, &group)?;
         self.shard_of(&stream)
-            .ask(move |task, reply| {
-                let found = task.find_group(&stream, &group);
-                task.decide(reply, found, done, |driver, now, group, ticket| {
-                    Ok(driver.cancel_job(now, group, job, ticket)?)
-                });
-            })
+            .decide(move |shard, now| Ok(shard.cancel_job(now, find_group(shard, &stream, &group)?, job)?))
             .await
     }
 
@@ -275,21 +259,12 @@ impl Caller {
     ) -> Result<Published, CallError> {
         self.may_in(Action::Triage, &stream, &group)?;
         let room = self.broker.room(&stream, &batch).await;
-        self.shard_of(&stream)
-            .ask(move |task, reply| {
-                let found = task.find_group(&stream, &group);
-                let published = move |answer| {
-                    drop(room);
-                    match answer {
-                        Answer::Published(published) => published,
-                        other => unreachable!("a resubmit is answered as a publish, not with {other:?}"),
-                    }
-                };
-                task.decide(reply, found, published, |driver, now, group, ticket| {
-                    Ok(driver.resubmit(now, group, seq, &batch, ticket)?)
-                });
-            })
-            .await
+        let resubmitted = self.shard_of(&stream).ask(move |task, reply| {
+            let found = task.find_group(&stream, &group);
+            // The room is given back after the sync, with the answer.
+            task.decide(reply, |driver, now| Ok((driver.resubmit(now, found?, seq, &batch)?, room)));
+        });
+        resubmitted.await.map(|(published, _room)| published)
     }
 }
 
