@@ -6,7 +6,9 @@
 pub use crate::access::{Denied, Principal, Role};
 pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
 pub use crate::broker::{Action, Settlement, Settlements};
-pub use crate::broker::{Broker, BrokerConfig, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage};
+pub use crate::broker::{
+    Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
+};
 pub use crate::caller::{
     Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
     NoteWish, Receive, Receiving, Select, Verdict,
@@ -37,8 +39,3 @@ pub use forebay_core::shard::{
     ChangeRefusal, CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo, Start,
     StreamFigures,
 };
-
-/// The refusals of the driver that [`PublishError`] wraps.
-pub mod driver {
-    pub use crate::driver::PublishError;
-}

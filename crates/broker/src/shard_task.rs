@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use forebay_core::group::{Credit, Departure};
 use forebay_core::settings::StreamSettings;
+use forebay_core::shard::PublishRefusal;
 use forebay_core::types::{ConsumerId, Position, Seq, StreamId, Timestamp};
 use forebay_storage::engine::{Appended, Durable, Engine, Saved, SpaceGauge, StorageError, StoredFrame};
 use tokio::sync::{mpsc, watch};
@@ -40,6 +41,7 @@ use requests::DRAIN_LOOK;
 
 pub use commands::{Action, Event, Settlement, Settlements};
 pub(crate) use commands::{Command, Session};
+pub(crate) use requests::{find_group, find_stream};
 
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.
 const COMMANDS_PER_TURN: usize = 4_096;
@@ -182,7 +184,12 @@ impl ShardTask {
                     Err(error) => return answer(reply, Err(error)),
                 };
                 match self.driver.publish(self.now, stream, &batch, options, self.waiting.next()) {
-                    Ok(()) => self.waiting.enter(Waiting::Publish(reply, room)),
+                    Ok(published) => self.waiting.enter(Waiting::Publish(reply, published, room)),
+                    // The message that the stream ends with may not be durable yet, and must not be told before.
+                    Err(refusal @ PublishRefusal::WrongLastSeq { .. }) => self.when_durable(move || {
+                        drop(room);
+                        answer(reply, Err(refusal.into()));
+                    }),
                     Err(refusal) => answer(reply, Err(refusal.into())),
                 }
             }
@@ -294,13 +301,13 @@ impl ShardTask {
     /// Does what the driver says has to be done.
     fn carry_out(&mut self) {
         let shard = self.driver.id();
-        let Outbox { frames, answers, deliveries, fetched, departed, served, reads, image, trim } =
+        let Outbox { frames, durable, deliveries, fetched, departed, served, reads, image, trim } =
             self.driver.outbox();
         for frame in frames.drain(..) {
             self.receipts_due.push_back(self.engine.append(frame));
         }
-        for (ticket, answer) in answers.drain(..) {
-            self.waiting.leave(ticket).tell(answer);
+        for (ticket, durable) in durable.drain(..) {
+            self.waiting.leave(ticket).send(durable);
         }
         for (ticket, found) in fetched.drain(..) {
             if let Waiting::Fetch(tell) = self.waiting.leave(ticket) {

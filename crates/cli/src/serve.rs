@@ -339,7 +339,7 @@ async fn serve_doors(broker: Broker, doors: Doors, native: NativeConfig) -> std:
         match doors.sqs {
             Some(door) => {
                 let stop = broker.stopping();
-                forebay_doors::sqs::serve(broker.clone(), door.listener, stop, door.config).await
+                forebay_doors::sqs::serve(broker.entrance(), door.listener, stop, door.config).await
             }
             None => Ok(()),
         }

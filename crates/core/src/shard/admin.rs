@@ -390,7 +390,6 @@ impl Shard {
 
 /// Why an edited copy was not published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum ResubmitRefusal {
     #[error(transparent)]
     Job(#[from] JobRefusal),

@@ -42,6 +42,9 @@ pub enum PublishRefusal {
     WrongLastSeq { last: Seq },
     #[error("the stream is full. messages=`{messages}` bytes=`{bytes}`")]
     Full { messages: u64, bytes: u64 },
+    /// The disk has no room for more messages. Stored messages can still be worked through, which makes room.
+    #[error("storage is full, and only settling goes on")]
+    StorageFull,
     #[error("the stream's producers are faster than they may be")]
     TooFast { retry_at: Timestamp },
     #[error(transparent)]

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
 use bytes::Bytes;
-use forebay_broker::api::{Broker, Principal};
+use forebay_broker::api::{Entrance, Principal};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
@@ -28,7 +28,7 @@ use crate::http::unharmed;
 pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
 
 pub(super) struct Door {
-    pub(super) broker: Broker,
+    pub(super) broker: Entrance,
     pub(super) service: Arc<Service>,
     pub(super) keys: AccessKeys,
     pub(super) urls: UrlOptions,

@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_broker::api::{Broker, Principal};
+use forebay_broker::api::{Entrance, Principal};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
@@ -89,7 +89,7 @@ impl SqsConfig {
 
 /// Serves SQS on this socket until `stop` resolves and the calls have ended.
 pub async fn serve(
-    broker: Broker,
+    broker: Entrance,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send,
     config: SqsConfig,

@@ -6,7 +6,6 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use forebay_broker::api::JobRefusal;
 use forebay_broker::api::SettingsError;
-use forebay_broker::api::driver;
 use forebay_broker::api::{Advice, CallError, PublishError};
 use forebay_broker::api::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
 use forebay_core::types::{NameError, Timestamp};
@@ -162,8 +161,8 @@ fn of_settings(refusal: &SettingsError, detail: String) -> Problem {
 pub(super) fn of_publish(now: Timestamp, error: &PublishError) -> Failure {
     let detail = error.to_string();
     let problem = match error {
-        PublishError::Refused(driver::PublishError::StorageFull) => Problem::new(Kind::StorageFull, detail),
-        PublishError::Refused(driver::PublishError::Refused(refusal)) => match refusal {
+        PublishError::Refused(PublishRefusal::StorageFull) => Problem::new(Kind::StorageFull, detail),
+        PublishError::Refused(refusal) => match refusal {
             PublishRefusal::NoSuchStream => Problem::new(Kind::NoSuchStream, detail),
             PublishRefusal::Empty => Problem::new(Kind::EmptyBatch, detail).with_field("messages"),
             PublishRefusal::MessageTooLarge { .. } => Problem::new(Kind::MessageTooLarge, detail),
