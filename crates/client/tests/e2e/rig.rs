@@ -36,7 +36,7 @@ impl Server {
         self
     }
 
-    pub(crate) async fn stop(self) {
+    pub(crate) async fn stop(mut self) {
         self.server.stop().await;
     }
 
