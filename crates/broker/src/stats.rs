@@ -8,11 +8,10 @@
 //! tens of kilobytes each or a lock for each value, and read the clock themselves.
 
 pub mod grants;
-pub mod histogram;
 pub mod rates;
 pub mod scaling;
 
+pub use forebay_core::histogram::{Histogram, Summary};
 pub use grants::GrantClock;
-pub use histogram::{Histogram, Summary};
 pub use rates::{Meter, Rates};
 pub use scaling::{ScalingAdvice, ScalingInputs, ScalingTarget, advise};
