@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
 use forebay_core::types::{ConsumerId, Limits, Seq, StreamId, Timestamp};
-use forebay_storage::engine::Engine;
+use forebay_storage::engine::{Claim, Engine};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -27,6 +27,7 @@ use crate::error::OpenError;
 use crate::receipt::Receipts;
 use crate::recovery::{Recovery, RecoveryError};
 use crate::shard_task::{Command, ShardTask, TaskConfig};
+use crate::stats::doors::Doors;
 
 pub use crate::caller::{Created, GroupCursor};
 pub use crate::shard_task::{Action, Event, Settlement, Settlements};
@@ -54,8 +55,6 @@ pub struct BrokerConfig {
     pub drain_max: Duration,
     /// Makes receipts that nobody can forge, until the log has a secret of its own.
     pub secret: [u8; 32],
-    /// Says to the operator what must not go unnoticed, such as stored data that is damaged.
-    pub alarm: fn(&str),
 }
 
 impl Default for BrokerConfig {
@@ -72,7 +71,6 @@ impl Default for BrokerConfig {
             stream_of_first_publish: Some(StreamSettings::unasked()),
             drain_max: Duration::from_secs(10),
             secret: [0; 32],
-            alarm: |_| {},
         }
     }
 }
@@ -84,6 +82,9 @@ const MESSAGE_OVERHEAD: usize = 64;
 pub const FIRST_PUBLISH_BYTES_MAX: u64 = UNASKED_BYTES_MAX;
 /// What a frame must have room for beside the largest batch: the entries of a turn.
 const FRAME_ROOM: usize = 2 << 20;
+
+/// A clock that is further behind the log than this was set back.
+const CLOCK_JUMP: Duration = Duration::from_secs(5);
 
 /// A server's streams and groups, as the rest of the server sees them.
 #[derive(Clone)]
@@ -102,6 +103,7 @@ pub struct Broker {
     limits: Arc<Limits>,
     clock: Clock,
     remarks: Arc<[String]>,
+    doors: Arc<Doors>,
 }
 
 /// How far a server is from its end.
@@ -138,10 +140,21 @@ impl Broker {
             return Err(OpenError::FramesTooSmall { bytes: claim.frame_bytes_max, needed });
         }
         claim.frames_max = claim.frames_max.min(config.frames_on_their_way);
-        let mut recovery = Recovery::begin(&claim, config.limits.clone())?;
+        let (mut recovery, begun) = (Recovery::begin(&claim, config.limits.clone())?, clock.now());
+        let mut frames_read = 0;
         while let Some((from, budget)) = recovery.next_read() {
             let frames = engine.read(shard, from, budget).await.map_err(RecoveryError::from)?;
+            frames_read += frames.len();
             recovery.feed(&frames)?;
+        }
+        say_recovered(&claim, &recovery, frames_read, clock.now().since(begun));
+        let behind = recovery.latest().since(clock.now());
+        if behind > CLOCK_JUMP {
+            let seconds = behind.as_secs();
+            tracing::warn!(
+                seconds,
+                "the machine's clock is behind the log; the server goes on from the log's time"
+            );
         }
         let clock = clock.not_before(recovery.latest());
         let driver = recovery.finish(clock.now(), config.driver);
@@ -151,7 +164,6 @@ impl Broker {
             stream_of_first_publish: config.stream_of_first_publish,
             drain_max: config.drain_max,
             read_bytes_max: config.read_bytes_max,
-            alarm: config.alarm,
         };
         let task =
             ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
@@ -177,6 +189,7 @@ impl Broker {
             limits: Arc::new(config.limits),
             clock,
             remarks: claim.remarks.into(),
+            doors: Arc::default(),
         };
         Ok((broker, running))
     }
@@ -202,6 +215,11 @@ impl Broker {
 
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// What the doors of this server count.
+    pub fn doors(&self) -> &Doors {
+        &self.doors
     }
 
     /// Lets time pass on a clock that stands still ([`Clock::still`]), and resolves when everything that this
@@ -292,6 +310,12 @@ impl Broker {
     pub(crate) fn next_consumer(&self) -> ConsumerId {
         ConsumerId(self.consumers.fetch_add(1, Ordering::Relaxed))
     }
+}
+
+fn say_recovered(claim: &Claim, recovery: &Recovery, frames: usize, took: Duration) {
+    let (streams, groups) = recovery.counts();
+    let (epoch, parts, seconds) = (claim.epoch.0, claim.parts.len(), took.as_secs_f64());
+    tracing::debug!(epoch, streams, groups, parts, frames, seconds, "shard recovered");
 }
 
 #[cfg(test)]

@@ -138,6 +138,7 @@ impl Driver {
         ticket: Ticket,
     ) -> Result<(), JobRefusal> {
         let (job, matched) = self.shard.start_job(now, group, work, selection, limit, rate)?;
+        tracing::info!(group = super::group_label(&self.shard, group), job = job.0, matched, "job started");
         self.decided(Answer::JobStarted { job, matched }, ticket);
         Ok(())
     }

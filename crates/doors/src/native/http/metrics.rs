@@ -55,7 +55,7 @@ pub(super) async fn write(door: &Door, caller: &Caller) -> Result<String, Failur
     out.one("forebay_storage_full", "gauge", "1 while storage has no room for messages.", full);
     out.one("forebay_window_bytes", "gauge", "Contents held in memory.", server.window_bytes);
     out.one("forebay_epoch", "counter", "How often the log was opened.", server.epoch);
-    let open = door.0.connections_max.saturating_sub(door.0.connections.available_permits());
+    let open = door.broker().doors().door("native").open.load(std::sync::atomic::Ordering::Relaxed);
     out.one("forebay_connections", "gauge", "Connections to the native door.", open);
     if let Some(bytes) = (door.0.memory)() {
         out.one("process_resident_memory_bytes", "gauge", "Memory of the process.", bytes);

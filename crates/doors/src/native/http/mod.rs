@@ -37,6 +37,7 @@ use bytes::Bytes;
 use forebay_broker::access::Principal;
 use forebay_broker::broker::Broker;
 use forebay_broker::caller::Caller;
+use forebay_broker::stats::doors::DoorStats;
 use forebay_core::types::Timestamp;
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
@@ -72,8 +73,6 @@ struct Shared {
     small_bodies: Arc<Semaphore>,
     events: Events,
     openapi: Bytes,
-    connections: Arc<Semaphore>,
-    connections_max: usize,
     memory: fn() -> Option<u64>,
 }
 
@@ -99,11 +98,13 @@ struct Peer(SocketAddr);
 pub(super) struct HttpDoor {
     door: Door,
     router: Router,
+    stats: Arc<DoorStats>,
 }
 
 impl HttpDoor {
-    pub(super) fn new(broker: Broker, config: &NativeConfig, connections: Arc<Semaphore>) -> HttpDoor {
+    pub(super) fn new(broker: Broker, config: &NativeConfig) -> HttpDoor {
         let api = api::calls();
+        let stats = broker.doors().door("http");
         let door = Door(Arc::new(Shared {
             broker,
             hosts: Hosts::new(&config.host_names),
@@ -111,11 +112,9 @@ impl HttpDoor {
             small_bodies: Arc::new(Semaphore::new(SMALL_BODIES_BYTES)),
             events: Events::default(),
             openapi: api.document(),
-            connections,
-            connections_max: config.connections_max,
             memory: config.memory,
         }));
-        HttpDoor { router: api.into_router(door.clone()), door }
+        HttpDoor { router: api.into_router(door.clone()), door, stats }
     }
 
     /// Never fails: what goes wrong is an answer too.
@@ -124,8 +123,10 @@ impl HttpDoor {
             return refused.into_response();
         }
         request.extensions_mut().insert(Peer(from));
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let name = std::fmt::from_fn(move |f| write!(f, "{method} {}", uri.path()));
         let call = tonic::codegen::Service::call(&mut self.router.clone(), request);
-        guard::unharmed(call).await
+        guard::unharmed(&self.stats, name, call).await
     }
 }
 
