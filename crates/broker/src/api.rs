@@ -21,7 +21,8 @@ pub use crate::report::{
     ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport, Selected,
     ServerReport, StreamReport, Throughput,
 };
-pub use crate::stats::{Rates, ScalingAdvice, ScalingTarget, Summary};
+pub use crate::stats::doors::{DoorStats, Doors};
+pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
 
 pub use forebay_core::codec::DecodeError;
 pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
 use forebay_core::types::{Limits, Seq, StreamId, StreamName, Timestamp};
-use forebay_storage::engine::Engine;
+use forebay_storage::engine::{Claim, Engine};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -27,6 +27,7 @@ use crate::error::OpenError;
 use crate::recovery::{Recovery, RecoveryError};
 use crate::shard_handle::ShardHandle;
 use crate::shard_task::{Command, ShardTask, TaskConfig};
+use crate::stats::doors::Doors;
 
 pub use crate::caller::{Created, GroupCursor};
 pub use crate::shard_handle::Room;
@@ -56,8 +57,6 @@ pub struct BrokerConfig {
     /// Seals receipts and names messages, so it must not be guessable. The first start keeps it in the log, and the
     /// log's secret counts from then on.
     pub secret: [u8; 32],
-    /// Says to the operator what must not go unnoticed, such as stored data that is damaged.
-    pub alarm: fn(&str),
 }
 
 impl BrokerConfig {
@@ -76,7 +75,6 @@ impl BrokerConfig {
             stream_of_first_publish: Some(StreamSettings::unasked()),
             drain_max: Duration::from_secs(10),
             secret,
-            alarm: |_| {},
         }
     }
 }
@@ -86,6 +84,9 @@ pub const FIRST_PUBLISH_BYTES_MAX: u64 = UNASKED_BYTES_MAX;
 /// What a frame must have room for beside the largest batch: the entries of a turn.
 const FRAME_ROOM: usize = 2 << 20;
 
+/// A clock that is further behind the log than this was set back.
+const CLOCK_JUMP: Duration = Duration::from_secs(5);
+
 /// The broker, as doors are given it. It serves callers and cannot end the server.
 #[derive(Clone)]
 pub struct Entrance {
@@ -93,6 +94,7 @@ pub struct Entrance {
     limits: Arc<Limits>,
     clock: Clock,
     stage: watch::Receiver<Stage>,
+    doors: Arc<Doors>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -154,6 +156,11 @@ impl Entrance {
         self.clock
     }
 
+    /// What the doors of this server count.
+    pub fn doors(&self) -> &Doors {
+        &self.doors
+    }
+
     pub fn stage(&self) -> Stage {
         *self.stage.borrow()
     }
@@ -209,10 +216,21 @@ impl Broker {
             return Err(OpenError::FramesTooSmall { bytes: claim.frame_bytes_max, needed });
         }
         claim.frames_max = claim.frames_max.min(config.frames_on_their_way);
-        let mut recovery = Recovery::begin(&claim, config.limits.clone())?;
+        let (mut recovery, begun) = (Recovery::begin(&claim, config.limits.clone())?, clock.now());
+        let mut frames_read = 0;
         while let Some((from, budget)) = recovery.next_read() {
             let frames = engine.read(shard, from, budget).await.map_err(RecoveryError::from)?;
+            frames_read += frames.len();
             recovery.feed(&frames)?;
+        }
+        say_recovered(&claim, &recovery, frames_read, clock.now().since(begun));
+        let behind = recovery.latest().since(clock.now());
+        if behind > CLOCK_JUMP {
+            let seconds = behind.as_secs();
+            tracing::warn!(
+                seconds,
+                "the machine's clock is behind the log; the server goes on from the log's time"
+            );
         }
         let clock = clock.not_before(recovery.latest());
         let driver = recovery.finish(clock.now(), config.driver.clone());
@@ -223,7 +241,6 @@ impl Broker {
             drain_max: config.drain_max,
             read_bytes_max: config.read_bytes_max,
             secret: config.secret,
-            alarm: config.alarm,
         };
         let task =
             ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
@@ -233,7 +250,8 @@ impl Broker {
         // Without an answer the task has ended already, and its handle says why.
         let secret = secret.await.unwrap_or(config.secret);
         let shards = Arc::from([ShardHandle::new(shard, commands, secret, &config)]);
-        let entrance = Entrance { shards, limits: Arc::new(config.limits), clock, stage: at_stage };
+        let limits = Arc::new(config.limits);
+        let entrance = Entrance { shards, limits, clock, stage: at_stage, doors: Arc::default() };
         Ok((Broker { entrance, remarks: claim.remarks.into() }, running))
     }
 
@@ -296,6 +314,12 @@ impl Broker {
             let _ = shard.send(Command::Stop);
         }
     }
+}
+
+fn say_recovered(claim: &Claim, recovery: &Recovery, frames: usize, took: Duration) {
+    let (streams, groups) = recovery.counts();
+    let (epoch, parts, seconds) = (claim.epoch.0, claim.parts.len(), took.as_secs_f64());
+    tracing::debug!(epoch, streams, groups, parts, frames, seconds, "shard recovered");
 }
 
 #[cfg(test)]

@@ -42,6 +42,24 @@ pub use admin::NoteChange;
 pub use arrange::{ArrangeError, Arranged, PublishAllError};
 pub use reclaim::ReclaimFigures;
 
+/// What a driver has done since the start, and how it stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DriverFigures {
+    /// Frames that became durable, with the bytes of their entries and contents.
+    pub frames: u64,
+    pub frame_bytes: u64,
+    /// Messages handed out whose contents were in memory, and those that had to be read.
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+    /// Reads for contents and keys: begun, on their way now, and those that wait for their turn.
+    pub reads: u64,
+    pub reads_in_flight: u64,
+    pub reads_waiting: u64,
+    /// Images that were kept.
+    pub images: u64,
+    pub reclaim: ReclaimFigures,
+}
+
 /// Names a request to the shell, which answers it when the driver gives the ticket back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
@@ -205,6 +223,8 @@ pub struct Driver {
     payloads: Payloads,
     images: Images,
     reclaim: Reclaim,
+    /// What is counted here. The rest is counted where it happens.
+    figures: DriverFigures,
     storage_full: bool,
     effects: Effects,
     admissions: Vec<Admission>,
@@ -236,6 +256,7 @@ impl Driver {
             config,
             shard,
             index,
+            figures: DriverFigures::default(),
             storage_full: false,
             effects: Effects::default(),
             admissions: Vec::new(),
@@ -409,6 +430,8 @@ impl Driver {
         self.payloads.durable(frame.number, &self.shard, &mut self.outbox);
         self.images.durable(frame.number, position.get());
         self.images.log_grew(position.get(), frame.bytes);
+        self.figures.frames += 1;
+        self.figures.frame_bytes += frame.bytes;
         self.frames.recycle(frame);
     }
 
@@ -439,6 +462,7 @@ impl Driver {
             self.index.trim(through);
             self.outbox.trim = Some(through);
         }
+        self.figures.images += 1;
         self.reclaim.image_saved();
     }
 
@@ -554,6 +578,7 @@ impl Driver {
         for ticket in self.confirmations.drain(..) {
             self.frames.confirm(ticket, &mut self.outbox);
         }
+        self.report_jobs();
         self.payloads.forget_settled(&self.shard);
         self.step_reclaim(now);
         if self.images.is_due(&self.config) {
@@ -561,6 +586,16 @@ impl Driver {
         }
         self.images.step(&self.config, &mut self.shard, &mut self.frames, &mut self.outbox);
         self.frames.close_if_due(now, &self.config, &mut self.outbox);
+    }
+
+    fn report_jobs(&mut self) {
+        for (group, id) in self.shard.take_ended_jobs() {
+            if let Some(job) = self.shard.job(group, id) {
+                let (done, failed, state) = (job.done, job.failed, &job.state);
+                let group = group_label(&self.shard, group);
+                tracing::info!(group, job = id.0, done, failed, ?state, "job ended");
+            }
+        }
     }
 
     /// When the driver next wants to be called, if nothing happens before.
@@ -584,6 +619,12 @@ impl Driver {
     /// What reclaim has done since the start.
     pub fn reclaimed(&self) -> ReclaimFigures {
         self.reclaim.figures
+    }
+
+    /// What the driver has done since the start.
+    pub fn figures(&self) -> DriverFigures {
+        let counted = DriverFigures { reclaim: self.reclaim.figures, ..self.figures };
+        self.payloads.add_figures(counted)
     }
 
     /// Whether reclaim has begun with a stretch of the log and is not done with it.
@@ -630,6 +671,16 @@ const MOVES_BYTES_MAX: usize = 1 << 20;
 fn keys_of<'a>(messages: impl Iterator<Item = &'a MessageMeta> + Clone) -> Option<Box<[KeyHash]>> {
     let any = messages.clone().any(|message| message.key.is_some());
     any.then(|| messages.map(|message| message.key.unwrap_or(KeyHash(0))).collect())
+}
+
+/// A group as people know it, for the log.
+pub(crate) fn group_label(shard: &Shard, group: GroupId) -> String {
+    let stream = shard.stream_of(group);
+    let name = stream.and_then(|stream| shard.groups_of(stream).find(|(_, id)| *id == group));
+    match (stream.and_then(|stream| shard.stream_name(stream)), name) {
+        (Some(stream), Some((group, _))) => format!("{stream}/{group}"),
+        _ => group.0.to_string(),
+    }
 }
 
 /// The parts of a driver that attaching contents looks at, borrowed apart from those that it changes.

@@ -6,3 +6,4 @@
 mod http;
 pub mod native;
 pub mod sqs;
+mod telemetry;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use forebay_core::histogram::Histogram;
 use forebay_core::types::{Epoch, PartKey, Position, Seq, ShardId, StreamId};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -37,6 +38,34 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Lets go of all frames up to and including `through`. Space returns in its own time.
     fn trim(&self, shard: ShardId, through: Position) -> BoxFuture<'_, Result<(), StorageError>>;
+
+    /// What it has done since it was opened. Never waits.
+    fn figures(&self) -> EngineFigures {
+        EngineFigures::default()
+    }
+}
+
+/// What an engine has done since it was opened, and how it stands. What an engine does not know stays zero.
+#[derive(Debug, Clone, Default)]
+pub struct EngineFigures {
+    pub syncs: u64,
+    /// How long the syncs took, where there is a [`Stopwatch`](crate::journal::Stopwatch).
+    pub sync_times: Histogram,
+    /// What the syncs made durable: bytes with headers and padding, and frames.
+    pub synced_bytes: u64,
+    pub synced_frames: u64,
+    /// Frames that wait to be written now.
+    pub frames_waiting: u64,
+    /// Files of the log that are kept now, and how many were deleted.
+    pub segments: u64,
+    pub segments_deleted: u64,
+    /// Space that may still be taken, as it was found last.
+    pub free_bytes: Option<u64>,
+    pub reads: u64,
+    /// Entries and payloads that were read.
+    pub read_bytes: u64,
+    pub images: u64,
+    pub image_bytes: u64,
 }
 
 /// Proof that a value has reached stable storage. Only this crate can make one, so a producer cannot be

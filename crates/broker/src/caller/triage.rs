@@ -10,7 +10,7 @@ use forebay_core::types::{GroupName, JobId, Seq, SeqRange, StreamName};
 use super::{Caller, Filter};
 use crate::access::{Action, Resource};
 use crate::batch::Batch;
-use crate::driver::Published;
+use crate::driver::{Published, group_label};
 use crate::error::CallError;
 use crate::report::{JobReport, Page, ParkedReport, Selected};
 use crate::shard_task::find_group;
@@ -153,6 +153,7 @@ impl Caller {
         let started = shard.decide(move |shard, now| {
             let group = find_group(shard, &stream, &group)?;
             let (job, matched) = shard.start_job(now, group, work, selection, limit, rate)?;
+            tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
             Ok(Selected { matched, job: Some(job) })
         });
         match started.await {
@@ -177,7 +178,9 @@ impl Caller {
         self.shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
-                let (job, _) = shard.start_job(now, group, Work::Move { to }, Selection::All, None, rate)?;
+                let (job, matched) =
+                    shard.start_job(now, group, Work::Move { to }, Selection::All, None, rate)?;
+                tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
                 Ok(job)
             })
             .await

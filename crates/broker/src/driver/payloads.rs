@@ -14,7 +14,7 @@ use forebay_core::types::{ConsumerId, Epoch, GroupId, KeyHash, Position, Seq, Se
 use forebay_storage::engine::{ReadBudget, StoredFrame};
 
 use crate::batch::Batch;
-use crate::driver::{Delivered, Delivery, Outbox, Past, Read, Ticket};
+use crate::driver::{Delivered, Delivery, DriverFigures, Outbox, Past, Read, Ticket};
 use crate::index::Index;
 use crate::recovery::RecoveryError;
 use crate::window::{Found, Window};
@@ -57,6 +57,10 @@ pub(super) struct Payloads {
     owed: HashMap<ConsumerId, u32>,
     /// Those to whom nothing is owed any more.
     served: Vec<ConsumerId>,
+    /// Messages handed out whose contents were here, and those that were not; reads that were begun.
+    hits: u64,
+    misses: u64,
+    reads: u64,
 }
 
 /// Messages that somebody lacks.
@@ -281,6 +285,21 @@ impl Payloads {
             copies_read: 0,
             owed: HashMap::new(),
             served: Vec::new(),
+            hits: 0,
+            misses: 0,
+            reads: 0,
+        }
+    }
+
+    /// The figures, with what is counted here.
+    pub(super) fn add_figures(&self, figures: DriverFigures) -> DriverFigures {
+        DriverFigures {
+            cache_hits: self.hits,
+            cache_misses: self.misses,
+            reads: self.reads,
+            reads_in_flight: self.reading.len() as u64,
+            reads_waiting: self.queued.len() as u64,
+            ..figures
         }
     }
 
@@ -395,6 +414,8 @@ impl Payloads {
         let messages = Vec::with_capacity(deliver.seqs.count() as usize);
         let mut partial = Partial { epoch: shard.epoch(), deliver, frame, messages };
         let next = partial.collect(&self.window, shard);
+        self.hits += partial.messages.len() as u64;
+        self.misses += deliver.seqs.count() - partial.messages.len() as u64;
         if next > deliver.seqs.last {
             match partial.frame.filter(|&frame| frame > around.durable) {
                 Some(frame) => self.held.entry(frame).or_default().push(partial),
@@ -494,6 +515,7 @@ impl Payloads {
         let contents = !matches!(&want.purpose, Purpose::ReadAhead(look) if !look.contents);
         let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads: contents };
         around.outbox.reads.push(Read { id, from, budget });
+        self.reads += 1;
         let until = Position(from.0.saturating_add(bytes_max as u64));
         self.reading.insert(id, Reading { from, until, contents });
     }

@@ -228,6 +228,8 @@ impl Reclaim {
         if until.0 > around.covered.0 + 1 {
             return true;
         }
+        let (from, full) = (pin.0, around.storage_full);
+        tracing::debug!(from, until = until.0, live, dead, full, "reclaim begun");
         self.state = State::Copying(Stretch {
             next: pin,
             end: until,
@@ -267,6 +269,8 @@ impl Reclaim {
                 stretch.reading = true;
             } else if stretch.frame <= around.frames.durable_number() {
                 self.figures.stretches += 1;
+                let ReclaimFigures { stretches, messages, bytes } = self.figures;
+                tracing::debug!(stretches, messages, bytes, "reclaim ended");
                 self.state = State::Freeing { begun: false };
                 return true;
             }
@@ -299,6 +303,7 @@ impl Reclaim {
 
     /// The front cannot be read, so nothing is copied out of it and nothing of it may go.
     pub(super) fn unreadable(&mut self) {
+        tracing::error!("reclaim stopped: the front of the log cannot be read, so it stays");
         self.halt();
     }
 

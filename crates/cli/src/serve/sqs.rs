@@ -8,7 +8,6 @@ use forebay_doors::sqs::{AccessKey, SqsConfig, UrlOptions, is_account};
 use tokio::net::TcpListener;
 
 use crate::exit::Exit;
-use crate::log;
 use crate::safe::printable;
 use crate::settings::Settings;
 
@@ -80,7 +79,7 @@ fn check_reach(settings: &Settings, address: SocketAddr, keys: &[AccessKey]) -> 
              everything. address=`{address}`"
         );
     }
-    log::warn(
+    tracing::warn!(
         "anyone who reaches the SQS port may do everything: --allow-anyone is set, and there are no access keys",
     );
     Ok(())

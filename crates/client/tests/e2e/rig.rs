@@ -36,10 +36,6 @@ impl Server {
         self
     }
 
-    pub(crate) async fn stop(mut self) {
-        self.server.stop().await;
-    }
-
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }

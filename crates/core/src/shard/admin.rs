@@ -290,6 +290,12 @@ impl Shard {
     pub(super) fn end_job(&mut self, now: Timestamp, group: GroupId, job: JobId, how: JobEnd) {
         self.commit_after(now, &Entry::JobEnded { group, job, at: now, how });
         self.groups.get_mut(&group).expect("a job belongs to a group").end_job_pace(job);
+        self.ended_jobs.push((group, job));
+    }
+
+    /// Jobs that ended since this was last asked, for the shell to report.
+    pub fn take_ended_jobs(&mut self) -> Vec<(GroupId, JobId)> {
+        std::mem::take(&mut self.ended_jobs)
     }
 
     /// Publishes an edited copy of a parked message and lets go of the message itself, by entries that follow

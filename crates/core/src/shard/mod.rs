@@ -34,7 +34,9 @@ use crate::fault::{Fault, planted};
 use crate::group::Group;
 use crate::notes::Notes;
 use crate::stream::Stream;
-use crate::types::{Epoch, Grant, GroupId, Limits, Ordinal, Position, Seq, StreamId, StreamName, Timestamp};
+use crate::types::{
+    Epoch, Grant, GroupId, JobId, Limits, Ordinal, Position, Seq, StreamId, StreamName, Timestamp,
+};
 
 pub use crate::group::scan::KeyRun;
 pub use admin::{ChangeRefusal, CreateRefusal, Purge, ResetTo, ResubmitRefusal};
@@ -75,6 +77,8 @@ pub struct Shard {
     pub(crate) next_group: GroupId,
     /// The position over all streams that the next message gets.
     pub(crate) next_ordinal: Ordinal,
+    /// Jobs that ended and that the shell has not been told of.
+    pub(crate) ended_jobs: Vec<(GroupId, JobId)>,
     /// Whether the registry changed since a snapshot took it.
     pub(crate) changed: bool,
     /// Recovery: the registry as loaded has every entry up to here.
@@ -116,6 +120,7 @@ impl Shard {
             next_stream: StreamId(1),
             next_group: GroupId(1),
             next_ordinal: Ordinal(1),
+            ended_jobs: Vec::new(),
             changed: true,
             through: Position::START,
             doomed_streams: BTreeSet::new(),

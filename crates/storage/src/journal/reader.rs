@@ -105,6 +105,11 @@ impl<D: Disk> Reader<D> {
             }
             from = self.shared.layout.base(stretch.number + 1);
         }
+        let bytes: usize = frames.iter().map(|frame| frame.entries.len() + frame.payload.len()).sum();
+        self.shared.count(|figures| {
+            figures.reads += 1;
+            figures.read_bytes += bytes as u64;
+        });
         Ok(frames)
     }
 

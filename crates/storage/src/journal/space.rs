@@ -9,6 +9,7 @@
 //! the rest of this does not know the difference.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::engine::SpaceGauge;
@@ -35,7 +36,11 @@ pub(crate) struct Space<D: Disk> {
     free_min: u64,
     /// What the whole folder may take.
     folder_max: Option<u64>,
+    /// What was free when it was last checked; `UNKNOWN` before that.
+    last_free: AtomicU64,
 }
+
+const UNKNOWN: u64 = u64::MAX;
 
 struct Reserve<F> {
     file: F,
@@ -67,7 +72,13 @@ impl<D: Disk> Space<D> {
             reserve: Mutex::new(Reserve { file, size, wanted }),
             free_min,
             folder_max: config.folder_bytes_max,
+            last_free: AtomicU64::new(UNKNOWN),
         })
+    }
+
+    /// What was free when it was last checked.
+    pub(crate) fn last_free(&self) -> Option<u64> {
+        Some(self.last_free.load(Ordering::Relaxed)).filter(|free| *free != UNKNOWN)
     }
 
     /// What the folder has to be allowed to take: its reserve, a segment and the one that is made ready after
@@ -108,7 +119,7 @@ impl<D: Disk> Space<D> {
         loop {
             match self.within_folder_max(bytes).and_then(|()| attempt()) {
                 Err(error) if is_full(&error) => {
-                    self.gauge.set_full(true);
+                    self.set_full(true, None);
                     if !self.release(bytes)? {
                         return Err(error);
                     }
@@ -143,14 +154,33 @@ impl<D: Disk> Space<D> {
                     reserve.size += missing;
                     free = self.free()?;
                 }
-                // Someone else was quicker. The next look will tell.
+                // Another process took the space first. The next check will tell.
                 Err(error) if is_full(&error) => reserve.size = reserve.file.size()?,
                 Err(error) => return Err(error),
             }
         }
+        self.last_free.store(free, Ordering::Relaxed);
         let whole = reserve.size >= reserve.wanted;
         let enough = if self.gauge.is_full() { 2 * self.free_min } else { self.free_min };
-        self.gauge.set_full(!whole || free < enough);
+        self.set_full(!whole || free < enough, Some(free));
         Ok(())
+    }
+
+    /// Sets the gauge, and says so when that stops publishing or lets it go on.
+    fn set_full(&self, full: bool, free: Option<u64>) {
+        if full == self.gauge.is_full() {
+            return;
+        }
+        self.gauge.set_full(full);
+        let needed = self.free_min;
+        if full {
+            tracing::warn!(
+                free,
+                needed,
+                "storage is full: publishing is refused until there is room; settling goes on"
+            );
+        } else {
+            tracing::info!(free, needed, "storage has room again: publishing goes on");
+        }
     }
 }

@@ -11,6 +11,8 @@ use forebay_broker::api::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRe
 use forebay_core::types::{NameError, Timestamp};
 use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem, Retry};
 
+use crate::telemetry::Refused;
+
 /// Where nothing better is known.
 const RETRY_AFTER: f64 = 1.0;
 
@@ -71,6 +73,7 @@ impl IntoResponse for Failure {
         }
         let body = serde_json::to_vec(&problem).expect("a problem can be written");
         let mut response = Response::new(Body::from(body));
+        response.extensions_mut().insert(Refused::from(&problem));
         *response.status_mut() = StatusCode::from_u16(problem.status).expect("a kind has a status");
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
