@@ -12,9 +12,12 @@
 
 mod admin;
 mod arrange;
+mod deliveries;
+mod fetches;
 mod frames;
 mod images;
 mod payloads;
+mod reads;
 mod reclaim;
 
 use std::time::Duration;
@@ -468,7 +471,7 @@ impl Driver {
 
     /// Copies what is wanted out of the front of the log, if there is reason to.
     fn step_reclaim(&mut self, now: Timestamp) {
-        let mut around = reclaim::Around {
+        let mut around = reclaim::Context {
             config: &self.config,
             shard: &mut self.shard,
             index: &mut self.index,
@@ -689,9 +692,9 @@ fn around<'a>(
     config: &DriverConfig,
     frames: &Frames,
     outbox: &'a mut Outbox,
-) -> payloads::Around<'a> {
+) -> payloads::Context<'a> {
     let durable = frames.durable_number();
-    payloads::Around { index, read_bytes_max: config.read_bytes_max, durable, outbox }
+    payloads::Context { index, read_bytes_max: config.read_bytes_max, durable, outbox }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a shard knows about its traffic beside what it must remember: how long things take, how many there
+//! Statistics of a shard's traffic, beside the state that it must remember: how long things take, how many there
 //! are a second, how long ago a lease was granted, and how many consumers would be right.
 //!
 //! Here are the plain structures behind those figures. They read no clock, know no channel and forget

@@ -28,7 +28,7 @@ pub(super) struct Images {
     log_begin: Option<Position>,
     log_end: Position,
     frames: u64,
-    /// Somebody wants an image as soon as it can be.
+    /// An image is to be made as soon as it can be.
     wanted: bool,
 }
 

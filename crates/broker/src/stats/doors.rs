@@ -11,6 +11,8 @@ const OTHER: &str = "other";
 /// What a request without a problem is counted under.
 pub const NO_PROBLEM: &str = "none";
 
+type ByName<T> = BTreeMap<Box<str>, T>;
+
 /// The doors of a server, in the order in which they were opened.
 #[derive(Debug, Default)]
 pub struct Doors(Mutex<Vec<Arc<DoorStats>>>);
@@ -45,7 +47,7 @@ pub struct DoorStats {
     /// Handlers that panicked.
     pub panics: AtomicU64,
     /// Requests by call and problem. Locked for one addition.
-    requests: Mutex<BTreeMap<Box<str>, BTreeMap<Box<str>, u64>>>,
+    requests: Mutex<ByName<ByName<u64>>>,
 }
 
 impl DoorStats {
@@ -88,7 +90,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The value under this name, without a copy of the name if it is there already.
-fn entry<'a, T>(map: &'a mut BTreeMap<Box<str>, T>, name: &str, make: impl FnOnce() -> T) -> &'a mut T {
+fn entry<'a, T>(map: &'a mut ByName<T>, name: &str, make: impl FnOnce() -> T) -> &'a mut T {
     let name = if map.contains_key(name) || map.len() < NAMES_MAX { name } else { OTHER };
     if !map.contains_key(name) {
         map.insert(name.into(), make());

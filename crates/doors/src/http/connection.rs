@@ -61,7 +61,7 @@ pub(crate) async fn protocol_of(stream: &TcpStream) -> Option<Protocol> {
     tokio::time::timeout(HEAD_MAX, tell).await.ok().flatten()
 }
 
-/// The requests of a connection, as those who answer them and those who read them both see them.
+/// The requests of a connection, shared by the side that reads them and the side that answers them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Open(Arc<Requests>);
 

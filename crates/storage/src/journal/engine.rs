@@ -219,7 +219,7 @@ fn start<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
-/// Whatever is waiting when the disk becomes free is written together: the busier the server, the larger
+/// All frames that wait when the disk becomes free are written together: the busier the server, the larger
 /// the block.
 fn run_writer<D: Disk>(
     mut writer: Writer<D>,

@@ -248,8 +248,7 @@ impl Catalog {
                 let text = "no image of the state is good, and the beginning of the log was trimmed";
                 return Err(OpenError::refused("image", &name(loaded.catalog.next - 1), 0, text));
             }
-            // The log is replayed from its beginning. What the images were made of is kept for whoever
-            // wants to know.
+            // The log is replayed from its beginning. The unusable images are kept for inspection.
             loaded.unusable = numbers.iter().map(|&number| name(number)).collect();
         }
         Ok(loaded)

@@ -242,7 +242,7 @@ impl Journal {
     }
 }
 
-/// The epoch of whoever opens the journal next.
+/// The epoch of the next owner.
 fn next_epoch(format: &Format, examined: &recovery::Examined) -> Epoch {
     Epoch(examined.last.epoch.max(format.epoch_floor).0 + 1)
 }
@@ -366,7 +366,7 @@ impl OpenError {
         OpenError::Io { doing, source }
     }
 
-    /// The same refusal once more, for whoever asks again.
+    /// The same refusal once more.
     fn again(&self) -> OpenError {
         match self {
             OpenError::Refused { rule, file, offset, sequences, text } => OpenError::Refused {

@@ -1,4 +1,4 @@
-//! Reading back what is durable.
+//! Reading durable frames.
 //!
 //! A position is the address of a frame header: the number of its segment times the size of segments,
 //! plus its offset in the file. So a frame is found with no index at all, and reading in order needs only to

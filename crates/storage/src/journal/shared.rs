@@ -1,4 +1,4 @@
-//! What the writer, the chores and the readers of one journal have in common.
+//! The state that the writer, the chores and the readers of one journal share.
 //!
 //! Each lock protects one small thing and is held for one short step, with one exception: a thread that makes
 //! or takes the next segment holds [`Spare`] until that is done, because no other thread could go on anyway.
@@ -75,7 +75,7 @@ pub(crate) struct Shared<D: Disk> {
     segments: Mutex<Segments>,
     spare: Mutex<Spare<D::File>>,
     pub(crate) stopwatch: Stopwatch,
-    /// What was counted. What can be asked for when it is wanted is not in it.
+    /// Counters. Fields that can be computed when they are asked for stay zero.
     counted: Mutex<EngineFigures>,
     poison: OnceLock<Arc<io::Error>>,
     stopped: AtomicBool,

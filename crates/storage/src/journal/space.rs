@@ -1,4 +1,4 @@
-//! Space that is set aside, and the gauge that says when there is none for more messages.
+//! Space that is set aside, and the gauge that says when there is no space for more messages.
 //!
 //! RESERVE is a file whose only content is the space it takes. When a new segment or an image finds the
 //! disk full, the reserve gives up as much as that needs, and the gauge says *full*: publishing stops,
@@ -36,7 +36,7 @@ pub(crate) struct Space<D: Disk> {
     free_min: u64,
     /// What the whole folder may take.
     folder_max: Option<u64>,
-    /// What was free when it was last checked; `UNKNOWN` before that.
+    /// Free space at the last check; `UNKNOWN` before the first.
     last_free: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl<D: Disk> Space<D> {
         let reserve_bytes = config.reserve_bytes.max(SEGMENTS_MIN * layout.segment_bytes);
         let present = names.iter().any(|name| name == NAME);
         let file = if present { disk.open(NAME)? } else { disk.create(NAME)? };
-        // Where space cannot be taken ahead of use, watching what is free has to do.
+        // Where space cannot be allocated ahead of use, the free space is watched instead.
         let (wanted, free_min) = if disk.preallocates() {
             (reserve_bytes, config.free_bytes_min)
         } else {
@@ -76,7 +76,7 @@ impl<D: Disk> Space<D> {
         })
     }
 
-    /// What was free when it was last checked.
+    /// Free space at the last check.
     pub(crate) fn last_free(&self) -> Option<u64> {
         Some(self.last_free.load(Ordering::Relaxed)).filter(|free| *free != UNKNOWN)
     }
@@ -90,7 +90,7 @@ impl<D: Disk> Space<D> {
             .saturating_add(config.free_bytes_min.saturating_mul(2))
     }
 
-    /// What may still be taken: of the disk, and of what the folder may have.
+    /// Space that may still be taken: of the disk, and within the folder's limit.
     fn free(&self) -> io::Result<u64> {
         let free = self.disk.free_space()?;
         Ok(match self.folder_max {
@@ -142,7 +142,7 @@ impl<D: Disk> Space<D> {
         Ok(true)
     }
 
-    /// Looks at what is free, makes the reserve whole if it can, and sets the gauge.
+    /// Checks the free space, makes the reserve whole if it can, and sets the gauge.
     pub(crate) fn check(&self) -> io::Result<()> {
         let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = self.free()?;

@@ -114,7 +114,7 @@ impl<D: Disk> Writer<D> {
         for (count, frame) in frames.iter().take(self.block_frames_max).enumerate() {
             match check_frame(&self.shared, frame) {
                 Ok(len) if body + len <= body_max => body += len,
-                // What cannot be committed is reported when it has come to the front.
+                // A frame that cannot be committed is reported when it has come to the front.
                 Err(error) if count == 0 => return Err(error),
                 _ => return Ok((count, body)),
             }
