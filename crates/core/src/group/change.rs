@@ -45,22 +45,22 @@ impl Group {
         self.put_off.clear();
         self.moves_at = None;
         // Progress is another now, and acks that were kept back have been written.
-        self.checkpoint = Checkpoint::at(self.ledger.progress.floor());
+        self.checkpoint = Checkpoint::at(self.ledger.progress().floor());
     }
 
     /// Lets go of what a reset or a purge has ended, as far as the budget goes. True when nothing is left
     /// of it; until then the group does nothing else.
     pub(super) fn sweep(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(through) = self.ledger.sweep else {
+        let Some(through) = self.ledger.sweeps_through() else {
             // What nobody wants any more is in nobody's way.
-            if !self.ledger.dead.is_empty() && !turn.budget.is_spent() {
+            if self.ledger.has_dead() && !turn.budget.is_spent() {
                 turn.budget.spend_each(SLICE);
                 self.ledger.drop_dead(SLICE as usize);
             }
             return true;
         };
         while !turn.budget.is_spent() {
-            let Some((run, state)) = self.ledger.standing.run_from(Seq(1)) else { break };
+            let Some((run, state)) = self.ledger.standing().run_from(Seq(1)) else { break };
             if run.first > through {
                 break;
             }
@@ -77,7 +77,7 @@ impl Group {
                 }
                 State::Ready { .. } | State::Moving { .. } => {}
             }
-            self.ledger.standing.remove(seqs);
+            self.ledger.sweep_standing(seqs);
         }
         while !turn.budget.is_spent() && self.ledger.sweep_aside(SLICE as usize) {
             turn.budget.spend_each(SLICE);
@@ -85,8 +85,8 @@ impl Group {
         if turn.budget.is_spent() {
             return false;
         }
-        self.ledger.sweep = None;
-        self.expired = self.ledger.progress.floor().min(turn.stream.gone);
+        self.ledger.end_sweep();
+        self.expired = self.ledger.progress().floor().min(turn.stream.gone);
         self.reading = false;
         self.begin_anew(turn.stream);
         true
@@ -94,21 +94,10 @@ impl Group {
 
     /// Lets go of some of what a deleted group has left. False when that is all.
     pub(crate) fn decay(&mut self, count: usize) -> bool {
-        if !self.ledger.parked.is_empty() {
-            self.ledger.dead.push(std::mem::take(&mut self.ledger.parked));
-        }
-        if !self.ledger.dead.is_empty() {
-            self.ledger.drop_dead(count);
-            return true;
-        }
-        self.ledger.sweep = Some(Seq(u64::MAX - 1));
-        if self.ledger.sweep_aside(count) {
-            return true;
-        }
         for _ in 0..count {
             self.due.pop_first();
             self.lapses.pop_first();
         }
-        self.ledger.standing.pop_some(count)
+        self.ledger.decay(count) || !self.due.is_empty() || !self.lapses.is_empty()
     }
 }

@@ -5,15 +5,14 @@
 //! that is not locked; among that, priority goes first, aged so that none starves, then keys in turn where
 //! the group asks for it, then position; and the strategy chooses the consumer.
 
-use crate::entry::LeasedRun;
 use crate::fault::{Fault, planted};
-use crate::group::ledger::Terms;
+use crate::group::decision::{Decision, Terms};
 use crate::group::offer::{NO_KEY, Offer};
-use crate::group::standing::{Bound, State};
+use crate::group::standing::State;
 use crate::group::{Budget, Credit, Deliver, Group, Lapse, Turn, outstanding};
 use crate::lanes::LANES;
-use crate::settings::{Acks, Strategy, YEAR};
-use crate::types::{Attempt, ConsumerId, Grant, Seq, SeqRange, Timestamp, push_range};
+use crate::settings::{Strategy, YEAR};
+use crate::types::{Attempt, ConsumerId, Grant, Seq, SeqRange, Timestamp};
 
 impl Group {
     /// Hands out what may go, once a turn.
@@ -23,7 +22,7 @@ impl Group {
     /// by one, but consecutive messages stay together, and with them everything that is written and sent.
     pub(super) fn dispatch(&mut self, turn: &mut Turn<'_>) {
         let is_behind = self.recheck.is_some() || turn.stream.is_behind(turn.now);
-        if self.ledger.paused || self.is_parked_full() || is_behind {
+        if self.ledger.is_paused() || self.is_parked_full() || is_behind {
             return;
         }
         if self.is_order_unknown() || self.rests_until(turn.now).is_some() {
@@ -41,7 +40,7 @@ impl Group {
     }
 
     pub(super) fn is_parked_full(&self) -> bool {
-        self.ledger.parked.count() >= u64::from(self.settings.parked_max)
+        self.ledger.parked().count() >= u64::from(self.settings.parked_max)
     }
 
     /// How many may go now, whatever there is to go.
@@ -62,7 +61,7 @@ impl Group {
     pub(super) fn pace_at(&self, now: Timestamp) -> Option<Timestamp> {
         let pace = self.pace.as_ref()?;
         let waits = self.members.any_hungry()
-            && !self.ledger.paused
+            && !self.ledger.is_paused()
             && (self.offer.count() > 0 || self.arrived > self.cursor)
             && pace.available(now) == 0;
         waits.then(|| pace.next_at())
@@ -204,7 +203,7 @@ impl Group {
             if !self.fits(turn, consumer, seq) {
                 break;
             }
-            let state = self.ledger.standing.run_at(seq).map(|(_, state)| state);
+            let state = self.ledger.standing().run_at(seq).map(|(_, state)| state);
             let attempts = match state {
                 None if !turn.stream.undue.contains(seq) && !self.ledger.is_settled(seq) => 0,
                 Some(State::Ready { attempts, .. }) => attempts,
@@ -245,7 +244,7 @@ impl Group {
                 continue;
             }
             // At its limit the window takes nothing new, but what is in it goes on.
-            let is_new = self.ledger.standing.run_at(first).is_none();
+            let is_new = self.ledger.standing().run_at(first).is_none();
             let max = if is_new { max.min(self.window_room()) } else { max };
             if max == 0 {
                 if self.ready_again() == 0 {
@@ -265,8 +264,8 @@ impl Group {
 
     /// How many messages were handed out before and are with nobody now.
     fn ready_again(&self) -> u64 {
-        let elsewhere = self.in_flight + self.waiting + self.ledger.moving.len() as u64;
-        self.ledger.standing.messages().saturating_sub(elsewhere)
+        let elsewhere = self.in_flight + self.waiting + self.ledger.moving().len() as u64;
+        self.ledger.standing().messages().saturating_sub(elsewhere)
     }
 
     /// What a plain group has not looked at.
@@ -317,7 +316,7 @@ impl Group {
         while !budget.is_spent() {
             let offered = lanes.lane(lane).first_from(*again_from)?;
             *again_from = offered;
-            let (run, _) = self.ledger.standing.run_from(offered)?;
+            let (run, _) = self.ledger.standing().run_from(offered)?;
             if run.first == offered {
                 return Some(offered);
             }
@@ -350,7 +349,7 @@ impl Group {
         first: Seq,
         max: u64,
     ) -> (SeqRange, u32) {
-        let (run, attempts) = match self.ledger.standing.run_from(first) {
+        let (run, attempts) = match self.ledger.standing().run_from(first) {
             Some((run, state)) if run.first == first => {
                 assert!(matches!(state, State::Ready { .. }), "what is on offer is ready");
                 (run, state.attempts())
@@ -358,7 +357,7 @@ impl Group {
             Some((next, _)) => (SeqRange::new(first, Seq(next.first.0 - 1)), 0),
             None => (SeqRange::new(first, Seq(u64::MAX - 1)), 0),
         };
-        let is_new = self.ledger.standing.run_at(first).is_none();
+        let is_new = self.ledger.standing().run_at(first).is_none();
         let max = if is_new && self.keys.is_none() { max.min(self.window_room()) } else { max };
         let alone = self.keys.is_some() && self.settings.key_batch > 1;
         match &mut self.offer {
@@ -425,15 +424,8 @@ impl Group {
             deadline: turn.now + timeout,
             holder: Some(consumer),
         };
-        let first_received = self.ledger.handed(seqs, terms);
-        match bound {
-            // Where acks are not written one by one, neither are the leases that nearly always lead to them.
-            Bound::Connection if self.settings.acks == Acks::Checkpoint && attempt == Attempt::FIRST => {}
-            Bound::Connection => push_range(&mut self.pending.handed, seqs),
-            Bound::Clock => {
-                self.pending.leased.push((timeout, LeasedRun { range: seqs, grant: terms.grant }));
-            }
-        }
+        let first_received = self.first_received(seqs.first, attempt).unwrap_or(terms.granted);
+        self.decide(Decision::Leased { seqs, attempt, terms });
         let lapse = Lapse { deadline: terms.deadline, epoch: terms.epoch, delivery: terms.grant };
         outstanding(&mut self.lapses, lapse, seqs);
         self.in_flight += seqs.count();
@@ -459,6 +451,13 @@ impl Group {
         if planted(Fault::LeaseTwice) {
             self.lease_again(turn, consumer, seqs, attempt);
         }
+    }
+
+    /// When a message was first handed out, if it was.
+    fn first_received(&self, seq: Seq, attempt: Attempt) -> Option<Timestamp> {
+        let is_first = attempt == Attempt::FIRST;
+        let (_, state) = self.ledger.standing().run_at(seq).filter(|_| !is_first)?;
+        state.first()
     }
 
     /// The planted fault: another member is handed the same messages, on grants of its own.

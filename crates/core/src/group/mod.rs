@@ -1,13 +1,13 @@
 //! The heart: one group of competing consumers. Facts and the time go in, effects come out.
 //!
 //! A turn is: any number of facts (`arrived`, `join`, `settle` and so on), then
-//! one `finish_turn`, which expires what is due, shares out what can go, and writes down in one
-//! entry of each kind what the turn has changed. Nothing is handed out between facts, so a burst of acks
-//! costs one pass.
+//! one `finish_turn`, which expires what is due, shares out what can go, and writes down what the turn has
+//! decided. Nothing is handed out between facts, so a burst of acks costs one pass.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `ledger` | what the log remembers: progress, standing, parked, jobs; one method per kind of entry |
+//! | `decision` | the one way in which durable state changes, and the entries that a turn's decisions become |
+//! | `ledger` | durable state: progress, standing, parked, jobs |
 //! | `members` | who takes part, with how much credit, and whose turn it is |
 //! | `settle` | how leases end |
 //! | `offer`, `keys` | what may go next, by position, key or consumer |
@@ -22,6 +22,7 @@
 
 mod change;
 mod checkpoint;
+pub(crate) mod decision;
 mod dispatch;
 mod expiry;
 mod figures;
@@ -43,19 +44,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry::{self, Ending, FailedMessage, LeasedRun, ParkedMessage, Route};
 use crate::fault::{Fault, planted};
 use crate::lanes::{LANES, Lanes};
 use crate::pace::Pace;
 use crate::seqset::SeqSet;
-use crate::settings::{Acks, GroupSettings, Strategy};
+use crate::settings::{GroupSettings, Strategy};
 use crate::stream::Stream;
 use crate::texts::Texts;
 use crate::types::{
     Attempt, ConsumerId, Epoch, Grant, GroupId, GroupName, JobId, KeyHash, Position, Seq, SeqRange, StreamId,
-    StreamName, Timestamp, push_range,
+    StreamName, Timestamp,
 };
 use checkpoint::Checkpoint;
+use decision::Unwritten;
 use keys::Keys;
 use ledger::Ledger;
 use members::Members;
@@ -251,7 +252,7 @@ pub(crate) struct Group {
     moves_at: Option<Timestamp>,
     checkpoint: Checkpoint,
     pub(crate) counters: Counters,
-    pending: Pending,
+    unwritten: Unwritten,
 }
 
 /// When a delivery ends if nobody answers. The epoch and grant tell deliveries of one instant apart.
@@ -275,82 +276,10 @@ struct Outstanding {
     count: u64,
 }
 
-/// What a turn has changed, to be written as one entry of each kind.
-#[derive(Debug, Default)]
-struct Pending {
-    acked: Vec<SeqRange>,
-    returned: Vec<SeqRange>,
-    snoozed: Vec<(Timestamp, SeqRange)>,
-    failed: Vec<FailedMessage>,
-    parked: Vec<ParkedMessage>,
-    found: Vec<(Seq, KeyHash)>,
-    moving: Vec<(Route, Seq)>,
-    /// By jobs, which may have found them ready because another job replayed them.
-    set_out: Vec<(Route, Seq)>,
-    stayed: Vec<SeqRange>,
-    passed: Vec<(JobId, SeqRange)>,
-    skipped: Vec<(Ending, SeqRange)>,
-    /// Replayed if true, else discarded. In one list, since it matters which came first.
-    taken_out: Vec<((bool, JobId), SeqRange)>,
-    extended: Vec<(Timestamp, SeqRange)>,
-    handed: Vec<SeqRange>,
-    leased: Vec<(Duration, LeasedRun)>,
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        let Pending {
-            acked,
-            returned,
-            snoozed,
-            failed,
-            parked,
-            found,
-            moving,
-            set_out,
-            stayed,
-            passed,
-            skipped,
-            taken_out,
-            extended,
-            handed,
-            leased,
-        } = self;
-        let ranges = [acked, returned, stayed, handed].into_iter().all(Vec::is_empty);
-        let messages = failed.is_empty() && parked.is_empty() && found.is_empty() && moving.is_empty();
-        let others = skipped.is_empty() && taken_out.is_empty() && extended.is_empty() && leased.is_empty();
-        let by_jobs = set_out.is_empty() && passed.is_empty();
-        ranges && messages && others && by_jobs && snoozed.is_empty()
-    }
-
-    /// Keeps the room for the next turn.
-    fn clear(&mut self) {
-        self.acked.clear();
-        self.returned.clear();
-        self.snoozed.clear();
-        self.failed.clear();
-        self.parked.clear();
-        self.found.clear();
-        self.moving.clear();
-        self.set_out.clear();
-        self.stayed.clear();
-        self.passed.clear();
-        self.skipped.clear();
-        self.taken_out.clear();
-        self.extended.clear();
-        self.handed.clear();
-        self.leased.clear();
-    }
-}
-
 /// How long a message waits that found no room where it is moved to.
 const MOVE_AGAIN: Duration = Duration::from_secs(1);
 /// Messages that are being moved at a time, with those among them that found no room.
 const MOVES_MAX: u64 = 256;
-/// Items in one entry at most, so that an entry fits in the smallest frame that an engine takes.
-const ENTRY_ITEMS_MAX: usize = 1_000;
-/// The same for items that bring texts along.
-const ENTRY_TEXTS_MAX: usize = 64;
 
 impl Group {
     pub(crate) fn new(
@@ -398,7 +327,7 @@ impl Group {
             moves_at: None,
             checkpoint: Checkpoint::at(floor),
             counters: Counters::default(),
-            pending: Pending::default(),
+            unwritten: Unwritten::default(),
         };
         group.lay_out_offer();
         group
@@ -407,7 +336,7 @@ impl Group {
     /// Recovery is over: builds what is not in the log from what is.
     pub(crate) fn reopened(&mut self, now: Timestamp, stream: &Stream) {
         self.ledger.reopened();
-        for (range, state) in self.ledger.standing.runs() {
+        for (range, state) in self.ledger.standing().runs() {
             match state {
                 State::Ready { .. } | State::Moving { .. } => {}
                 State::Waiting { until, .. } => {
@@ -420,7 +349,7 @@ impl Group {
                 }
             }
         }
-        self.checkpoint = Checkpoint::at(self.ledger.progress.floor());
+        self.checkpoint = Checkpoint::at(self.ledger.progress().floor());
         self.pace = self.settings.rate.map(|rate| Pace::starting(now, rate));
         self.start_job_paces(now);
         self.begin_anew(stream);
@@ -478,12 +407,12 @@ impl Group {
             self.read_on(&mut turn);
         }
         self.check_point(turn.now, turn.effects);
-        self.write_down(turn.now, turn.entries);
+        self.write_down(turn.entries);
     }
 
     /// When the group next has something to do by itself. What is late is late already.
     pub(crate) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.members.are_leaving() || self.ledger.sweep.is_some() || !self.ledger.dead.is_empty() {
+        if self.members.are_leaving() || self.ledger.sweeps_through().is_some() || self.ledger.has_dead() {
             return Some(Timestamp::ZERO);
         }
         let due = self.due.first().map(|&(at, _)| at);
@@ -494,52 +423,9 @@ impl Group {
         times.into_iter().chain([self.pace_at(now), self.rests_until(now), self.moves_at]).flatten().min()
     }
 
-    /// Writes down what was changed. The order matters where a message appears twice: it ends one lease
-    /// before it begins another, and is parked before it is replayed.
-    pub(crate) fn write_down(&mut self, now: Timestamp, out: &mut Vec<u8>) {
-        let id = self.id;
-        if self.settings.acks != Acks::Checkpoint {
-            let pending = &self.pending;
-            for ranges in pending.acked.chunks(ENTRY_ITEMS_MAX) {
-                entry::put_acked(out, id, ranges);
-            }
-        } else {
-            self.checkpoint.keep_back(&self.pending.acked);
-        }
-        // Also what was kept back before the settings changed.
-        self.checkpoint.write(id, out);
-        let pending = &mut self.pending;
-        for ranges in pending.returned.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_returned(out, id, ranges);
-        }
-        each_alike(&pending.snoozed, |until, ranges| entry::put_snoozed(out, id, now, until, ranges));
-        for messages in pending.failed.chunks(ENTRY_TEXTS_MAX) {
-            entry::put_failed(out, id, now, messages);
-        }
-        for messages in pending.parked.chunks(ENTRY_TEXTS_MAX) {
-            entry::put_parked(out, id, now, messages);
-        }
-        for keys in pending.found.chunks(ENTRY_ITEMS_MAX) {
-            entry::Entry::KeysFound { group: id, keys: keys.to_vec() }.encode(out);
-        }
-        put_moving(out, id, &pending.moving);
-        for ranges in pending.stayed.chunks(ENTRY_ITEMS_MAX) {
-            entry::Entry::Stayed { group: id, ranges: ranges.to_vec() }.encode(out);
-        }
-        each_alike(&pending.skipped, |how, ranges| entry::put_skipped(out, id, how, ranges));
-        each_alike(&pending.taken_out, |(replayed, job), ranges| {
-            entry::put_taken_out(out, id, replayed, job, ranges);
-        });
-        put_moving(out, id, &pending.set_out);
-        each_alike(&pending.passed, |job, ranges| {
-            entry::Entry::JobPassed { group: id, job, ranges: ranges.to_vec() }.encode(out);
-        });
-        each_alike(&pending.extended, |deadline, ranges| entry::put_extended(out, id, now, deadline, ranges));
-        for ranges in pending.handed.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_handed(out, id, now, ranges);
-        }
-        each_alike(&pending.leased, |duration, runs| entry::put_leased(out, id, now, duration, runs));
-        pending.clear();
+    /// Writes down what was decided.
+    pub(crate) fn write_down(&mut self, out: &mut Vec<u8>) {
+        self.unwritten.write(out);
     }
 
     /// Keys whose turn is remembered although they have nothing to offer.
@@ -549,9 +435,9 @@ impl Group {
         fair.remembered()
     }
 
-    /// Whether something was changed that [`Group::write_down`] would write.
+    /// Whether something was decided that [`Group::write_down`] would write.
     pub(crate) fn is_unwritten(&self) -> bool {
-        !self.pending.is_empty()
+        !self.unwritten.is_empty()
     }
 
     pub(crate) fn is_current(&self, lease: Lease) -> bool {
@@ -582,7 +468,7 @@ impl Group {
         if self.ledger.is_swept(lease.seq) {
             return None;
         }
-        let (run, state) = self.ledger.standing.run_at(lease.seq)?;
+        let (run, state) = self.ledger.standing().run_at(lease.seq)?;
         match state {
             State::Leased(held) if held.epoch == lease.epoch && held.grant == lease.grant => {
                 Some((run, held))
@@ -596,7 +482,7 @@ impl Group {
 
     /// How often a message has been handed out, if it is in process.
     pub(crate) fn attempts(&self, seq: Seq) -> Option<u32> {
-        self.ledger.standing.run_at(seq).map(|(_, state)| state.attempts())
+        self.ledger.standing().run_at(seq).map(|(_, state)| state.attempts())
     }
 
     /// Asks for the contents of messages that are to be moved, once.
@@ -613,10 +499,10 @@ impl Group {
         if is_ordered {
             self.asked_last = Seq::START;
         }
-        let mut lap = self.ledger.moving.len() as u64 + 1;
-        while lap > 0 && self.asked.count() < self.ledger.moving.len() as u64 && self.asked.count() < most {
+        let mut lap = self.ledger.moving().len() as u64 + 1;
+        while lap > 0 && self.asked.count() < self.ledger.moving().len() as u64 && self.asked.count() < most {
             lap -= 1;
-            let next = self.ledger.moving.range(self.asked_last.next()..).next();
+            let next = self.ledger.moving().range(self.asked_last.next()..).next();
             let Some((&seq, route)) = next else {
                 self.asked_last = Seq::START;
                 continue;
@@ -645,29 +531,6 @@ fn outstanding(lapses: &mut BTreeMap<Lapse, Outstanding>, lapse: Lapse, seqs: Se
     of.count += seqs.count();
     of.seqs.first = of.seqs.first.min(seqs.first);
     of.seqs.last = of.seqs.last.max(seqs.last);
-}
-
-/// Messages that set out for other streams, with those in one entry that follow each other and go the same way.
-fn put_moving(out: &mut Vec<u8>, group: GroupId, moving: &[(Route, Seq)]) {
-    for alike in moving.chunk_by(|a, b| a.0 == b.0) {
-        for some in alike.chunks(ENTRY_ITEMS_MAX) {
-            let mut seqs = Vec::new();
-            for (_, seq) in some {
-                push_range(&mut seqs, SeqRange::one(*seq));
-            }
-            entry::Entry::Moving { group, route: alike[0].0.clone(), seqs }.encode(out);
-        }
-    }
-}
-
-/// Calls `put` with those in a row that have the same first part, a bounded number at a time.
-fn each_alike<K: Copy + PartialEq, T: Copy>(items: &[(K, T)], mut put: impl FnMut(K, &[T])) {
-    for alike in items.chunk_by(|a, b| a.0 == b.0) {
-        for some in alike.chunks(ENTRY_ITEMS_MAX) {
-            let some: Vec<T> = some.iter().map(|(_, item)| *item).collect();
-            put(alike[0].0, &some);
-        }
-    }
 }
 
 #[cfg(test)]

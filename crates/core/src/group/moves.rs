@@ -6,6 +6,7 @@
 //! entries of one frame, so a crash leaves it in one of the two streams.
 
 use crate::entry::{Ending, Route, Work};
+use crate::group::decision::Decision;
 use crate::group::standing::State;
 use crate::group::triage::{COST, SLICE};
 use crate::group::{Budget, Group, Job};
@@ -32,7 +33,7 @@ impl Group {
     /// Puts the next messages of a job on their way, as many as may be there at a time.
     pub(super) fn run_move(&mut self, now: Timestamp, stream: &Stream, id: JobId, budget: &mut Budget) {
         while !budget.is_spent() {
-            let job = &self.ledger.jobs[&id];
+            let job = &self.ledger.jobs()[&id];
             let Work::Move { to } = &job.work else { unreachable!("a job that moves messages") };
             let route = Route::Job { job: id, to: to.clone() };
             let Some(first) = job.left.first() else { return };
@@ -66,7 +67,7 @@ impl Group {
         if self.ledger.is_settled(seq) {
             return (before(Some(self.ledger.unsettled_from(seq))), false);
         }
-        let run = self.ledger.standing.run_from(seq);
+        let run = self.ledger.standing().run_from(seq);
         match run {
             Some((run, state)) if run.first == seq => (run.last, matches!(state, State::Ready { .. })),
             _ if stream.undue.contains(seq) => {
@@ -74,7 +75,7 @@ impl Group {
                 (before(run.map(|(run, _)| run.first)).min(Seq(due.0 - 1)), false)
             }
             _ => {
-                let settled = self.ledger.progress.above().first_from(seq);
+                let settled = self.ledger.progress().above().first_from(seq);
                 let other = [run.map(|(run, _)| run.first), settled, stream.undue.first_from(seq)];
                 (before(other.into_iter().flatten().min()), true)
             }
@@ -82,8 +83,7 @@ impl Group {
     }
 
     fn pass_over(&mut self, job: JobId, seqs: SeqRange) {
-        self.ledger.job_passed(job, seqs);
-        self.pending.passed.push((job, seqs));
+        self.decide(Decision::JobPassed { seqs, job });
     }
 
     /// Takes a message that is ready off the offer and puts it on its way.
@@ -92,14 +92,13 @@ impl Group {
         if self.is_expired(stream, seq) {
             return self.pass_over(job, SeqRange::one(seq));
         }
-        match self.ledger.standing.run_at(seq) {
+        match self.ledger.standing().run_at(seq) {
             Some((_, state)) => self.withdraw(stream, seq, state),
             // What a plain group has not looked at is not on offer.
             None if self.keys.is_none() && stream.lanes.is_empty() && seq > self.cursor => {}
             None => self.take_off_offer(stream, seq),
         }
-        self.ledger.moving(seq, route);
-        self.pending.set_out.push((route.clone(), seq));
+        self.decide(Decision::Moving { seqs: SeqRange::one(seq), route: route.clone() });
         self.refresh_key_of(stream, seq);
     }
 
@@ -110,8 +109,7 @@ impl Group {
         }
         let seqs = SeqRange::one(seq);
         self.asked.remove(seqs);
-        self.ledger.stayed(seqs);
-        crate::types::push_range(&mut self.pending.stayed, seqs);
+        self.decide(Decision::Stayed(seqs));
         if self.is_expired(stream, seq) {
             self.done(now, stream, seqs, Ending::Expired);
         } else {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage, Route};
-use crate::group::standing::{Bound, Last, Leased, State};
+use crate::group::decision::Decision;
+use crate::group::standing::{Last, Leased, State};
 use crate::group::{Group, Lapse, Lease, MOVE_AGAIN, outstanding};
 use crate::settings::{MoveTerms, OnExhausted, YEAR};
 use crate::stream::Stream;
-use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp, push_range};
+use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp};
 
 /// How a consumer ends a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,8 +160,7 @@ impl Group {
                     results.resize(results.len() + count, Settled::Returned);
                 }
                 Outcome::Return { delay: None } => {
-                    self.ledger.returned(seqs);
-                    push_range(&mut self.pending.returned, seqs);
+                    self.decide(Decision::Returned(seqs));
                     self.counters.returned += seqs.count();
                     self.offer_returned(now, stream, seqs);
                     results.resize(results.len() + count, Settled::Returned);
@@ -221,10 +221,8 @@ impl Group {
         if !wanted || why != NotYours::Lapsed {
             return Settled::NotYours(why);
         }
-        let (_, state) = self.ledger.standing.run_at(lease.seq).expect("what has lapsed is in process");
+        let (_, state) = self.ledger.standing().run_at(lease.seq).expect("what has lapsed is in process");
         self.withdraw(stream, lease.seq, state);
-        // Acks are written first, so what failed in this very turn must not be written after it.
-        self.pending.failed.retain(|message| message.seq != lease.seq);
         self.acked(now, stream, SeqRange::one(lease.seq));
         Settled::Acked
     }
@@ -239,7 +237,7 @@ impl Group {
             return NotYours::Gone;
         }
         // What a sweep has not come to yet is over all the same.
-        let run = self.ledger.standing.run_at(seq).filter(|_| !self.ledger.is_swept(seq));
+        let run = self.ledger.standing().run_at(seq).filter(|_| !self.ledger.is_swept(seq));
         match run.map(|(_, state)| state) {
             Some(State::Moving { .. }) => NotYours::Gone,
             Some(state @ (State::Ready { .. } | State::Waiting { .. }))
@@ -274,19 +272,15 @@ impl Group {
                 continue;
             }
             self.forget_deadline(seqs, &lease);
-            self.ledger.extended(seqs, deadline);
+            self.decide(Decision::Extended { seqs, at: now, deadline, bound: lease.bound });
             outstanding(&mut self.lapses, Lapse::of(&Leased { deadline, ..lease }), seqs);
-            if lease.bound == Bound::Clock {
-                self.pending.extended.push((deadline, seqs));
-            }
             results.resize(results.len() + seqs.count() as usize, Settled::Extended);
             rest = &rest[seqs.count() as usize..];
         }
     }
 
     fn acked(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange) {
-        self.ledger.settled(seqs);
-        push_range(&mut self.pending.acked, seqs);
+        self.decide(Decision::Acked(seqs));
         self.counters.acked += seqs.count();
         self.counters.last_processed = self.counters.last_processed.max(seqs.last);
         self.checkpoint.settled(now, seqs.count(), &self.settings.checkpoint);
@@ -295,13 +289,7 @@ impl Group {
 
     /// The group is done with messages that nobody acked. They are with nobody.
     pub(super) fn done(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, how: Ending) {
-        self.ledger.settled(seqs);
-        match self.pending.skipped.last_mut() {
-            Some((same, before)) if *same == how && before.last.next() == seqs.first => {
-                before.last = seqs.last;
-            }
-            _ => self.pending.skipped.push((how, seqs)),
-        }
+        self.decide(Decision::Ended { seqs, how });
         let counter = match how {
             Ending::Skipped => &mut self.counters.skipped,
             Ending::Expired => &mut self.counters.expired,
@@ -383,9 +371,7 @@ impl Group {
     ) -> Settled {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
-        let message = FailedMessage { seq, until, failure };
-        self.ledger.failed(&message);
-        self.pending.failed.push(message);
+        self.decide(Decision::Failed(FailedMessage { seq, until, failure }));
         self.due.insert((until, seq));
         self.waiting += 1;
         self.counters.retried += 1;
@@ -403,11 +389,7 @@ impl Group {
                 self.done(now, stream, SeqRange::one(seq), Ending::Expired);
                 continue;
             }
-            self.ledger.snoozed(SeqRange::one(seq), until);
-            match self.pending.snoozed.last_mut() {
-                Some((same, before)) if *same == until && before.last.next() == seq => before.last = seq,
-                _ => self.pending.snoozed.push((until, SeqRange::one(seq))),
-            }
+            self.decide(Decision::Snoozed { seqs: SeqRange::one(seq), at: now, until });
             self.due.insert((until, seq));
             self.waiting += 1;
             self.refresh_key_of(stream, seq);
@@ -426,9 +408,7 @@ impl Group {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
         let key = self.keys.as_ref().and_then(|keys| keys.key(seq));
-        let message = ParkedMessage { seq, key, failure };
-        self.ledger.parked(&message);
-        self.pending.parked.push(message);
+        self.decide(Decision::Parked(ParkedMessage { seq, key, failure }));
         self.counters.parked += 1;
         self.counters.last_processed = self.counters.last_processed.max(seq);
         self.checkpoint.settled(now, 1, &self.settings.checkpoint);
@@ -439,15 +419,14 @@ impl Group {
 
     fn start_move(&mut self, stream: &Stream, seq: Seq, to: &StreamName, terms: MoveTerms) -> Settled {
         let route = Route::Alone { to: to.clone(), terms };
-        self.ledger.moving(seq, &route);
-        self.pending.moving.push((route, seq));
+        self.decide(Decision::Moving { seqs: SeqRange::one(seq), route });
         self.refresh_key_of(stream, seq);
         Settled::Moving
     }
 
     /// Where a message that is to be moved goes, and how often it was handed out.
     pub(crate) fn moving(&self, seq: Seq) -> Option<(&Route, u32)> {
-        let route = self.ledger.moving.get(&seq).filter(|_| !self.ledger.is_swept(seq))?;
+        let route = self.ledger.moving().get(&seq).filter(|_| !self.ledger.is_swept(seq))?;
         Some((route, self.attempts(seq).unwrap_or(0)))
     }
 
@@ -503,6 +482,6 @@ impl Group {
 
     /// Whether a message may not be offered any more. One that was replayed is what somebody asked for.
     pub(super) fn is_expired(&self, stream: &Stream, seq: Seq) -> bool {
-        stream.is_expired(seq) && !self.ledger.replayed.contains_key(&seq)
+        stream.is_expired(seq) && !self.ledger.replayed().contains_key(&seq)
     }
 }

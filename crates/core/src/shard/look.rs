@@ -143,12 +143,12 @@ impl Shard {
     }
 
     pub fn parked(&self, group: GroupId, seq: Seq) -> Option<&Parked> {
-        self.groups.get(&group)?.ledger.parked.get(seq)
+        self.groups.get(&group)?.ledger.parked().get(seq)
     }
 
     /// How many messages are parked for each reason.
     pub fn parked_reasons(&self, group: GroupId) -> impl Iterator<Item = (&Arc<str>, u64)> + '_ {
-        self.groups.get(&group).into_iter().flat_map(|group| group.ledger.parked.reasons())
+        self.groups.get(&group).into_iter().flat_map(|group| group.ledger.parked().reasons())
     }
 
     /// How many parked messages a selection means now.

@@ -420,7 +420,7 @@ impl Shard {
         let stream = self.streams.get(&from).expect("a group's stream exists");
         of.moved(now, stream, seq);
         // What the turn has changed before is written before, and the end of the move right after it.
-        of.write_down(now, &mut self.entries);
+        of.write_down(&mut self.entries);
         self.touch(group);
         if planted(Fault::MoveLoses) {
             return Err(MoveRefusal::NotMoving);
@@ -516,16 +516,18 @@ impl Shard {
     /// Writes down what the turn has changed in a group so far, so that what is decided next can be kept
     /// together in one frame.
     pub fn write_down(&mut self, now: Timestamp, group: GroupId) {
+        self.happened_at(now);
         if let Some(of) = self.groups.get_mut(&group) {
-            of.write_down(now, &mut self.entries);
+            of.write_down(&mut self.entries);
         }
     }
 
     /// As [`Shard::write_down`], with acks that the group keeps back for a checkpoint.
     pub fn check_point(&mut self, now: Timestamp, group: GroupId) {
+        self.happened_at(now);
         if let Some(of) = self.groups.get_mut(&group) {
             of.make_checkpoint();
-            of.write_down(now, &mut self.entries);
+            of.write_down(&mut self.entries);
         }
     }
 
@@ -585,13 +587,13 @@ fn enough_of(stream: &Stream, stretch: SeqRange, (messages, bytes): (u64, u64)) 
 }
 
 fn held_by(stream: &Stream, group: &Group) -> (u64, u64) {
-    let progress = &group.ledger.progress;
+    let progress = &group.ledger.progress();
     let floor = progress.floor();
     let span = stream.last.0.saturating_sub(floor.0);
     let unsettled = span.saturating_sub(progress.above().count());
     let above = (span > 0).then(|| stream.timeline.bytes(SeqRange::new(floor.next(), stream.last)));
     let unsettled_bytes = above.unwrap_or(0) as u128 * u128::from(unsettled) / u128::from(span.max(1));
-    let aside = group.ledger.parked.count() + group.ledger.replayed_count();
+    let aside = group.ledger.parked().count() + group.ledger.replayed_count();
     // Those that lie behind are taken to be as large as the rest.
     let kept = (stream.first <= stream.last).then(|| SeqRange::new(stream.first, stream.last));
     let aside_bytes = kept.map_or(0, |kept| {

@@ -66,8 +66,8 @@ use crate::entry::{Entry, MessageMeta, Origin, Selection, Trail, Work, entries};
 use crate::pace::Rate;
 use crate::producers::ProducerStamp;
 use crate::settings::{
-    Backoff, CheckpointPolicy, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Retention,
-    Strategy, StreamSettings,
+    Acks, Backoff, CheckpointPolicy, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey,
+    Retention, Strategy, StreamSettings,
 };
 use crate::shard::{KeyRun, Moved, PublishOptions, Purge, Shard, Start, StreamFigures};
 use crate::snapshot::Taking;
