@@ -94,7 +94,11 @@ fn put_stamp(out: &mut Vec<u8>, stamp: ProducerStamp) {
 pub fn published_bytes_max(messages: &[MessageMeta]) -> usize {
     /// What is written once, with room for what makes room for the batch.
     const BATCH: usize = 256;
+    // Plain messages are the usual ones.
     let of_one = |message: &MessageMeta| {
+        if message.is_plain() {
+            return 6;
+        }
         // Flags and size, and what is there of the rest; times and counts take ten bytes and five.
         6 + message.id.map_or(0, |_| 16)
             + message.key.map_or(0, |_| 8)

@@ -123,17 +123,18 @@ impl Shard {
         let count = messages.len() as u64;
         if let Some(stamp) = stamp.filter(|_| stored.is_none_or(|range| range.count() < count)) {
             // The number covers those that were known by their ids as well.
-            self.store_numbered(now, id, ordinal, stamp, count, stored);
+            self.store_numbered(now, id, ordinal, stamp, messages, stored);
             return stored;
         }
         let range = stored?;
         if let Some(stamp) = stamp {
             stream.producers.remember(now, stamp, count, Some(range));
         }
-        self.write_published(now, id, range, ordinal, stamp);
+        self.write_published(now, id, range, ordinal, stamp, messages);
         Some(range)
     }
 
+    /// Writes the messages of a batch that are new, which are all of them unless `fresh` says which.
     fn write_published(
         &mut self,
         now: Timestamp,
@@ -141,9 +142,12 @@ impl Shard {
         range: SeqRange,
         ordinal: Ordinal,
         stamp: Option<ProducerStamp>,
+        messages: &[MessageMeta],
     ) {
         self.next_ordinal = Ordinal(ordinal.0 + range.count());
-        entry::put_published(&mut self.entries, id, range.first, ordinal, now, stamp, &self.fresh);
+        let new = if self.fresh.is_empty() { messages } else { &self.fresh };
+        assert_eq!(new.len() as u64, range.count(), "every new message has a position");
+        entry::put_published(&mut self.entries, id, range.first, ordinal, now, stamp, new);
         let stream = &self.streams[&id];
         let timed = !stream.undue.is_empty() || stream.expiring.next_at().is_some();
         if timed || stream.settings.retention != Retention::Work || stream.settings.age_max().is_some() {
@@ -157,12 +161,13 @@ impl Shard {
         id: StreamId,
         ordinal: Ordinal,
         stamp: ProducerStamp,
-        count: u64,
+        messages: &[MessageMeta],
         stored: Option<SeqRange>,
     ) {
         if let Some(range) = stored {
-            self.write_published(now, id, range, ordinal, None);
+            self.write_published(now, id, range, ordinal, None, messages);
         }
+        let count = messages.len() as u64;
         self.commit(&entry::Entry::Numbered { stream: id, at: now, stamp, count, seqs: stored });
     }
 
