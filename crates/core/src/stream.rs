@@ -231,6 +231,20 @@ impl Stream {
         self.changed = true;
     }
 
+    /// Checks everything that must agree.
+    pub(crate) fn check(&self) {
+        assert!(self.durable <= self.last, "only published messages are durable");
+        assert!(self.gone <= self.last, "only published messages are gone");
+        assert!(self.first <= self.last.next(), "a stream keeps what was published");
+        let beyond = |set: &SeqSet| set.first_from(self.last.next()).is_some();
+        assert!(!beyond(&self.undue) && !beyond(&self.expired), "only published messages have times");
+        let both = self
+            .undue
+            .runs()
+            .any(|run| self.expired.run_from(run.first).is_some_and(|e| e.overlap(run).is_some()));
+        assert!(!both, "an expired message does not wait for its time");
+    }
+
     /// A new owner begins. Rates begin with nothing saved up.
     pub(crate) fn reopened(&mut self, now: Timestamp) {
         self.ingress = self.settings.ingress.map(|rate| Pace::starting(now, rate));

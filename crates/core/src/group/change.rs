@@ -1,6 +1,7 @@
 //! What operators do to a group: other settings, pause, reset, purge.
 
 use crate::group::checkpoint::Checkpoint;
+use crate::group::moves::Moves;
 use crate::group::standing::State;
 use crate::group::{Group, Turn};
 use crate::pace::Pace;
@@ -16,7 +17,7 @@ impl Group {
     /// handed out on.
     pub(crate) fn change(&mut self, now: Timestamp, stream: &Stream, settings: GroupSettings) {
         let before = std::mem::replace(&mut self.settings, settings);
-        self.pace = match (self.pace.take(), self.settings.rate) {
+        self.paces.group = match (self.paces.group.take(), self.settings.rate) {
             (Some(mut pace), Some(rate)) => {
                 pace.change(now, rate);
                 Some(pace)
@@ -41,9 +42,7 @@ impl Group {
 
     /// Entry `Reset` or `Purged` was decided: what it is about goes a slice a turn.
     pub(crate) fn begin_sweep(&mut self) {
-        self.asked.clear();
-        self.put_off.clear();
-        self.moves_at = None;
+        self.moves = Moves::default();
         // Progress is another now, and acks that were kept back have been written.
         self.checkpoint = Checkpoint::at(self.ledger.progress().floor());
     }
@@ -70,10 +69,7 @@ impl Group {
             match state {
                 State::Leased(lease) => self.end_lease(turn.now, turn.stream, seqs, &lease),
                 State::Waiting { until, .. } => {
-                    for seq in seqs.seqs() {
-                        self.due.remove(&(until, seq));
-                    }
-                    self.waiting -= seqs.count();
+                    seqs.seqs().for_each(|seq| self.timers.stop_waiting(until, seq));
                 }
                 State::Ready { .. } | State::Moving { .. } => {}
             }
@@ -94,10 +90,7 @@ impl Group {
 
     /// Lets go of some of what a deleted group has left. False when that is all.
     pub(crate) fn decay(&mut self, count: usize) -> bool {
-        for _ in 0..count {
-            self.due.pop_first();
-            self.lapses.pop_first();
-        }
-        self.ledger.decay(count) || !self.due.is_empty() || !self.lapses.is_empty()
+        let has_times = self.timers.decay(count);
+        self.ledger.decay(count) || has_times
     }
 }

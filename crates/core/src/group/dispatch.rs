@@ -9,7 +9,7 @@ use crate::fault::{Fault, planted};
 use crate::group::decision::{Decision, Terms};
 use crate::group::offer::{NO_KEY, Offer};
 use crate::group::standing::State;
-use crate::group::{Budget, Credit, Deliver, Group, Lapse, Turn, outstanding};
+use crate::group::{Budget, Credit, Deliver, Group, Turn};
 use crate::lanes::LANES;
 use crate::settings::{Strategy, YEAR};
 use crate::types::{Attempt, ConsumerId, Grant, Seq, SeqRange, Timestamp};
@@ -45,8 +45,8 @@ impl Group {
 
     /// How many may go now, whatever there is to go.
     fn allowance(&self, now: Timestamp) -> u64 {
-        let open = u64::from(self.settings.in_flight_max).saturating_sub(self.in_flight);
-        match &self.pace {
+        let open = u64::from(self.settings.in_flight_max).saturating_sub(self.in_flight());
+        match &self.paces.group {
             Some(pace) if !planted(Fault::PaceExceeded) => open.min(pace.available(now)),
             _ => open,
         }
@@ -54,12 +54,12 @@ impl Group {
 
     /// Until when nothing goes because consumers asked for a rest, if they did.
     pub(super) fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
-        Some(self.rest_until).filter(|until| *until > now)
+        Some(self.paces.rest_until).filter(|until| *until > now)
     }
 
     /// When the pace next lets something go, if that is what it waits for.
     pub(super) fn pace_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let pace = self.pace.as_ref()?;
+        let pace = self.paces.group.as_ref()?;
         let waits = self.members.any_hungry()
             && !self.ledger.is_paused()
             && (self.offer.count() > 0 || self.arrived > self.cursor)
@@ -247,7 +247,7 @@ impl Group {
             let is_new = self.ledger.standing().run_at(first).is_none();
             let max = if is_new { max.min(self.window_room()) } else { max };
             if max == 0 {
-                if self.ready_again() == 0 {
+                if self.ledger.standing().ready() == 0 {
                     return None;
                 }
                 let key = self.keys.as_ref().and_then(|keys| keys.key(first)).unwrap_or(NO_KEY);
@@ -260,12 +260,6 @@ impl Group {
             }
             return Some(self.take(turn, consumer, lane, first, max));
         }
-    }
-
-    /// How many messages were handed out before and are with nobody now.
-    fn ready_again(&self) -> u64 {
-        let elsewhere = self.in_flight + self.waiting + self.ledger.moving().len() as u64;
-        self.ledger.standing().messages().saturating_sub(elsewhere)
     }
 
     /// What a plain group has not looked at.
@@ -426,10 +420,8 @@ impl Group {
         };
         let first_received = self.first_received(seqs.first, attempt).unwrap_or(terms.granted);
         self.decide(Decision::Leased { seqs, attempt, terms });
-        let lapse = Lapse { deadline: terms.deadline, epoch: terms.epoch, delivery: terms.grant };
-        outstanding(&mut self.lapses, lapse, seqs);
-        self.in_flight += seqs.count();
-        if let Some(pace) = &mut self.pace {
+        self.timers.lease(&terms, seqs);
+        if let Some(pace) = &mut self.paces.group {
             pace.spend(turn.now, seqs.count());
         }
         self.members.gave(consumer, seqs, bytes);

@@ -8,7 +8,8 @@ use crate::entry::{Cause, Ending};
 use crate::group::decision::Decision;
 use crate::group::settle::Blame;
 use crate::group::standing::State;
-use crate::group::{Departure, Group, Lapse, Turn};
+use crate::group::timers::Lapse;
+use crate::group::{Departure, Group, Turn};
 use crate::stream::Stream;
 use crate::types::{Seq, SeqRange, Timestamp};
 
@@ -34,11 +35,8 @@ impl Group {
 
     fn make_due_ready(&mut self, turn: &mut Turn<'_>) {
         while !turn.budget.is_spent() {
-            let due = self.due.first().filter(|(until, _)| *until <= turn.now);
-            let Some(&(until, seq)) = due else { break };
+            let Some(seq) = self.timers.pop_due(turn.now) else { break };
             turn.budget.spend_each(1);
-            self.due.remove(&(until, seq));
-            self.waiting -= 1;
             self.decide(Decision::Ready(SeqRange::one(seq)));
             self.put_on_offer(turn.stream, SeqRange::one(seq));
         }
@@ -46,16 +44,13 @@ impl Group {
 
     fn lapse(&mut self, turn: &mut Turn<'_>) {
         while !turn.budget.is_spent() {
-            let Some((&lapse, &outstanding)) = self.lapses.first_key_value() else { break };
-            if lapse.deadline > turn.now {
-                break;
-            }
+            let Some((lapse, outstanding)) = self.timers.next_lapse(turn.now) else { break };
             let (seqs, lease) = self
                 .ledger
                 .standing()
-                .pieces(outstanding.seqs)
+                .pieces(outstanding)
                 .find_map(|(seqs, state)| match state {
-                    Some(State::Leased(lease)) if Lapse::of(&lease) == lapse => Some((seqs, lease)),
+                    Some(State::Leased(lease)) if Lapse::from(&lease) == lapse => Some((seqs, lease)),
                     _ => None,
                 })
                 .expect("a deadline is kept while something is leased until then");
@@ -71,11 +66,7 @@ impl Group {
             for seq in seqs.seqs() {
                 self.fail(turn.now, turn.stream, seq, lease.attempt, None, blame.clone());
             }
-            // What was looked at is done with, so that a long delivery is not searched from its start
-            // again and again.
-            if let Some(outstanding) = self.lapses.get_mut(&lapse) {
-                outstanding.seqs.first = seqs.last.next();
-            }
+            self.timers.lapsed_through(lapse, seqs.last);
         }
     }
 

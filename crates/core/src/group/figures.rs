@@ -88,7 +88,7 @@ pub struct ConsumerFigures {
 
 impl Group {
     pub(crate) fn figures(&self, now: Timestamp, stream: &Stream, scan_max: usize) -> GroupFigures {
-        let progress = &self.ledger.progress();
+        let (progress, standing) = (self.ledger.progress(), self.ledger.standing());
         let unsettled = progress.unsettled_through(stream.durable);
         let oldest = self.oldest_unsettled(stream).and_then(|seq| stream.timeline.at(seq));
         // What was read ahead beyond the window cannot go.
@@ -99,7 +99,7 @@ impl Group {
         let lag = unsettled + self.ledger.replayed_count();
         let moving = self.ledger.moving().len() as u64;
         // Among what lies ahead are messages that went before for their priority, or are not due.
-        let open = lag.saturating_sub(self.in_flight + self.waiting + moving + stream.undue.count());
+        let open = lag.saturating_sub(standing.leased() + standing.waiting() + moving + stream.undue.count());
         GroupFigures {
             status: self.status(stream, scan_full),
             floor: progress.floor(),
@@ -107,9 +107,9 @@ impl Group {
             last_known: stream.durable,
             lag,
             oldest_age: oldest.map(|at| now.since(at)),
-            in_flight: self.in_flight,
+            in_flight: standing.leased(),
             ready: (self.offer.count() + ahead).min(open),
-            waiting: self.waiting,
+            waiting: standing.waiting(),
             moving,
             parked: self.ledger.parked().count(),
             oldest_parked_age: self.ledger.parked().oldest().map(|(at, _)| now.since(at)),

@@ -21,6 +21,7 @@
 //! | `figures` | what a group says about itself |
 
 mod change;
+mod check;
 mod checkpoint;
 pub(crate) mod decision;
 mod dispatch;
@@ -38,17 +39,17 @@ pub(crate) mod scan;
 mod scatter;
 mod settle;
 pub(crate) mod standing;
+mod timers;
 mod triage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::fault::{Fault, planted};
 use crate::lanes::{LANES, Lanes};
 use crate::pace::Pace;
 use crate::seqset::SeqSet;
-use crate::settings::{GroupSettings, Strategy};
+use crate::settings::GroupSettings;
 use crate::stream::Stream;
 use crate::texts::Texts;
 use crate::types::{
@@ -60,8 +61,10 @@ use decision::Unwritten;
 use keys::Keys;
 use ledger::Ledger;
 use members::Members;
+use moves::Moves;
 use offer::Offer;
 use standing::{Leased, State};
+use timers::Timers;
 
 pub use figures::{ConsumerFigures, Counters, GroupFigures, Status};
 pub use jobs::{Job, JobState};
@@ -230,56 +233,32 @@ pub(crate) struct Group {
     keys: Option<Box<Keys>>,
     /// Of the messages looked at last, how many could not go, in percent.
     passed_by: u32,
-    /// When each waiting message may go out again.
-    due: BTreeSet<(Timestamp, Seq)>,
-    lapses: BTreeMap<Lapse, Outstanding>,
-    in_flight: u64,
-    waiting: u64,
+    timers: Timers,
     /// Everything up to here that is too old has been seen to.
     expired: Seq,
     /// Beginning anew: messages from here on may have expired before, when the group was not told.
     recheck: Option<Seq>,
-    pace: Option<Pace>,
-    /// Nothing is handed out before. A word of consumers about how things are now, and so not in the log.
-    rest_until: Timestamp,
-    job_paces: BTreeMap<JobId, Pace>,
-    /// Moving messages that the shell has been asked to bring over.
-    asked: SeqSet,
-    /// The one that was asked for last.
-    asked_last: Seq,
-    /// Those among them that found no room, and when they are asked for again.
-    put_off: SeqSet,
-    moves_at: Option<Timestamp>,
+    paces: Paces,
+    moves: Moves,
     checkpoint: Checkpoint,
     pub(crate) counters: Counters,
     unwritten: Unwritten,
 }
 
-/// When a delivery ends if nobody answers. The epoch and grant tell deliveries of one instant apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Lapse {
-    deadline: Timestamp,
-    epoch: Epoch,
-    delivery: Grant,
+/// How fast a group and its jobs may go.
+#[derive(Debug)]
+struct Paces {
+    group: Option<Pace>,
+    /// Nothing is handed out before, because consumers asked for a rest. Not in the log.
+    rest_until: Timestamp,
+    jobs: BTreeMap<JobId, Pace>,
 }
 
-impl Lapse {
-    fn of(lease: &Leased) -> Lapse {
-        Lapse { deadline: lease.deadline, epoch: lease.epoch, delivery: lease.delivery }
+impl Default for Paces {
+    fn default() -> Paces {
+        Paces { group: None, rest_until: Timestamp::ZERO, jobs: BTreeMap::new() }
     }
 }
-
-/// What a delivery covered, and how much of it is still leased.
-#[derive(Debug, Clone, Copy)]
-struct Outstanding {
-    seqs: SeqRange,
-    count: u64,
-}
-
-/// How long a message waits that found no room where it is moved to.
-const MOVE_AGAIN: Duration = Duration::from_secs(1);
-/// Messages that are being moved at a time, with those among them that found no room.
-const MOVES_MAX: u64 = 256;
 
 impl Group {
     pub(crate) fn new(
@@ -312,19 +291,11 @@ impl Group {
             set_aside: Vec::new(),
             keys: None,
             passed_by: 0,
-            due: BTreeSet::new(),
-            lapses: BTreeMap::new(),
-            in_flight: 0,
-            waiting: 0,
+            timers: Timers::default(),
             expired: Seq::START,
             recheck: None,
-            pace: None,
-            rest_until: Timestamp::ZERO,
-            job_paces: BTreeMap::new(),
-            asked: SeqSet::new(),
-            asked_last: Seq::START,
-            put_off: SeqSet::new(),
-            moves_at: None,
+            paces: Paces::default(),
+            moves: Moves::default(),
             checkpoint: Checkpoint::at(floor),
             counters: Counters::default(),
             unwritten: Unwritten::default(),
@@ -340,17 +311,14 @@ impl Group {
             match state {
                 State::Ready { .. } | State::Moving { .. } => {}
                 State::Waiting { until, .. } => {
-                    self.due.extend(range.seqs().map(|seq| (until, seq)));
-                    self.waiting += range.count();
+                    range.seqs().for_each(|seq| self.timers.wait(until, seq));
                 }
-                State::Leased(lease) => {
-                    self.in_flight += range.count();
-                    outstanding(&mut self.lapses, Lapse::of(&lease), range);
-                }
+                State::Leased(lease) => self.timers.lease(&lease, range),
             }
         }
+        self.members.orphan(self.ledger.standing().leased());
         self.checkpoint = Checkpoint::at(self.ledger.progress().floor());
-        self.pace = self.settings.rate.map(|rate| Pace::starting(now, rate));
+        self.paces.group = self.settings.rate.map(|rate| Pace::starting(now, rate));
         self.start_job_paces(now);
         self.begin_anew(stream);
     }
@@ -408,6 +376,7 @@ impl Group {
         }
         self.check_point(turn.now, turn.effects);
         self.write_down(turn.entries);
+        self.check();
     }
 
     /// When the group next has something to do by itself. What is late is late already.
@@ -415,12 +384,10 @@ impl Group {
         if self.members.are_leaving() || self.ledger.sweeps_through().is_some() || self.ledger.has_dead() {
             return Some(Timestamp::ZERO);
         }
-        let due = self.due.first().map(|&(at, _)| at);
-        let lapse = self.lapses.first_key_value().map(|(lapse, _)| lapse.deadline);
-        let parked = self.parked_age_at();
-        let times =
-            [due, lapse, parked, self.members.idle_at(), self.checkpoint.at_next(), self.jobs_at(now)];
-        times.into_iter().chain([self.pace_at(now), self.rests_until(now), self.moves_at]).flatten().min()
+        let own = [self.timers.next_at(), self.parked_age_at(), self.checkpoint.at_next()];
+        let others = [self.members.idle_at(), self.jobs_at(now), self.moves.again_at()];
+        let paces = [self.pace_at(now), self.rests_until(now)];
+        own.into_iter().chain(others).chain(paces).flatten().min()
     }
 
     /// Writes down what was decided.
@@ -455,7 +422,7 @@ impl Group {
     /// The limit of leases, if it is reached.
     pub(crate) fn in_flight_full(&self) -> Option<u32> {
         let most = self.settings.in_flight_max;
-        (self.in_flight >= u64::from(most)).then_some(most)
+        (self.in_flight() >= u64::from(most)).then_some(most)
     }
 
     pub(crate) fn is_reading(&self) -> bool {
@@ -485,52 +452,15 @@ impl Group {
         self.ledger.standing().run_at(seq).map(|(_, state)| state.attempts())
     }
 
-    /// Asks for the contents of messages that are to be moved, once.
-    fn ask_for_moves(&mut self, now: Timestamp, effects: &mut Effects) {
-        if self.moves_at.take_if(|at| *at <= now).is_some() {
-            for run in std::mem::take(&mut self.put_off).runs() {
-                self.asked.remove(run);
-            }
-        }
-        // One after the other from where it was, so that those which find no room do not keep others back
-        // that go elsewhere. Where order counts, it counts there too: one at a time, the first of all.
-        let is_ordered = self.settings.strategy == Strategy::Ordered;
-        let most = if is_ordered { 1 } else { MOVES_MAX };
-        if is_ordered {
-            self.asked_last = Seq::START;
-        }
-        let mut lap = self.ledger.moving().len() as u64 + 1;
-        while lap > 0 && self.asked.count() < self.ledger.moving().len() as u64 && self.asked.count() < most {
-            lap -= 1;
-            let next = self.ledger.moving().range(self.asked_last.next()..).next();
-            let Some((&seq, route)) = next else {
-                self.asked_last = Seq::START;
-                continue;
-            };
-            self.asked_last = seq;
-            if self.asked.insert(SeqRange::one(seq)) > 0 {
-                effects.moves.push(MoveOut {
-                    group: self.id,
-                    stream: self.stream,
-                    seq,
-                    to: route.to().cloned(),
-                });
-            }
-        }
+    /// How many messages are leased.
+    fn in_flight(&self) -> u64 {
+        self.ledger.standing().leased()
     }
 
     /// Interned, so that a million messages that fail alike share one text.
     fn reason(&mut self, reason: Option<&str>) -> Option<Arc<str>> {
         reason.filter(|reason| !reason.is_empty()).map(|reason| self.texts.intern(reason))
     }
-}
-
-/// Adds messages to what a deadline is about.
-fn outstanding(lapses: &mut BTreeMap<Lapse, Outstanding>, lapse: Lapse, seqs: SeqRange) {
-    let of = lapses.entry(lapse).or_insert(Outstanding { seqs, count: 0 });
-    of.count += seqs.count();
-    of.seqs.first = of.seqs.first.min(seqs.first);
-    of.seqs.last = of.seqs.last.max(seqs.last);
 }
 
 #[cfg(test)]

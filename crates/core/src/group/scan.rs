@@ -419,13 +419,13 @@ impl Group {
     pub(super) fn take_off_offer(&mut self, stream: &Stream, seq: Seq) {
         let lane = stream.priority(seq);
         match &mut self.keys {
-            None => self.offer.withdraw(lane, NO_KEY, seq),
+            None => self.offer.remove(lane, NO_KEY, seq),
             Some(keys) => {
                 let ordered = keys.is_ordered();
                 match keys.key(seq) {
                     // Whatever happens to it next refreshes its key.
                     Some(key) if ordered && key != NO_KEY => {}
-                    Some(key) => self.offer.withdraw(lane, key, seq),
+                    Some(key) => self.offer.remove(lane, key, seq),
                     None => {
                         keys.again.remove(SeqRange::one(seq));
                     }

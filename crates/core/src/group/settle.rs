@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage, Route};
 use crate::group::decision::Decision;
 use crate::group::standing::{Last, Leased, State};
-use crate::group::{Group, Lapse, Lease, MOVE_AGAIN, outstanding};
+use crate::group::{Group, Lease};
 use crate::settings::{MoveTerms, OnExhausted, YEAR};
 use crate::stream::Stream;
 use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp};
@@ -183,7 +183,7 @@ impl Group {
     /// Hands out nothing for a while. Whoever asks for it knows what is wrong now, and another who asks for less
     /// does not know better: a rest is only ever made longer.
     fn rest(&mut self, now: Timestamp, time: Duration) {
-        self.rest_until = self.rest_until.max(now + time.min(REST_MAX));
+        self.paces.rest_until = self.paces.rest_until.max(now + time.min(REST_MAX));
     }
 
     /// What a consumer wants for one message that it does not ack.
@@ -271,9 +271,9 @@ impl Group {
                 rest = &rest[seqs.count() as usize..];
                 continue;
             }
-            self.forget_deadline(seqs, &lease);
+            self.timers.end_lease(&lease, seqs);
             self.decide(Decision::Extended { seqs, at: now, deadline, bound: lease.bound });
-            outstanding(&mut self.lapses, Lapse::of(&Leased { deadline, ..lease }), seqs);
+            self.timers.lease(&Leased { deadline, ..lease }, seqs);
             results.resize(results.len() + seqs.count() as usize, Settled::Extended);
             rest = &rest[seqs.count() as usize..];
         }
@@ -305,25 +305,14 @@ impl Group {
     /// Takes the messages out of their holder's hands and off the clock. What they are next is up to the
     /// caller.
     pub(super) fn end_lease(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, lease: &Leased) {
-        self.in_flight -= seqs.count();
-        if let Some(holder) = lease.holder {
-            let bytes = if self.members.counts_bytes(holder) { stream.timeline.bytes(seqs) } else { 0 };
-            self.members.took_back(now, holder, seqs, bytes);
-        }
-        self.forget_deadline(seqs, lease);
+        let counts_bytes = lease.holder.is_some_and(|holder| self.members.counts_bytes(holder));
+        let bytes = if counts_bytes { stream.timeline.bytes(seqs) } else { 0 };
+        self.members.took_back(now, lease.holder, seqs, bytes);
+        self.timers.end_lease(lease, seqs);
         if let Some(keys) = &mut self.keys {
             for seq in seqs.seqs() {
                 keys.back(seq);
             }
-        }
-    }
-
-    fn forget_deadline(&mut self, seqs: SeqRange, lease: &Leased) {
-        let key = Lapse::of(lease);
-        let outstanding = self.lapses.get_mut(&key).expect("a leased message has a deadline");
-        outstanding.count -= seqs.count();
-        if outstanding.count == 0 {
-            self.lapses.remove(&key);
         }
     }
 
@@ -372,8 +361,7 @@ impl Group {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
         self.decide(Decision::Failed(FailedMessage { seq, until, failure }));
-        self.due.insert((until, seq));
-        self.waiting += 1;
+        self.timers.wait(until, seq);
         self.counters.retried += 1;
         self.refresh_key_of(stream, seq);
         Settled::Retrying
@@ -390,8 +378,7 @@ impl Group {
                 continue;
             }
             self.decide(Decision::Snoozed { seqs: SeqRange::one(seq), at: now, until });
-            self.due.insert((until, seq));
-            self.waiting += 1;
+            self.timers.wait(until, seq);
             self.refresh_key_of(stream, seq);
         }
     }
@@ -432,15 +419,14 @@ impl Group {
 
     /// The message is in its new stream.
     pub(crate) fn moved(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
-        self.asked.remove(SeqRange::one(seq));
+        self.moves.ended(seq);
         self.done(now, stream, SeqRange::one(seq), Ending::Moved);
     }
 
     /// There is no room for the message just now. It is asked for again later.
     pub(crate) fn put_off_move(&mut self, now: Timestamp, seq: Seq) {
         if self.moving(seq).is_some() {
-            self.put_off.insert(SeqRange::one(seq));
-            self.moves_at.get_or_insert(now + MOVE_AGAIN);
+            self.moves.put_off(now, seq);
         }
     }
 
@@ -464,17 +450,14 @@ impl Group {
     }
 
     fn not_moved(&mut self, seq: Seq, why: &str) -> Blame {
-        self.asked.remove(SeqRange::one(seq));
+        self.moves.ended(seq);
         Blame { cause: Cause::Nack, reason: self.reason(Some(why)), consumer: None }
     }
 
     /// Takes back what is ready or waiting, because it is not to be offered.
     pub(super) fn withdraw(&mut self, stream: &Stream, seq: Seq, state: State) {
         match state {
-            State::Waiting { until, .. } => {
-                self.due.remove(&(until, seq));
-                self.waiting -= 1;
-            }
+            State::Waiting { until, .. } => self.timers.stop_waiting(until, seq),
             State::Ready { .. } => self.take_off_offer(stream, seq),
             State::Leased(_) | State::Moving { .. } => unreachable!("it is with somebody"),
         }

@@ -131,34 +131,34 @@ impl Group {
 
     /// Every pace begins empty with its owner.
     pub(super) fn start_job_paces(&mut self, now: Timestamp) {
-        self.job_paces.clear();
+        self.paces.jobs.clear();
         for job in self.ledger.jobs().values().filter(|job| job.is_running()) {
             if let Some(rate) = job.rate {
-                self.job_paces.insert(job.id, Pace::starting(now, rate));
+                self.paces.jobs.insert(job.id, Pace::starting(now, rate));
             }
         }
     }
 
     pub(crate) fn start_job_pace(&mut self, now: Timestamp, job: JobId) {
         if let Some(rate) = self.ledger.jobs().get(&job).and_then(|job| job.rate) {
-            self.job_paces.insert(job, Pace::starting(now, rate));
+            self.paces.jobs.insert(job, Pace::starting(now, rate));
         }
     }
 
     #[cfg(test)]
     pub(crate) fn paced_jobs(&self) -> usize {
-        self.job_paces.len()
+        self.paces.jobs.len()
     }
 
     pub(crate) fn end_job_pace(&mut self, job: JobId) {
-        self.job_paces.remove(&job);
+        self.paces.jobs.remove(&job);
     }
 
     /// When a job has something to do.
     pub(super) fn jobs_at(&self, now: Timestamp) -> Option<Timestamp> {
         let running = self.ledger.jobs().values().filter(|job| job.is_running());
         let goes_on = running.filter(|job| !self.waits_for_moves(job));
-        goes_on.map(|job| self.job_paces.get(&job.id).map_or(now, |pace| pace.next_at().max(now))).min()
+        goes_on.map(|job| self.paces.jobs.get(&job.id).map_or(now, |pace| pace.next_at().max(now))).min()
     }
 
     pub(super) fn run_jobs(&mut self, now: Timestamp, stream: &Stream, budget: &mut Budget) {
@@ -179,13 +179,13 @@ impl Group {
         while !budget.is_spent() {
             let job = &self.ledger.jobs()[&id];
             let Some(run) = job.left.run_from(Seq::START) else { break };
-            let allowed = self.job_paces.get(&id).map_or(SLICE, |pace| pace.available(now)).min(SLICE);
+            let allowed = self.paces.jobs.get(&id).map_or(SLICE, |pace| pace.available(now)).min(SLICE);
             if allowed == 0 {
                 return;
             }
             let seqs = SeqRange::starting(run.first, run.count().min(allowed));
             budget.spend_each(COST * seqs.count());
-            if let Some(pace) = self.job_paces.get_mut(&id) {
+            if let Some(pace) = self.paces.jobs.get_mut(&id) {
                 pace.spend(now, seqs.count());
             }
             let replays = self.ledger.jobs()[&id].work == Work::Replay;

@@ -186,6 +186,7 @@ impl Stage {
         let created = self.shard.create_group(self.now, self.stream, &name, &self.settings, start);
         let mut effects = Effects::default();
         self.shard.finish_turn(self.now, &mut effects);
+        self.shard.check();
         self.log.push(std::mem::take(self.shard.entries()));
         created.expect("a new group")
     }
@@ -596,6 +597,7 @@ impl Stage {
         }
         let mut effects = Effects::default();
         self.shard.finish_turn(self.now, &mut effects);
+        self.shard.check();
         for deliver in &effects.deliveries {
             let who = letter(deliver.consumer);
             let when = if deliver.bound == Bound::Clock { " when durable" } else { "" };
