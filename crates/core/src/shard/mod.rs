@@ -198,10 +198,11 @@ impl Shard {
     /// Writes down what any group has changed, also those that the turn's budget did not reach: whoever is
     /// told that something is durable is told so of everything that was decided until then.
     pub fn write_down_all(&mut self, now: Timestamp) {
+        self.happened_at(now);
         for group in std::mem::take(&mut self.unwritten) {
             if let Some(of) = self.groups.get_mut(&group) {
                 of.listed = false;
-                of.write_down(now, &mut self.entries);
+                of.write_down(&mut self.entries);
             }
         }
     }
