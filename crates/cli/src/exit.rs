@@ -24,17 +24,17 @@ pub(crate) const CODES: &str = "\
 Exit codes:
   0  done, or stopped as asked
   1  the command failed; the message says why
-  2  the command line, a setting or a request could not be understood
+  2  the command line, a setting or a request is invalid
   3  the data folder is in use by another process
-  4  the data folder is damaged or from a newer release, and was left as it is
-  5  the address could not be listened on
+  4  the data folder is damaged or from a newer release; it was not changed
+  5  the server cannot listen on the address
   6  storage failed while the server was running
   7  the server could not be reached
-  8  there is no such stream, group, message or job
-  9  the server refused, as things stand: it exists already and is different, or it is in use
+  8  the stream, group, message or job does not exist
+  9  conflict: it exists with other settings, or it is in use
  10  the server cannot do it now; nothing was done, try again later
  11  the outcome is unknown; repeat it with the same message ids
- 12  whoever asks may not do this";
+ 12  permission denied";
 
 impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

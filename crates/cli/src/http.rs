@@ -76,7 +76,7 @@ impl fmt::Display for Refused {
             (Retry::Never, _) => Ok(()),
             (Retry::Later, Some(after)) => write!(f, ". Try again in {}", units::age(after)),
             (Retry::Later, None) => f.write_str(". Try again later"),
-            (Retry::SameId, _) => f.write_str(". Nobody knows whether it was done; it is safe to repeat"),
+            (Retry::SameId, _) => f.write_str(". The outcome is unknown; it is safe to repeat"),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Http {
         let socket = match connecting.await {
             Ok(Ok(socket)) => socket,
             Ok(Err(error)) => return Err(unreachable(error.into())),
-            Err(_) => return Err(unreachable(anyhow!("nobody answered in time"))),
+            Err(_) => return Err(unreachable(anyhow!("the server did not answer in time"))),
         };
         let _ = socket.set_nodelay(true);
         let (sender, connection) =

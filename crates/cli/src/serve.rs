@@ -76,8 +76,8 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         if !settings.allow_anyone {
             bail!(
                 "there is no authentication yet, so the server listens on addresses of this machine only. Give \
-                 --listen an address such as 127.0.0.1:7070; or --allow-anyone, if whoever reaches the port may \
-                 do everything. address=`{}`",
+                 --listen an address such as 127.0.0.1:7070; or --allow-anyone, to let anyone who can reach the \
+                 port do everything. address=`{}`",
                 settings.listen
             );
         }
@@ -298,9 +298,9 @@ async fn until_told(
     door.abort();
     match ended {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(anyhow::Error::new(error).context(Exit::StorageFailed).context(
-            "storage failed; what was on its way may or may not be stored, and the next start will tell",
-        )),
+        Ok(Err(error)) => Err(anyhow::Error::new(error)
+            .context(Exit::StorageFailed)
+            .context("storage failed; unconfirmed messages may or may not be stored")),
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
 }

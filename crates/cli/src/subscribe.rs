@@ -22,14 +22,14 @@ use crate::safe::{printable, printable_bytes};
 use crate::settings::values::duration;
 
 pub(crate) const EXAMPLES: &str = "\
-A line is the message's position, how often it was handed out, and its body, with control characters escaped;
-with -o json it is an object as in the API.
+A line has the position of the message, the attempt, and the body with control characters escaped; with -o json
+it is an object as in the API.
 
 Examples:
-  forebay sub emails/senders             look at messages; they are given back when you leave
-  forebay sub emails/senders --ack       settle them
+  forebay sub emails/senders             show messages; they are returned when the command exits
+  forebay sub emails/senders --ack       ack them
   forebay sub emails/senders --ack --max 10
-  forebay sub emails/senders --ack --idle 1s       leave when nothing more comes
+  forebay sub emails/senders --ack --idle 1s       exit when no more messages come
   forebay sub emails/senders --ack --raw > bodies.txt
   forebay sub emails/senders --nack park --reason 'cleaning up' --max 3
   forebay sub emails/senders --ack --name laptop -o json | jq .body";
@@ -45,25 +45,25 @@ pub(crate) struct Sub {
     /// The group, as STREAM/GROUP.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
-    /// Settle each message once it is printed.
+    /// Ack each message once it is printed.
     #[arg(long)]
     ack: bool,
-    /// Refuse each message once it is printed.
+    /// Nack each message once it is printed.
     #[arg(long, value_name = "ACTION", conflicts_with = "ack")]
     nack: Option<Nack>,
-    /// Why, for those who look at failures later.
+    /// The reason of a nack, stored with the failure.
     #[arg(long, value_name = "TEXT", requires = "nack", default_value = "")]
     reason: String,
-    /// Leave after this many messages.
+    /// Exit after this many messages.
     #[arg(long, value_name = "N")]
     max: Option<u64>,
-    /// Leave when nothing has come for this long.
+    /// Exit after this time without a message.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle: Option<Duration>,
-    /// Print bodies alone, as they are, each with the end of a line.
+    /// Print only bodies, unchanged, each followed by a newline.
     #[arg(long)]
     raw: bool,
-    /// What the consumer is called in figures and failures.
+    /// Name of the consumer in statistics and failures.
     #[arg(long, value_name = "NAME", default_value = "forebay-sub")]
     name: String,
     #[command(flatten)]
@@ -72,11 +72,11 @@ pub(crate) struct Sub {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Nack {
-    /// Offer it again.
+    /// Offer the message again.
     Retry,
-    /// Set it aside.
+    /// Park the message, as a dead letter.
     Park,
-    /// Never offer it again.
+    /// Never offer the message again.
     Skip,
 }
 

@@ -149,17 +149,19 @@ fn warnings(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     );
     warn_of(
         counts.refused,
-        "refused by the server, which asked to try later; none of them is in the figures",
+        "refused by the server, which asked to try later; they are not part of the figures",
     );
-    warn_of(counts.unknown, "with an outcome that nobody knows");
+    warn_of(counts.unknown, "with an unknown outcome");
     warn_of(counts.duplicates, "delivered again");
     warn_of(counts.not_acked, "whose ack came too late to change anything");
-    warn_of(counts.foreign, "of somebody else came out of the stream");
+    warn_of(counts.foreign, "of another client came out of the stream");
     match outcome.end {
         End::Reached => {}
         End::Interrupted => warnings.push("stopped before the end".to_owned()),
-        End::Stalled => warnings.push("nothing happened any more, so it was given up".to_owned()),
-        End::Behind => warnings.push("consumers would have needed too long for what was left".to_owned()),
+        End::Stalled => warnings.push("nothing happened for a minute, so the run was given up".to_owned()),
+        End::Behind => {
+            warnings.push("consumers would have needed too long for the remaining messages".to_owned())
+        }
     }
     warnings
 }

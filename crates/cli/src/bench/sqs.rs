@@ -386,7 +386,7 @@ async fn open(address: &str) -> anyhow::Result<SendRequest<Full<Bytes>>> {
     };
     let socket = match tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await {
         Ok(socket) => socket.map_err(|error| unreachable(error.into()))?,
-        Err(_) => return Err(unreachable(anyhow!("nobody answered in time"))),
+        Err(_) => return Err(unreachable(anyhow!("the server did not answer in time"))),
     };
     let _ = socket.set_nodelay(true);
     let (sender, connection) =

@@ -31,7 +31,7 @@ pub(crate) struct Parked {
 
 #[derive(Debug, Subcommand)]
 enum ParkedCommand {
-    /// List parked messages, the oldest position first.
+    /// List parked messages (dead letters), lowest position first.
     #[command(visible_alias = "ls", after_help = LIST_EXAMPLES)]
     List(ListOptions),
     /// Show one parked message with its failures.
@@ -49,7 +49,7 @@ enum ParkedCommand {
     /// Offer parked messages again, with all their retries.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Select),
-    /// Drop parked messages.
+    /// Discard parked messages.
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard {
         #[command(flatten)]
@@ -57,20 +57,20 @@ enum ParkedCommand {
         #[command(flatten)]
         sure: Sure,
     },
-    /// Publish an edited copy of a parked message and drop the message, in one step.
+    /// Publish an edited copy of a parked message and discard the parked one, in one step.
     #[command(after_help = RESUBMIT_EXAMPLES)]
     Resubmit(Resubmit),
-    /// List replays and discards, or show one.
+    /// List jobs (replays, discards, moves), or show one.
     #[command(
         after_help = JOBS_EXAMPLES
     )]
     Jobs {
         #[command(flatten)]
         one: One,
-        /// Only this one.
+        /// Show only this job.
         job: Option<u32>,
     },
-    /// Stop a replay or a discard where it is.
+    /// Cancel a job. Messages that it has processed stay processed.
     #[command(after_help = CANCEL_EXAMPLES)]
     Cancel {
         #[command(flatten)]
@@ -104,8 +104,8 @@ Examples:
   forebay parked list emails/senders -o json | jq '.parked[].message.body'";
 
 const REPLAY_EXAMPLES: &str = "\
-Positions, --all, or at least one of --reason, --key and --type must say which messages are meant. What is
-meant is fixed when the command is given; messages that are parked later are not touched.
+Select messages by position, with --all, or with at least one of --reason, --key and --type. The selection is
+fixed when the command is given; messages that are parked later are not touched.
 
 Examples:
   forebay parked replay emails/senders 17 18
@@ -113,7 +113,7 @@ Examples:
   forebay parked replay emails/senders --all --dry-run";
 
 const DISCARD_EXAMPLES: &str = "\
-Positions, --all, or at least one of --reason, --key and --type must say which messages are meant.
+Select messages by position, with --all, or with at least one of --reason, --key and --type.
 
 Examples:
   forebay parked discard emails/senders 17 18
@@ -122,7 +122,7 @@ Examples:
 
 const RESUBMIT_EXAMPLES: &str = "\
 Examples:
-  forebay parked resubmit emails/senders 17 --body '{\"to\": \"b@example.com\"}'     all else stays
+  forebay parked resubmit emails/senders 17 --body '{\"to\": \"b@example.com\"}'     keeps all other fields
   forebay parked resubmit emails/senders 17 --file message.json     an object of the API
   forebay parked show emails/senders 17 -o json | jq .message.body";
 
@@ -138,10 +138,10 @@ struct One {
 struct ListOptions {
     #[command(flatten)]
     one: One,
-    /// How many to show at most.
+    /// Maximum number of messages to show.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     limit: u64,
-    /// Only those after this position.
+    /// Only messages after this position.
     #[arg(long, value_name = "SEQ")]
     after: Option<String>,
     #[command(flatten)]
@@ -150,13 +150,13 @@ struct ListOptions {
 
 #[derive(Debug, Args)]
 struct Filter {
-    /// Those with exactly this reason.
+    /// Messages with exactly this reason.
     #[arg(long)]
     reason: Option<String>,
-    /// Those of this key.
+    /// Messages with this key.
     #[arg(long)]
     key: Option<String>,
-    /// Those of this type.
+    /// Messages of this type.
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
 }
@@ -168,18 +168,18 @@ struct Select {
     /// Positions.
     #[arg(value_name = "SEQ", conflicts_with_all = ["all", "reason", "key", "kind"])]
     seqs: Vec<u64>,
-    /// Everything that is parked.
+    /// All parked messages.
     #[arg(long, conflicts_with_all = ["reason", "key", "kind"])]
     all: bool,
     #[command(flatten)]
     filter: Filter,
-    /// No more than this many, the oldest positions first.
+    /// Maximum number of messages, lowest positions first.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// No faster than this many a second.
+    /// Maximum rate, in messages per second.
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// Only say how many there are.
+    /// Only count the messages.
     #[arg(long)]
     dry_run: bool,
 }
@@ -210,10 +210,10 @@ struct Resubmit {
     #[command(flatten)]
     one: One,
     seq: u64,
-    /// The new body; all else stays as it was.
+    /// The new body. All other fields are kept.
     #[arg(long, value_name = "TEXT", required_unless_present = "file")]
     body: Option<String>,
-    /// A file with a message object of the API; what it leaves out stays as it was. `-` is the standard input.
+    /// A file with a message object of the API. Fields that it leaves out are kept. `-` is the standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     file: Option<PathBuf>,
 }

@@ -81,9 +81,9 @@ impl Source {
     }
 }
 
-/// Nobody takes messages any more. Whoever took them says why.
+/// The receiving side is gone, and reports the reason itself.
 #[derive(Debug, thiserror::Error)]
-#[error("nobody takes messages any more")]
+#[error("publishing has ended")]
 struct NobodyThere;
 
 struct Filling<'a> {

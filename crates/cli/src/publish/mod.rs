@@ -33,15 +33,15 @@ pub(crate) const EXAMPLES: &str = "\
 With --ndjson each line is a message object of the API: id, type, key, headers, body or body_base64, delay or
 deliver_at, priority, ttl, schema.
 
-A batch that could not be stored is sent again for as long as --retry-for says, and is stored once even if the
-connection breaks. To be safe across several runs of the command, give messages ids.
+A batch that could not be stored is sent again for --retry-for, and is stored once even if the connection breaks.
+To be safe across several runs of the command, give messages ids.
 
 Examples:
   forebay pub emails 'hello' 'world'
   seq 1000 | forebay pub numbers         one message for each line
   forebay pub events --ndjson --file events.ndjson
   echo '{\"id\": \"email-17\", \"body\": {\"to\": \"a@example.com\"}}' | forebay pub emails --ndjson
-  forebay pub emails 'now' --priority 9  goes before what has less
+  forebay pub emails 'now' --priority 9  goes before lower priorities
   forebay pub emails 'later' --delay 15m --ttl 2h
   forebay pub accounts 'debit 5' --key account-17 --id order-4711
   forebay pub numbers --file numbers.txt --id-prefix import-1";
@@ -52,9 +52,9 @@ const BATCHES_READ_AHEAD: usize = 4;
 #[derive(Debug, Args)]
 pub(crate) struct Pub {
     stream: String,
-    /// The messages. If there are none, each line of the standard input is one.
+    /// The messages. Default: each line of the standard input is a message.
     text: Vec<String>,
-    /// Take each line of this file. `-` is the standard input.
+    /// Publish each line of this file. `-` is the standard input.
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
     /// Each line is a message object of the API.
@@ -63,28 +63,28 @@ pub(crate) struct Pub {
     /// Higher goes first.
     #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
-    /// Not handed out before this long has passed, such as 250ms, 30s, 15m, 12h, 7d.
+    /// Not delivered before this time has passed, such as 250ms, 30s, 15m, 12h, 7d.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
-    /// Not handed out after this long has passed.
+    /// Not delivered after this time has passed.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttl: Option<Duration>,
-    /// Messages of one key belong together, where a group orders or spreads by key.
+    /// Messages with the same key belong together, where a group orders or spreads by key.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// What kind of message it is.
+    /// Type of the message.
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Travels with the message. May be given several times.
+    /// A header of the message. May be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// The message's id: a second publish with it stores nothing, for a while.
+    /// Message id: within the stream's dedupe_window, a second publish with the same id stores nothing.
     #[arg(long, value_name = "ID", conflicts_with_all = ["id_prefix", "file"])]
     id: Option<String>,
     /// Messages get the ids PREFIX-1, PREFIX-2 and so on, so that the command may be repeated.
     #[arg(long, value_name = "PREFIX")]
     id_prefix: Option<String>,
-    /// How long to try again while nothing can be stored.
+    /// How long to retry while nothing can be stored.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     retry_for: Duration,
     #[command(flatten)]

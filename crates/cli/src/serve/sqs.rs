@@ -75,7 +75,7 @@ fn check_reach(settings: &Settings, address: SocketAddr, keys: &[AccessKey]) -> 
     if !settings.allow_anyone {
         bail!(
             "without access keys SQS is served on addresses of this machine only. Give --sqs-keys a file of them; or \
-             --sqs an address such as 127.0.0.1:9324; or --allow-anyone, if whoever reaches the port may do \
+             --sqs an address such as 127.0.0.1:9324; or --allow-anyone, to let anyone who can reach the port do \
              everything. address=`{address}`"
         );
     }

@@ -190,7 +190,7 @@ fn verdict(ended: Ended, said: &str) -> Result<(), Fault> {
     let status = match ended {
         Ended::ByItself(Ok(status)) => status,
         Ended::ByItself(Err(error)) => {
-            return Err(Fault::transient(format!("nobody knows how the handler ended: {error}")));
+            return Err(Fault::transient(format!("the exit code of the handler is unknown: {error}")));
         }
         Ended::TimedOut(after) => {
             return Err(Fault::transient(reason(&format!("timed out after {}", Span(after)), said)));
