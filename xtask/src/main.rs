@@ -36,6 +36,7 @@ Commands:
   torture Kill the real server again and again: [--minutes N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
+  proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
   ci      Formatting, lints, documentation, then `test`
   help    Print this
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
 enum Task {
     Help(&'static str),
     Test,
+    Proto,
     Tidy,
     Ci,
     /// Clients of other makers.
@@ -125,6 +127,7 @@ impl Task {
         match command.as_str() {
             "help" | "--help" | "-h" => alone(Task::Help(HELP)),
             "test" => alone(Task::Test),
+            "proto" => alone(Task::Proto),
             "tidy" => alone(Task::Tidy),
             "ci" => alone(Task::Ci),
             "compat" => clients::Plan::parse(rest).map(Task::Compat),
@@ -154,6 +157,7 @@ impl Task {
                 Ok(())
             }
             Task::Test => everything::run(),
+            Task::Proto => proto(),
             Task::Tidy => tidy_tree(),
             Task::Ci => ci(),
             Task::Compat(plan) => clients::run(plan),
@@ -248,6 +252,15 @@ of the everyday tests.
 "
         }
         "bench" => callgrind::HELP,
+        "proto" => {
+            "\
+Usage: cargo xtask proto
+
+Writes crates/wire/src/generated anew: the code of the protocol in proto/, and its description for clients that ask a
+server for its services. Both lie in the tree, so that building the product takes no compiler of protocols; a test
+says when they are out of date.
+"
+        }
         "tidy" => {
             "\
 Usage: cargo xtask tidy
@@ -292,6 +305,15 @@ fn ci() -> Result<(), String> {
     finish(command, &documentation)?;
     everything::run()?;
     println!("xtask ci: formatting, lints, documentation and tests are in order");
+    Ok(())
+}
+
+fn proto() -> Result<(), String> {
+    let line = ["test", "--quiet", "--package", "forebay-wire", "--test", "generated"];
+    let mut command = cargo_command(&line);
+    command.env("FOREBAY_KEEP_GENERATED", "1");
+    finish(command, &line)?;
+    println!("xtask proto: crates/wire/src/generated is what proto/ says");
     Ok(())
 }
 
@@ -525,6 +547,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 14);
+        assert_eq!(count, 15);
     }
 }
