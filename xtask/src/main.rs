@@ -9,7 +9,9 @@
 
 mod callgrind;
 mod clients;
+mod deny;
 mod everything;
+mod features;
 mod install;
 mod peers;
 mod services;
@@ -38,7 +40,9 @@ Commands:
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
   proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
-  ci      Formatting, lints, documentation, then `test`
+  deny    Check the licences of all packages, and that none is there twice
+  features Check each crate with each of its features alone
+  ci      Formatting, lints, documentation, `features`, then `test`
   help    Print this
 
 `cargo xtask <command> --help` says more about one command.
@@ -69,6 +73,8 @@ enum Task {
     Test,
     Proto,
     Tidy,
+    Deny,
+    Features,
     Ci,
     /// Clients of other makers.
     Compat(clients::Plan),
@@ -129,6 +135,8 @@ impl Task {
             "test" => alone(Task::Test),
             "proto" => alone(Task::Proto),
             "tidy" => alone(Task::Tidy),
+            "deny" => alone(Task::Deny),
+            "features" => alone(Task::Features),
             "ci" => alone(Task::Ci),
             "compat" => clients::Plan::parse(rest).map(Task::Compat),
             "services" => services_of(rest),
@@ -159,6 +167,8 @@ impl Task {
             Task::Test => everything::run(),
             Task::Proto => proto(),
             Task::Tidy => tidy_tree(),
+            Task::Deny => deny::run(),
+            Task::Features => features::run(),
             Task::Ci => ci(),
             Task::Compat(plan) => clients::run(plan),
             Task::Services { command } => services::run(command),
@@ -183,6 +193,8 @@ fn help(command: &str) -> Option<&'static str> {
     Some(match command {
         "help" | "--help" | "-h" => HELP,
         "test" => everything::HELP,
+        "deny" => deny::HELP,
+        "features" => features::HELP,
         "compat" => clients::HELP,
         "services" => services::HELP,
         "model" => {
@@ -274,7 +286,7 @@ Checks the project's own rules over the source tree and prints what breaks them,
 Usage: cargo xtask ci
 
 Runs what the build machine runs: `cargo fmt --check`, clippy with warnings as errors, the
-documentation with warnings as errors, then `cargo xtask test`.
+documentation with warnings as errors, `cargo xtask features`, then `cargo xtask test`.
 "
         }
         _ => return None,
@@ -303,8 +315,9 @@ fn ci() -> Result<(), String> {
     let mut command = cargo_command(&documentation);
     command.env("RUSTDOCFLAGS", "-D warnings");
     finish(command, &documentation)?;
+    features::run()?;
     everything::run()?;
-    println!("xtask ci: formatting, lints, documentation and tests are in order");
+    println!("xtask ci: formatting, lints, documentation, features and tests are in order");
     Ok(())
 }
 
@@ -547,6 +560,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 15);
+        assert_eq!(count, 17);
     }
 }
