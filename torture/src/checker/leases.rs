@@ -177,8 +177,8 @@ fn too_soon(record: &Record, last: &Delivery, delivery: &Delivery, report: &mut 
 }
 
 /// I8: attempts count the deliveries before, but those given back by a goodbye. A kill may lower the count by
-/// leases that were not in the log yet; leases on the clock always are. Deliveries that were on their way when a connection
-/// broke count, and no client saw them.
+/// leases that were not in the log yet; leases on the clock always are. Deliveries that were in flight when a
+/// connection broke count, and no client saw them.
 fn attempts(record: &Record, group: &Group, earlier: &[&Delivery], delivery: &Delivery, report: &mut Report) {
     let anew = earlier.iter().rposition(|other| replayed(record, other, delivery)).map_or(0, |at| at + 1);
     let is_anew = anew > 0;
