@@ -30,7 +30,7 @@ use crate::shard_task::{Command, ShardTask, TaskConfig};
 
 pub use crate::caller::{Created, GroupCursor};
 pub use crate::shard_handle::Room;
-pub use crate::shard_task::{Action, Event, Settlement, Settlements};
+pub use crate::shard_task::{Event, SettleRequest, Settled};
 
 /// What a broker may use.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use forebay_core::types::{ConsumerId, Epoch, GroupId, KeyHash, Position, Seq, Se
 use forebay_storage::engine::{ReadBudget, StoredFrame};
 
 use crate::batch::Batch;
-use crate::driver::{Delivered, Delivery, Outbox, Past, Read, Ticket};
+use crate::driver::{Delivery, Outbox, Past, Read, RunMessage, Ticket};
 use crate::index::Index;
 use crate::recovery::RecoveryError;
 use crate::window::{Found, Window};
@@ -130,7 +130,7 @@ struct Partial {
     deliver: Deliver,
     /// Leaves no earlier than this frame is durable.
     frame: Option<u64>,
-    messages: Vec<Delivered>,
+    messages: Vec<RunMessage>,
 }
 
 /// What attaching contents needs of the rest of the driver.
@@ -236,7 +236,6 @@ impl Partial {
             return next;
         }
         window.collect(deliver.stream, SeqRange::new(next, deliver.seqs.last), |found| {
-            let grant = deliver.grant.plus(found.seq.0 - deliver.seqs.first.0);
             let past = found.extra.origin.as_ref().map(|origin| {
                 let name = |id| shard.stream_name(id).cloned();
                 Box::new(Past {
@@ -245,11 +244,7 @@ impl Partial {
                     from: origin.trail.and_then(|trail| name(trail.from)),
                 })
             });
-            self.messages.push(Delivered {
-                lease: Lease { epoch: self.epoch, seq: found.seq, grant },
-                attempt: deliver.attempt,
-                first_received: deliver.first_received,
-                deadline: deliver.deadline,
+            self.messages.push(RunMessage {
                 published: found.published(),
                 priority: found.extra.priority,
                 past,
@@ -259,7 +254,9 @@ impl Partial {
     }
 
     fn into_delivery(self) -> Delivery {
-        Delivery { group: self.deliver.group, consumer: self.deliver.consumer, messages: self.messages }
+        let Deliver { group, consumer, seqs, grant, attempt, first_received, deadline, .. } = self.deliver;
+        let lease = Lease { epoch: self.epoch, seq: seqs.first, grant };
+        Delivery { group, consumer, lease, attempt, first_received, deadline, messages: self.messages }
     }
 }
 
@@ -867,11 +864,10 @@ fn may_leave(partial: &Partial, shard: &Shard, unwanted: bool) -> bool {
 /// A delivery that had to wait may have lapsed meanwhile, and its messages may be with others.
 fn send_current(partial: Partial, shard: &Shard, outbox: &mut Outbox) {
     let fleeting = partial.deliver.is_fleeting();
-    let mut delivery = partial.into_delivery();
-    delivery.messages.retain(|message| fleeting || shard.is_current(delivery.group, message.lease));
-    if !delivery.messages.is_empty() {
-        outbox.deliveries.push(delivery);
-    }
+    let delivery = partial.into_delivery();
+    let group = delivery.group;
+    let is_kept = |lease| fleeting || shard.is_current(group, lease);
+    delivery.keep(is_kept, |delivery| outbox.deliveries.push(delivery));
 }
 
 /// The contents of those messages of a batch that are not duplicates.
