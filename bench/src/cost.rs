@@ -11,7 +11,7 @@ use std::time::Duration;
 use forebay_broker::batch::Batch;
 use forebay_broker::driver::DriverConfig;
 use forebay_core::entry::MessageMeta;
-use forebay_core::group::{Bound, Credit, Effects, Lease, Outcome, Settled};
+use forebay_core::group::{Bound, Credit, Effects, Lease, LeaseRun, Outcome, OutcomeRun, Verb};
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{KeyRun, PublishOptions, Shard, Start};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Limits, StreamId, StreamName, Timestamp};
@@ -285,8 +285,8 @@ struct Core {
     stream: StreamId,
     group: GroupId,
     effects: Effects,
-    leases: Vec<Lease>,
-    results: Vec<Settled>,
+    leases: Vec<LeaseRun>,
+    outcomes: Vec<OutcomeRun>,
 }
 
 impl Core {
@@ -311,12 +311,12 @@ impl Core {
             group,
             effects,
             leases: Vec::new(),
-            results: Vec::new(),
+            outcomes: Vec::new(),
         })
     }
 
     fn cycle(&mut self, metas: &[MessageMeta]) -> Result<(), Box<dyn Error>> {
-        let Core { shard, effects, leases, results, .. } = self;
+        let Core { shard, effects, leases, outcomes, .. } = self;
         self.now.0 += 10;
         let mut admissions = Vec::new();
         let stored =
@@ -328,17 +328,15 @@ impl Core {
         leases.clear();
         for deliver in effects.deliveries.drain(..) {
             let epoch = shard.epoch();
-            leases.extend(deliver.seqs.seqs().zip(0..).map(|(seq, n)| Lease {
-                epoch,
-                seq,
-                grant: deliver.grant.plus(n),
-            }));
+            let first = Lease { epoch, seq: deliver.seqs.first, grant: deliver.grant };
+            leases.push(LeaseRun { first, count: deliver.seqs.count() as u32 });
         }
-        results.clear();
-        shard.settle(self.now, self.group, leases, Outcome::Ack.into(), results);
+        outcomes.clear();
+        shard.settle(self.now, self.group, leases, &Verb::Ack.into(), outcomes);
         shard.finish_turn(self.now, effects);
-        let acked = results.iter().filter(|result| **result == Settled::Acked).count();
-        assert_eq!(acked, metas.len(), "a cycle delivers what it published");
+        let acked = outcomes.iter().filter(|(outcome, _)| *outcome == Outcome::Acked);
+        let acked: u32 = acked.map(|(_, count)| count).sum();
+        assert_eq!(acked as usize, metas.len(), "a cycle delivers what it published");
         Ok(())
     }
 }

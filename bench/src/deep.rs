@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_core::entry::MessageMeta;
-use forebay_core::group::Outcome;
+use forebay_core::group::Verb;
 use forebay_core::settings::{GroupSettings, Strategy};
 use forebay_core::types::{GroupId, KeyHash, Seq, Timestamp};
 
@@ -122,7 +122,7 @@ fn stuck_key(messages: Option<u64>, live: bool) -> Result<(), Box<dyn Error>> {
             first = Some(watch.elapsed());
         }
         // Nobody ever answers for the first.
-        handed += stage.answer(|seq| seq.0 > 1, Outcome::Ack.into());
+        handed += stage.answer(|seq| seq.0 > 1, &Verb::Ack.into());
         if handed >= OTHERS {
             break;
         }
@@ -164,7 +164,7 @@ fn priority(messages: Option<u64>, strategy: Strategy) -> Result<(), Box<dyn Err
     let watch = Instant::now();
     let mut passed = 0;
     while passed < 100_000 {
-        passed += stage.answer_all(Outcome::Ack.into());
+        passed += stage.answer_all(&Verb::Ack.into());
         stage.timed_turn();
         if stage.delivered.iter().any(|run| run.seqs.contains(urgent)) {
             break;
@@ -217,7 +217,7 @@ fn delayed(messages: Option<u64>) -> Result<(), Box<dyn Error>> {
     let mut handed = 0;
     loop {
         stage.timed_turn();
-        let some = stage.answer_all(Outcome::Ack.into());
+        let some = stage.answer_all(&Verb::Ack.into());
         handed += some;
         if some == 0 && !stage.is_busy() {
             break;
@@ -261,7 +261,7 @@ fn outage(messages: Option<u64>, strategy: Strategy) -> Result<(), Box<dyn Error
         stage.publish(EACH_STEP)?;
         for _ in 0..100 {
             stage.timed_turn();
-            failed += stage.answer_all(Outcome::Retry { delay: None }.into());
+            failed += stage.answer_all(&Verb::Retry { delay: None }.into());
             if !stage.is_busy() && stage.delivered.is_empty() {
                 break;
             }

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use forebay_core::entry::MessageMeta;
-use forebay_core::group::Outcome;
+use forebay_core::group::Verb;
 use forebay_core::settings::{Fairness, GroupSettings, Strategy, StreamSettings};
 use forebay_core::shard::Start;
 use forebay_core::types::{GroupName, Seq, StreamName};
@@ -145,7 +145,7 @@ impl Subject for Featured {
             // Ten groups have more to do than one turn allows.
             let mut acked = 0;
             loop {
-                acked += stage.answer_all(Outcome::Ack.into());
+                acked += stage.answer_all(&Verb::Ack.into());
                 stage.turn();
                 if acked >= BATCH * self.groups {
                     break;

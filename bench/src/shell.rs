@@ -4,9 +4,9 @@ use std::error::Error;
 use std::path::Path;
 
 use forebay_broker::batch::{Batch, BatchBuilder, Message};
-use forebay_broker::driver::{Delivered, Driver, DriverConfig, Read, Ticket};
+use forebay_broker::driver::{Driver, DriverConfig, Read, Ticket};
 use forebay_broker::recovery::{Recovery, RecoveryError};
-use forebay_core::group::{Bound, Credit, Lease, Outcome, Settled};
+use forebay_core::group::{Bound, Credit, Outcome, OutcomeRun, Verb};
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{PublishOptions, Start};
 use forebay_core::types::{
@@ -116,8 +116,7 @@ pub(crate) struct Shell<L> {
     pub(crate) stream: StreamId,
     pub(crate) group: GroupId,
     receipts: Vec<Durable<Position>>,
-    leases: Vec<Lease>,
-    results: Vec<Settled>,
+    outcomes: Vec<OutcomeRun>,
 }
 
 /// How far the clock moves each turn, in microseconds. About what a turn of a batch of 64 takes.
@@ -143,8 +142,7 @@ impl<L: Log> Shell<L> {
             stream: StreamId(0),
             group: GroupId(0),
             receipts: Vec::new(),
-            leases: Vec::new(),
-            results: Vec::new(),
+            outcomes: Vec::new(),
         };
         shell.turn()?;
         let (stream, group) = (StreamName::parse("orders")?, GroupName::parse("workers")?);
@@ -235,17 +233,11 @@ impl<L: Log> Shell<L> {
     pub(crate) fn ack_delivered(&mut self) -> u64 {
         let mut count = 0;
         while let Some(delivery) = self.driver.outbox().deliveries.pop() {
-            self.leases.clear();
-            self.leases.extend(delivery.messages.iter().map(|message: &Delivered| message.lease));
-            self.results.clear();
-            self.driver.settle(
-                self.now,
-                delivery.group,
-                &self.leases,
-                Outcome::Ack.into(),
-                &mut self.results,
-            );
-            count += self.results.iter().filter(|result| **result == Settled::Acked).count() as u64;
+            self.outcomes.clear();
+            let (group, leases) = (delivery.group, [delivery.leases()]);
+            self.driver.settle(self.now, group, &leases, &Verb::Ack.into(), &mut self.outcomes);
+            let acked = self.outcomes.iter().filter(|(outcome, _)| *outcome == Outcome::Acked);
+            count += acked.map(|(_, count)| u64::from(*count)).sum::<u64>();
         }
         count
     }

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use forebay_core::entry::MessageMeta;
-use forebay_core::group::{Bound, Credit, Deliver, Effects, GroupFigures, Lease, Settled, Settlement};
+use forebay_core::group::{
+    Bound, Credit, Deliver, Effects, GroupFigures, Lease, LeaseRun, Outcome, OutcomeRun, Settlement,
+};
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{KeyRun, PublishOptions, Shard, Start};
 use forebay_core::types::{
@@ -37,8 +39,7 @@ pub(crate) struct Stage {
     consumers: u64,
     metas: Vec<MessageMeta>,
     keys: Vec<KeyHash>,
-    leases: Vec<Lease>,
-    results: Vec<Settled>,
+    outcomes: Vec<OutcomeRun>,
 }
 
 /// The longest single calls into the shard, in time on the wall and on a processor.
@@ -102,8 +103,7 @@ impl Stage {
             consumers: 0,
             metas: Vec::new(),
             keys: Vec::new(),
-            leases: Vec::new(),
-            results: Vec::new(),
+            outcomes: Vec::new(),
         })
     }
 
@@ -232,22 +232,22 @@ impl Stage {
     }
 
     /// Answers everything that was handed out, alike. Returns how many messages that were.
-    pub(crate) fn answer_all(&mut self, settlement: Settlement<'_>) -> u64 {
+    pub(crate) fn answer_all(&mut self, settlement: &Settlement) -> u64 {
         self.answer(|_| true, settlement)
     }
 
     /// Answers those that are chosen. The others stay with their consumers for good.
-    pub(crate) fn answer(&mut self, chosen: impl Fn(Seq) -> bool, settlement: Settlement<'_>) -> u64 {
+    pub(crate) fn answer(&mut self, chosen: impl Fn(Seq) -> bool, settlement: &Settlement) -> u64 {
         let epoch = self.shard.epoch();
         let mut count = 0;
         for deliver in self.delivered.drain(..) {
-            self.leases.clear();
             let all = deliver.seqs.seqs().zip(0..).filter(|&(seq, _)| chosen(seq));
-            self.leases.extend(all.map(|(seq, n)| Lease { epoch, seq, grant: deliver.grant.plus(n) }));
-            self.results.clear();
-            self.shard.settle(self.now, deliver.group, &self.leases, settlement, &mut self.results);
-            let counts = |result: &&Settled| !matches!(result, Settled::NotYours(_));
-            count += self.results.iter().filter(counts).count() as u64;
+            let leases =
+                LeaseRun::join(all.map(|(seq, n)| Lease { epoch, seq, grant: deliver.grant.plus(n) }));
+            self.outcomes.clear();
+            self.shard.settle(self.now, deliver.group, &leases, settlement, &mut self.outcomes);
+            let counts = |(outcome, _): &&OutcomeRun| !matches!(outcome, Outcome::NotYours(_));
+            count += self.outcomes.iter().filter(counts).map(|(_, count)| u64::from(*count)).sum::<u64>();
         }
         count
     }

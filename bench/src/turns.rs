@@ -12,7 +12,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use forebay_core::entry::{Selection, Work};
-use forebay_core::group::{Departure, Outcome, Settlement};
+use forebay_core::group::{Departure, Settlement, Verb};
 use forebay_core::settings::{GroupSettings, Strategy};
 use forebay_core::shard::{Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId};
@@ -110,7 +110,7 @@ fn in_process(messages: u64, settings: &GroupSettings) -> Result<(Stage, GroupId
         let credit = forebay_core::group::Credit::slots(0);
         stage.shard.credit(stage.now, group, ConsumerId(consumer), credit)?;
     }
-    stage.answer(|seq| seq.0 % 2 == 0, Outcome::Ack.into());
+    stage.answer(|seq| seq.0 % 2 == 0, &Verb::Ack.into());
     stage.settle_down();
     let figures = stage.figures(group)?;
     assert_eq!(figures.in_flight, messages, "every other message is leased");
@@ -161,16 +161,16 @@ fn parked(messages: u64) -> Result<(Stage, GroupId), Box<dyn Error>> {
     let mut stage = Stage::new(plain)?;
     let group = stage.group("workers", &settings(None))?;
     let consumer = stage.join(group, SLOTS as u32)?;
-    let reason = |reason| Settlement { reason: Some(reason), ..Outcome::Park.into() };
+    let reason = |reason| Settlement { reason: Some(reason.to_owned()), ..Verb::Park.into() };
     let mut left = messages;
     while left > 0 {
         let some = left.min(10_000);
         stage.publish(some)?;
         stage.settle_down();
         let again = stage.delivered.clone();
-        stage.answer(|seq| seq.0 % 2 == 0, reason("no such address"));
+        stage.answer(|seq| seq.0 % 2 == 0, &reason("no such address"));
         stage.delivered = again;
-        stage.answer(|seq| seq.0 % 2 == 1, reason("mailbox full"));
+        stage.answer(|seq| seq.0 % 2 == 1, &reason("mailbox full"));
         stage.settle_down();
         left -= some;
     }
@@ -212,7 +212,7 @@ fn due(divide: u64) -> Result<Stage, Box<dyn Error>> {
     stage.passes(Duration::from_secs(61));
     loop {
         stage.settle_down();
-        if stage.answer_all(Outcome::Ack.into()) == 0 {
+        if stage.answer_all(&Verb::Ack.into()) == 0 {
             break;
         }
     }
@@ -243,7 +243,7 @@ fn arrive(divide: u64, which: fn(&Longest) -> Took) -> Result<Stage, Box<dyn Err
         stage.publish(LEASES / divide)?;
         loop {
             stage.timed_turn();
-            if stage.answer_all(Outcome::Ack.into()) == 0 && !stage.is_busy() {
+            if stage.answer_all(&Verb::Ack.into()) == 0 && !stage.is_busy() {
                 break;
             }
         }

@@ -42,9 +42,9 @@ impl Principal {
     }
 }
 
-/// What somebody wants to do.
+/// A right that a verb needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum Right {
     Publish,
     /// Take messages out of a group and settle them.
     Consume,
@@ -61,18 +61,18 @@ pub enum Action {
     Delete,
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for Right {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Action::Publish => "publish",
-            Action::Consume => "consume",
-            Action::Read => "read",
-            Action::Look => "look",
-            Action::Create => "create",
-            Action::Change => "change",
-            Action::Operate => "operate",
-            Action::Triage => "triage",
-            Action::Delete => "delete",
+            Right::Publish => "publish",
+            Right::Consume => "consume",
+            Right::Read => "read",
+            Right::Look => "look",
+            Right::Create => "create",
+            Right::Change => "change",
+            Right::Operate => "operate",
+            Right::Triage => "triage",
+            Right::Delete => "delete",
         })
     }
 }
@@ -102,11 +102,11 @@ impl fmt::Display for Resource<'_> {
 #[error("not allowed. who=`{who}` action=`{action}` what=`{what}`")]
 pub struct Denied {
     pub who: Arc<str>,
-    pub action: Action,
+    pub action: Right,
     pub what: String,
 }
 
-pub fn authorize(who: &Principal, action: Action, what: Resource<'_>) -> Result<(), Denied> {
+pub fn authorize(who: &Principal, action: Right, what: Resource<'_>) -> Result<(), Denied> {
     match who.role {
         Role::Owner => Ok(()),
         Role::Nobody => Err(Denied { who: who.name.clone(), action, what: what.to_string() }),

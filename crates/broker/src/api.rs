@@ -5,17 +5,17 @@
 
 pub use crate::access::{Denied, Principal, Role};
 pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
-pub use crate::broker::{Action, Settlement, Settlements};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
 };
+pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
     Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
-    NoteWish, Receive, Receiving, Select, Verdict,
+    NoteWish, Receive, Receiving, Select,
 };
 pub use crate::clock::Clock;
 pub use crate::door::Door;
-pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published};
+pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
 pub use crate::error::{Advice, CallError, OpenError, PublishError};
 pub use crate::report::{
     ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport, Selected,
@@ -27,7 +27,8 @@ pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
 pub use forebay_core::codec::DecodeError;
 pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};
 pub use forebay_core::group::{
-    Bound, Counters, GroupFigures, JobRefusal, JobState, Lease, NotYours, Parked, REST_MAX, Settled, Status,
+    Bound, Counters, GroupFigures, JobRefusal, JobState, Lease, LeaseRun, NotYours, Outcome, OutcomeRun,
+    Parked, REST_MAX, Settlement, Status, Verb, each_outcome,
 };
 pub use forebay_core::notes::{Expected, NOTE_VALUE_BYTES_MAX, NoteRefusal};
 pub use forebay_core::pace::Rate;

@@ -31,7 +31,7 @@ use crate::stats::doors::Doors;
 
 pub use crate::caller::{Created, GroupCursor};
 pub use crate::shard_handle::Room;
-pub use crate::shard_task::{Action, Event, Settlement, Settlements};
+pub use crate::shard_task::{Event, SettleRequest, Settled};
 
 /// What a broker may use.
 #[derive(Debug, Clone)]

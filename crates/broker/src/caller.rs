@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use forebay_core::types::{GroupName, StreamName};
 
-use crate::access::{Action, Denied, Principal, Resource, authorize};
+use crate::access::{Denied, Principal, Resource, Right, authorize};
 use crate::broker::Entrance;
 use crate::shard_handle::ShardHandle;
 
@@ -22,7 +22,7 @@ pub(crate) use crate::shard_handle::Reply;
 
 pub use crate::driver::Arranged;
 pub use arrange::{Arrangement, Change, NoteWish};
-pub use consume::{Consumer, Receive, Receiving, Verdict};
+pub use consume::{Consumer, Receive, Receiving};
 pub use operate::{Created, GroupCursor};
 pub use publish::Confirmation;
 pub use read::Filter;
@@ -47,11 +47,11 @@ impl Caller {
         &self.broker
     }
 
-    fn may(&self, action: Action, what: Resource<'_>) -> Result<(), Denied> {
+    fn may(&self, action: Right, what: Resource<'_>) -> Result<(), Denied> {
         authorize(&self.principal, action, what)
     }
 
-    fn may_in(&self, action: Action, stream: &StreamName, group: &GroupName) -> Result<(), Denied> {
+    fn may_in(&self, action: Right, stream: &StreamName, group: &GroupName) -> Result<(), Denied> {
         self.may(action, Resource::Group(stream, group))
     }
 

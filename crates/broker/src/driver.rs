@@ -26,7 +26,7 @@ use bytes::Bytes;
 use forebay_core::Admission;
 use forebay_core::entry::{MessageMeta, published_bytes_max};
 use forebay_core::fault::{Fault, planted};
-use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, Settled, Settlement};
+use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement};
 use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
     Attempt, ConsumerId, GroupId, KeyHash, Position, Seq, SeqRange, ShardId, StreamId, StreamName, Timestamp,
@@ -124,27 +124,83 @@ pub enum Published {
     Mixed(Vec<Admission>),
 }
 
-/// Messages for one consumer, with what they are leased on.
+/// Consecutive messages for one consumer, leased alike: a run, from the core to the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     pub group: GroupId,
     pub consumer: ConsumerId,
-    pub messages: Vec<Delivered>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivered {
+    /// Of the first message; the others follow.
     pub lease: Lease,
     pub attempt: Attempt,
-    /// When it was first handed out in this group. What was given back untouched does not count.
+    /// When they were first handed out in this group. Messages that were given back untouched do not count.
     pub first_received: Timestamp,
     pub deadline: Timestamp,
+    pub messages: Vec<RunMessage>,
+}
+
+/// A message of a [`Delivery`], with what it does not share with the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunMessage {
     /// When it was published, before it was moved here if it was.
     pub published: Timestamp,
     pub priority: u8,
     /// Boxed, since few messages were ever moved.
     pub past: Option<Box<Past>>,
     pub content: Bytes,
+}
+
+/// One message with its lease, for doors that speak of single messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivered {
+    pub lease: Lease,
+    pub attempt: Attempt,
+    pub first_received: Timestamp,
+    pub deadline: Timestamp,
+    pub published: Timestamp,
+    pub priority: u8,
+    pub past: Option<Box<Past>>,
+    pub content: Bytes,
+}
+
+impl Delivery {
+    pub fn leases(&self) -> LeaseRun {
+        LeaseRun { first: self.lease, count: self.messages.len() as u32 }
+    }
+
+    /// Each message by itself, in order.
+    pub fn into_each(self) -> impl Iterator<Item = Delivered> {
+        let leases = self.leases();
+        let Delivery { attempt, first_received, deadline, .. } = self;
+        self.messages.into_iter().zip(leases.leases()).map(move |(message, lease)| {
+            let RunMessage { published, priority, past, content } = message;
+            Delivered { lease, attempt, first_received, deadline, published, priority, past, content }
+        })
+    }
+
+    /// Takes the first messages away.
+    pub fn skip(&mut self, count: usize) {
+        self.messages.drain(..count);
+        self.lease = LeaseRun { first: self.lease, count: 1 }.nth(count as u64);
+    }
+
+    /// Only those messages whose leases are to be kept, in as many runs as they then are.
+    fn keep(mut self, mut keep: impl FnMut(Lease) -> bool, mut each: impl FnMut(Delivery)) {
+        while !self.messages.is_empty() {
+            let kept = self.leases().leases().take_while(|lease| keep(*lease)).count();
+            if kept == self.messages.len() {
+                return each(self);
+            }
+            if kept > 0 {
+                let messages = self.messages[..kept].to_vec();
+                each(Delivery { messages, ..self.clone_empty() });
+            }
+            self.skip(kept + 1);
+        }
+    }
+
+    fn clone_empty(&self) -> Delivery {
+        Delivery { messages: Vec::new(), ..*self }
+    }
 }
 
 /// What a message was before it was moved here.
@@ -406,17 +462,17 @@ impl Driver {
         self.shard.leave(group, consumer, departure);
     }
 
-    /// Ends leases and says of each what became of it. The entry goes with the next frame; where the group
-    /// asks for durable acks, the answer is for [`Driver::confirm`].
+    /// Ends leases, or prolongs them, and says in their order what became of them. The entry goes with the next frame;
+    /// where the group asks for durable acks, the answer waits for [`Driver::confirm`].
     pub fn settle(
         &mut self,
         now: Timestamp,
         group: GroupId,
-        leases: &[Lease],
-        settlement: Settlement<'_>,
-        results: &mut Vec<Settled>,
+        leases: &[LeaseRun],
+        settlement: &Settlement,
+        outcomes: &mut Vec<OutcomeRun>,
     ) {
-        self.shard.settle(now, group, leases, settlement, results);
+        self.shard.settle(now, group, leases, settlement, outcomes);
         if let Some(stream) = self.shard.stream_of(group) {
             self.payloads.settled(stream);
         }

@@ -39,8 +39,8 @@ use figures::Statistics;
 use pollers::Pollers;
 use requests::DRAIN_LOOK;
 
-pub use commands::{Action, Event, Settlement, Settlements};
 pub(crate) use commands::{Command, Session};
+pub use commands::{Event, SettleRequest, Settled};
 pub(crate) use requests::{find_group, find_stream};
 
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.
@@ -191,7 +191,7 @@ impl ShardTask {
                     Err(refusal) => answer(reply, Err(refusal.into())),
                 }
             }
-            Command::Settle { consumer, settlements } => self.settle(consumer, settlements),
+            Command::Settle { consumer, requests } => self.settle(consumer, requests),
             Command::Credit { consumer, credit, bytes } => {
                 let running = self.stage == Stage::Running;
                 if let Some(member) = self.members.get_mut(&consumer).filter(|_| running) {
@@ -329,7 +329,7 @@ impl ShardTask {
                         slow.push(consumer);
                     }
                 }
-                None => self.pollers.collect(consumer, delivery.messages),
+                None => self.pollers.collect(delivery),
             }
         }
         for (_, consumer) in departed.drain(..) {

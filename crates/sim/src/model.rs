@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use forebay_broker::driver::Delivered;
 use forebay_core::Admission;
 use forebay_core::entry::CopiedMessage;
-use forebay_core::group::{Bound, Lease, Settled};
+use forebay_core::group::{Bound, Lease, Outcome};
 use forebay_core::types::{ConsumerId, Epoch, Grant, Ordinal, Seq, Timestamp};
 
 /// A change that is not in a frame yet.
@@ -436,35 +436,35 @@ impl GroupModel {
     }
 
     /// A consumer answered a lease, and was told what became of it.
-    pub(crate) fn settled(&mut self, now: Timestamp, lease: Lease, wanted: Wanted, result: Settled) {
+    pub(crate) fn settled(&mut self, now: Timestamp, lease: Lease, wanted: Wanted, result: Outcome) {
         let is_this = |hold: &Hold| hold.lease == lease;
         let mut hold = self.held.get(&lease.seq).copied().filter(is_this);
-        if hold.is_none() && !matches!(result, Settled::NotYours(_)) {
+        if hold.is_none() && !matches!(result, Outcome::NotYours(_)) {
             hold = self.maybe_held.remove(&lease.seq).filter(is_this);
         }
         match (hold, result) {
-            (Some(hold), Settled::NotYours(_)) => {
+            (Some(hold), Outcome::NotYours(_)) => {
                 assert!(hold.deadline <= now, "I15: the present holder of {} was refused", lease.seq);
                 return;
             }
-            (None, Settled::NotYours(_)) => return,
+            (None, Outcome::NotYours(_)) => return,
             (None, _) => panic!("I15: an answer that is not the present holder's changed {}", lease.seq),
-            (Some(hold), Settled::Acked) => {
+            (Some(hold), Outcome::Acked) => {
                 assert!(wanted == Wanted::Ack, "{wanted:?} was taken for an ack: {hold:?}");
             }
-            (Some(hold), Settled::Retrying) => {
+            (Some(hold), Outcome::Retrying) => {
                 assert!(
                     wanted == Wanted::Retry && (hold.attempt <= self.retries_max || self.lenient),
                     "I8: {} has retries left: {hold:?}",
                     lease.seq
                 );
             }
-            (Some(_), Settled::Skipped) if wanted == Wanted::Skip => {}
-            (Some(_), Settled::Moving) if wanted == Wanted::Move => {}
-            (Some(_), Settled::Parked) if wanted == Wanted::Park => {}
-            (Some(_), Settled::Expired) if wanted == Wanted::Retry => {}
-            (Some(_), Settled::Returned) if matches!(wanted, Wanted::Return(_)) => {}
-            (Some(hold), Settled::Parked | Settled::Skipped | Settled::Moving) => {
+            (Some(_), Outcome::Skipped) if wanted == Wanted::Skip => {}
+            (Some(_), Outcome::Moving) if wanted == Wanted::Move => {}
+            (Some(_), Outcome::Parked) if wanted == Wanted::Park => {}
+            (Some(_), Outcome::Expired) if wanted == Wanted::Retry => {}
+            (Some(_), Outcome::Returned) if matches!(wanted, Wanted::Return(_)) => {}
+            (Some(hold), Outcome::Parked | Outcome::Skipped | Outcome::Moving) => {
                 assert!(
                     wanted == Wanted::Retry && hold.attempt > self.retries_max,
                     "I8: {} is parked too early: {hold:?}",
@@ -475,7 +475,7 @@ impl GroupModel {
         }
         self.held.remove(&lease.seq);
         self.answered.extend(hold.filter(|hold| hold.bound == Bound::Clock).map(|hold| (NOT_YET, hold)));
-        if matches!(result, Settled::Acked | Settled::Skipped | Settled::Expired) {
+        if matches!(result, Outcome::Acked | Outcome::Skipped | Outcome::Expired) {
             let message = self.messages.get_mut(&lease.seq).expect("what is held was delivered");
             message.acked = true;
             message.recent.push((NOT_YET, Change::Acked));

@@ -484,7 +484,7 @@ impl World {
         assert_eq!(consumer.group, delivery.group, "I16: messages of a group go to its own consumers");
         let bound = consumer.bound;
         let following = self.groups.get_mut(&delivery.group).expect("the group exists");
-        for message in &delivery.messages {
+        for message in &delivery.clone().into_each().collect::<Vec<_>>() {
             let uid = clients::identify(&message.content);
             self.trace.add(message.lease.seq.0 ^ message.lease.grant.0 << 20);
             tell(|| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_core::types::ShardId;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 
+use forebay_core::group::{LeaseRun, Outcome, Verb};
 use forebay_core::settings::GroupSettings;
 use forebay_core::shard::PublishOptions;
 use forebay_core::types::{GroupName, StreamName};
@@ -87,7 +88,7 @@ async fn a_consumer_that_leaves_messages_lying_is_cut_off_and_others_get_them() 
     assert!(next_events(&mut silent).await.is_empty(), "nothing comes after that");
     let mut other = owner(&broker).subscribe(stream(), group(), "worker", 2).await.expect("it is let in");
     let events = next_events(&mut other).await;
-    assert!(matches!(&events[0], Event::Delivery(delivery) if delivery.messages[0].attempt.0 > 1));
+    assert!(matches!(&events[0], Event::Delivery(delivery) if delivery.attempt.0 > 1));
 }
 
 #[tokio::test]
@@ -118,12 +119,11 @@ async fn publishers_wait_for_room_and_settling_does_not() {
     let large = batch(1, 50_000);
     let room = broker.try_room(&stream(), &large).expect("a batch larger than the budget enters alone");
     assert!(broker.try_room(&stream(), &batch(1, 1)).is_none());
-    let lease = delivery.messages[0].lease;
-    let action = Action::Ack;
-    consumer.settle(vec![Settlement { ticket: 7, leases: vec![lease], action, reason: None, rest: None }]);
+    let leases = vec![delivery.leases()];
+    consumer.settle(vec![SettleRequest { ticket: 7, leases, settlement: Verb::Ack.into() }]);
     let events = next_events(&mut consumer).await;
     let Event::Settled(settled) = &events[0] else { panic!("the answer comes") };
-    assert_eq!((settled[0].ticket, &settled[0].results[..]), (7, &[forebay_core::group::Settled::Acked][..]));
+    assert_eq!((settled[0].ticket, &settled[0].outcomes[..]), (7, &[(Outcome::Acked, 1)][..]));
     let options = PublishOptions::default();
     owner(&broker).publish(room, Arc::new(stream()), large, options).await.expect("it is stored");
     assert!(broker.try_room(&stream(), &batch(1, 1)).is_some(), "room is given back after the sync");
@@ -139,8 +139,8 @@ async fn what_was_taken_in_is_durable_after_a_stop() {
     publish(&broker, 5).await.expect("there is room");
     let events = next_events(&mut consumer).await;
     let Event::Delivery(delivery) = &events[0] else { panic!("a delivery comes first") };
-    let leases = delivery.messages.iter().take(3).map(|message| message.lease).collect();
-    consumer.settle(vec![Settlement { ticket: 1, leases, action: Action::Ack, reason: None, rest: None }]);
+    let leases = vec![LeaseRun { count: 3, ..delivery.leases() }];
+    consumer.settle(vec![SettleRequest { ticket: 1, leases, settlement: Verb::Ack.into() }]);
     broker.stop();
     running.await.expect("the task did not panic").expect("it stopped as asked");
     assert_eq!(publish(&broker, 1).await, Err(PublishError::Stopping));

@@ -6,7 +6,7 @@ use forebay_core::shard;
 use forebay_core::types::{GroupName, StreamName, Timestamp};
 
 use super::{Caller, Reply};
-use crate::access::{Action, Resource};
+use crate::access::{Resource, Right};
 use crate::door::Door;
 use crate::driver::{Arranged, NoteChange};
 use crate::error::CallError;
@@ -83,14 +83,14 @@ impl Caller {
     pub async fn arrange(&self, arrangement: Arrangement) -> Result<Arranged, CallError> {
         let Arrangement { beside, stream, group, notes } = arrangement;
         if stream.is_some() {
-            for action in [Action::Create, Action::Change] {
+            for action in [Right::Create, Right::Change] {
                 self.may(action, Resource::Stream(&beside))?;
                 if let Some((group, _)) = &group {
                     self.may_in(action, &beside, group)?;
                 }
             }
         }
-        self.may_note(Action::Change, &notes)?;
+        self.may_note(Right::Change, &notes)?;
         if group.is_some() && stream.is_none() {
             return Err(CallError::NoSuchStream);
         }
@@ -102,8 +102,8 @@ impl Caller {
     /// Deletes a stream with its groups, whoever consumes them, and writes or removes notes with it: all of it or
     /// nothing.
     pub async fn dissolve(&self, stream: StreamName, notes: Vec<NoteWish>) -> Result<(), CallError> {
-        self.may(Action::Delete, Resource::Stream(&stream))?;
-        self.may_note(Action::Change, &notes)?;
+        self.may(Right::Delete, Resource::Stream(&stream))?;
+        self.may_note(Right::Change, &notes)?;
         self.shard_of(&stream)
             .ask(move |task, reply| {
                 let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
@@ -114,7 +114,7 @@ impl Caller {
             .await
     }
 
-    fn may_note(&self, action: Action, notes: &[NoteWish]) -> Result<(), CallError> {
+    fn may_note(&self, action: Right, notes: &[NoteWish]) -> Result<(), CallError> {
         notes.iter().try_for_each(|note| self.may_use_notes(action, note.door))
     }
 }

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use forebay_core::group::{Departure, Lease, Settled};
+use forebay_core::group::{Departure, LeaseRun, Outcome, Settlement};
 use forebay_core::shard::MemberRefusal;
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamName};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Caller, Reply};
-use crate::access::Action as Wish;
-use crate::driver::Delivered;
+use crate::access::Right;
+use crate::driver::{Delivered, Delivery};
 use crate::error::CallError;
 use crate::receipt::Receipts;
-use crate::shard_task::{Action, Command, Event, Session, Settlement};
+use crate::shard_task::{Command, Event, Session, SettleRequest};
 
 /// Requests to settle that a consumer may send before it takes the answers.
 const SETTLEMENTS_UNANSWERED_MAX: usize = 1_024;
@@ -38,24 +38,6 @@ pub struct Receive {
     pub refuse_when_full: bool,
 }
 
-/// What one who has no connection wants for the messages whose receipts it shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    pub action: Action,
-    /// Why, for those who look at failures later.
-    pub reason: Option<String>,
-    /// An ack for a lapsed lease counts while nobody has leased the message since.
-    pub late: bool,
-    /// For how long the whole group should hand out nothing. Not with [`Action::Extend`], which settles nothing.
-    pub rest: Option<Duration>,
-}
-
-impl From<Action> for Verdict {
-    fn from(action: Action) -> Verdict {
-        Verdict { action, reason: None, late: false, rest: None }
-    }
-}
-
 /// Messages for one who asked, with what proves the leases. What nobody takes out goes back to the group, as
 /// if it had never been handed out.
 pub struct Receiving {
@@ -67,11 +49,12 @@ pub struct Receiving {
 
 impl Receiving {
     pub(crate) fn new(
-        messages: Vec<Delivered>,
+        deliveries: Vec<Delivery>,
         group: GroupId,
         commands: mpsc::UnboundedSender<Command>,
         receipts: Receipts,
     ) -> Receiving {
+        let messages = deliveries.into_iter().flat_map(Delivery::into_each).collect();
         Receiving { messages, group, commands, receipts }
     }
 
@@ -107,7 +90,7 @@ impl Drop for Receiving {
     fn drop(&mut self) {
         if !self.messages.is_empty() {
             let group = self.group;
-            let leases: Vec<Lease> = self.messages.iter().map(|message| message.lease).collect();
+            let leases = LeaseRun::join(self.messages.iter().map(|message| message.lease));
             let give_back = Command::Call(Box::new(move |task| task.give_back(group, &leases)));
             let _ = self.commands.send(give_back);
         }
@@ -138,7 +121,7 @@ impl Caller {
         name: &str,
         credit: u32,
     ) -> Result<Consumer, CallError> {
-        self.may_in(Wish::Consume, &stream, &group)?;
+        self.may_in(Right::Consume, &stream, &group)?;
         let shard = self.shard_of(&stream);
         let id = shard.next_consumer();
         let (events, queue) = mpsc::unbounded_channel();
@@ -175,7 +158,7 @@ impl Caller {
         group: GroupName,
         request: Receive,
     ) -> Result<Receiving, CallError> {
-        self.may_in(Wish::Consume, &stream, &group)?;
+        self.may_in(Right::Consume, &stream, &group)?;
         let shard = self.shard_of(&stream);
         let _permit = shard.receive_permit()?;
         let id = shard.next_consumer().0;
@@ -215,14 +198,14 @@ impl Caller {
         stream: StreamName,
         group: GroupName,
         receipts: &[String],
-        verdict: Verdict,
-    ) -> Result<Vec<Settled>, CallError> {
-        self.may_in(Wish::Consume, &stream, &group)?;
+        settlement: Settlement,
+    ) -> Result<Vec<Outcome>, CallError> {
+        self.may_in(Right::Consume, &stream, &group)?;
         let shard = self.shard_of(&stream);
         let leases: Vec<_> = receipts.iter().map(|text| shard.receipts.read(text)).collect();
         shard
             .ask_at_once(move |task, reply| {
-                task.settle_held((&stream, &group), &leases, &verdict, reply);
+                task.settle_receipts((&stream, &group), &leases, &settlement, reply);
             })
             .await
     }
@@ -268,10 +251,10 @@ impl Consumer {
     }
 
     /// Ends leases. The answer comes as an event. Never waits, and takes no room.
-    pub fn settle(&mut self, settlements: Vec<Settlement>) {
+    pub fn settle(&mut self, requests: Vec<SettleRequest>) {
         assert!(self.may_settle(), "answers are taken before more is asked");
         self.unanswered += 1;
-        let _ = self.commands.send(Command::Settle { consumer: self.id, settlements });
+        let _ = self.commands.send(Command::Settle { consumer: self.id, requests });
     }
 
     /// From now on the consumer is willing to hold this many messages.

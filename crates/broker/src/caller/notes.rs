@@ -5,7 +5,7 @@ use forebay_core::notes::Note;
 use forebay_core::types::StreamName;
 
 use super::Caller;
-use crate::access::{Action, Resource};
+use crate::access::{Resource, Right};
 use crate::door::Door;
 use crate::error::CallError;
 use crate::report::Page;
@@ -22,7 +22,7 @@ impl Caller {
         door: Door,
         key: Vec<u8>,
     ) -> Result<Option<Note>, CallError> {
-        self.may_use_notes(Action::Look, door)?;
+        self.may_use_notes(Right::Look, door)?;
         self.shard_of(beside)
             .query(move |task| Ok(task.shard().note(task.now(), door.number(), &key).cloned()))
             .await
@@ -37,7 +37,7 @@ impl Caller {
         after: Option<Vec<u8>>,
         limit: usize,
     ) -> Result<Page<(Vec<u8>, Note), Vec<u8>>, CallError> {
-        self.may_use_notes(Action::Look, door)?;
+        self.may_use_notes(Right::Look, door)?;
         let limit = limit.min(PAGE_MAX);
         self.broker
             .whole()
@@ -61,7 +61,7 @@ impl Caller {
             .await
     }
 
-    pub(super) fn may_use_notes(&self, action: Action, door: Door) -> Result<(), CallError> {
+    pub(super) fn may_use_notes(&self, action: Right, door: Door) -> Result<(), CallError> {
         Ok(self.may(action, Resource::Notes(door))?)
     }
 }

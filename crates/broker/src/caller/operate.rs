@@ -8,7 +8,7 @@ use forebay_core::shard::{Purge, ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
 use super::{Caller, Reply};
-use crate::access::{Action, Resource};
+use crate::access::{Resource, Right};
 use crate::error::CallError;
 use crate::report::{GroupReport, Page, ScalingReport, ServerReport, StreamReport};
 use crate::shard_task::{ShardTask, find_group, find_stream};
@@ -33,7 +33,7 @@ impl Caller {
         name: StreamName,
         change: impl Fn(&mut StreamSettings) + Send + 'static,
     ) -> Result<Created, CallError> {
-        self.may(Action::Create, Resource::Stream(&name))?;
+        self.may(Right::Create, Resource::Stream(&name))?;
         self.shard_of(&name).ask(move |task, reply| task.create_stream(&name, &change, reply)).await
     }
 
@@ -45,7 +45,7 @@ impl Caller {
         name: GroupName,
         change: impl Fn(&mut GroupSettings) + Send + 'static,
     ) -> Result<Created, CallError> {
-        self.may_in(Action::Create, &stream, &name)?;
+        self.may_in(Right::Create, &stream, &name)?;
         self.shard_of(&stream).ask(move |task, reply| task.create_group(&stream, &name, &change, reply)).await
     }
 
@@ -54,7 +54,7 @@ impl Caller {
         name: StreamName,
         change: impl FnOnce(&mut StreamSettings) + Send + 'static,
     ) -> Result<(), CallError> {
-        self.may(Action::Change, Resource::Stream(&name))?;
+        self.may(Right::Change, Resource::Stream(&name))?;
         self.shard_of(&name)
             .decide(move |shard, now| {
                 let stream = find_stream(shard, &name)?;
@@ -72,7 +72,7 @@ impl Caller {
         group: GroupName,
         change: impl FnOnce(&mut GroupSettings) + Send + 'static,
     ) -> Result<(), CallError> {
-        self.may_in(Action::Change, &stream, &group)?;
+        self.may_in(Right::Change, &stream, &group)?;
         self.shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
@@ -85,7 +85,7 @@ impl Caller {
 
     /// Deletes a stream with its groups. While they have consumers, only if forced.
     pub async fn delete_stream(&self, name: StreamName, force: bool) -> Result<(), CallError> {
-        self.may(Action::Delete, Resource::Stream(&name))?;
+        self.may(Right::Delete, Resource::Stream(&name))?;
         self.shard_of(&name)
             .ask(move |task, reply| {
                 task.delete_stream(
@@ -98,13 +98,13 @@ impl Caller {
     }
 
     pub async fn delete_group(&self, stream: StreamName, group: GroupName) -> Result<(), CallError> {
-        self.may_in(Action::Delete, &stream, &group)?;
+        self.may_in(Right::Delete, &stream, &group)?;
         self.shard_of(&stream).ask(move |task, reply| task.delete_group(&stream, &group, reply)).await
     }
 
     /// Drops everything ready, delayed and leased, and what it is asked to take along. Answers how many.
     pub async fn purge(&self, name: StreamName, purge: Purge) -> Result<u64, CallError> {
-        self.may(Action::Operate, Resource::Stream(&name))?;
+        self.may(Right::Operate, Resource::Stream(&name))?;
         self.shard_of(&name)
             .decide(move |shard, now| Ok(shard.purge(now, find_stream(shard, &name)?, purge)?))
             .await
@@ -112,7 +112,7 @@ impl Caller {
 
     /// Stops handing out, or goes on with it.
     pub async fn pause(&self, stream: StreamName, group: GroupName, paused: bool) -> Result<(), CallError> {
-        self.may_in(Action::Operate, &stream, &group)?;
+        self.may_in(Right::Operate, &stream, &group)?;
         self.shard_of(&stream)
             .decide(move |shard, now| Ok(shard.pause(now, find_group(shard, &stream, &group)?, paused)?))
             .await
@@ -126,7 +126,7 @@ impl Caller {
         to: ResetTo,
         drop_parked: bool,
     ) -> Result<Seq, CallError> {
-        self.may_in(Action::Operate, &stream, &group)?;
+        self.may_in(Right::Operate, &stream, &group)?;
         self.shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
@@ -136,7 +136,7 @@ impl Caller {
     }
 
     pub async fn stream(&self, name: StreamName) -> Result<StreamReport, CallError> {
-        self.may(Action::Look, Resource::Stream(&name))?;
+        self.may(Right::Look, Resource::Stream(&name))?;
         self.shard_of(&name).query(move |task| Ok(task.report_stream(task.find_stream(&name)?))).await
     }
 
@@ -146,12 +146,12 @@ impl Caller {
         after: Option<StreamName>,
         limit: usize,
     ) -> Result<Page<StreamReport, StreamName>, CallError> {
-        self.may(Action::Look, Resource::Server)?;
+        self.may(Right::Look, Resource::Server)?;
         self.broker.whole().query(move |task| Ok(task.report_streams(after.as_ref(), limit))).await
     }
 
     pub async fn group(&self, stream: StreamName, group: GroupName) -> Result<GroupReport, CallError> {
-        self.may_in(Action::Look, &stream, &group)?;
+        self.may_in(Right::Look, &stream, &group)?;
         self.shard_of(&stream)
             .query(move |task| Ok(task.report_group(task.find_group(&stream, &group)?)))
             .await
@@ -164,7 +164,7 @@ impl Caller {
         stream: StreamName,
         group: GroupName,
     ) -> Result<(StreamFigures, GroupFigures), CallError> {
-        self.may_in(Action::Look, &stream, &group)?;
+        self.may_in(Right::Look, &stream, &group)?;
         self.shard_of(&stream).query(move |task| task.figures(&stream, &group)).await
     }
 
@@ -176,7 +176,7 @@ impl Caller {
         limit: usize,
     ) -> Result<Page<GroupReport, GroupCursor>, CallError> {
         let what = stream.as_ref().map_or(Resource::Server, Resource::Stream);
-        self.may(Action::Look, what)?;
+        self.may(Right::Look, what)?;
         self.broker
             .whole()
             .query(move |task| task.report_groups(stream.as_ref(), after.as_ref(), limit))
@@ -189,20 +189,20 @@ impl Caller {
         group: GroupName,
         target: ScalingTarget,
     ) -> Result<ScalingReport, CallError> {
-        self.may_in(Action::Look, &stream, &group)?;
+        self.may_in(Right::Look, &stream, &group)?;
         self.shard_of(&stream)
             .query(move |task| Ok(task.report_scaling(task.find_group(&stream, &group)?, &target)))
             .await
     }
 
     pub async fn server(&self) -> Result<ServerReport, CallError> {
-        self.may(Action::Look, Resource::Server)?;
+        self.may(Right::Look, Resource::Server)?;
         self.broker.whole().query(|task| Ok(task.report_server())).await
     }
 
     /// Resolves when a stream has a message after `seen`, with the last one that it has then.
     pub async fn grown(&self, stream: StreamName, seen: Seq) -> Result<Seq, CallError> {
-        self.may(Action::Read, Resource::Stream(&stream))?;
+        self.may(Right::Read, Resource::Stream(&stream))?;
         let name = Arc::new(stream);
         let mut tail = self
             .shard_of(&name)

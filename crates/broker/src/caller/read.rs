@@ -3,7 +3,7 @@
 use forebay_core::types::{Seq, StreamName};
 
 use super::Caller;
-use crate::access::{Action, Resource};
+use crate::access::{Resource, Right};
 use crate::batch::{Message, parse_content};
 use crate::error::CallError;
 use crate::report::{Found, ReadPage};
@@ -42,7 +42,7 @@ impl Caller {
     /// Messages of a stream from `from` on, in order, without disturbing anything. Stops after `limit`
     /// messages, or when enough bytes have come together.
     pub async fn read(&self, stream: StreamName, from: Seq, limit: u64) -> Result<ReadPage, CallError> {
-        self.may(Action::Read, Resource::Stream(&stream))?;
+        self.may(Right::Read, Resource::Stream(&stream))?;
         let shard = self.shard_of(&stream);
         let _permit = shard.read_permit().await;
         shard.ask(move |task, reply| task.read(&stream, from, limit, reply)).await

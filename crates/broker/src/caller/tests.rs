@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::entry::Work;
-use forebay_core::group::{JobState, NotYours, Settled};
+use forebay_core::group::{JobState, NotYours, Outcome, Settlement, Verb};
 use forebay_core::settings::{Acks, GroupSettings};
 use forebay_core::shard::{PublishOptions, Purge, ResetTo};
 use forebay_core::types::{GroupName, JobId, Seq, ShardId, StreamName};
@@ -17,9 +17,9 @@ use forebay_storage::engine::Durable;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 
 use super::*;
-use crate::access::{Action as Wish, Role};
+use crate::access::{Right, Role};
 use crate::batch::{Batch, BatchBuilder, Message};
-use crate::broker::{Action, Broker, BrokerConfig, Event, Running, Settlement, Stage};
+use crate::broker::{Broker, BrokerConfig, Event, Running, SettleRequest, Stage};
 use crate::clock::Clock;
 use crate::door::Door;
 use crate::driver::{Delivered, Published};
@@ -91,8 +91,8 @@ async fn receive(caller: &Caller, max: u32, wait: Duration) -> Vec<(String, Deli
     caller.receive(stream(), group(), wish(max, wait)).await.expect("it is answered").take()
 }
 
-async fn settle(caller: &Caller, receipts: &[String], action: Action) -> Vec<Settled> {
-    let verdict = Verdict { reason: Some("because".to_owned()), ..action.into() };
+async fn settle(caller: &Caller, receipts: &[String], action: Verb) -> Vec<Outcome> {
+    let verdict = Settlement { reason: Some("because".to_owned()), ..action.into() };
     let settled = caller.settle(stream(), group(), receipts, verdict).await;
     settled.expect("it is answered")
 }
@@ -117,14 +117,14 @@ async fn one_who_asks_gets_what_is_there_and_settles_it_by_its_receipts() {
     assert!(receive(&caller, 10, Duration::ZERO).await.is_empty());
 
     let receipts: Vec<String> = first.iter().map(|(receipt, _)| receipt.clone()).collect();
-    assert_eq!(settle(&caller, &receipts[..2], Action::Ack).await, [Settled::Acked; 2]);
-    let again = settle(&caller, &receipts, Action::Ack).await;
-    let gone = Settled::NotYours(NotYours::Gone);
-    assert_eq!(again, [gone, gone, Settled::Acked], "each of them ends once");
-    let forged = settle(&caller, &["forged".to_owned()], Action::Ack).await;
-    assert_eq!(forged, [Settled::NotYours(NotYours::Unknown)]);
-    let parked = settle(&caller, &[rest[0].0.clone()], Action::Park).await;
-    assert_eq!(parked, [Settled::Parked]);
+    assert_eq!(settle(&caller, &receipts[..2], Verb::Ack).await, [Outcome::Acked; 2]);
+    let again = settle(&caller, &receipts, Verb::Ack).await;
+    let gone = Outcome::NotYours(NotYours::Gone);
+    assert_eq!(again, [gone, gone, Outcome::Acked], "each of them ends once");
+    let forged = settle(&caller, &["forged".to_owned()], Verb::Ack).await;
+    assert_eq!(forged, [Outcome::NotYours(NotYours::Unknown)]);
+    let parked = settle(&caller, &[rest[0].0.clone()], Verb::Park).await;
+    assert_eq!(parked, [Outcome::Parked]);
     let report = caller.group(stream(), group()).await.expect("the group is there");
     assert_eq!((report.figures.lag, report.figures.parked, report.figures.in_flight), (1, 1, 1));
     assert_eq!(report.processing.expect("times are kept").count, 4);
@@ -188,7 +188,7 @@ async fn what_nobody_takes_goes_back_and_was_never_tried() {
         let filler = receive(&caller, 3, SOON).await;
         assert!(filler.iter().all(|(_, message)| message.attempt.0 == 1), "the attempt did not count");
         let receipts: Vec<String> = filler.into_iter().map(|(receipt, _)| receipt).collect();
-        assert_eq!(settle(&caller, &receipts, Action::Return { delay: None }).await, [Settled::Returned; 3]);
+        assert_eq!(settle(&caller, &receipts, Verb::Return { delay: None }).await, [Outcome::Returned; 3]);
         let filler = receive(&caller, 3, SOON).await;
         assert_eq!(filler.len(), 3);
         caller.receive(stream(), group(), wish(1, SOON))
@@ -212,7 +212,7 @@ async fn a_receipt_is_good_after_a_restart() {
 
     let (caller, _running) = open_with(again, BrokerConfig::new([2; 32])).await;
     assert_eq!(seqs(&receive(&caller, 10, SOON).await), [2], "the first is still leased");
-    assert_eq!(settle(&caller, &[received[0].0.clone()], Action::Ack).await, [Settled::Acked]);
+    assert_eq!(settle(&caller, &[received[0].0.clone()], Verb::Ack).await, [Outcome::Acked]);
 }
 
 #[tokio::test]
@@ -265,11 +265,11 @@ async fn a_draining_server_lets_consumers_finish_what_they_hold() {
     assert!(refused.is_err() || refused.is_ok_and(|count| count == 0), "nothing more is handed out");
     assert_eq!(publish(&caller, [plain("late")]).await, Err(PublishError::Stopping));
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut running).await.is_err(), "it waits");
-    let leases = delivery.messages.iter().map(|message| message.lease).collect();
-    consumer.settle(vec![Settlement { ticket: 1, leases, action: Action::Ack, reason: None, rest: None }]);
+    let leases = vec![delivery.leases()];
+    consumer.settle(vec![SettleRequest { ticket: 1, leases, settlement: Verb::Ack.into() }]);
     events.clear();
     poll_fn(|cx| consumer.poll_events(cx, &mut events, 4)).await;
-    assert!(matches!(&events[0], Event::Settled(settled) if settled[0].results == [Settled::Acked; 2]));
+    assert!(matches!(&events[0], Event::Settled(settled) if settled[0].outcomes == [(Outcome::Acked, 2)]));
     running.await.expect("no panic").expect("what is leased on the clock does not keep it");
 }
 
@@ -345,8 +345,8 @@ async fn park(caller: &Caller, count: usize) {
         let reason = if message.lease.seq.0.is_multiple_of(2) { "even" } else { "odd" };
         let reason = Some(reason.to_owned());
         let parked =
-            caller.settle(stream(), group(), &[receipt], Verdict { reason, ..Action::Park.into() }).await;
-        assert_eq!(parked, Ok(vec![Settled::Parked]));
+            caller.settle(stream(), group(), &[receipt], Settlement { reason, ..Verb::Park.into() }).await;
+        assert_eq!(parked, Ok(vec![Outcome::Parked]));
     }
 }
 
@@ -477,7 +477,7 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.scaling(stream(), group(), target));
     refused!(nobody.subscribe(stream(), group(), "worker", 1));
     refused!(nobody.receive(stream(), group(), wish(1, SOON)));
-    refused!(nobody.settle(stream(), group(), &[], Action::Ack.into()));
+    refused!(nobody.settle(stream(), group(), &[], Verb::Ack.into()));
     refused!(nobody.parked(stream(), group(), Seq(0), 1, None, &filter));
     refused!(nobody.parked_one(stream(), group(), Seq(1)));
     refused!(nobody.parked_reasons(stream(), group()));
@@ -494,7 +494,8 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.dissolve(stream(), Vec::new()));
     let published = publish(&nobody, [plain("x")]).await;
     assert!(matches!(published, Err(PublishError::Denied(_))), "{published:?}");
-    for action in [Wish::Create, Wish::Change, Wish::Delete, Wish::Operate, Wish::Triage, Wish::Consume] {
+    for action in [Right::Create, Right::Change, Right::Delete, Right::Operate, Right::Triage, Right::Consume]
+    {
         assert!(denied.contains(&action), "{action}");
     }
     let report = owner.group(stream(), group()).await.expect("it is still there");

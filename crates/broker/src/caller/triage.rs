@@ -8,7 +8,7 @@ use forebay_core::pace::Rate;
 use forebay_core::types::{GroupName, JobId, Seq, SeqRange, StreamName};
 
 use super::{Caller, Filter};
-use crate::access::{Action, Resource};
+use crate::access::{Resource, Right};
 use crate::batch::Batch;
 use crate::driver::{Published, group_label};
 use crate::error::CallError;
@@ -54,7 +54,7 @@ impl Caller {
         reason: Option<String>,
         filter: &Filter,
     ) -> Result<Page<ParkedReport, Seq>, CallError> {
-        self.may_in(Action::Look, &stream, &group)?;
+        self.may_in(Right::Look, &stream, &group)?;
         let reason: Option<Arc<str>> = reason.map(Into::into);
         let mut page = Page { items: Vec::new(), next: Some(after) };
         let (mut looked_at, mut bytes) = (0, 0);
@@ -116,7 +116,7 @@ impl Caller {
         stream: StreamName,
         group: GroupName,
     ) -> Result<Vec<(Arc<str>, u64)>, CallError> {
-        self.may_in(Action::Look, &stream, &group)?;
+        self.may_in(Right::Look, &stream, &group)?;
         self.shard_of(&stream)
             .query(move |task| {
                 let group = task.find_group(&stream, &group)?;
@@ -135,9 +135,9 @@ impl Caller {
         select: Select,
         terms: JobTerms,
     ) -> Result<Selected, CallError> {
-        self.may_in(Action::Triage, &stream, &group)?;
+        self.may_in(Right::Triage, &stream, &group)?;
         if let Work::Move { to: Some(to) } = &work {
-            self.may(Action::Publish, Resource::Stream(to))?;
+            self.may(Right::Publish, Resource::Stream(to))?;
         }
         let selection = self.select(&stream, &group, select, terms.limit).await?;
         let JobTerms { limit, rate, dry_run } = terms;
@@ -171,9 +171,9 @@ impl Caller {
         to: Option<StreamName>,
         rate: Option<Rate>,
     ) -> Result<JobId, CallError> {
-        self.may_in(Action::Triage, &stream, &group)?;
+        self.may_in(Right::Triage, &stream, &group)?;
         if let Some(to) = &to {
-            self.may(Action::Publish, Resource::Stream(to))?;
+            self.may(Right::Publish, Resource::Stream(to))?;
         }
         self.shard_of(&stream)
             .decide(move |shard, now| {
@@ -214,7 +214,7 @@ impl Caller {
     }
 
     pub async fn jobs(&self, stream: StreamName, group: GroupName) -> Result<Vec<JobReport>, CallError> {
-        self.may_in(Action::Look, &stream, &group)?;
+        self.may_in(Right::Look, &stream, &group)?;
         self.shard_of(&stream)
             .query(move |task| {
                 let group = task.find_group(&stream, &group)?;
@@ -229,7 +229,7 @@ impl Caller {
         group: GroupName,
         job: JobId,
     ) -> Result<JobReport, CallError> {
-        self.may_in(Action::Look, &stream, &group)?;
+        self.may_in(Right::Look, &stream, &group)?;
         self.shard_of(&stream)
             .query(move |task| {
                 let group = task.find_group(&stream, &group)?;
@@ -245,7 +245,7 @@ impl Caller {
         group: GroupName,
         job: JobId,
     ) -> Result<(), CallError> {
-        self.may_in(Action::Triage, &stream, &group)?;
+        self.may_in(Right::Triage, &stream, &group)?;
         self.shard_of(&stream)
             .decide(move |shard, now| Ok(shard.cancel_job(now, find_group(shard, &stream, &group)?, job)?))
             .await
@@ -260,7 +260,7 @@ impl Caller {
         seq: Seq,
         batch: Batch,
     ) -> Result<Published, CallError> {
-        self.may_in(Action::Triage, &stream, &group)?;
+        self.may_in(Right::Triage, &stream, &group)?;
         let room = self.broker.room(&stream, &batch).await;
         let resubmitted = self.shard_of(&stream).ask(move |task, reply| {
             let found = task.find_group(&stream, &group);

@@ -1,7 +1,7 @@
 //! Decisions of the shard that the driver has a part in: contents that are stored or dropped with them, and storage that
 //! may be full. All others go through [`Driver::decide`].
 
-use forebay_core::group::{Extension, JobRefusal, Lease, Settled};
+use forebay_core::group::JobRefusal;
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::shard::{ChangeRefusal, PublishRefusal, ResubmitRefusal};
 use forebay_core::types::{GroupId, Seq, StreamId, Timestamp};
@@ -81,17 +81,5 @@ impl Driver {
             Some(value) => self.shard.put_note(now, door, key, value, expected, expires).map(Some),
             None => self.shard.remove_note(now, door, key, expected).map(|()| None),
         }
-    }
-
-    /// Gives leases more time, counted from now. The entry goes with the next frame.
-    pub fn extend(
-        &mut self,
-        now: Timestamp,
-        group: GroupId,
-        leases: &[Lease],
-        extension: Extension,
-        results: &mut Vec<Settled>,
-    ) {
-        self.shard.extend(now, group, leases, extension, results);
     }
 }

@@ -8,7 +8,7 @@ use forebay_core::shard::Shard;
 use forebay_core::types::{ConsumerId, Epoch, GroupId, Seq, SeqRange};
 
 use crate::driver::payloads::Context;
-use crate::driver::{Delivered, Delivery, Outbox, Past};
+use crate::driver::{Delivery, Outbox, Past, RunMessage};
 use crate::window::Window;
 
 /// A delivery that is being put together.
@@ -18,7 +18,7 @@ pub(super) struct PendingDelivery {
     pub(super) deliver: Deliver,
     /// Leaves no earlier than this frame is durable.
     frame: Option<u64>,
-    messages: Vec<Delivered>,
+    messages: Vec<RunMessage>,
 }
 
 impl PendingDelivery {
@@ -46,7 +46,6 @@ impl PendingDelivery {
             return next;
         }
         window.collect(deliver.stream, SeqRange::new(next, deliver.seqs.last), |found| {
-            let grant = deliver.grant.plus(found.seq.0 - deliver.seqs.first.0);
             let past = found.extra.origin.as_ref().map(|origin| {
                 let name = |id| shard.stream_name(id).cloned();
                 Box::new(Past {
@@ -55,11 +54,7 @@ impl PendingDelivery {
                     from: origin.trail.and_then(|trail| name(trail.from)),
                 })
             });
-            self.messages.push(Delivered {
-                lease: Lease { epoch: self.epoch, seq: found.seq, grant },
-                attempt: deliver.attempt,
-                first_received: deliver.first_received,
-                deadline: deliver.deadline,
+            self.messages.push(RunMessage {
                 published: found.published(),
                 priority: found.extra.priority,
                 past,
@@ -77,7 +72,9 @@ impl PendingDelivery {
     }
 
     fn into_delivery(self) -> Delivery {
-        Delivery { group: self.deliver.group, consumer: self.deliver.consumer, messages: self.messages }
+        let Deliver { group, consumer, seqs, grant, attempt, first_received, deadline, .. } = self.deliver;
+        let lease = Lease { epoch: self.epoch, seq: seqs.first, grant };
+        Delivery { group, consumer, lease, attempt, first_received, deadline, messages: self.messages }
     }
 }
 
@@ -155,11 +152,10 @@ impl Deliveries {
     /// A delivery that had to wait may have lapsed meanwhile, and its messages may be with others.
     fn send_current(&mut self, pending: PendingDelivery, shard: &Shard, outbox: &mut Outbox) {
         let (consumer, fleeting) = (pending.deliver.consumer, pending.deliver.is_fleeting());
-        let mut delivery = pending.into_delivery();
-        delivery.messages.retain(|message| fleeting || shard.is_current(delivery.group, message.lease));
-        if !delivery.messages.is_empty() {
-            outbox.deliveries.push(delivery);
-        }
+        let delivery = pending.into_delivery();
+        let group = delivery.group;
+        let is_kept = |lease| fleeting || shard.is_current(group, lease);
+        delivery.keep(is_kept, |delivery| outbox.deliveries.push(delivery));
         self.ended(consumer);
     }
 

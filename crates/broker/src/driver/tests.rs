@@ -4,7 +4,7 @@ mod reclaim;
 mod verbs;
 mod whole;
 
-use forebay_core::group::Outcome;
+use forebay_core::group::{Outcome, Verb, each_outcome};
 use forebay_core::notes::NoteRefusal;
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{ResubmitRefusal, Start};
@@ -18,6 +18,19 @@ use crate::recovery::Recovery;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 const WORKER: ConsumerId = ConsumerId(1);
+
+/// Settles leases, and says of each what became of it.
+fn settle(driver: &mut Driver, now: Timestamp, group: GroupId, leases: &[Lease], verb: Verb) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    let leases = LeaseRun::join(leases.iter().copied());
+    driver.settle(now, group, &leases, &verb.into(), &mut outcomes);
+    each_outcome(&outcomes).collect()
+}
+
+/// The messages of a delivery, each with its lease.
+fn each(delivery: &Delivery) -> Vec<Delivered> {
+    delivery.clone().into_each().collect()
+}
 
 /// A driver, its log, and the frames that the log has not been given yet.
 struct Rig {
@@ -109,10 +122,10 @@ impl Rig {
     }
 
     fn ack(&mut self, delivery: &Delivery) {
-        let leases: Vec<Lease> = delivery.messages.iter().map(|message| message.lease).collect();
-        let mut results = Vec::new();
-        self.driver.settle(NOW, self.group, &leases, Outcome::Ack.into(), &mut results);
-        assert!(results.iter().all(|result| *result == Settled::Acked));
+        let leases = delivery.leases();
+        let mut outcomes = Vec::new();
+        self.driver.settle(NOW, self.group, &[leases], &Verb::Ack.into(), &mut outcomes);
+        assert_eq!(outcomes, [(Outcome::Acked, leases.count)]);
     }
 
     fn turn(&mut self) {
@@ -179,7 +192,7 @@ fn a_producer_is_answered_when_its_frame_is_durable_and_not_before() {
     rig.sync();
     assert_eq!(rig.answers, [Ticket(7)]);
     rig.turn();
-    let seqs: Vec<u64> = rig.deliveries[0].messages.iter().map(|message| message.lease.seq.0).collect();
+    let seqs: Vec<u64> = each(&rig.deliveries[0]).iter().map(|message| message.lease.seq.0).collect();
     assert_eq!(seqs, [1, 2, 3]);
 }
 
@@ -308,15 +321,11 @@ fn a_delivery_larger_than_the_window_is_read_back_in_pieces() {
         rig.turn();
         rig.read();
     }
-    let mut seqs: Vec<u64> = rig
-        .deliveries
-        .iter()
-        .flat_map(|delivery| &delivery.messages)
-        .map(|message| message.lease.seq.0)
-        .collect();
+    let mut seqs: Vec<u64> =
+        rig.deliveries.iter().flat_map(each).map(|message| message.lease.seq.0).collect();
     seqs.sort_unstable();
     assert_eq!(seqs, (1..=100).collect::<Vec<_>>());
-    for message in rig.deliveries.iter().flat_map(|delivery| &delivery.messages) {
+    for message in rig.deliveries.iter().flat_map(each) {
         let (ticket, n) = ((message.lease.seq.0 - 1) / 5 + 1, (message.lease.seq.0 - 1) % 5);
         let body = crate::batch::parse_content(&message.content).expect("a good content").body;
         assert!(body.starts_with(format!("{ticket}-{n}-").as_bytes()));
@@ -355,7 +364,8 @@ fn a_group_that_comes_late_begins_with_what_is_kept() {
         .deliveries
         .iter()
         .filter(|delivery| delivery.group == late)
-        .flat_map(|delivery| delivery.messages.iter().map(|message| message.lease.seq))
+        .flat_map(each)
+        .map(|message| message.lease.seq)
         .collect();
     assert_eq!(seqs.first(), Some(&first));
     assert_eq!(seqs.last(), Some(&Seq(590)));
@@ -416,13 +426,10 @@ fn a_slow_engine_is_given_frames_that_it_can_take() {
     }
     rig.turn();
     // Nothing becomes durable any more, and every second message is acked by itself.
-    let leases: Vec<Lease> =
-        rig.deliveries.iter().flat_map(|delivery| &delivery.messages).map(|message| message.lease).collect();
+    let leases: Vec<Lease> = rig.deliveries.iter().flat_map(|delivery| delivery.leases().leases()).collect();
     assert!(leases.len() > 5_000);
     for pair in leases.chunks(2) {
-        let mut results = Vec::new();
-        rig.driver.settle(NOW, rig.group, &pair[..1], Outcome::Ack.into(), &mut results);
-        assert_eq!(results, [Settled::Acked]);
+        assert_eq!(settle(&mut rig.driver, NOW, rig.group, &pair[..1], Verb::Ack), [Outcome::Acked]);
         rig.turn();
     }
     assert!(rig.waiting.len() <= 2, "no more are on their way than the engine wants");
@@ -502,12 +509,10 @@ fn many_retries_share_a_few_reads() {
         rig.read();
         for delivery in std::mem::take(&mut rig.deliveries) {
             // Every other one fails, and comes again by itself.
-            for message in &delivery.messages {
+            for message in delivery.into_each() {
                 let again = message.attempt.0 == 1 && message.lease.seq.0 % 2 == 0;
-                let outcome =
-                    if again { Outcome::Retry { delay: Some(Duration::ZERO) } } else { Outcome::Ack };
-                let mut results = Vec::new();
-                rig.driver.settle(NOW, rig.group, &[message.lease], outcome.into(), &mut results);
+                let verb = if again { Verb::Retry { delay: Some(Duration::ZERO) } } else { Verb::Ack };
+                settle(&mut rig.driver, NOW, rig.group, &[message.lease], verb);
             }
         }
     }

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use forebay_core::group::{Departure, Lease, Settled};
+use forebay_core::group::{Departure, LeaseRun, OutcomeRun, Settlement};
 use forebay_core::shard::PublishOptions;
 use forebay_core::types::{ConsumerId, GroupId, StreamName};
 use forebay_storage::engine::Durable;
@@ -34,7 +33,7 @@ pub(crate) enum Command {
     },
     Settle {
         consumer: ConsumerId,
-        settlements: Vec<Settlement>,
+        requests: Vec<SettleRequest>,
     },
     Credit {
         consumer: ConsumerId,
@@ -53,52 +52,25 @@ pub(crate) enum Command {
 
 /// Leases that a consumer wants to end, or to prolong, in the same way.
 #[derive(Debug)]
-pub struct Settlement {
+pub struct SettleRequest {
     /// Comes back with the answer.
     pub ticket: u64,
-    pub leases: Vec<Lease>,
-    pub action: Action,
-    /// Why, for those who look at failures later.
-    pub reason: Option<String>,
-    /// For how long the whole group should hand out nothing. Not with [`Action::Extend`], which settles nothing.
-    pub rest: Option<Duration>,
+    pub leases: Vec<LeaseRun>,
+    pub settlement: Settlement,
 }
 
-/// What a consumer wants for the messages it holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    Ack,
-    /// After `delay`, or as the group's backoff says.
-    Retry {
-        delay: Option<Duration>,
-    },
-    Park,
-    Skip,
-    /// As if it had never been handed out, and not again before `delay` is over.
-    Return {
-        delay: Option<Duration>,
-    },
-    Move(StreamName),
-    /// More time, counted from now. With `total_max` a lease that would last longer than that altogether, from when
-    /// its message was handed out, is left as it is: [`Settled::TooLong`].
-    Extend {
-        by: Duration,
-        total_max: Option<Duration>,
-    },
-}
-
-/// What became of the leases of one settlement, in their order.
+/// What became of the leases of one request, in their order.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Settlements {
+pub struct Settled {
     pub ticket: u64,
-    pub results: Vec<Settled>,
+    pub outcomes: Vec<OutcomeRun>,
 }
 
 /// What a consumer is told.
 #[derive(Debug)]
 pub enum Event {
     Delivery(Delivery),
-    Settled(Vec<Settlements>),
+    Settled(Vec<Settled>),
     /// The last event: the consumer left messages lying until their leases lapsed, and has been taken
     /// for lost.
     CutOff,
@@ -149,7 +121,7 @@ impl Member {
 pub(super) enum Waiting {
     Publish(PublishReply, Published, OwnedSemaphorePermit),
     /// To a consumer of a group with durable acks.
-    Settled(mpsc::UnboundedSender<Event>, Vec<Settlements>),
+    Settled(mpsc::UnboundedSender<Event>, Vec<Settled>),
     Call(Box<dyn FnOnce() + Send>),
     /// Waits for messages to be read.
     Fetch(Box<dyn FnOnce(Vec<Found>) + Send>),
@@ -207,23 +179,24 @@ pub(super) fn answer<T>(reply: oneshot::Sender<T>, what: T) {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use forebay_core::group::Lease;
     use forebay_core::types::{Attempt, Epoch, Grant, Seq, Timestamp};
 
     use super::*;
-    use crate::driver::Delivered;
+    use crate::driver::RunMessage;
 
-    fn messages(count: u64) -> Delivery {
-        let message = |n| Delivered {
-            lease: Lease { epoch: Epoch(1), seq: Seq(n), grant: Grant(n) },
+    fn messages(count: usize) -> Delivery {
+        let content = Bytes::new();
+        let message = RunMessage { published: Timestamp::ZERO, priority: 0, past: None, content };
+        Delivery {
+            group: GroupId(1),
+            consumer: ConsumerId(1),
+            lease: Lease { epoch: Epoch(1), seq: Seq(1), grant: Grant(1) },
             attempt: Attempt(1),
             first_received: Timestamp::ZERO,
             deadline: Timestamp::ZERO,
-            published: Timestamp::ZERO,
-            priority: 0,
-            past: None,
-            content: Bytes::new(),
-        };
-        Delivery { group: GroupId(1), consumer: ConsumerId(1), messages: (1..=count).map(message).collect() }
+            messages: vec![message; count],
+        }
     }
 
     /// The worker that shuts down, or whose breaker opens: what was leased to it comes from the disk only then.

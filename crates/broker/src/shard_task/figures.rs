@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use forebay_core::group::{Bound, Counters, GroupFigures, Lease, Settled};
+use forebay_core::group::{Bound, Counters, GroupFigures, LeaseRun, Outcome, OutcomeRun, with_outcomes};
 use forebay_core::shard::{Shard, StreamFigures};
-use forebay_core::types::{Epoch, Grant, GroupId, GroupName, StreamId, StreamName, Timestamp};
+use forebay_core::types::{Epoch, GroupId, GroupName, StreamId, StreamName, Timestamp};
 
 use super::ShardTask;
 use crate::broker::GroupCursor;
@@ -74,25 +74,27 @@ impl Statistics {
         &self,
         now: Timestamp,
         epoch: Epoch,
-        leases: &[Lease],
-        results: &[Settled],
+        leases: &[LeaseRun],
+        outcomes: &[OutcomeRun],
     ) -> Vec<(Duration, u64)> {
         let mut times: Vec<(Duration, u64)> = Vec::new();
-        // Leases that are answered together were mostly granted together.
-        let mut alike = Grant(0)..Grant(0);
-        for (lease, result) in leases.iter().zip(results) {
-            if matches!(result, Settled::NotYours(_)) || lease.epoch != epoch {
-                continue;
+        with_outcomes(leases, outcomes, |run, outcome| {
+            if matches!(outcome, Outcome::NotYours(_)) || run.first.epoch != epoch {
+                return;
             }
-            if alike.contains(&lease.grant)
-                && let Some((_, count)) = times.last_mut()
-            {
-                *count += 1;
-            } else if let Some((at, around)) = self.grants.around(lease.grant) {
-                times.push((now.since(at), 1));
-                alike = around;
+            // Leases that are answered together were mostly granted together.
+            let mut n = 0;
+            while n < u64::from(run.count) {
+                let grant = run.nth(n).grant;
+                let Some((at, around)) = self.grants.around(grant) else {
+                    n += 1;
+                    continue;
+                };
+                let count = (around.end.0 - grant.0).min(u64::from(run.count) - n);
+                times.push((now.since(at), count));
+                n += count;
             }
-        }
+        });
         times
     }
 

@@ -8,13 +8,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use forebay_core::group::{Bound, Credit, Lease};
+use forebay_core::group::{Bound, Credit, LeaseRun};
 use forebay_core::types::{ConsumerId, GroupId, GroupName, StreamName};
 
 use super::commands::answer;
 use super::{ShardTask, Stage};
 use crate::caller::{Receive, Receiving, Reply};
-use crate::driver::Delivered;
+use crate::driver::Delivery;
 use crate::error::CallError;
 use crate::stats::Histogram;
 
@@ -25,7 +25,7 @@ pub(super) struct Poller {
     /// The receive that it waits for, and who asked.
     waiting: Option<(u64, Reply<Receiving>)>,
     /// What has come for it. It leaves as one.
-    collected: Vec<Delivered>,
+    collected: Vec<Delivery>,
     pub(super) processing: Option<Box<Histogram>>,
 }
 
@@ -82,13 +82,9 @@ impl Pollers {
     }
 
     /// Something has come. It leaves with [`ShardTask::finish_receive`].
-    pub(super) fn collect(&mut self, consumer: ConsumerId, messages: Vec<Delivered>) {
-        if let Some(poller) = self.pollers.get_mut(&consumer) {
-            if poller.collected.is_empty() {
-                poller.collected = messages;
-            } else {
-                poller.collected.extend(messages);
-            }
+    pub(super) fn collect(&mut self, delivery: Delivery) {
+        if let Some(poller) = self.pollers.get_mut(&delivery.consumer) {
+            poller.collected.push(delivery);
         }
     }
 
@@ -211,17 +207,17 @@ impl ShardTask {
     /// Answers a receive with what has come together for it.
     pub(super) fn finish_receive(&mut self, consumer: ConsumerId) {
         let Some(poller) = self.pollers.get_mut(consumer) else { return };
-        let messages = std::mem::take(&mut poller.collected);
+        let collected = std::mem::take(&mut poller.collected);
         let group = poller.group;
         let Some((receive, reply)) = poller.waiting.take() else {
-            let leases: Vec<Lease> = messages.iter().map(|message| message.lease).collect();
+            let leases: Vec<LeaseRun> = collected.iter().map(Delivery::leases).collect();
             return self.give_back(group, &leases);
         };
         self.pollers.receives.remove(&receive);
         self.pollers.put_idle(consumer);
         if let Some(commands) = self.own_commands.upgrade() {
             // If nobody takes them, they come back by themselves.
-            let _ = reply.send(Ok(Receiving::new(messages, group, commands, self.receipts.clone())));
+            let _ = reply.send(Ok(Receiving::new(collected, group, commands, self.receipts.clone())));
         }
     }
 

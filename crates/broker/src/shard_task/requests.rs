@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use forebay_core::group::{self, Bound, Credit, Departure, Extension, Lease, NotYours, Outcome, Settled};
+use forebay_core::group::{
+    Bound, Credit, Departure, Lease, LeaseRun, NotYours, Outcome, OutcomeRun, Settlement, Verb, each_outcome,
+};
 use forebay_core::notes::Expected;
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
 use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 use tokio::sync::{oneshot, watch};
 
-use super::commands::{Action, Event, Member, Session, Settlement, Settlements, Waiting, answer};
+use super::commands::{Event, Member, Session, SettleRequest, Settled, Waiting, answer};
 use super::{ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
-use crate::caller::{Reply, Verdict};
+use crate::caller::Reply;
 use crate::door::OWN_NOTES;
 use crate::driver::{Driver, NoteChange};
 use crate::error::{CallError, PublishError};
@@ -79,18 +81,17 @@ impl ShardTask {
         Ok(self.driver.decide(|shard| shard.create_stream(now, name, &settings))?)
     }
 
-    pub(super) fn settle(&mut self, consumer: ConsumerId, settlements: Vec<Settlement>) {
+    pub(super) fn settle(&mut self, consumer: ConsumerId, requests: Vec<SettleRequest>) {
         let now = self.now;
         let Some(member) = self.members.get_mut(&consumer) else { return };
         let group = member.group;
-        let mut settled = Vec::with_capacity(settlements.len());
+        let mut settled = Vec::with_capacity(requests.len());
         let keeps_times = keeps_times(&self.driver, group);
-        for Settlement { ticket, leases, action, reason, rest } in settlements {
-            let mut results = Vec::with_capacity(leases.len());
-            let with = With { reason: reason.as_deref(), late: false, rest };
-            settle_some(&mut self.driver, now, group, &leases, &action, with, &mut results);
-            if keeps_times && !matches!(action, Action::Extend { .. }) {
-                let times = self.statistics.times(now, self.driver.shard().epoch(), &leases, &results);
+        for SettleRequest { ticket, leases, settlement } in requests {
+            let mut outcomes = Vec::with_capacity(leases.len());
+            self.driver.settle(now, group, &leases, &settlement, &mut outcomes);
+            if keeps_times && !matches!(settlement.verb, Verb::Extend { .. }) {
+                let times = self.statistics.times(now, self.driver.shard().epoch(), &leases, &outcomes);
                 let own = member.processing.get_or_insert_default();
                 let all = self.statistics.processing_of(group);
                 for (time, count) in times {
@@ -98,7 +99,7 @@ impl ShardTask {
                     all.record_n(time, count);
                 }
             }
-            settled.push(Settlements { ticket, results });
+            settled.push(Settled { ticket, outcomes });
         }
         if is_durable(&self.driver, group) {
             // Answered after the sync, so that nothing that was said to be acked is ever delivered again.
@@ -110,36 +111,34 @@ impl ShardTask {
         }
     }
 
-    /// Settles by receipts. Those that were not written here, or for another group, are nobody's.
-    pub(crate) fn settle_held(
+    /// Settles by receipts. A receipt that was not written here, or for another group, is unknown.
+    pub(crate) fn settle_receipts(
         &mut self,
         (stream, group): (&StreamName, &GroupName),
-        leases: &[Option<(GroupId, Lease)>],
-        verdict: &Verdict,
-        reply: Reply<Vec<Settled>>,
+        receipts: &[Option<(GroupId, Lease)>],
+        settlement: &Settlement,
+        reply: Reply<Vec<Outcome>>,
     ) {
         let now = self.now;
         let group = match self.find_group(stream, group) {
             Ok(group) => group,
             Err(error) => return self.answer_durably(reply, Err(error)),
         };
-        let ours: Vec<Lease> =
-            leases.iter().flatten().filter(|(of, _)| *of == group).map(|(_, lease)| *lease).collect();
+        let ours = receipts.iter().flatten().filter(|(of, _)| *of == group);
+        let leases: Vec<LeaseRun> = ours.map(|(_, lease)| LeaseRun::one(*lease)).collect();
         let holders: Vec<Option<ConsumerId>> =
-            ours.iter().map(|lease| self.driver.shard().holder(group, *lease)).collect();
-        let mut results = Vec::with_capacity(ours.len());
-        let Verdict { action, reason, late, rest } = verdict;
-        let with = With { reason: reason.as_deref(), late: *late, rest: *rest };
-        settle_some(&mut self.driver, now, group, &ours, action, with, &mut results);
-        if keeps_times(&self.driver, group) && !matches!(action, Action::Extend { .. }) {
-            self.keep_times(group, &ours, &holders, &results);
+            leases.iter().map(|run| self.driver.shard().holder(group, run.first)).collect();
+        let mut outcomes = Vec::new();
+        self.driver.settle(now, group, &leases, settlement, &mut outcomes);
+        if keeps_times(&self.driver, group) && !matches!(settlement.verb, Verb::Extend { .. }) {
+            self.keep_times(group, &leases, &holders, &outcomes);
         }
-        let mut settled = results.into_iter();
-        let all = leases.iter().map(|lease| match lease {
-            Some((of, _)) if *of == group => settled.next().expect("each lease has a result"),
-            _ => Settled::NotYours(NotYours::Unknown),
+        let mut outcomes = each_outcome(&outcomes);
+        let all = receipts.iter().map(|receipt| match receipt {
+            Some((of, _)) if *of == group => outcomes.next().expect("each lease has an outcome"),
+            _ => Outcome::NotYours(NotYours::Unknown),
         });
-        let all: Vec<Settled> = all.collect();
+        let all: Vec<Outcome> = all.collect();
         if is_durable(&self.driver, group) {
             self.answer_durably(reply, Ok(all));
         } else {
@@ -150,14 +149,13 @@ impl ShardTask {
     fn keep_times(
         &mut self,
         group: GroupId,
-        leases: &[Lease],
+        leases: &[LeaseRun],
         holders: &[Option<ConsumerId>],
-        results: &[Settled],
+        outcomes: &[OutcomeRun],
     ) {
         let epoch = self.driver.shard().epoch();
-        for ((lease, holder), result) in leases.iter().zip(holders).zip(results) {
-            let times = self.statistics.times(self.now, epoch, &[*lease], &[*result]);
-            for (time, count) in times {
+        for ((lease, holder), outcome) in leases.iter().zip(holders).zip(each_outcome(outcomes)) {
+            for (time, count) in self.statistics.times(self.now, epoch, &[*lease], &[(outcome, 1)]) {
                 self.statistics.processing_of(group).record_n(time, count);
                 if let Some(poller) = holder.and_then(|holder| self.pollers.get_mut(holder)) {
                     poller.processing.get_or_insert_default().record_n(time, count);
@@ -166,10 +164,10 @@ impl ShardTask {
         }
     }
 
-    /// Nobody took these messages, so nobody has tried them.
-    pub(crate) fn give_back(&mut self, group: GroupId, leases: &[Lease]) {
-        let settlement = group::Settlement::from(Outcome::Return { delay: None });
-        self.driver.settle(self.now, group, leases, settlement, &mut Vec::new());
+    /// Gives messages back that were not taken out of an answer, and so were not tried.
+    pub(crate) fn give_back(&mut self, group: GroupId, leases: &[LeaseRun]) {
+        let settlement = Verb::Return { delay: None }.into();
+        self.driver.settle(self.now, group, leases, &settlement, &mut Vec::new());
     }
 
     pub(crate) fn join(
@@ -333,36 +331,6 @@ impl ShardTask {
         let _ = self.driver.put_note(self.now, note);
         self.when_durable(move || answer(reply, offered));
     }
-}
-
-/// What a consumer says beside its action.
-struct With<'a> {
-    reason: Option<&'a str>,
-    late: bool,
-    rest: Option<Duration>,
-}
-
-fn settle_some(
-    driver: &mut Driver,
-    now: Timestamp,
-    group: GroupId,
-    leases: &[Lease],
-    action: &Action,
-    With { reason, late, rest }: With<'_>,
-    results: &mut Vec<Settled>,
-) {
-    let outcome = match action {
-        Action::Ack => Outcome::Ack,
-        Action::Retry { delay } => Outcome::Retry { delay: *delay },
-        Action::Park => Outcome::Park,
-        Action::Skip => Outcome::Skip,
-        Action::Return { delay } => Outcome::Return { delay: *delay },
-        Action::Move(to) => Outcome::Move(to),
-        &Action::Extend { by, total_max } => {
-            return driver.extend(now, group, leases, Extension { by, total_max }, results);
-        }
-    };
-    driver.settle(now, group, leases, group::Settlement { outcome, reason, late, rest }, results);
 }
 
 pub(crate) fn find_stream(shard: &Shard, stream: &StreamName) -> Result<StreamId, CallError> {

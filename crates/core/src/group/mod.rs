@@ -70,7 +70,9 @@ pub use figures::{ConsumerFigures, Counters, GroupFigures, Status};
 pub use jobs::{Job, JobState};
 pub use members::{Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
-pub use settle::{Extension, NotYours, Outcome, REST_MAX, Settled, Settlement};
+pub use settle::{
+    LeaseRun, NotYours, Outcome, OutcomeRun, REST_MAX, Settlement, Verb, each_outcome, with_outcomes,
+};
 pub use standing::Bound;
 pub(crate) use triage::Grip;
 pub use triage::JobRefusal;

@@ -11,65 +11,98 @@ use crate::settings::{MoveTerms, OnExhausted, YEAR};
 use crate::stream::Stream;
 use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp};
 
-/// How a consumer ends a lease.
+/// Leases that follow each other: of one epoch, with consecutive positions and grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub struct LeaseRun {
+    pub first: Lease,
+    pub count: u32,
+}
+
+impl LeaseRun {
+    pub fn one(lease: Lease) -> LeaseRun {
+        LeaseRun { first: lease, count: 1 }
+    }
+
+    /// The lease that follows the first after `n`.
+    pub fn nth(&self, n: u64) -> Lease {
+        let Lease { epoch, seq, grant } = self.first;
+        Lease { epoch, seq: seq.plus(n), grant: grant.plus(n) }
+    }
+
+    pub fn leases(self) -> impl Iterator<Item = Lease> {
+        (0..u64::from(self.count)).map(move |n| self.nth(n))
+    }
+
+    /// The run without its first `count` leases.
+    fn after(&self, count: u32) -> LeaseRun {
+        LeaseRun { first: self.nth(count.into()), count: self.count - count }
+    }
+
+    /// Joins leases that follow each other.
+    pub fn join(leases: impl IntoIterator<Item = Lease>) -> Vec<LeaseRun> {
+        let mut runs: Vec<LeaseRun> = Vec::new();
+        for lease in leases {
+            match runs.last_mut() {
+                Some(run) if run.nth(run.count.into()) == lease => run.count += 1,
+                _ => runs.push(LeaseRun::one(lease)),
+            }
+        }
+        runs
+    }
+}
+
+/// What a consumer wants done with messages that it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verb {
     Ack,
-    /// Offer it again: after `delay`, or as the group's backoff says. When its retries are used up, what
-    /// the group does with such messages is done.
+    /// Offer it again: after `delay`, or as the group's backoff says. Once its retries are used up, it is parked,
+    /// skipped or moved, as the group's settings say.
     Retry {
         delay: Option<Duration>,
     },
     Park,
     Skip,
     /// Settled here and published there, in one step.
-    Move(&'a StreamName),
+    Move(StreamName),
     /// Given back untouched: the attempt does not count, and nothing has failed. The message goes out again at
     /// once, or after `delay`.
     Return {
         delay: Option<Duration>,
     },
+    /// More time, or less, counted from now; none at all ends the lease. With `total_max` a lease that would last longer
+    /// than that altogether, from when its message was handed out, is left as it is: [`Outcome::TooLong`]. Settles
+    /// nothing.
+    Extend {
+        by: Duration,
+        total_max: Option<Duration>,
+    },
 }
 
 /// What a consumer says about some leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settlement<'a> {
-    pub outcome: Outcome<'a>,
-    pub reason: Option<&'a str>,
-    /// An ack for a lapsed lease counts while nobody has leased the message since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settlement {
+    pub verb: Verb,
+    /// Shown with the failure.
+    pub reason: Option<String>,
+    /// An ack for a lapsed lease counts as long as the message has not been leased again.
     pub late: bool,
     /// For how long the whole group should hand out nothing, at most [`REST_MAX`]. Counts only if one of the
-    /// leases is held, so that nobody stops a group in which he holds nothing.
+    /// leases is held, so that a consumer cannot stop a group in which it holds nothing. Not with [`Verb::Extend`].
     pub rest: Option<Duration>,
 }
 
 /// The longest that one word of a consumer keeps its group from handing out.
 pub const REST_MAX: Duration = Duration::from_secs(300);
 
-impl<'a> From<Outcome<'a>> for Settlement<'a> {
-    fn from(outcome: Outcome<'a>) -> Settlement<'a> {
-        Settlement { outcome, reason: None, late: false, rest: None }
-    }
-}
-
-/// More time for leases, or less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extension {
-    /// Counted from now. None at all ends them.
-    pub by: Duration,
-    /// How long a lease may last altogether, from when its message was handed out.
-    pub total_max: Option<Duration>,
-}
-
-impl From<Duration> for Extension {
-    fn from(by: Duration) -> Extension {
-        Extension { by, total_max: None }
+impl From<Verb> for Settlement {
+    fn from(verb: Verb) -> Settlement {
+        Settlement { verb, reason: None, late: false, rest: None }
     }
 }
 
 /// What became of a lease that a consumer wanted to end, or to prolong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settled {
+pub enum Outcome {
     Acked,
     Retrying,
     /// As asked, or because its retries were used up.
@@ -86,6 +119,44 @@ pub enum Settled {
     Returned,
     /// The lease is not the one that its message is held on. Nothing was changed.
     NotYours(NotYours),
+}
+
+/// The outcome of some leases that follow each other in a settlement, with how many they are.
+pub type OutcomeRun = (Outcome, u32);
+
+/// Adds an outcome. It joins the last run if it is the same.
+fn push_outcome(outcomes: &mut Vec<OutcomeRun>, outcome: Outcome, more: u32) {
+    match outcomes.last_mut() {
+        Some((last, count)) if *last == outcome => *count += more,
+        _ => outcomes.push((outcome, more)),
+    }
+}
+
+/// Outcomes one by one, for answers that list them so.
+pub fn each_outcome(outcomes: &[OutcomeRun]) -> impl Iterator<Item = Outcome> + '_ {
+    outcomes.iter().flat_map(|&(outcome, count)| (0..count).map(move |_| outcome))
+}
+
+/// Goes through the leases of a settlement by the longest runs that have one outcome each.
+pub fn with_outcomes(leases: &[LeaseRun], outcomes: &[OutcomeRun], mut each: impl FnMut(LeaseRun, Outcome)) {
+    let mut outcomes = outcomes.iter().copied();
+    let mut left = 0;
+    let mut outcome = None;
+    for run in leases {
+        let mut rest = *run;
+        while rest.count > 0 {
+            if left == 0 {
+                let Some((next, count)) = outcomes.next() else { return };
+                (outcome, left) = (Some(next), count);
+            }
+            let count = rest.count.min(left);
+            if let Some(outcome) = outcome.filter(|_| count > 0) {
+                each(LeaseRun { count, ..rest }, outcome);
+            }
+            rest = rest.after(count);
+            left -= count;
+        }
+    }
 }
 
 /// Why an answer changed nothing.
@@ -110,73 +181,85 @@ pub(super) struct Blame {
     pub(super) consumer: Option<Arc<str>>,
 }
 
-/// How many leases at the front follow each other.
-fn alike(leases: &[Lease]) -> u64 {
-    let first = leases[0];
-    let follows = |(lease, n): &(&Lease, u64)| {
-        lease.epoch == first.epoch && lease.seq == first.seq.plus(*n) && lease.grant == first.grant.plus(*n)
-    };
-    leases.iter().zip(0..).take_while(follows).count() as u64
-}
-
 impl Group {
-    /// Ends leases. One that is no longer current changes nothing: after a timeout the message may be
-    /// with another consumer, and a late answer from the first is ordinary.
+    /// Ends leases, or prolongs them. One that is no longer current changes nothing: after a timeout the message may
+    /// be with another consumer, and a late answer from the first is ordinary.
     pub(crate) fn settle(
         &mut self,
         now: Timestamp,
         stream: &Stream,
-        leases: &[Lease],
-        settlement: Settlement<'_>,
-        results: &mut Vec<Settled>,
+        leases: &[LeaseRun],
+        settlement: &Settlement,
+        outcomes: &mut Vec<OutcomeRun>,
     ) {
-        let reason = self.reason(settlement.reason);
-        let mut rest = leases;
-        while let Some(first) = rest.first() {
-            let Some((run, lease)) = self.lease_at(*first) else {
-                results.push(self.settle_late(now, stream, *first, settlement));
-                rest = &rest[1..];
-                continue;
-            };
-            if let Some(time) = settlement.rest {
-                self.rest(now, time);
+        if let Verb::Extend { by, total_max } = settlement.verb {
+            return self.extend(now, stream, leases, by, total_max, outcomes);
+        }
+        let reason = self.reason(settlement.reason.as_deref());
+        for run in leases {
+            let mut rest = *run;
+            while rest.count > 0 {
+                let Some((held, lease)) = self.lease_at(rest.first) else {
+                    push_outcome(outcomes, self.settle_late(now, stream, rest.first, settlement), 1);
+                    rest = rest.after(1);
+                    continue;
+                };
+                if let Some(time) = settlement.rest {
+                    self.rest(now, time);
+                }
+                let seqs = SeqRange::starting(held.first, held.count().min(rest.count.into()));
+                let count = seqs.count() as u32;
+                self.settle_held(now, stream, seqs, &lease, settlement, &reason, outcomes);
+                rest = rest.after(count);
             }
-            let seqs = SeqRange::starting(run.first, run.count().min(alike(rest)));
-            let count = seqs.count() as usize;
-            // One who has left is forgotten with the last of what it held.
-            let holder = lease.holder.filter(|_| settlement.outcome != Outcome::Ack);
-            let consumer = holder.and_then(|holder| self.members.name(holder));
-            self.end_lease(now, stream, seqs, &lease);
-            match settlement.outcome {
-                Outcome::Ack => {
-                    if let Some(holder) = lease.holder {
-                        self.members.count_acked(holder, seqs.count());
-                    }
-                    self.acked(now, stream, seqs);
-                    results.resize(results.len() + count, Settled::Acked);
+        }
+    }
+
+    /// Ends leases that are held together.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one loop")]
+    fn settle_held(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        seqs: SeqRange,
+        lease: &Leased,
+        settlement: &Settlement,
+        reason: &Option<Arc<str>>,
+        outcomes: &mut Vec<OutcomeRun>,
+    ) {
+        let count = seqs.count() as u32;
+        // A consumer that has left is forgotten with the last message that it held.
+        let holder = lease.holder.filter(|_| settlement.verb != Verb::Ack);
+        let consumer = holder.and_then(|holder| self.members.name(holder));
+        self.end_lease(now, stream, seqs, lease);
+        match &settlement.verb {
+            Verb::Ack => {
+                if let Some(holder) = lease.holder {
+                    self.members.count_acked(holder, seqs.count());
                 }
-                Outcome::Return { delay: Some(delay) } => {
-                    self.snooze(now, stream, seqs, delay);
-                    results.resize(results.len() + count, Settled::Returned);
+                self.acked(now, stream, seqs);
+                push_outcome(outcomes, Outcome::Acked, count);
+            }
+            Verb::Return { delay: Some(delay) } => {
+                self.snooze(now, stream, seqs, *delay);
+                push_outcome(outcomes, Outcome::Returned, count);
+            }
+            Verb::Return { delay: None } => {
+                self.decide(Decision::Returned(seqs));
+                self.counters.returned += seqs.count();
+                self.offer_returned(now, stream, seqs);
+                push_outcome(outcomes, Outcome::Returned, count);
+            }
+            other => {
+                let blame = Blame { cause: Cause::Nack, reason: reason.clone(), consumer };
+                if let Some(holder) = lease.holder {
+                    self.members.count_failed(holder, seqs.count());
                 }
-                Outcome::Return { delay: None } => {
-                    self.decide(Decision::Returned(seqs));
-                    self.counters.returned += seqs.count();
-                    self.offer_returned(now, stream, seqs);
-                    results.resize(results.len() + count, Settled::Returned);
-                }
-                other => {
-                    let blame = Blame { cause: Cause::Nack, reason: reason.clone(), consumer };
-                    if let Some(holder) = lease.holder {
-                        self.members.count_failed(holder, seqs.count());
-                    }
-                    for seq in seqs.seqs() {
-                        let settled = self.end(now, stream, seq, lease.attempt, other, blame.clone());
-                        results.push(settled);
-                    }
+                for seq in seqs.seqs() {
+                    let outcome = self.end(now, stream, seq, lease.attempt, other, blame.clone());
+                    push_outcome(outcomes, outcome, 1);
                 }
             }
-            rest = &rest[count..];
         }
     }
 
@@ -193,18 +276,18 @@ impl Group {
         stream: &Stream,
         seq: Seq,
         attempt: Attempt,
-        outcome: Outcome<'_>,
+        verb: &Verb,
         blame: Blame,
-    ) -> Settled {
-        match outcome {
-            Outcome::Ack | Outcome::Return { .. } => unreachable!("these are settled by runs"),
-            Outcome::Retry { delay } => self.fail(now, stream, seq, attempt, delay, blame),
-            Outcome::Park => self.park(now, stream, seq, attempt, blame),
-            Outcome::Skip => {
+    ) -> Outcome {
+        match verb {
+            Verb::Ack | Verb::Return { .. } | Verb::Extend { .. } => unreachable!("these are done by runs"),
+            Verb::Retry { delay } => self.fail(now, stream, seq, attempt, *delay, blame),
+            Verb::Park => self.park(now, stream, seq, attempt, blame),
+            Verb::Skip => {
                 self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
-                Settled::Skipped
+                Outcome::Skipped
             }
-            Outcome::Move(to) => self.start_move(stream, seq, to, MoveTerms::default()),
+            Verb::Move(to) => self.start_move(stream, seq, to, MoveTerms::default()),
         }
     }
 
@@ -214,17 +297,17 @@ impl Group {
         now: Timestamp,
         stream: &Stream,
         lease: Lease,
-        settlement: Settlement<'_>,
-    ) -> Settled {
+        settlement: &Settlement,
+    ) -> Outcome {
         let why = self.why_not(stream, lease);
-        let wanted = settlement.late && settlement.outcome == Outcome::Ack;
+        let wanted = settlement.late && settlement.verb == Verb::Ack;
         if !wanted || why != NotYours::Lapsed {
-            return Settled::NotYours(why);
+            return Outcome::NotYours(why);
         }
         let (_, state) = self.ledger.standing().run_at(lease.seq).expect("what has lapsed is in process");
         self.withdraw(stream, lease.seq, state);
         self.acked(now, stream, SeqRange::one(lease.seq));
-        Settled::Acked
+        Outcome::Acked
     }
 
     /// Why a lease is not the one that its message is held on.
@@ -249,33 +332,36 @@ impl Group {
         }
     }
 
-    pub(crate) fn extend(
+    fn extend(
         &mut self,
         now: Timestamp,
         stream: &Stream,
-        leases: &[Lease],
-        extension: Extension,
-        results: &mut Vec<Settled>,
+        leases: &[LeaseRun],
+        by: Duration,
+        total_max: Option<Duration>,
+        outcomes: &mut Vec<OutcomeRun>,
     ) {
-        let deadline = now + extension.by.min(YEAR);
-        let mut rest = leases;
-        while let Some(first) = rest.first() {
-            let Some((run, lease)) = self.lease_at(*first) else {
-                results.push(Settled::NotYours(self.why_not(stream, *first)));
-                rest = &rest[1..];
-                continue;
-            };
-            let seqs = SeqRange::starting(run.first, run.count().min(alike(rest)));
-            if extension.total_max.is_some_and(|most| deadline > lease.granted + most) {
-                results.resize(results.len() + seqs.count() as usize, Settled::TooLong);
-                rest = &rest[seqs.count() as usize..];
-                continue;
+        let deadline = now + by.min(YEAR);
+        for run in leases {
+            let mut rest = *run;
+            while rest.count > 0 {
+                let Some((held, lease)) = self.lease_at(rest.first) else {
+                    push_outcome(outcomes, Outcome::NotYours(self.why_not(stream, rest.first)), 1);
+                    rest = rest.after(1);
+                    continue;
+                };
+                let seqs = SeqRange::starting(held.first, held.count().min(rest.count.into()));
+                let count = seqs.count() as u32;
+                rest = rest.after(count);
+                if total_max.is_some_and(|most| deadline > lease.granted + most) {
+                    push_outcome(outcomes, Outcome::TooLong, count);
+                    continue;
+                }
+                self.timers.end_lease(&lease, seqs);
+                self.decide(Decision::Extended { seqs, at: now, deadline, bound: lease.bound });
+                self.timers.lease(&Leased { deadline, ..lease }, seqs);
+                push_outcome(outcomes, Outcome::Extended, count);
             }
-            self.timers.end_lease(&lease, seqs);
-            self.decide(Decision::Extended { seqs, at: now, deadline, bound: lease.bound });
-            self.timers.lease(&Leased { deadline, ..lease }, seqs);
-            results.resize(results.len() + seqs.count() as usize, Settled::Extended);
-            rest = &rest[seqs.count() as usize..];
         }
     }
 
@@ -326,17 +412,17 @@ impl Group {
         attempt: Attempt,
         delay: Option<Duration>,
         blame: Blame,
-    ) -> Settled {
+    ) -> Outcome {
         if self.is_expired(stream, seq) {
             self.done(now, stream, SeqRange::one(seq), Ending::Expired);
-            return Settled::Expired;
+            return Outcome::Expired;
         }
         if self.settings.is_exhausted(attempt) {
             return match self.settings.on_exhausted.clone() {
                 OnExhausted::Park => self.park(now, stream, seq, attempt, blame),
                 OnExhausted::Skip => {
                     self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
-                    Settled::Skipped
+                    Outcome::Skipped
                 }
                 OnExhausted::Move(to) => self.start_move(stream, seq, &to, self.settings.move_terms),
             };
@@ -357,14 +443,14 @@ impl Group {
         attempt: Attempt,
         until: Timestamp,
         blame: Blame,
-    ) -> Settled {
+    ) -> Outcome {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
         self.decide(Decision::Failed(FailedMessage { seq, until, failure }));
         self.timers.wait(until, seq);
         self.counters.retried += 1;
         self.refresh_key_of(stream, seq);
-        Settled::Retrying
+        Outcome::Retrying
     }
 
     /// Messages are given back for later. They wait like such that have failed, but nothing is held against them.
@@ -391,7 +477,7 @@ impl Group {
         seq: Seq,
         attempt: Attempt,
         blame: Blame,
-    ) -> Settled {
+    ) -> Outcome {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
         let key = self.keys.as_ref().and_then(|keys| keys.key(seq));
@@ -401,14 +487,14 @@ impl Group {
         self.checkpoint.settled(now, 1, &self.settings.checkpoint);
         self.hold_key_of(seq, key);
         self.keys_gone(stream, SeqRange::one(seq));
-        Settled::Parked
+        Outcome::Parked
     }
 
-    fn start_move(&mut self, stream: &Stream, seq: Seq, to: &StreamName, terms: MoveTerms) -> Settled {
+    fn start_move(&mut self, stream: &Stream, seq: Seq, to: &StreamName, terms: MoveTerms) -> Outcome {
         let route = Route::Alone { to: to.clone(), terms };
         self.decide(Decision::Moving { seqs: SeqRange::one(seq), route });
         self.refresh_key_of(stream, seq);
-        Settled::Moving
+        Outcome::Moving
     }
 
     /// Where a message that is to be moved goes, and how often it was handed out.

@@ -1,7 +1,7 @@
 //! Members, credit, and the end of leases.
 
 use crate::group::scan::KeyRun;
-use crate::group::{Bound, Credit, Departure, Extension, Lease, NotYours, Settled, Settlement};
+use crate::group::{Bound, Credit, Departure, LeaseRun, NotYours, Outcome, OutcomeRun, Settlement};
 use crate::shard::Shard;
 use crate::types::{ConsumerId, GroupId, SeqRange, StreamId, Timestamp};
 
@@ -106,41 +106,25 @@ impl Shard {
         }
     }
 
-    /// Ends leases, and says of each, in order, what became of it.
+    /// Ends leases, or prolongs them, and says in their order what became of them.
     pub fn settle(
         &mut self,
         now: Timestamp,
         group: GroupId,
-        leases: &[Lease],
-        settlement: Settlement<'_>,
-        results: &mut Vec<Settled>,
+        leases: &[LeaseRun],
+        settlement: &Settlement,
+        outcomes: &mut Vec<OutcomeRun>,
     ) {
         match self.groups.get_mut(&group) {
             Some(of) => {
                 let stream = self.streams.get(&of.stream).expect("a group's stream exists");
-                of.settle(now, stream, leases, settlement, results);
+                of.settle(now, stream, leases, settlement, outcomes);
                 self.touch(group);
             }
-            None => results.resize(results.len() + leases.len(), Settled::NotYours(NotYours::Unknown)),
-        }
-    }
-
-    /// Gives leases more time, or less.
-    pub fn extend(
-        &mut self,
-        now: Timestamp,
-        group: GroupId,
-        leases: &[Lease],
-        extension: Extension,
-        results: &mut Vec<Settled>,
-    ) {
-        match self.groups.get_mut(&group) {
-            Some(of) => {
-                let stream = self.streams.get(&of.stream).expect("a group's stream exists");
-                of.extend(now, stream, leases, extension, results);
-                self.touch(group);
+            None => {
+                let count = leases.iter().map(|run| run.count).sum();
+                outcomes.push((Outcome::NotYours(NotYours::Unknown), count));
             }
-            None => results.resize(results.len() + leases.len(), Settled::NotYours(NotYours::Unknown)),
         }
     }
 }

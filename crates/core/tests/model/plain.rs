@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::entry::{Cause, Failure, Route, Work};
-use forebay_core::group::{
-    Bound, Credit, Deliver, Departure, Extension, Lease, NotYours, Outcome, Settled, Settlement,
-};
+use forebay_core::group::{Bound, Credit, Deliver, Departure, Lease, NotYours, Outcome, Settlement, Verb};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{
     Acks, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnParkedKey, Retention, Strategy, StreamSettings,
@@ -324,28 +322,28 @@ impl Group {
         cause: Cause,
         reason: Option<&str>,
         consumer: Option<&str>,
-    ) -> Settled {
+    ) -> Outcome {
         let attempt = self.book.item(seq).attempts;
         if !self.book.item(seq).replayed && stream.is_expired(now, seq) {
             self.book.item(seq).settle(How::Expired);
-            return Settled::Expired;
+            return Outcome::Expired;
         }
         if self.settings.retries_max.is_some_and(|retries| attempt > retries) {
             return match self.settings.on_exhausted.clone() {
                 OnExhausted::Park => self.park(now, seq, cause, reason, consumer),
                 OnExhausted::Skip => {
                     self.book.item(seq).settle(How::Skipped);
-                    Settled::Skipped
+                    Outcome::Skipped
                 }
                 OnExhausted::Move(to) => {
                     let route = Route::Alone { to, terms: self.settings.move_terms };
                     self.book.item(seq).set_out(route);
-                    Settled::Moving
+                    Outcome::Moving
                 }
             };
         }
         self.try_again(now, seq, delay, failure(now, attempt, cause, reason, consumer));
-        Settled::Retrying
+        Outcome::Retrying
     }
 
     /// It waits for as long as it is told to, or as the backoff says.
@@ -372,11 +370,11 @@ impl Group {
         cause: Cause,
         reason: Option<&str>,
         consumer: Option<&str>,
-    ) -> Settled {
+    ) -> Outcome {
         let item = self.book.item(seq);
         let failure = failure(now, item.attempts, cause, reason, consumer);
         item.park(failure);
-        Settled::Parked
+        Outcome::Parked
     }
 
     /// What must become of a lease that somebody wants to end.
@@ -385,20 +383,20 @@ impl Group {
         now: Timestamp,
         stream: &Stream,
         lease: Lease,
-        settlement: &Settlement<'_>,
-    ) -> Settled {
+        settlement: &Settlement,
+    ) -> Outcome {
         let Some(item) = self.book.items.get(&lease.seq) else {
-            return Settled::NotYours(NotYours::Unknown);
+            return Outcome::NotYours(NotYours::Unknown);
         };
         let consumer = match &item.state {
             State::Leased { lease: held, consumer, .. } if *held == lease => *consumer,
             State::Ready | State::Waiting { .. }
-                if settlement.late && settlement.outcome == Outcome::Ack && item.last == Some(lease) =>
+                if settlement.late && settlement.verb == Verb::Ack && item.last == Some(lease) =>
             {
                 self.ack(now, lease.seq);
-                return Settled::Acked;
+                return Outcome::Acked;
             }
-            _ => return Settled::NotYours(why_not(item, lease)),
+            _ => return Outcome::NotYours(why_not(item, lease)),
         };
         if let Some(rest) = settlement.rest {
             self.rest_until = self.rest_until.max(now + rest);
@@ -407,21 +405,21 @@ impl Group {
         if let Some(member) = consumer.and_then(|consumer| self.members.get_mut(&consumer)) {
             member.seen = now;
         }
-        let reason = settlement.reason;
-        match settlement.outcome {
-            Outcome::Ack => {
+        let reason = settlement.reason.as_deref();
+        match &settlement.verb {
+            Verb::Ack => {
                 self.ack(now, lease.seq);
-                Settled::Acked
+                Outcome::Acked
             }
-            Outcome::Retry { delay } => {
-                self.fail(now, stream, lease.seq, delay, Cause::Nack, reason, name.as_deref())
+            Verb::Retry { delay } => {
+                self.fail(now, stream, lease.seq, *delay, Cause::Nack, reason, name.as_deref())
             }
-            Outcome::Park => self.park(now, lease.seq, Cause::Nack, reason, name.as_deref()),
-            Outcome::Skip => {
+            Verb::Park => self.park(now, lease.seq, Cause::Nack, reason, name.as_deref()),
+            Verb::Skip => {
                 self.book.item(lease.seq).settle(How::Skipped);
-                Settled::Skipped
+                Outcome::Skipped
             }
-            Outcome::Return { delay } => {
+            Verb::Return { delay } => {
                 let item = self.book.item(lease.seq);
                 item.state = delay.map_or(State::Ready, |delay| State::Waiting { until: now + delay });
                 item.attempts -= 1;
@@ -429,13 +427,14 @@ impl Group {
                 if !item.replayed && stream.is_expired(now, lease.seq) {
                     item.settle(How::Expired);
                 }
-                Settled::Returned
+                Outcome::Returned
             }
-            Outcome::Move(to) => {
+            Verb::Move(to) => {
                 let route = Route::Alone { to: to.clone(), terms: MoveTerms::default() };
                 self.book.item(lease.seq).set_out(route);
-                Settled::Moving
+                Outcome::Moving
             }
+            Verb::Extend { .. } => unreachable!("it settles nothing"),
         }
     }
 
@@ -450,18 +449,24 @@ impl Group {
         self.unwritten.insert(seq, now);
     }
 
-    pub(crate) fn extend(&mut self, now: Timestamp, lease: Lease, extension: Extension) -> Settled {
-        let until = now + extension.by;
+    pub(crate) fn extend(
+        &mut self,
+        now: Timestamp,
+        lease: Lease,
+        by: Duration,
+        total_max: Option<Duration>,
+    ) -> Outcome {
+        let until = now + by;
         let item = self.book.item(lease.seq);
         match &mut item.state {
             State::Leased { lease: held, granted, deadline, .. } if *held == lease => {
-                if extension.total_max.is_some_and(|most| until > *granted + most) {
-                    return Settled::TooLong;
+                if total_max.is_some_and(|most| until > *granted + most) {
+                    return Outcome::TooLong;
                 }
                 *deadline = until;
-                Settled::Extended
+                Outcome::Extended
             }
-            _ => Settled::NotYours(why_not(item, lease)),
+            _ => Outcome::NotYours(why_not(item, lease)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::entry::{Entry, MessageMeta, Route, entries};
 use forebay_core::group::{
-    Bound, Credit, Departure, Effects, Extension, Lease, NotYours, Outcome, Settled, Settlement,
+    Bound, Credit, Departure, Effects, Lease, LeaseRun, NotYours, Outcome, Settlement, Verb, each_outcome,
 };
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::producers::ProducerStamp;
@@ -444,37 +444,40 @@ impl World {
     fn settle(&mut self, back: u16, count: u8, answer: Answer) {
         let Some((id, leases)) = self.pick(back, count) else { return };
         let to = stream_name(if let Answer::Move(to) = answer { to } else { 0 });
-        let outcome = match answer {
-            Answer::Ack | Answer::LateAck => Outcome::Ack,
-            Answer::Nack => Outcome::Retry { delay: None },
-            Answer::NackIn(millis) => Outcome::Retry { delay: Some(Duration::from_millis(millis)) },
-            Answer::Park(_) => Outcome::Park,
-            Answer::Skip => Outcome::Skip,
-            Answer::Return | Answer::Rest(_) => Outcome::Return { delay: None },
-            Answer::ReturnFor(millis) => Outcome::Return { delay: Some(Duration::from_millis(millis)) },
-            Answer::Move(_) => Outcome::Move(&to),
+        let verb = match answer {
+            Answer::Ack | Answer::LateAck => Verb::Ack,
+            Answer::Nack => Verb::Retry { delay: None },
+            Answer::NackIn(millis) => Verb::Retry { delay: Some(Duration::from_millis(millis)) },
+            Answer::Park(_) => Verb::Park,
+            Answer::Skip => Verb::Skip,
+            Answer::Return | Answer::Rest(_) => Verb::Return { delay: None },
+            Answer::ReturnFor(millis) => Verb::Return { delay: Some(Duration::from_millis(millis)) },
+            Answer::Move(_) => Verb::Move(to),
         };
-        let reason = if let Answer::Park(n) = answer { Some(REASONS[usize::from(n)]) } else { None };
+        let reason =
+            if let Answer::Park(n) = answer { Some(REASONS[usize::from(n)].to_owned()) } else { None };
         let rest = if let Answer::Rest(millis) = answer { Some(Duration::from_millis(millis)) } else { None };
-        let settlement = Settlement { outcome, reason, late: matches!(answer, Answer::LateAck), rest };
-        self.settle_all(id, &leases, settlement);
+        let settlement = Settlement { verb, reason, late: matches!(answer, Answer::LateAck), rest };
+        self.settle_all(id, &leases, &settlement);
     }
 
-    fn settle_all(&mut self, id: GroupId, leases: &[Lease], settlement: Settlement<'_>) {
-        let mut results = Vec::new();
-        self.shard.settle(self.now, id, leases, settlement, &mut results);
+    fn settle_all(&mut self, id: GroupId, leases: &[Lease], settlement: &Settlement) {
+        let mut outcomes = Vec::new();
+        let runs = LeaseRun::join(leases.iter().copied());
+        self.shard.settle(self.now, id, &runs, settlement, &mut outcomes);
         let now = self.now;
         let mut expected = Vec::new();
         for &lease in leases {
             expected.push(match self.groups.contains_key(&id) {
                 true => {
                     let (group, stream) = self.both(id);
-                    group.settle(now, stream, lease, &settlement)
+                    group.settle(now, stream, lease, settlement)
                 }
-                false => Settled::NotYours(NotYours::Unknown),
+                false => Outcome::NotYours(NotYours::Unknown),
             });
         }
-        assert_eq!(results, expected, "answers to {settlement:?} for {leases:?}");
+        let outcomes: Vec<Outcome> = each_outcome(&outcomes).collect();
+        assert_eq!(outcomes, expected, "answers to {settlement:?} for {leases:?}");
     }
 
     fn ack_all(&mut self, group: u8) {
@@ -484,18 +487,20 @@ impl World {
             _ => None,
         });
         let leases: Vec<Lease> = leased.collect();
-        self.settle_all(id, &leases, Outcome::Ack.into());
+        self.settle_all(id, &leases, &Verb::Ack.into());
     }
 
     fn extend(&mut self, back: u16, by: u64, total: Option<u64>) {
         let Some((id, leases)) = self.pick(back, 2) else { return };
         let (now, by) = (self.now, Duration::from_millis(by));
-        let extension = Extension { by, total_max: total.map(Duration::from_millis) };
-        let mut results = Vec::new();
-        self.shard.extend(now, id, &leases, extension, &mut results);
+        let total_max = total.map(Duration::from_millis);
+        let mut outcomes = Vec::new();
+        let runs = LeaseRun::join(leases.iter().copied());
+        self.shard.settle(now, id, &runs, &Verb::Extend { by, total_max }.into(), &mut outcomes);
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let expected: Vec<_> = leases.iter().map(|&lease| group.extend(now, lease, extension)).collect();
-        assert_eq!(results, expected, "answers to an extension");
+        let outcomes: Vec<Outcome> = each_outcome(&outcomes).collect();
+        let expected: Vec<_> = leases.iter().map(|&lease| group.extend(now, lease, by, total_max)).collect();
+        assert_eq!(outcomes, expected, "answers to an extension");
     }
 
     fn change(&mut self, group: u8, settings: &GroupSettings) {

@@ -2,7 +2,7 @@
 
 use forebay_broker::batch::{BatchBuilder, Message};
 use forebay_broker::driver::{Published, Ticket};
-use forebay_core::group::{Bound, Credit, Lease, Outcome};
+use forebay_core::group::{Bound, Credit, Lease, LeaseRun, Verb};
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{PublishOptions, PublishRefusal, Start};
 use forebay_core::types::{ConsumerId, GroupId, GroupName, SeqRange, StreamName};
@@ -90,12 +90,13 @@ impl Rig {
         let outbox = self.server.driver.outbox();
         outbox.durable.clear();
         for delivery in outbox.deliveries.drain(..) {
-            self.held.extend(delivery.messages.iter().map(|message| message.lease));
+            self.held.extend(delivery.leases().leases());
         }
     }
 
     fn ack(&mut self, leases: &[Lease]) {
-        self.server.driver.settle(self.now, self.group, leases, Outcome::Ack.into(), &mut Vec::new());
+        let leases = LeaseRun::join(leases.iter().copied());
+        self.server.driver.settle(self.now, self.group, &leases, &Verb::Ack.into(), &mut Vec::new());
     }
 
     fn wanted(&self) -> Vec<Seq> {

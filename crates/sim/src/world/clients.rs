@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use forebay_broker::batch::{BatchBuilder, Message, parse_content};
 use forebay_broker::driver::Ticket;
-use forebay_core::group::{Bound, Credit, Departure, Lease, Outcome, Settled, Settlement};
+use forebay_core::group::{
+    Bound, Credit, Departure, Lease, LeaseRun, Outcome, Settlement, Verb, each_outcome,
+};
 use forebay_core::shard::{PublishOptions, PublishRefusal};
 use forebay_core::types::{ConsumerId, GroupId, StreamId};
 
@@ -129,41 +131,42 @@ impl World {
     fn answer(&mut self, group: GroupId, holds: &[Hold], wanted: Wanted) {
         let leases: Vec<Lease> = holds.iter().map(|hold| hold.lease).collect();
         let delay = self.dice.chance(1, 3).then(|| Duration::from_millis(self.dice.roll(500)));
-        let to = elsewhere();
-        let outcome = match wanted {
-            Wanted::Ack => Outcome::Ack,
-            Wanted::Retry => Outcome::Retry { delay },
-            Wanted::Park => Outcome::Park,
-            Wanted::Skip => Outcome::Skip,
-            Wanted::Move => Outcome::Move(&to),
-            Wanted::Return(until) => Outcome::Return { delay: Some(until.since(self.now)) },
+        let verb = match wanted {
+            Wanted::Ack => Verb::Ack,
+            Wanted::Retry => Verb::Retry { delay },
+            Wanted::Park => Verb::Park,
+            Wanted::Skip => Verb::Skip,
+            Wanted::Move => Verb::Move(elsewhere()),
+            Wanted::Return(until) => Verb::Return { delay: Some(until.since(self.now)) },
         };
-        let reason = self.dice.chance(1, 2).then(|| *self.dice.pick(&["bad", "worse"]));
-        let settlement = Settlement { reason, ..outcome.into() };
+        let reason = self.dice.chance(1, 2).then(|| (*self.dice.pick(&["bad", "worse"])).to_owned());
+        let settlement = Settlement { reason, ..verb.into() };
         let now = self.now;
-        let mut results = Vec::new();
-        self.server().driver.settle(now, group, &leases, settlement, &mut results);
+        let mut outcomes = Vec::new();
+        let runs = LeaseRun::join(leases.iter().copied());
+        self.server().driver.settle(now, group, &runs, &settlement, &mut outcomes);
+        let results: Vec<Outcome> = each_outcome(&outcomes).collect();
         assert_eq!(results.len(), leases.len(), "I17: every answer is answered");
         let following = self.groups.get_mut(&group).expect("the group exists");
         let model = &mut following.model;
         for (&lease, &result) in leases.iter().zip(&results) {
-            if matches!(result, Settled::NotYours(_)) && model.moved_on(lease) {
+            if matches!(result, Outcome::NotYours(_)) && model.moved_on(lease) {
                 self.situations.reached(Situation::StaleAnswerAfterMoving);
             }
-            if result == Settled::Acked {
+            if result == Outcome::Acked {
                 self.acked_this_turn.push(group);
                 self.settled_since_commit = true;
             }
-            tell(|| format!("{group:?} settles {lease:?} with {outcome:?}: {result:?}"));
+            tell(|| format!("{group:?} settles {lease:?} with {:?}: {result:?}", settlement.verb));
             let watch = &mut following.watch;
             match result {
-                Settled::Acked | Settled::Skipped | Settled::Expired => {
+                Outcome::Acked | Outcome::Skipped | Outcome::Expired => {
                     watch.reasons.settled.insert(lease.seq);
                 }
-                Settled::Parked => {
+                Outcome::Parked => {
                     watch.reasons.parked.insert(lease.seq);
                 }
-                Settled::Moving => {
+                Outcome::Moving => {
                     watch.moved.insert(lease.seq);
                 }
                 _ => {}
@@ -184,18 +187,19 @@ impl World {
         }
         let (group, lease) = *self.dice.pick(&self.stale);
         let now = self.now;
-        let mut results = Vec::new();
-        self.server().driver.settle(now, group, &[lease], Outcome::Ack.into(), &mut results);
+        let mut outcomes = Vec::new();
+        self.server().driver.settle(now, group, &[LeaseRun::one(lease)], &Verb::Ack.into(), &mut outcomes);
+        let (outcome, _) = outcomes[0];
         let following = self.groups.get_mut(&group).expect("the group exists");
-        if results[0] == Settled::Acked {
+        if outcome == Outcome::Acked {
             following.watch.reasons.settled.insert(lease.seq);
         }
         let model = &mut following.model;
-        if matches!(results[0], Settled::NotYours(_)) && model.moved_on(lease) {
+        if matches!(outcome, Outcome::NotYours(_)) && model.moved_on(lease) {
             self.situations.reached(Situation::StaleAnswerAfterMoving);
         }
-        tell(|| format!("{group:?} acks {lease:?} again: {:?}", results[0]));
-        model.settled(now, lease, Wanted::Ack, results[0]);
+        tell(|| format!("{group:?} acks {lease:?} again: {outcome:?}"));
+        model.settled(now, lease, Wanted::Ack, outcome);
     }
 
     pub(super) fn join(&mut self) {

@@ -1,11 +1,11 @@
 //! Time that a test moves: what it makes due, and what it leaves alone. No test here waits for real time.
 
-use forebay_core::group::{Lease, NotYours, Settled};
+use forebay_core::group::{Lease, LeaseRun, NotYours, Outcome, Verb};
 use forebay_core::settings::Backoff;
 
 use super::*;
 use crate::caller::Receive;
-use crate::driver::Delivered;
+use crate::driver::{Delivered, Delivery};
 
 const LEASE: Duration = Duration::from_secs(60);
 /// Long enough that only a moved clock gets there.
@@ -42,12 +42,12 @@ async fn queued(consumer: &mut Consumer) -> Vec<Event> {
     events
 }
 
-fn delivered(events: &[Event]) -> Vec<&Delivered> {
-    let messages = events.iter().map(|event| match event {
-        Event::Delivery(delivery) => &delivery.messages[..],
-        _ => &[],
+fn delivered(events: &[Event]) -> Vec<Delivered> {
+    let deliveries = events.iter().filter_map(|event| match event {
+        Event::Delivery(delivery) => Some(delivery.clone()),
+        _ => None,
     });
-    messages.flatten().collect()
+    deliveries.flat_map(Delivery::into_each).collect()
 }
 
 async fn attempts(consumer: &mut Consumer) -> Vec<u32> {
@@ -62,10 +62,11 @@ async fn take(consumer: &mut Consumer) -> Lease {
     messages[0].lease
 }
 
-async fn settle(consumer: &mut Consumer, lease: Lease, action: Action) -> Settled {
-    consumer.settle(vec![Settlement { ticket: 1, leases: vec![lease], action, reason: None, rest: None }]);
+async fn settle(consumer: &mut Consumer, lease: Lease, verb: Verb) -> Outcome {
+    let leases = vec![LeaseRun::one(lease)];
+    consumer.settle(vec![SettleRequest { ticket: 1, leases, settlement: verb.into() }]);
     match &next_events(consumer).await[..] {
-        [Event::Settled(settled)] => settled[0].results[0],
+        [Event::Settled(settled)] => settled[0].outcomes[0].0,
         other => panic!("only an answer is due: {other:?}"),
     }
 }
@@ -76,8 +77,8 @@ async fn a_retry_comes_when_the_clock_says_so_and_not_before() {
     let mut consumer = join(&broker).await;
     publish(&broker, 1).await.expect("there is room");
     let lease = take(&mut consumer).await;
-    let retry = Action::Retry { delay: Some(seconds(30)) };
-    assert_eq!(settle(&mut consumer, lease, retry).await, Settled::Retrying);
+    let retry = Verb::Retry { delay: Some(seconds(30)) };
+    assert_eq!(settle(&mut consumer, lease, retry).await, Outcome::Retrying);
 
     broker.advance(seconds(29)).await;
     assert!(queued(&mut consumer).await.is_empty());
@@ -96,8 +97,8 @@ async fn a_lease_lapses_when_the_clock_says_so() {
     assert!(queued(&mut consumer).await.is_empty());
     broker.advance(Duration::from_micros(1)).await;
     assert!(queued(&mut consumer).await.is_empty(), "it has failed, and waits as the backoff says");
-    let settled = settle(&mut consumer, lease, Action::Ack).await;
-    assert_eq!(settled, Settled::NotYours(NotYours::Superseded));
+    let settled = settle(&mut consumer, lease, Verb::Ack).await;
+    assert_eq!(settled, Outcome::NotYours(NotYours::Superseded));
     broker.advance(seconds(10)).await;
     assert_eq!(attempts(&mut consumer).await, [2]);
 }
@@ -111,7 +112,7 @@ async fn a_test_jumps_from_one_thing_to_the_next() {
     let lease = take(&mut consumer).await;
     let now = broker.clock().now();
     assert_eq!(broker.next_due().await, Some(now + LEASE));
-    settle(&mut consumer, lease, Action::Retry { delay: Some(LONG) }).await;
+    settle(&mut consumer, lease, Verb::Retry { delay: Some(LONG) }).await;
     assert_eq!(broker.next_due().await, Some(now + LONG));
 
     let at = broker.next_due().await.expect("a retry is due");
@@ -164,7 +165,7 @@ async fn acks_are_written_and_a_drain_ends_although_time_stands_still() {
     let lease = take(&mut consumer).await;
     broker.drain();
     broker.reached(Stage::Draining).await;
-    assert_eq!(settle(&mut consumer, lease, Action::Ack).await, Settled::Acked);
+    assert_eq!(settle(&mut consumer, lease, Verb::Ack).await, Outcome::Acked);
     broker.stopping().await;
     broker.advance(LONG).await;
     assert_eq!(broker.next_due().await, None, "it ends although nobody is there any more");

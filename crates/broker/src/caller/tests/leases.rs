@@ -24,17 +24,17 @@ async fn receive_one(caller: &Caller) -> String {
     received.remove(0).0
 }
 
-fn extend_by(by: Duration) -> Action {
-    Action::Extend { by, total_max: None }
+fn extend_by(by: Duration) -> Verb {
+    Verb::Extend { by, total_max: None }
 }
 
 async fn why_not(caller: &Caller, receipt: &str) -> NotYours {
     let receipts = [receipt.to_owned()];
     let extended = settle(caller, &receipts, extend_by(LEASE)).await;
-    let settled = settle(caller, &receipts, Action::Ack).await;
+    let settled = settle(caller, &receipts, Verb::Ack).await;
     assert_eq!(extended, settled, "an extension and an ack are refused for the same reason");
     match settled[0] {
-        Settled::NotYours(why) => why,
+        Outcome::NotYours(why) => why,
         other => panic!("it does not count, and yet it is {other:?}"),
     }
 }
@@ -50,9 +50,9 @@ async fn a_receipt_that_does_not_count_is_told_why() {
     assert_eq!(why_not(&caller, &first).await, NotYours::Superseded);
     advance(&caller, LEASE).await;
     assert_eq!(why_not(&caller, &first).await, NotYours::Superseded, "although nobody holds it now");
-    let late = Verdict { late: true, ..Action::Ack.into() };
+    let late = Settlement { late: true, ..Verb::Ack.into() };
     let acked = caller.settle(stream(), group(), std::slice::from_ref(&second), late).await;
-    assert_eq!(acked, Ok(vec![Settled::Acked]));
+    assert_eq!(acked, Ok(vec![Outcome::Acked]));
     assert_eq!(why_not(&caller, &first).await, NotYours::Gone);
     assert_eq!(why_not(&caller, &second).await, NotYours::Gone);
 
@@ -60,8 +60,8 @@ async fn a_receipt_that_does_not_count_is_told_why() {
     assert_eq!(why_not(&caller, &second[1..]).await, NotYours::Unknown);
     let other = GroupName::parse("other").expect("a name");
     caller.create_group(stream(), other.clone(), |_| {}).await.expect("the group is created");
-    let foreign = caller.settle(stream(), other, &[second], Action::Ack.into()).await;
-    assert_eq!(foreign, Ok(vec![Settled::NotYours(NotYours::Unknown)]), "another group's");
+    let foreign = caller.settle(stream(), other, &[second], Verb::Ack.into()).await;
+    assert_eq!(foreign, Ok(vec![Outcome::NotYours(NotYours::Unknown)]), "another group's");
 }
 
 #[tokio::test]
@@ -112,8 +112,8 @@ async fn a_key_that_is_locked_by_position_lets_go_what_comes_before_the_leased_o
     let kept = caller.group(stream(), group()).await.expect("the group is there").settings;
     assert_eq!((kept.key_lock, kept.key_batch), (KeyLock::Position, 9));
     assert!(receive(&caller, 9, Duration::ZERO).await.is_empty(), "all of them are held");
-    let now = Action::Retry { delay: Some(Duration::ZERO) };
-    assert_eq!(settle(&caller, &[held[0].0.clone()], now).await, [Settled::Retrying]);
+    let now = Verb::Retry { delay: Some(Duration::ZERO) };
+    assert_eq!(settle(&caller, &[held[0].0.clone()], now).await, [Outcome::Retrying]);
     assert_eq!(seqs(&receive(&caller, 9, Duration::ZERO).await), [1], "two and three are held");
 }
 
@@ -141,7 +141,7 @@ async fn a_receive_from_a_group_that_is_full_waits_or_is_refused_as_it_asks() {
         while caller.server().await.expect("it answers").waiting == 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(settle(&caller, &[last[0].0.clone()], Action::Ack).await, [Settled::Acked]);
+        assert_eq!(settle(&caller, &[last[0].0.clone()], Verb::Ack).await, [Outcome::Acked]);
     });
     assert_eq!(seqs(&waited), [4]);
     advance(&caller, LEASE).await;
@@ -151,15 +151,15 @@ async fn a_receive_from_a_group_that_is_full_waits_or_is_refused_as_it_asks() {
     assert_eq!(caller.server().await.expect("it answers").waiting, 0, "nobody was forgotten");
 }
 
-const LAPSED: Settled = Settled::NotYours(NotYours::Lapsed);
+const LAPSED: Outcome = Outcome::NotYours(NotYours::Lapsed);
 
 async fn look(caller: &Caller, max: u32, wait: Duration) -> Vec<(String, Delivered)> {
     let request = Receive { timeout: Some(Duration::ZERO), ..wish(max, wait) };
     caller.receive(stream(), group(), request).await.expect("it is answered").take()
 }
 
-async fn ack_late(caller: &Caller, receipt: &str) -> Settled {
-    let late = Verdict { late: true, ..Action::Ack.into() };
+async fn ack_late(caller: &Caller, receipt: &str) -> Outcome {
+    let late = Settlement { late: true, ..Verb::Ack.into() };
     caller.settle(stream(), group(), &[receipt.to_owned()], late).await.expect("it is answered")[0]
 }
 
@@ -181,9 +181,9 @@ async fn a_receive_for_no_time_shows_messages_and_keeps_nobody_from_them() {
         assert!(first.iter().all(|(_, message)| message.content == first[0].1.content));
         let second = look(&caller, 9, LEASE).await;
         assert_eq!((seqs(&second), attempts(&second)), (vec![1, 2, 3], vec![2, 2, 2]));
-        assert_eq!(ack_late(&caller, &first[0].0).await, Settled::NotYours(NotYours::Superseded));
-        assert_eq!(ack_late(&caller, &second[0].0).await, Settled::Acked);
-        assert_eq!(settle(&caller, &[second[1].0.clone()], Action::Ack).await, [LAPSED]);
+        assert_eq!(ack_late(&caller, &first[0].0).await, Outcome::NotYours(NotYours::Superseded));
+        assert_eq!(ack_late(&caller, &second[0].0).await, Outcome::Acked);
+        assert_eq!(settle(&caller, &[second[1].0.clone()], Verb::Ack).await, [LAPSED]);
         let third = receive(&caller, 9, Duration::ZERO).await;
         assert_eq!((seqs(&third), attempts(&third)), (vec![2, 3], vec![3, 3]));
         assert_eq!(in_flight(&caller).await, 2);
@@ -226,15 +226,15 @@ async fn a_lease_is_made_no_longer_than_it_may_be_altogether() {
     publish_some(&caller, 1).await;
     let receipt = [receive_one(&caller).await];
     advance(&caller, LEASE / 2).await;
-    let extend = |by| Action::Extend { by, total_max: Some(LEASE * 2) };
-    assert_eq!(settle(&caller, &receipt, extend(LEASE * 2)).await, [Settled::TooLong]);
+    let extend = |by| Verb::Extend { by, total_max: Some(LEASE * 2) };
+    assert_eq!(settle(&caller, &receipt, extend(LEASE * 2)).await, [Outcome::TooLong]);
     advance(&caller, LEASE / 4).await;
     assert_eq!(in_flight(&caller).await, 1, "it is as long as it was");
-    assert_eq!(settle(&caller, &receipt, extend(LEASE)).await, [Settled::Extended]);
+    assert_eq!(settle(&caller, &receipt, extend(LEASE)).await, [Outcome::Extended]);
     advance(&caller, LEASE / 2).await;
-    assert_eq!(settle(&caller, &receipt, extend(LEASE)).await, [Settled::TooLong]);
-    assert_eq!(settle(&caller, &receipt, extend_by(LEASE)).await, [Settled::Extended], "where nobody asks");
-    assert_eq!(settle(&caller, &receipt, extend(Duration::ZERO)).await, [Settled::Extended]);
+    assert_eq!(settle(&caller, &receipt, extend(LEASE)).await, [Outcome::TooLong]);
+    assert_eq!(settle(&caller, &receipt, extend_by(LEASE)).await, [Outcome::Extended], "where nobody asks");
+    assert_eq!(settle(&caller, &receipt, extend(Duration::ZERO)).await, [Outcome::Extended]);
     assert_eq!(receive(&caller, 1, Duration::ZERO).await.len(), 1, "no time at all is never too long");
 }
 

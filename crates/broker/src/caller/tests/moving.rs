@@ -28,7 +28,7 @@ async fn a_moved_message_says_where_it_was_published_and_where_it_comes_from() {
     assert_eq!((own(&first), first.from()), ((home, Seq(1)), None));
     let (receipt, second) = take_one(&caller, &stream()).await;
     assert_eq!(own(&second), (home, Seq(2)));
-    assert_eq!(settle(&caller, &[receipt], Action::Move(dead())).await, [Settled::Moving]);
+    assert_eq!(settle(&caller, &[receipt], Verb::Move(dead())).await, [Outcome::Moving]);
 
     let (receipt, moved) = take_one(&caller, &dead()).await;
     assert_eq!((moved.lease.seq, moved.receives(), moved.attempt.0), (Seq(1), 1, 1));
@@ -36,16 +36,13 @@ async fn a_moved_message_says_where_it_was_published_and_where_it_comes_from() {
     let elsewhere = StreamId(u32::MAX);
     assert_eq!((moved.home(elsewhere), moved.from()), ((home, Seq(2)), Some(&stream())));
     let third = StreamName::parse("third").expect("a name");
-    let on = Action::Move(third.clone());
+    let on = Verb::Move(third.clone());
     caller.settle(dead(), group(), &[receipt], on.into()).await.expect("it is answered");
     let (receipt, moved) = take_one(&caller, &third).await;
     assert_eq!((moved.home(elsewhere), moved.from(), moved.receives()), ((home, Seq(2)), Some(&dead()), 2));
 
     caller.delete_stream(dead(), true).await.expect("it is deleted");
-    caller
-        .settle(third.clone(), group(), &[receipt], Action::Return { delay: None }.into())
-        .await
-        .expect("ok");
+    caller.settle(third.clone(), group(), &[receipt], Verb::Return { delay: None }.into()).await.expect("ok");
     let (_, moved) = take_one(&caller, &third).await;
     assert_eq!((moved.home(elsewhere), moved.from()), ((home, Seq(2)), None), "where it comes from is gone");
     let seen = caller.read(third, Seq(1), 1).await.expect("it is read");
@@ -57,8 +54,8 @@ async fn bury(caller: &Caller, bodies: &[&str]) {
     publish(caller, bodies.iter().map(|body| plain(body))).await.expect("there is room");
     let taken = receive(caller, bodies.len() as u32, SOON).await;
     let receipts: Vec<String> = taken.into_iter().map(|(receipt, _)| receipt).collect();
-    let moving = settle(caller, &receipts, Action::Move(dead())).await;
-    assert_eq!(moving, vec![Settled::Moving; bodies.len()]);
+    let moving = settle(caller, &receipts, Verb::Move(dead())).await;
+    assert_eq!(moving, vec![Outcome::Moving; bodies.len()]);
     while caller.stream(dead()).await.map_or(0, |report| report.figures.last.0) < bodies.len() as u64 {
         tokio::task::yield_now().await;
     }
@@ -111,8 +108,8 @@ async fn what_waits_goes_back_to_where_it_came_from_and_begins_anew() {
     assert_eq!(told, [(2, 0, 1), (3, 0, 1)]);
     assert!(back.iter().all(|(_, one)| one.home(elsewhere).0 == home && one.from() == Some(&dead())));
     assert!(back[0].1.content.ends_with(b"two"));
-    let acked = caller.settle(dead(), group(), &[held], Action::Ack.into()).await;
-    assert_eq!(acked, Ok(vec![Settled::Acked]), "it stayed with the one who holds it");
+    let acked = caller.settle(dead(), group(), &[held], Verb::Ack.into()).await;
+    assert_eq!(acked, Ok(vec![Outcome::Acked]), "it stayed with the one who holds it");
 }
 
 #[tokio::test]

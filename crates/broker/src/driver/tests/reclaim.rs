@@ -67,12 +67,12 @@ fn settle_down(rig: &mut Rig) {
 /// Answers what was delivered: those that are named are parked, the others acked.
 fn answer(rig: &mut Rig, parked: impl Fn(u64) -> bool) {
     for delivery in std::mem::take(&mut rig.deliveries) {
-        for message in &delivery.messages {
+        let group = delivery.group;
+        for message in delivery.into_each() {
             let park = parked(message.lease.seq.0);
-            let outcome = if park { Outcome::Retry { delay: None } } else { Outcome::Ack };
-            let mut results = Vec::new();
-            rig.driver.settle(NOW, delivery.group, &[message.lease], outcome.into(), &mut results);
-            assert_eq!(results, [if park { Settled::Parked } else { Settled::Acked }]);
+            let verb = if park { Verb::Retry { delay: None } } else { Verb::Ack };
+            let outcomes = settle(&mut rig.driver, NOW, group, &[message.lease], verb);
+            assert_eq!(outcomes, [if park { Outcome::Parked } else { Outcome::Acked }]);
         }
     }
 }
@@ -176,8 +176,8 @@ fn what_is_stuck_is_delivered_from_its_copy() {
     rig.driver.leave(rig.group, WORKER, Departure::Goodbye);
     rig.turn();
     rig.read();
-    let again: Vec<Delivered> = rig.deliveries.drain(..).flat_map(|delivery| delivery.messages).collect();
-    for (before, after) in stuck.messages.iter().zip(&again) {
+    let again: Vec<Delivered> = rig.deliveries.drain(..).flat_map(Delivery::into_each).collect();
+    for (before, after) in stuck.into_each().zip(&again) {
         assert_eq!(
             (before.lease.seq, before.published, &before.content),
             (after.lease.seq, after.published, &after.content)
@@ -350,7 +350,7 @@ fn delivered_again(rig: &mut Rig, meanwhile: impl FnOnce(&mut Rig)) -> (Vec<Seq>
         rig.read();
     }
     let seqs = |rig: &mut Rig| {
-        let messages = rig.deliveries.drain(..).flat_map(|delivery| delivery.messages);
+        let messages = rig.deliveries.drain(..).flat_map(Delivery::into_each);
         let found = contents(&rig.log);
         let mut seqs: Vec<Seq> = messages
             .map(|message| {

@@ -77,15 +77,14 @@ fn a_move_ends_here_and_begins_there_in_one_frame() {
     rig.turn();
     rig.sync();
     rig.turn();
-    let lease = rig.deliveries[0].messages[0].lease;
+    let lease = rig.deliveries[0].lease;
     // The window forgets it, so its content has to be read back to be moved.
     rig.publish(9, 2);
     rig.turn();
     rig.sync();
     let to = StreamName::parse("elsewhere").expect("a good name");
-    let mut results = Vec::new();
-    rig.driver.settle(NOW, rig.group, &[lease], Outcome::Move(&to).into(), &mut results);
-    assert_eq!(results, [Settled::Moving]);
+    let outcomes = settle(&mut rig.driver, NOW, rig.group, &[lease], Verb::Move(to.clone()));
+    assert_eq!(outcomes, [Outcome::Moving]);
     for _ in 0..4 {
         rig.turn();
         rig.read();
@@ -147,9 +146,8 @@ fn an_edited_copy_takes_the_place_of_a_parked_message_in_one_frame() {
     rig.turn();
     rig.sync();
     rig.turn();
-    let lease = rig.deliveries[0].messages[0].lease;
-    let mut results = Vec::new();
-    rig.driver.settle(NOW, rig.group, &[lease], Outcome::Park.into(), &mut results);
+    let lease = rig.deliveries[0].lease;
+    settle(&mut rig.driver, NOW, rig.group, &[lease], Verb::Park);
     rig.turn();
     rig.driver.flush(NOW);
     rig.gather();
@@ -176,12 +174,11 @@ fn a_full_disk_puts_moves_off_and_refuses_copies_and_notes() {
     rig.turn();
     rig.sync();
     rig.turn();
-    let leases: Vec<Lease> = rig.deliveries[0].messages.iter().map(|message| message.lease).collect();
+    let leases: Vec<Lease> = rig.deliveries[0].leases().leases().collect();
     let to = StreamName::parse("elsewhere").expect("a good name");
-    let mut results = Vec::new();
     rig.driver.set_storage_full(true);
-    rig.driver.settle(NOW, rig.group, &leases[..1], Outcome::Move(&to).into(), &mut results);
-    rig.driver.settle(NOW, rig.group, &leases[1..], Outcome::Park.into(), &mut results);
+    settle(&mut rig.driver, NOW, rig.group, &leases[..1], Verb::Move(to.clone()));
+    settle(&mut rig.driver, NOW, rig.group, &leases[1..], Verb::Park);
     rig.turn();
     assert_eq!(rig.driver.shard().stream_named(&to), None, "nothing is stored for it");
     assert_eq!(rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.moving), Some(1));
@@ -333,7 +330,7 @@ fn what_is_leased_for_no_time_leaves_although_it_is_over_by_then() {
             rig.read();
             rig.turn();
         }
-        let messages = rig.deliveries.iter().flat_map(|delivery| &delivery.messages);
+        let messages = rig.deliveries.iter().flat_map(each);
         let mut seen: Vec<u64> = messages.map(|message| message.lease.seq.0).collect();
         seen.sort_unstable();
         assert_eq!(seen, (1..=30).collect::<Vec<u64>>(), "each of them, once");

@@ -23,7 +23,7 @@ fn careful(rig: &mut Rig, acks: Acks, bound: Bound) -> GroupId {
 
 fn lease_in(rig: &Rig, group: GroupId) -> Lease {
     let delivery = rig.deliveries.iter().rfind(|delivery| delivery.group == group);
-    delivery.expect("it was delivered").messages[0].lease
+    delivery.expect("it was delivered").lease
 }
 
 /// Three thousand leases of the busy group lapse a minute later, which takes more than a turn.
@@ -44,17 +44,15 @@ fn a_durable_ack_is_answered_when_it_is_durable_also_in_a_turn_that_had_no_time_
     let careful = careful(&mut rig, Acks::Durable, Bound::Connection);
     let later = with_much_to_do(&mut rig);
     let lease = lease_in(&rig, careful);
-    let mut results = Vec::new();
-    rig.driver.extend(NOW, careful, &[lease], Duration::from_secs(600).into(), &mut results);
+    let longer = Verb::Extend { by: Duration::from_secs(600), total_max: None };
+    settle(&mut rig.driver, NOW, careful, &[lease], longer);
     rig.turn();
     // The busy group is first from now on, and is not done with the first turn.
     rig.driver.finish_turn(later);
     rig.gather();
     rig.sync();
     rig.answers.clear();
-    results.clear();
-    rig.driver.settle(later, careful, &[lease], Outcome::Ack.into(), &mut results);
-    assert_eq!(results, [Settled::Acked]);
+    assert_eq!(settle(&mut rig.driver, later, careful, &[lease], Verb::Ack), [Outcome::Acked]);
     rig.driver.confirm(Ticket(77));
     let mut acked = false;
     for _ in 0..20 {
@@ -87,16 +85,15 @@ fn given_back_before(turn: usize) -> (Option<u32>, Option<u32>) {
         rig.read();
     }
     let lease = lease_in(&rig, careful);
-    let mut results = Vec::new();
-    rig.driver.extend(NOW, careful, &[lease], Duration::from_secs(600).into(), &mut results);
+    let longer = Verb::Extend { by: Duration::from_secs(600), total_max: None };
+    settle(&mut rig.driver, NOW, careful, &[lease], longer);
     rig.turn();
     rig.sync();
     rig.driver.images.want();
     for n in 0..40 {
         if n == turn {
-            results.clear();
-            rig.driver.settle(later, careful, &[lease], Outcome::Return { delay: None }.into(), &mut results);
-            assert_eq!(results, [Settled::Returned]);
+            let outcomes = settle(&mut rig.driver, later, careful, &[lease], Verb::Return { delay: None });
+            assert_eq!(outcomes, [Outcome::Returned]);
         }
         rig.driver.finish_turn(later);
         rig.gather();
@@ -209,11 +206,9 @@ fn a_turn_brings_over_some_of_what_is_to_be_moved() {
     rig.turn();
     rig.sync();
     rig.turn();
-    let messages = rig.deliveries.iter().flat_map(|delivery| &delivery.messages);
-    let leases: Vec<Lease> = messages.map(|message| message.lease).collect();
+    let leases: Vec<Lease> = rig.deliveries.iter().flat_map(|delivery| delivery.leases().leases()).collect();
     let to = StreamName::parse("elsewhere").expect("a good name");
-    let mut results = Vec::new();
-    rig.driver.settle(NOW, rig.group, &leases, Outcome::Move(&to).into(), &mut results);
+    settle(&mut rig.driver, NOW, rig.group, &leases, Verb::Move(to.clone()));
     let mut before = 0;
     for _ in 0..40 {
         rig.turn();
@@ -243,11 +238,9 @@ fn messages_behind_a_gap_are_shown_and_the_gap_is_not_read() {
     }
     // One of those before is parked, and the rest of them is settled and trimmed away.
     for delivery in std::mem::take(&mut rig.deliveries) {
-        let mut results = Vec::new();
-        for message in delivery.messages.iter().filter(|message| message.lease.seq.0 <= 60) {
-            let park = message.lease.seq.0 == 40;
-            let outcome = if park { Outcome::Park } else { Outcome::Ack };
-            rig.driver.settle(NOW, rig.group, &[message.lease], outcome.into(), &mut results);
+        for message in delivery.into_each().filter(|message| message.lease.seq.0 <= 60) {
+            let verb = if message.lease.seq.0 == 40 { Verb::Park } else { Verb::Ack };
+            settle(&mut rig.driver, NOW, rig.group, &[message.lease], verb);
         }
     }
     for _ in 0..20 {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use forebay_broker::access::Principal;
 use forebay_broker::batch::{BatchBuilder, Message};
-use forebay_broker::broker::Action;
 use forebay_broker::caller::Receive;
-use forebay_core::group::Settled;
+use forebay_core::group::{Outcome, Verb};
 use forebay_core::types::{GroupName, StreamName};
 use forebay_doors::sqs::SqsConfig;
 use serde_json::{Value, json};
@@ -357,8 +356,8 @@ async fn no_more_than_so_many_are_in_flight() {
         }
         let (receipt, _) = first.expect("one was taken");
         let settled =
-            caller.settle(stream, group, &[receipt], Action::Ack.into()).await.expect("it is answered");
-        assert_eq!(settled, [Settled::Acked]);
+            caller.settle(stream, group, &[receipt], Verb::Ack.into()).await.expect("it is answered");
+        assert_eq!(settled, [Outcome::Acked]);
         let received = client.call("ReceiveMessage", wish).await;
         assert_eq!(received["Messages"].as_array().map(Vec::len), Some(1), "there is room for one again");
     }

@@ -459,7 +459,7 @@ impl Stage {
             Some(at) => (&what[..at], Some(what[at + 1..].join(" "))),
             None => (what, None),
         };
-        let with = |outcome| Settlement { outcome, reason: reason.as_deref(), late: false, rest: None };
+        let with = |verb| Settlement { verb, reason: reason.clone(), late: false, rest: None };
         let to = elsewhere();
         match *what {
             ["joins", slots, ref rest @ ..] => {
@@ -482,33 +482,33 @@ impl Stage {
                 let credit = Credit::Once { messages: number(messages) as u32, timeout };
                 self.shard.credit(now, group, consumer, credit).expect("a member");
             }
-            ["acks", seqs] => self.settle(who, seqs, with(Outcome::Ack)),
+            ["acks", seqs] => self.settle(who, seqs, with(Verb::Ack)),
             ["acks", "late", seqs] => {
-                self.settle(who, seqs, Settlement { late: true, ..Outcome::Ack.into() });
+                self.settle(who, seqs, Settlement { late: true, ..Verb::Ack.into() });
             }
-            ["nacks", seqs] => self.settle(who, seqs, with(Outcome::Retry { delay: None })),
+            ["nacks", seqs] => self.settle(who, seqs, with(Verb::Retry { delay: None })),
             ["nacks", seqs, "in", delay] => {
-                self.settle(who, seqs, with(Outcome::Retry { delay: Some(duration(delay)) }));
+                self.settle(who, seqs, with(Verb::Retry { delay: Some(duration(delay)) }));
             }
-            ["parks", seqs] => self.settle(who, seqs, with(Outcome::Park)),
-            ["returns", seqs] => self.settle(who, seqs, with(Outcome::Return { delay: None })),
+            ["parks", seqs] => self.settle(who, seqs, with(Verb::Park)),
+            ["returns", seqs] => self.settle(who, seqs, with(Verb::Return { delay: None })),
             ["returns", seqs, "for", delay] => {
-                self.settle(who, seqs, with(Outcome::Return { delay: Some(duration(delay)) }));
+                self.settle(who, seqs, with(Verb::Return { delay: Some(duration(delay)) }));
             }
             ["rests", seqs, "for", rest] => {
                 let rest = Some(duration(rest));
-                self.settle(who, seqs, Settlement { rest, ..Outcome::Return { delay: None }.into() });
+                self.settle(who, seqs, Settlement { rest, ..Verb::Return { delay: None }.into() });
             }
-            ["skips", seqs] => self.settle(who, seqs, with(Outcome::Skip)),
-            ["moves", seqs] => self.settle(who, seqs, with(Outcome::Move(&to))),
+            ["skips", seqs] => self.settle(who, seqs, with(Verb::Skip)),
+            ["moves", seqs] => self.settle(who, seqs, with(Verb::Move(to))),
             ["extends", seqs, "by", by, ref rest @ ..] => {
-                let leases: Vec<Lease> =
-                    range(seqs).seqs().filter_map(|seq| self.leases.get(&(who, seq)).copied()).collect();
-                let mut results = Vec::new();
+                let leases = range(seqs).seqs().filter_map(|seq| self.leases.get(&(who, seq)).copied());
+                let leases = LeaseRun::join(leases);
                 let total_max = rest.get(1).map(|text| duration(text));
-                let extension = Extension { by: duration(by), total_max };
-                self.shard.extend(now, group, &leases, extension, &mut results);
-                let answers: Vec<String> = results.iter().map(|result| say_settled(*result)).collect();
+                let settlement = Settlement::from(Verb::Extend { by: duration(by), total_max });
+                let mut outcomes = Vec::new();
+                self.shard.settle(now, group, &leases, &settlement, &mut outcomes);
+                let answers: Vec<String> = each_outcome(&outcomes).map(say_outcome).collect();
                 self.say(&format!("{who}: {}", answers.join(", ")));
             }
             ["lost"] => self.shard.leave(group, consumer, Departure::Lost),
@@ -573,7 +573,7 @@ impl Stage {
         self.finish_turn();
     }
 
-    fn settle(&mut self, who: char, seqs: &str, settlement: Settlement<'_>) {
+    fn settle(&mut self, who: char, seqs: &str, settlement: Settlement) {
         let group = self.group_of(who);
         let answers: Vec<String> = range(seqs)
             .seqs()
@@ -581,10 +581,10 @@ impl Stage {
                 let Some(&lease) = self.leases.get(&(who, seq)) else {
                     return "has no such lease".to_owned();
                 };
-                let mut results = Vec::new();
-                self.shard.settle(self.now, group, &[lease], settlement, &mut results);
-                assert_eq!(results.len(), 1, "one lease has one result");
-                say_settled(results[0])
+                let mut outcomes = Vec::new();
+                self.shard.settle(self.now, group, &[LeaseRun::one(lease)], &settlement, &mut outcomes);
+                let [(outcome, 1)] = outcomes[..] else { panic!("one lease has one outcome") };
+                say_outcome(outcome)
             })
             .collect();
         self.say(&format!("{who}: {}", answers.join(", ")));
@@ -832,9 +832,9 @@ fn say_way(to: Option<&StreamName>) -> &str {
     to.map_or("where it came from", StreamName::as_str)
 }
 
-fn say_settled(settled: Settled) -> String {
-    match settled {
-        Settled::NotYours(why) => format!("not yours ({why:?})").to_lowercase(),
+fn say_outcome(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::NotYours(why) => format!("not yours ({why:?})").to_lowercase(),
         other => format!("{other:?}").to_lowercase(),
     }
 }

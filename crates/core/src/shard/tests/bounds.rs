@@ -2,7 +2,7 @@
 
 use super::rig::Rig;
 use super::*;
-use crate::group::Outcome;
+use crate::group::Verb;
 use crate::notes::Expected;
 use crate::pace::Rate;
 use crate::settings::{Fairness, OnFull, StreamLimits};
@@ -67,11 +67,11 @@ fn the_oldest_is_found_behind_a_parked_message_and_all_that_was_settled_since() 
     rig.join(group, 1, 1_000, Bound::Connection);
     rig.publish_plain(1);
     rig.turn();
-    rig.settle(group, 1..=1, Outcome::Park);
+    rig.settle(group, 1..=1, Verb::Park);
     for n in 0..20_000 {
         rig.publish_plain(1);
         rig.turn();
-        rig.settle(group, n + 2..=n + 2, Outcome::Ack);
+        rig.settle(group, n + 2..=n + 2, Verb::Ack);
     }
     rig.shard.leave(group, ConsumerId(1), Departure::Goodbye);
     rig.turn();
@@ -105,7 +105,7 @@ fn a_large_batch_makes_room_for_itself_by_stretches() {
         let dropped: Vec<SeqRange> = skipped.flatten().collect();
         assert_eq!(dropped, [SeqRange::new(Seq(4), Seq(9_003))], "one stretch, behind what is leased");
         // What is left goes out in order, and nothing that was dropped does.
-        rig.settle(group, 1..=3, Outcome::Ack);
+        rig.settle(group, 1..=3, Verb::Ack);
         rig.delivered.clear();
         rig.turns(3);
         assert!(rig.delivered.iter().all(|deliver| deliver.seqs.first > Seq(9_003)), "{:?}", rig.delivered);
@@ -156,7 +156,7 @@ fn messages_are_moved_some_at_a_time() {
     rig.join(group, 1, 100_000, Bound::Connection);
     rig.publish_plain(10_000);
     rig.turn();
-    rig.settle(group, 1..=10_000, Outcome::Move(&to));
+    rig.settle(group, 1..=10_000, Verb::Move(to.clone()));
     let mut moved = 0;
     let mut refused = 0;
     for n in 0..200 {
@@ -227,7 +227,7 @@ fn nothing_is_left_of_the_pace_of_a_job_that_is_over() {
     rig.publish_plain(1);
     rig.turn();
     for n in 0..100 {
-        rig.settle(group, 1..=1, Outcome::Park);
+        rig.settle(group, 1..=1, Verb::Park);
         rig.turn();
         let rate = Some(Rate { per_second: 100.0, burst: 10 });
         let started = rig.shard.start_job(rig.now, group, Work::Replay, Selection::All, None, rate);

@@ -3,7 +3,7 @@
 use super::rig::{BEGIN, Rig};
 use super::*;
 use crate::entry::Trail;
-use crate::group::{JobRefusal, Outcome, Settled};
+use crate::group::{JobRefusal, LeaseRun, Outcome, Verb};
 use crate::producers::ProducerStamp;
 use crate::settings::{OnParkedKey, Retention, StreamLimits, UNASKED_BYTES_MAX};
 use crate::types::IdHash;
@@ -21,7 +21,7 @@ fn an_edited_copy_may_keep_the_id_of_what_it_replaces() {
     rig.join(group, 1, 10, Bound::Connection);
     rig.publish(&[with_id(5), with_id(6)]).expect("a good batch");
     rig.turn();
-    rig.settle(group, 1..=1, Outcome::Park);
+    rig.settle(group, 1..=1, Verb::Park);
     rig.turn();
     let mut admissions = Vec::new();
     let taken = rig.shard.resubmit(rig.now, group, Seq(1), &with_id(6), &mut admissions);
@@ -95,11 +95,12 @@ fn waits_of_centuries_are_cut_to_a_year() {
     rig.turn();
     let deadline = rig.delivered[0].deadline;
     assert!(deadline > rig.now && deadline < rig.now + YEARS);
-    rig.settle(group, 1..=1, Outcome::Retry { delay: Some(Duration::MAX) });
-    let mut results = Vec::new();
-    let lease = rig.lease(2);
-    rig.shard.extend(rig.now, group, &[lease], Duration::MAX.into(), &mut results);
-    assert_eq!(results, [Settled::Extended]);
+    rig.settle(group, 1..=1, Verb::Retry { delay: Some(Duration::MAX) });
+    let mut outcomes = Vec::new();
+    let lease = LeaseRun::one(rig.lease(2));
+    let longer = Verb::Extend { by: Duration::MAX, total_max: None };
+    rig.shard.settle(rig.now, group, &[lease], &longer.into(), &mut outcomes);
+    assert_eq!(outcomes, [(Outcome::Extended, 1)]);
     rig.turn();
     rig.check_log();
     let mut again = rig.recovered();
@@ -127,7 +128,7 @@ fn a_job_may_name_more_positions_than_there_are() {
     rig.join(group, 1, 10, Bound::Connection);
     rig.publish_plain(2);
     rig.turn();
-    rig.settle(group, 1..=2, Outcome::Park);
+    rig.settle(group, 1..=2, Verb::Park);
     rig.turn();
     let start = |shard: &mut Shard, ranges| {
         shard.start_job(BEGIN, group, Work::Replay, Selection::Seqs(ranges), None, None)
@@ -194,7 +195,7 @@ fn what_is_moved_does_not_expire_there_and_the_stream_it_makes_has_a_limit() {
     rig.publish(&[message]).expect("a good batch");
     rig.turn();
     let to = StreamName::parse("dead").expect("a good name");
-    rig.settle(group, 1..=1, Outcome::Move(&to));
+    rig.settle(group, 1..=1, Verb::Move(to.clone()));
     rig.turn();
     let moved = rig.shard.complete_move(rig.now, group, Seq(1), &message, rig.now).expect("it goes");
     assert_eq!(moved.meta.expires, None);
@@ -219,9 +220,9 @@ fn a_message_that_is_parked_before_its_key_was_looked_up_holds_up_the_rest_of_it
     // The lease outlives a restart, and is answered before anybody has joined, when no key is known.
     rig.shard = rig.recovered();
     rig.delivered.clear();
-    let mut results = Vec::new();
-    rig.shard.settle(rig.now, group, &[lease], Outcome::Park.into(), &mut results);
-    assert_eq!(results, [Settled::Parked]);
+    let mut outcomes = Vec::new();
+    rig.shard.settle(rig.now, group, &[LeaseRun::one(lease)], &Verb::Park.into(), &mut outcomes);
+    assert_eq!(outcomes, [(Outcome::Parked, 1)]);
     rig.join(group, 2, 10, Bound::Connection);
     rig.turns(5);
     assert_eq!(rig.delivered, [], "the first of the key is parked, and the rest waits for it");

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::entry::entries;
-use crate::group::{Deliver, Lease, Outcome, Settled};
+use crate::group::{Deliver, Lease, LeaseRun, Outcome, Verb};
 
 pub(super) const BEGIN: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -85,16 +85,11 @@ impl Rig {
         Lease { epoch: Epoch(1), seq: Seq(seq), grant }
     }
 
-    pub(super) fn settle(
-        &mut self,
-        group: GroupId,
-        seqs: std::ops::RangeInclusive<u64>,
-        outcome: Outcome<'_>,
-    ) {
-        let leases: Vec<Lease> = seqs.map(|seq| self.lease(seq)).collect();
-        let mut results = Vec::new();
-        self.shard.settle(self.now, group, &leases, outcome.into(), &mut results);
-        assert!(results.iter().all(|result| !matches!(result, Settled::NotYours(_))), "{results:?}");
+    pub(super) fn settle(&mut self, group: GroupId, seqs: std::ops::RangeInclusive<u64>, verb: Verb) {
+        let leases = LeaseRun::join(seqs.map(|seq| self.lease(seq)));
+        let mut outcomes = Vec::new();
+        self.shard.settle(self.now, group, &leases, &verb.into(), &mut outcomes);
+        assert!(outcomes.iter().all(|(outcome, _)| !matches!(outcome, Outcome::NotYours(_))), "{outcomes:?}");
     }
 
     /// Everything that was written can be read.

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use forebay_broker::api::CallError;
 use forebay_broker::api::Clock;
-use forebay_broker::api::Delivered;
 use forebay_broker::api::Event;
+use forebay_broker::api::RunMessage;
 use forebay_broker::api::{Caller, Consumer};
 use forebay_core::types::Limits;
 use forebay_wire::v1;
@@ -45,7 +45,7 @@ pub(super) struct Consume {
 }
 
 /// How many messages go into a reply that has this much room. One always does, if it is the first.
-fn fitting(messages: &[Delivered], room: &mut usize, is_first: bool) -> usize {
+fn fitting(messages: &[RunMessage], room: &mut usize, is_first: bool) -> usize {
     let mut fit = 0;
     for message in messages {
         let left = room.checked_sub(message.content.len());
@@ -173,12 +173,11 @@ impl Consume {
                     Event::Delivery(mut delivery) => {
                         let out = self.reply.deliveries.get_or_insert_default();
                         let fit = fitting(&delivery.messages, &mut room, out.messages.is_empty());
-                        out.messages.reserve(fit);
-                        for delivered in &delivery.messages[..fit] {
-                            convert::deliver(delivered, out)?;
+                        if fit > 0 {
+                            convert::deliver(&delivery, fit, out)?;
                         }
                         if fit < delivery.messages.len() {
-                            delivery.messages.drain(..fit);
+                            delivery.skip(fit);
                             self.events.push_front(Event::Delivery(delivery));
                             return Ok(());
                         }

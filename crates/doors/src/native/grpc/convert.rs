@@ -6,10 +6,10 @@ use bytes::Bytes;
 use forebay_broker::api::Advice;
 use forebay_broker::api::Found;
 use forebay_broker::api::ProducerStamp;
-use forebay_broker::api::{Action, Settlement, Settlements};
 use forebay_broker::api::{Batch, BatchBuilder, Message, after, parse_content};
 use forebay_broker::api::{Delivered, Published};
-use forebay_broker::api::{Lease, REST_MAX, Settled};
+use forebay_broker::api::{Delivery, RunMessage};
+use forebay_broker::api::{Lease, LeaseRun, Outcome, REST_MAX, SettleRequest, Settled, Settlement, Verb};
 use forebay_broker::api::{PublishOptions, Start};
 use forebay_core::types::{Epoch, Grant, Limits, Seq, StreamName, Timestamp};
 use forebay_wire::v1;
@@ -113,28 +113,31 @@ pub(super) fn confirmation(ticket: u64, published: Published) -> v1::Confirmatio
     confirmation
 }
 
-/// Adds a delivered message. It joins the last run if it follows it in every respect.
-pub(super) fn deliver(delivered: &Delivered, out: &mut v1::Deliveries) -> Result<(), Status> {
-    let Lease { epoch, seq, grant } = delivered.lease;
+/// Adds the first messages of a delivery: a run of its own, unless it follows the last one in every respect.
+pub(super) fn deliver(delivery: &Delivery, count: usize, out: &mut v1::Deliveries) -> Result<(), Status> {
+    let Lease { epoch, seq, grant } = delivery.lease;
     out.epoch = epoch.0;
     match out.runs.last_mut() {
         Some(run)
             if run.first_seq + u64::from(run.count) == seq.0
                 && run.first_grant + u64::from(run.count) == grant.0
-                && run.attempt == delivered.attempt.0
-                && run.deadline_us == delivered.deadline.0 =>
+                && run.attempt == delivery.attempt.0
+                && run.deadline_us == delivery.deadline.0 =>
         {
-            run.count += 1;
+            run.count += count as u32;
         }
         _ => out.runs.push(v1::DeliveryRun {
             first_seq: seq.0,
             first_grant: grant.0,
-            count: 1,
-            attempt: delivered.attempt.0,
-            deadline_us: delivered.deadline.0,
+            count: count as u32,
+            attempt: delivery.attempt.0,
+            deadline_us: delivery.deadline.0,
         }),
     }
-    out.messages.push(self::delivered(delivered)?);
+    out.messages.reserve(count);
+    for RunMessage { content, priority, published, .. } in &delivery.messages[..count] {
+        out.messages.push(message(content, *priority, *published)?);
+    }
     Ok(())
 }
 
@@ -168,7 +171,7 @@ fn message(content: &Bytes, priority: u8, published: Timestamp) -> Result<v1::Me
 }
 
 /// What a consumer wants done with its leases, or why that cannot be.
-pub(super) fn action(number: i32, delay_ms: Option<u64>, move_to: &str) -> Result<Action, String> {
+pub(super) fn verb(number: i32, delay_ms: Option<u64>, move_to: &str) -> Result<Verb, String> {
     use v1::settlement::Action as Wire;
     let delay = delay_ms.map(Duration::from_millis);
     if delay.is_some_and(|delay| delay > YEAR) {
@@ -180,36 +183,36 @@ pub(super) fn action(number: i32, delay_ms: Option<u64>, move_to: &str) -> Resul
         return Err("move_to: only for MOVE".to_owned());
     }
     Ok(match wire {
-        Wire::Ack => Action::Ack,
+        Wire::Ack => Verb::Ack,
         // What the group's policy says is what a retry comes to when it has no retries left.
-        Wire::Retry | Wire::Auto => Action::Retry { delay },
-        Wire::Park => Action::Park,
-        Wire::Skip => Action::Skip,
-        Wire::Return => Action::Return { delay },
-        Wire::Move => Action::Move(StreamName::parse(move_to).map_err(|error| format!("move_to: {error}"))?),
+        Wire::Retry | Wire::Auto => Verb::Retry { delay },
+        Wire::Park => Verb::Park,
+        Wire::Skip => Verb::Skip,
+        Wire::Return => Verb::Return { delay },
+        Wire::Move => Verb::Move(StreamName::parse(move_to).map_err(|error| format!("move_to: {error}"))?),
         Wire::Extend => match delay.filter(|by| !by.is_zero()) {
-            Some(by) => Action::Extend { by, total_max: None },
+            Some(by) => Verb::Extend { by, total_max: None },
             None => return Err("delay_ms: EXTEND says for how long".to_owned()),
         },
     })
 }
 
 /// For how long the group should hand out nothing, or why that cannot be.
-pub(super) fn rest(rest_ms: Option<u64>, action: &Action) -> Result<Option<Duration>, String> {
+pub(super) fn rest(rest_ms: Option<u64>, verb: &Verb) -> Result<Option<Duration>, String> {
     let rest = rest_ms.map(Duration::from_millis);
     match rest {
-        Some(_) if matches!(action, Action::Extend { .. }) => Err("rest_ms: not with EXTEND".to_owned()),
+        Some(_) if matches!(verb, Verb::Extend { .. }) => Err("rest_ms: not with EXTEND".to_owned()),
         Some(rest) if rest > REST_MAX => Err(format!("rest_ms: at most {}", REST_MAX.as_millis())),
         _ => Ok(rest),
     }
 }
 
 /// A settlement from its wire form, or why it cannot be one.
-pub(super) fn settlement(wire: &v1::Settlement, limits: &Limits) -> Result<Settlement, v1::Problem> {
+pub(super) fn settlement(wire: &v1::Settlement, limits: &Limits) -> Result<SettleRequest, v1::Problem> {
     use v1::problem::Code;
     let refuse = |code, text: String| Err(status::problem(code, Advice::FixRequest, text));
-    let action = action(wire.action, wire.delay_ms, &wire.move_to).map_err(invalid)?;
-    let rest = rest(wire.rest_ms, &action).map_err(invalid)?;
+    let verb = verb(wire.action, wire.delay_ms, &wire.move_to).map_err(invalid)?;
+    let rest = rest(wire.rest_ms, &verb).map_err(invalid)?;
     // Looked at before anything is made as large as a client says.
     let count: u64 = wire.leases.iter().map(|run| u64::from(run.count.max(1))).sum();
     if count > u64::from(limits.credit_max) {
@@ -217,45 +220,48 @@ pub(super) fn settlement(wire: &v1::Settlement, limits: &Limits) -> Result<Settl
             format!("more leases than a consumer may hold. leases=`{count}` limit=`{}`", limits.credit_max);
         return refuse(Code::TooLarge, text);
     }
-    let mut leases = Vec::with_capacity(count as usize);
+    let mut leases = Vec::with_capacity(wire.leases.len());
     for run in &wire.leases {
         let n = u64::from(run.count.max(1));
         if run.first_seq.checked_add(n).is_none() || run.first_grant.checked_add(n).is_none() {
             return refuse(Code::Invalid, "a run of leases has no end".to_owned());
         }
-        leases.extend((0..n).map(|n| Lease {
-            epoch: Epoch(wire.epoch),
-            seq: Seq(run.first_seq + n),
-            grant: Grant(run.first_grant + n),
-        }));
+        let first =
+            Lease { epoch: Epoch(wire.epoch), seq: Seq(run.first_seq), grant: Grant(run.first_grant) };
+        leases.push(LeaseRun { first, count: run.count.max(1) });
     }
     let reason = some_text(&wire.reason).map(str::to_owned);
-    Ok(Settlement { ticket: wire.ticket, leases, action, reason, rest })
+    let settlement = Settlement { verb, reason, late: false, rest };
+    Ok(SettleRequest { ticket: wire.ticket, leases, settlement })
 }
 
-pub(super) fn outcome(settled: Settled) -> v1::outcome_run::Outcome {
-    use v1::outcome_run::Outcome;
-    match settled {
-        Settled::Acked => Outcome::Acked,
-        Settled::Retrying => Outcome::Retrying,
-        Settled::Parked => Outcome::Parked,
-        Settled::Skipped => Outcome::Skipped,
-        Settled::Returned => Outcome::Returned,
-        Settled::Extended => Outcome::Extended,
-        Settled::Moving => Outcome::Moving,
-        Settled::Expired => Outcome::Expired,
-        // Nobody says how long a lease may be altogether.
-        Settled::NotYours(_) | Settled::TooLong => Outcome::NotYours,
+pub(super) fn outcome(outcome: Outcome) -> v1::outcome_run::Outcome {
+    use v1::outcome_run::Outcome as Wire;
+    match outcome {
+        Outcome::Acked => Wire::Acked,
+        Outcome::Retrying => Wire::Retrying,
+        Outcome::Parked => Wire::Parked,
+        Outcome::Skipped => Wire::Skipped,
+        Outcome::Returned => Wire::Returned,
+        Outcome::Extended => Wire::Extended,
+        Outcome::Moving => Wire::Moving,
+        Outcome::Expired => Wire::Expired,
+        // This door sets no limit on how long a lease may be altogether.
+        Outcome::NotYours(_) | Outcome::TooLong => Wire::NotYours,
     }
 }
 
-pub(super) fn settled(settlements: &Settlements) -> v1::Settled {
-    let mut outcomes: Vec<v1::OutcomeRun> = Vec::new();
-    let all: Vec<_> = settlements.results.iter().map(|settled| outcome(*settled)).collect();
-    for alike in all.chunk_by(|a, b| a == b) {
-        outcomes.push(v1::OutcomeRun { outcome: alike[0].into(), count: alike.len() as u32 });
+pub(super) fn settled(settled: &Settled) -> v1::Settled {
+    let mut outcomes: Vec<v1::OutcomeRun> = Vec::with_capacity(settled.outcomes.len());
+    for &(of, count) in &settled.outcomes {
+        let outcome = outcome(of).into();
+        match outcomes.last_mut() {
+            // The wire does not say why a lease is not the consumer's.
+            Some(last) if last.outcome == outcome => last.count += count,
+            _ => outcomes.push(v1::OutcomeRun { outcome, count }),
+        }
     }
-    v1::Settled { ticket: settlements.ticket, outcomes, problem: None }
+    v1::Settled { ticket: settled.ticket, outcomes, problem: None }
 }
 
 /// Where to begin, if anybody says so.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::{Caller, Receive, Verdict};
+use forebay_broker::api::{Caller, Receive, Settlement};
 use forebay_wire::v1;
 use tonic::Status;
 
@@ -58,10 +58,9 @@ pub(super) async fn settle(caller: Caller, request: v1::SettleRequest) -> Result
         let count = request.leases.len();
         return Err(status::invalid(format!("leases: 1 to {LEASES_MAX}. leases=`{count}`")));
     }
-    let action =
-        convert::action(request.action, request.delay_ms, &request.move_to).map_err(status::invalid)?;
-    let rest = convert::rest(request.rest_ms, &action).map_err(status::invalid)?;
-    let verdict = Verdict { action, reason: text(request.reason), late: false, rest };
-    let settled = caller.settle(stream, group, &request.leases, verdict).await.map_err(refused)?;
+    let verb = convert::verb(request.action, request.delay_ms, &request.move_to).map_err(status::invalid)?;
+    let rest = convert::rest(request.rest_ms, &verb).map_err(status::invalid)?;
+    let settlement = Settlement { verb, reason: text(request.reason), late: false, rest };
+    let settled = caller.settle(stream, group, &request.leases, settlement).await.map_err(refused)?;
     Ok(v1::SettleReply { outcomes: settled.iter().map(|one| convert::outcome(*one).into()).collect() })
 }

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use forebay_broker::api::Action;
-use forebay_broker::api::{Caller, Receive, Verdict};
-use forebay_broker::api::{REST_MAX, Settled};
+use forebay_broker::api::{Caller, Outcome, REST_MAX, Receive, Settlement, Verb};
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json;
 
@@ -61,7 +59,7 @@ pub(super) async fn ack(
     _: NoQuery,
     Json(request): Json<json::AckRequest>,
 ) -> Answer<json::SettleReply> {
-    settle(&caller, stream, group, request.leases, Action::Ack.into()).await
+    settle(&caller, stream, group, request.leases, Verb::Ack.into()).await
 }
 
 pub(super) async fn nack(
@@ -74,15 +72,15 @@ pub(super) async fn nack(
     if delay.is_some_and(|delay| delay > settings::YEAR) {
         return Err(Failure::field("delay", "at most \"366d\""));
     }
-    let action = match request.action {
+    let verb = match request.action {
         // What the group's policy says is what a retry comes to when it has no retries left.
-        json::NackAction::Retry | json::NackAction::Auto => Action::Retry { delay },
-        json::NackAction::Return => Action::Return { delay },
+        json::NackAction::Retry | json::NackAction::Auto => Verb::Retry { delay },
+        json::NackAction::Return => Verb::Return { delay },
         _ if delay.is_some() => {
             return Err(Failure::field("delay", "only for \"auto\", \"retry\" and \"return\""));
         }
-        json::NackAction::Park => Action::Park,
-        json::NackAction::Skip => Action::Skip,
+        json::NackAction::Park => Verb::Park,
+        json::NackAction::Skip => Verb::Skip,
     };
     check_length("reason", request.reason.as_deref().unwrap_or_default(), REASON_BYTES_MAX)?;
     let reason = request.reason.filter(|reason| !reason.is_empty());
@@ -90,7 +88,7 @@ pub(super) async fn nack(
     if rest.is_some_and(|rest| rest > REST_MAX) {
         return Err(Failure::field("rest", format!("at most \"{}m\"", REST_MAX.as_secs() / 60)));
     }
-    settle(&caller, stream, group, request.leases, Verdict { action, reason, late: false, rest }).await
+    settle(&caller, stream, group, request.leases, Settlement { verb, reason, late: false, rest }).await
 }
 
 pub(super) async fn extend(
@@ -100,8 +98,8 @@ pub(super) async fn extend(
     Json(request): Json<json::ExtendRequest>,
 ) -> Answer<json::SettleReply> {
     settings::some_time("by", Some(request.by))?;
-    let action = Action::Extend { by: request.by.0, total_max: None };
-    settle(&caller, stream, group, request.leases, action.into()).await
+    let verb = Verb::Extend { by: request.by.0, total_max: None };
+    settle(&caller, stream, group, request.leases, verb.into()).await
 }
 
 async fn settle(
@@ -109,29 +107,29 @@ async fn settle(
     stream: StreamName,
     group: GroupName,
     leases: Vec<String>,
-    verdict: Verdict,
+    settlement: Settlement,
 ) -> Answer<json::SettleReply> {
     if leases.is_empty() || leases.len() > LEASES_MAX {
         return Err(Failure::field("leases", format!("from 1 to {LEASES_MAX} of them")));
     }
-    let settled = caller.settle(stream, group, &leases, verdict).await?;
+    let settled = caller.settle(stream, group, &leases, settlement).await?;
     let result = |(lease, settled)| json::SettleResult { lease, outcome: outcome(settled) };
     let results = leases.into_iter().zip(settled).map(result).collect();
     Ok(Reply(StatusCode::OK, json::SettleReply { results }))
 }
 
-fn outcome(settled: Settled) -> json::Outcome {
-    match settled {
-        Settled::Acked => json::Outcome::Acked,
-        Settled::Retrying => json::Outcome::Retrying,
-        Settled::Parked => json::Outcome::Parked,
-        Settled::Skipped => json::Outcome::Skipped,
-        Settled::Moving => json::Outcome::Moving,
-        Settled::Expired => json::Outcome::Expired,
-        Settled::Extended => json::Outcome::Extended,
-        Settled::Returned => json::Outcome::Returned,
+fn outcome(outcome: Outcome) -> json::Outcome {
+    match outcome {
+        Outcome::Acked => json::Outcome::Acked,
+        Outcome::Retrying => json::Outcome::Retrying,
+        Outcome::Parked => json::Outcome::Parked,
+        Outcome::Skipped => json::Outcome::Skipped,
+        Outcome::Moving => json::Outcome::Moving,
+        Outcome::Expired => json::Outcome::Expired,
+        Outcome::Extended => json::Outcome::Extended,
+        Outcome::Returned => json::Outcome::Returned,
         // Nobody says how long a lease may be altogether.
-        Settled::NotYours(_) | Settled::TooLong => json::Outcome::NotYours,
+        Outcome::NotYours(_) | Outcome::TooLong => json::Outcome::NotYours,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::{Action as Deed, Delivered, Receive, Settled};
+use forebay_broker::api::{Delivered, Outcome, Receive, Verb};
 
 use super::{Asker, Service};
 use crate::sqs::attempts::Given;
@@ -90,9 +90,9 @@ impl Service {
             return None;
         }
         let receipts: Vec<String> = given.iter().map(|(receipt, _)| receipt.clone()).collect();
-        let again = Deed::Extend { by: visibility, total_max: None };
+        let again = Verb::Extend { by: visibility, total_max: None };
         let settled =
             asker.caller.settle(queue.stream(), queue.group(), &receipts, again.into()).await.ok()?;
-        settled.iter().all(|settled| *settled == Settled::Extended).then_some(given)
+        settled.iter().all(|settled| *settled == Outcome::Extended).then_some(given)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::{Action as Deed, NotYours, Settled, Verdict};
+use forebay_broker::api::{NotYours, Outcome, Settlement, Verb};
 
 use super::{Asker, Service};
 use crate::sqs::queue::Queue;
@@ -48,10 +48,10 @@ impl Service {
         asker: &Asker,
         queue: &Queue,
         handles: &[String],
-    ) -> Result<Vec<Settled>, SqsError> {
+    ) -> Result<Vec<Outcome>, SqsError> {
         // On a standard queue the latest receipt is good for as long as nobody has received the message again.
-        let verdict = Verdict { late: !queue.is_fifo(), ..Verdict::from(Deed::Ack) };
-        self.settle(asker, queue, handles, verdict).await
+        let settlement = Settlement { late: !queue.is_fifo(), ..Verb::Ack.into() };
+        self.settle(asker, queue, handles, settlement).await
     }
 
     pub(super) async fn change_visibility(
@@ -87,21 +87,21 @@ impl Service {
     /// Hides a message for so long from now on, or shows it at once.
     async fn hide(&self, asker: &Asker, queue: &Queue, visibility: &Visibility) -> Result<(), SqsError> {
         let seconds = |of: u32| Duration::from_secs(of.into());
-        let deed = match visibility.timeout {
-            0 => Deed::Retry { delay: Some(Duration::ZERO) },
-            timeout => Deed::Extend { by: seconds(timeout), total_max: Some(seconds(VISIBILITY_MAX)) },
+        let verb = match visibility.timeout {
+            0 => Verb::Retry { delay: Some(Duration::ZERO) },
+            timeout => Verb::Extend { by: seconds(timeout), total_max: Some(seconds(VISIBILITY_MAX)) },
         };
         let handle = &visibility.receipt_handle;
-        let settled = self.settle(asker, queue, std::slice::from_ref(handle), deed.into()).await?;
+        let settled = self.settle(asker, queue, std::slice::from_ref(handle), verb.into()).await?;
         let gone = || {
             let reason = "Message does not exist or is not available for visibility timeout change.";
             Err(SqsError::value(handle, "ReceiptHandle", reason))
         };
         match settled.first() {
-            Some(Settled::NotYours(NotYours::Unknown)) | None => Err(SqsError::bad_receipt(handle)),
-            Some(Settled::NotYours(NotYours::Lapsed)) if !queue.is_fifo() => Ok(()),
-            Some(Settled::NotYours(_)) => gone(),
-            Some(Settled::TooLong) => {
+            Some(Outcome::NotYours(NotYours::Unknown)) | None => Err(SqsError::bad_receipt(handle)),
+            Some(Outcome::NotYours(NotYours::Lapsed)) if !queue.is_fifo() => Ok(()),
+            Some(Outcome::NotYours(_)) => gone(),
+            Some(Outcome::TooLong) => {
                 let reason = format!(
                     "Total VisibilityTimeout for the message is beyond the limit [{VISIBILITY_MAX} seconds]"
                 );
@@ -116,9 +116,9 @@ impl Service {
         asker: &Asker,
         queue: &Queue,
         handles: &[String],
-        verdict: Verdict,
-    ) -> Result<Vec<Settled>, SqsError> {
-        match asker.caller.settle(queue.stream(), queue.group(), handles, verdict).await {
+        settlement: Settlement,
+    ) -> Result<Vec<Outcome>, SqsError> {
+        match asker.caller.settle(queue.stream(), queue.group(), handles, settlement).await {
             Ok(settled) => Ok(settled),
             Err(error) => Err(self.failed(asker, queue, &error).await),
         }
@@ -126,10 +126,10 @@ impl Service {
 }
 
 /// What became of a deletion. What is gone stays so, however often it is deleted.
-fn deletion(queue: &Queue, handle: &str, settled: Settled) -> Result<(), SqsError> {
+fn deletion(queue: &Queue, handle: &str, settled: Outcome) -> Result<(), SqsError> {
     match settled {
-        Settled::NotYours(NotYours::Unknown) => Err(SqsError::bad_receipt(handle)),
-        Settled::NotYours(NotYours::Lapsed | NotYours::Superseded) if queue.is_fifo() => {
+        Outcome::NotYours(NotYours::Unknown) => Err(SqsError::bad_receipt(handle)),
+        Outcome::NotYours(NotYours::Lapsed | NotYours::Superseded) if queue.is_fifo() => {
             Err(SqsError::value(handle, "ReceiptHandle", "The receipt handle has expired."))
         }
         _ => Ok(()),
