@@ -21,6 +21,8 @@ mod problem;
 mod service;
 mod trace;
 
+#[cfg(test)]
+mod parity;
 
 use std::future::Future;
 use std::net::SocketAddr;
