@@ -1,5 +1,9 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+#[cfg(feature = "sqs")]
+mod sqs;
+#[cfg(not(feature = "sqs"))]
+#[path = "serve/no_sqs.rs"]
 mod sqs;
 
 use std::convert::Infallible;
@@ -317,10 +321,7 @@ struct Doors {
 async fn serve_doors(broker: Broker, doors: Doors, native: NativeConfig) -> std::io::Result<()> {
     let sqs = async {
         match doors.sqs {
-            Some(door) => {
-                let stop = broker.stopping();
-                forebay_doors::sqs::serve(broker.entrance(), door.listener, stop, door.config).await
-            }
+            Some(door) => door.serve(broker.clone()).await,
             None => Ok(()),
         }
     };

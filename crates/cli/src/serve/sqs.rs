@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use forebay_doors::sqs::{AccessKey, SqsConfig, UrlOptions, is_account};
+use forebay_broker::broker::Broker;
+use forebay_doors::sqs::{self, AccessKey, SqsConfig, UrlOptions, is_account};
 use tokio::net::TcpListener;
 
 use crate::exit::Exit;
@@ -13,9 +14,17 @@ use crate::settings::Settings;
 
 /// The door, ready to be opened.
 pub(super) struct Door {
-    pub(super) listener: TcpListener,
+    listener: TcpListener,
     pub(super) address: SocketAddr,
-    pub(super) config: SqsConfig,
+    config: SqsConfig,
+}
+
+impl Door {
+    /// Serves until the broker stops and the calls have ended.
+    pub(super) async fn serve(self, broker: Broker) -> std::io::Result<()> {
+        let stop = broker.stopping();
+        sqs::serve(broker.entrance(), self.listener, stop, self.config).await
+    }
 }
 
 /// What came of it.
