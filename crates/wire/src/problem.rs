@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::v1::problem::Code;
+
 /// The media type of a problem.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
@@ -23,7 +25,7 @@ pub enum Retry {
 }
 
 macro_rules! kinds {
-    ($($kind:ident $slug:literal $status:literal $retry:ident $title:literal)*) => {
+    ($($kind:ident $slug:literal $status:literal $grpc:ident $code:ident $retry:ident $title:literal)*) => {
         /// Everything that can be wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -39,8 +41,19 @@ macro_rules! kinds {
                 match self { $(Kind::$kind => $slug,)* }
             }
 
+            /// The status over HTTP.
             pub fn status(self) -> u16 {
                 match self { $(Kind::$kind => $status,)* }
+            }
+
+            /// The status over gRPC.
+            pub fn grpc_status(self) -> tonic::Code {
+                match self { $(Kind::$kind => tonic::Code::$grpc,)* }
+            }
+
+            /// The code of a batch or a settlement that is refused within a call over gRPC.
+            pub fn code(self) -> Code {
+                match self { $(Kind::$kind => Code::$code,)* }
             }
 
             pub fn retry(self) -> Retry {
@@ -54,48 +67,68 @@ macro_rules! kinds {
     };
 }
 
+// A kind, the last part of its type, its status over HTTP, its status over gRPC, its code within a call over gRPC,
+// the advice, and the title.
 kinds! {
-    MalformedRequest "malformed-request" 400 Never "The request cannot be understood"
-    MalformedJson "malformed-json" 400 Never "The body is not JSON"
-    UnknownField "unknown-field" 400 Never "There is no such field"
-    InvalidField "invalid-field" 400 Never "A field has a value that it cannot have"
-    InvalidName "invalid-name" 400 Never "A name cannot be that"
-    UnknownParameter "unknown-parameter" 400 Never "There is no such query parameter"
-    InvalidParameter "invalid-parameter" 400 Never "A query parameter has a value that it cannot have"
-    EmptySelection "empty-selection" 400 Never "Nothing was selected"
-    EmptyBatch "empty-batch" 400 Never "There is no message in the batch"
-    Denied "denied" 403 Never "That is not allowed"
-    HostNotAllowed "host-not-allowed" 403 Never "The server is not called that"
-    OriginNotAllowed "origin-not-allowed" 403 Never "Pages from elsewhere may not use this server"
-    NoSuchPath "no-such-path" 404 Never "There is nothing at this path"
-    NoSuchStream "no-such-stream" 404 Never "There is no such stream"
-    NoSuchGroup "no-such-group" 404 Never "There is no such group"
-    NoSuchJob "no-such-job" 404 Never "There is no such job, or it is over"
-    NotParked "not-parked" 404 Never "The message is not parked"
-    MethodNotAllowed "method-not-allowed" 405 Never "The path does not have this method"
-    SlowRequest "slow-request" 408 Later "The request came too slowly"
-    SettingsDiffer "settings-differ" 409 Never "There is one of that name with other settings"
-    WrongLastSeq "wrong-last-seq" 409 Never "The stream does not end where it was expected to"
-    InUse "in-use" 409 Never "There are consumers"
-    NoSuchPosition "no-such-position" 409 Never "There is no such position yet"
-    LimitReached "limit-reached" 409 Never "There can be no more of these"
-    MessageTooLarge "message-too-large" 413 Never "A message is too large"
-    BatchTooLarge "batch-too-large" 413 Never "The batch is too large"
-    BodyTooLarge "body-too-large" 413 Never "The body of the request is too large"
-    UriTooLong "uri-too-long" 414 Never "The path is too long"
-    UnsupportedMediaType "unsupported-media-type" 415 Never "The body is of another type than JSON"
-    StreamFull "stream-full" 429 Later "The stream is full"
-    TooFast "too-fast" 429 Later "The stream's producers are faster than they may be"
-    TooManyConsumers "too-many-consumers" 429 Later "The group has as many consumers as it may have"
-    TooManyJobs "too-many-jobs" 429 Later "The group has as many jobs as it may have"
-    TooManyWaiting "too-many-waiting" 429 Later "As many as may wait are waiting"
-    HeadersTooLarge "headers-too-large" 431 Never "The headers are too large"
-    Internal "internal" 500 SameId "The server made a mistake"
-    Stopping "stopping" 503 Later "The server is stopping"
-    NotReady "not-ready" 503 Later "The server is not ready"
-    Busy "busy" 503 Later "The server has too much to do at the moment"
-    OutcomeUnknown "outcome-unknown" 503 SameId "It may or may not have been done"
-    StorageFull "storage-full" 507 Later "Storage is full"
+    MalformedRequest "malformed-request" 400 InvalidArgument Invalid Never "The request cannot be understood"
+    MalformedJson "malformed-json" 400 InvalidArgument Invalid Never "The body is not JSON"
+    UnknownField "unknown-field" 400 InvalidArgument Invalid Never "There is no such field"
+    InvalidField "invalid-field" 400 InvalidArgument Invalid Never "A field has a value that it cannot have"
+    InvalidName "invalid-name" 400 InvalidArgument Invalid Never "A name cannot be that"
+    UnknownParameter "unknown-parameter" 400 InvalidArgument Invalid Never "There is no such query parameter"
+    InvalidParameter "invalid-parameter" 400 InvalidArgument Invalid Never
+        "A query parameter has a value that it cannot have"
+    EmptySelection "empty-selection" 400 InvalidArgument Invalid Never "Nothing was selected"
+    EmptyBatch "empty-batch" 400 InvalidArgument Invalid Never "There is no message in the batch"
+    Denied "denied" 403 PermissionDenied Denied Never "That is not allowed"
+    HostNotAllowed "host-not-allowed" 403 PermissionDenied Denied Never "The server is not called that"
+    OriginNotAllowed "origin-not-allowed" 403 PermissionDenied Denied Never
+        "Pages from elsewhere may not use this server"
+    NoSuchPath "no-such-path" 404 NotFound Invalid Never "There is nothing at this path"
+    NoSuchStream "no-such-stream" 404 NotFound NoSuchStream Never "There is no such stream"
+    NoSuchGroup "no-such-group" 404 NotFound NoSuchGroup Never "There is no such group"
+    NoSuchJob "no-such-job" 404 NotFound Invalid Never "There is no such job, or it is over"
+    NotParked "not-parked" 404 NotFound Invalid Never "The message is not parked"
+    MethodNotAllowed "method-not-allowed" 405 Unimplemented Unsupported Never
+        "The path does not have this method"
+    SlowRequest "slow-request" 408 DeadlineExceeded Invalid Later "The request came too slowly"
+    SettingsDiffer "settings-differ" 409 AlreadyExists Conflict Never
+        "There is one of that name with other settings"
+    IdTaken "id-taken" 409 AlreadyExists Conflict Never "The id is that of another message"
+    WrongLastSeq "wrong-last-seq" 409 FailedPrecondition WrongLastSeq Never
+        "The stream does not end where it was expected to"
+    ProducerFenced "producer-fenced" 409 FailedPrecondition ProducerFenced Never
+        "A later instance of the producer has taken over"
+    ProducerGap "producer-gap" 409 FailedPrecondition ProducerGap Never
+        "The batch does not follow the producer's last one"
+    ProducerTooOld "producer-too-old" 409 FailedPrecondition ProducerTooOld Never
+        "The batch is older than what the server remembers"
+    InUse "in-use" 409 FailedPrecondition Conflict Never "There are consumers"
+    NoSuchPosition "no-such-position" 409 OutOfRange Invalid Never "There is no such position yet"
+    LimitReached "limit-reached" 409 ResourceExhausted Limit Never "There can be no more of these"
+    MessageTooLarge "message-too-large" 413 InvalidArgument TooLarge Never "A message is too large"
+    BatchTooLarge "batch-too-large" 413 InvalidArgument TooLarge Never "The batch is too large"
+    SelectionTooLarge "selection-too-large" 413 InvalidArgument TooLarge Never
+        "The selection has too many separate positions"
+    BodyTooLarge "body-too-large" 413 InvalidArgument TooLarge Never "The body of the request is too large"
+    UriTooLong "uri-too-long" 414 InvalidArgument TooLarge Never "The path is too long"
+    UnsupportedMediaType "unsupported-media-type" 415 InvalidArgument Invalid Never
+        "The body is of another type than JSON"
+    StreamFull "stream-full" 429 ResourceExhausted StreamFull Later "The stream is full"
+    TooFast "too-fast" 429 ResourceExhausted TooFast Later
+        "The stream's producers are faster than they may be"
+    TooManyConsumers "too-many-consumers" 429 ResourceExhausted Limit Later
+        "The group has as many consumers as it may have"
+    TooManyJobs "too-many-jobs" 429 ResourceExhausted Limit Later "The group has as many jobs as it may have"
+    TooManyWaiting "too-many-waiting" 429 ResourceExhausted Limit Later "As many as may wait are waiting"
+    HeadersTooLarge "headers-too-large" 431 InvalidArgument TooLarge Never "The headers are too large"
+    Internal "internal" 500 Internal OutcomeUnknown SameId "The server made a mistake"
+    Damaged "damaged" 500 DataLoss Invalid Never "A stored message cannot be read"
+    Stopping "stopping" 503 Unavailable Stopping Later "The server is stopping"
+    NotReady "not-ready" 503 Unavailable Stopping Later "The server is not ready"
+    Busy "busy" 503 Aborted Limit Later "The server has too much to do at the moment"
+    OutcomeUnknown "outcome-unknown" 503 Unknown OutcomeUnknown SameId "It may or may not have been done"
+    StorageFull "storage-full" 507 ResourceExhausted StorageFull Later "Storage is full"
 }
 
 impl Kind {
@@ -198,6 +231,26 @@ mod tests {
         );
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<Problem>(&text).expect("it is read"), problem);
+    }
+
+    /// The table of statuses in the page on gRPC has no kind that has another status.
+    #[test]
+    fn the_page_of_grpc_agrees() {
+        let page = include_str!("../../../docs/reference/grpc.md");
+        let statuses = page.split("## Statuses").nth(1).expect("a table of statuses");
+        let mut found = 0;
+        for row in statuses.lines().filter(|line| line.starts_with("| `")) {
+            let (statuses, kinds) = row[2..].split_once(" | ").expect("two columns");
+            for kind in Kind::ALL.iter().filter(|kind| kinds.contains(&format!("`{}`", kind.slug()))) {
+                let status = format!("{:?}", kind.grpc_status()).to_lowercase();
+                assert!(
+                    statuses.to_lowercase().replace('_', "").contains(&status),
+                    "{row}\n{kind:?} is {status}"
+                );
+                found += 1;
+            }
+        }
+        assert!(found > 20, "{found}");
     }
 
     /// The page that explains the kinds lists each of them as it is, and no other.

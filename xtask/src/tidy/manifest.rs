@@ -48,6 +48,9 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("forebay-compat-sqs", &[]),
 ];
 
+/// What the tests of a crate may use beside that: a broker needs an engine.
+const TESTS_MAY_USE: [(&str, &str); 1] = [("forebay-doors", "forebay-storage")];
+
 /// A server for tests. Only `dev-dependencies` may name it.
 const FOR_TESTS: &str = "forebay-test";
 
@@ -80,7 +83,9 @@ pub(super) fn direction(file: &SourceFile, findings: &mut Vec<Finding>) {
         let ours = MAY_USE.iter().any(|(name, _)| *name == dependency.name);
         // Tests of a crate may ask for its own features.
         let itself = dependency.section == Section::Dev && dependency.name == manifest.name;
-        if ours && !itself && !allowed.contains(&dependency.name) {
+        let in_tests =
+            dependency.section == Section::Dev && TESTS_MAY_USE.contains(&(manifest.name, dependency.name));
+        if ours && !itself && !in_tests && !allowed.contains(&dependency.name) {
             let what = format!("`{}` may not use `{}`", manifest.name, dependency.name);
             findings.push(file.finding(dependency.line, "direction", what));
         }

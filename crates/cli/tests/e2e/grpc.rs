@@ -136,6 +136,7 @@ async fn a_clean_stop_keeps_everything_and_ends_calls() {
     let server = Server::start(&folder).await;
     let figures = server.figures("work", "team").await.expect("the group is there");
     assert_eq!((figures.checkpoint_seq, figures.lag), (60, 40));
+    assert_eq!(figures.last_processed_seq, 60, "a restart does not forget what was processed");
     server.stop();
 }
 

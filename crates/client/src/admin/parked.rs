@@ -90,7 +90,8 @@ impl Client {
         message: Message,
     ) -> Result<u64, CallError> {
         let (stream, group) = (stream.into(), group.into());
-        let request = v1::ResubmitParkedRequest { stream, group, seq, message: Some(message.0) };
+        let request =
+            v1::ResubmitParkedRequest { stream, group, seq, message: Some(message.0), ..Default::default() };
         Ok(self.grpc().resubmit_parked(request).await?.into_inner().seq)
     }
 

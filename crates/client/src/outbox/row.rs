@@ -44,6 +44,7 @@ impl Row {
             ttl_ms: if ttl == 0 { 0 } else { ttl.unsigned_abs().saturating_sub(age).max(1) },
             deliver_at_us: at.unsigned_abs(),
             published_at_us: 0,
+            expires_at_us: 0,
         };
         Ok(Row { position, stream, message })
     }

@@ -5,13 +5,24 @@
 //!
 //! | Module | What it does |
 //! | --- | --- |
-//! | `grpc` | `forebay.v1`. |
-//! | `http` | The HTTP API. |
+//! | `service` | Every call, once: its checks, limits, pages and reports. |
+//! | `limits` | All limits of the API. |
+//! | `problem` | From the errors of the broker to kinds of problems, in one table. |
+//! | `http` | The HTTP API: JSON to the service and back. |
+//! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
+//! | `trace` | The trace that messages carry on. |
 //! | `intake` | What gRPC messages may hold while they come in. |
 
 mod grpc;
 mod http;
 mod intake;
+mod limits;
+mod problem;
+mod service;
+mod trace;
+
+#[cfg(test)]
+mod parity;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -74,7 +85,7 @@ impl Default for NativeConfig {
     }
 }
 
-/// Serves the native API on this socket until `stop` resolves and the calls have ended.
+/// Serves the native API with the usual limits on this socket until `stop` resolves and the calls have ended.
 pub async fn serve(
     broker: Broker,
     listener: TcpListener,
@@ -83,7 +94,7 @@ pub async fn serve(
     serve_with(broker, listener, stop, NativeConfig::default()).await
 }
 
-/// As [`serve`], with limits of one's own.
+/// As [`serve`], with other limits.
 pub async fn serve_with(
     broker: Broker,
     listener: TcpListener,

@@ -75,7 +75,7 @@ pub struct NackRequest {
     /// Before a retry, in place of the group's backoff; or for how long a message is given back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
-    /// Why, for those who look at failures later.
+    /// Why the message failed, for operators. The first 512 bytes are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// For how long the whole group should hand out nothing, `"5m"` at most. Only makes a rest longer, and counts
@@ -85,7 +85,7 @@ pub struct NackRequest {
 }
 
 /// What becomes of messages that were not finished.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NackAction {
@@ -100,6 +100,8 @@ pub enum NackAction {
     Skip,
     /// Give it back, as if it had never been handed out, for a while if there is a `delay`.
     Return,
+    /// Settle it here and publish it to this stream.
+    Move(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -27,7 +27,7 @@ pub use message::{
     Headers, Message, MessageList, PublishReply, PublishRequest, PublishResult, StoredMessage,
 };
 pub use monitor::{
-    Consumer, ConsumerKind, GroupList, GroupReport, GroupStatus, ProcessingTime, Rates, Scaling,
+    Consumer, ConsumerKind, Counters, GroupList, GroupReport, GroupStatus, ProcessingTime, Rates, Scaling,
     ServerReport, ServerStage, Throughput,
 };
 pub use span::{BadSpan, Span};
@@ -37,8 +37,8 @@ pub use stream::{
 };
 pub use time::{BadTime, Time};
 pub use triage::{
-    Failure, Job, JobList, JobState, JobWork, Parked, ParkedList, Reason, ReasonList, SelectFilter,
-    SelectReply, SelectRequest,
+    Failure, FailureCause, Job, JobList, JobState, JobWork, Parked, ParkedList, Reason, ReasonList,
+    SelectFilter, SelectReply, SelectRequest,
 };
 
 /// A steady pace, and how far it may be exceeded for a moment.

@@ -59,8 +59,13 @@ pub struct GroupReport {
     pub status: GroupStatus,
     pub settings: GroupSettings,
     pub last_known_seq: u64,
+    /// The highest position that was settled or parked. After a restart, `checkpoint_seq` until that is passed.
     pub last_processed_seq: u64,
+    /// Progress as it was last published, by the group's checkpoint policy.
     pub last_checkpointed_seq: u64,
+    /// Every message up to this position is settled or parked.
+    #[serde(default)]
+    pub checkpoint_seq: u64,
     /// Messages not yet settled.
     pub lag: u64,
     /// Seconds that the oldest of them has been there.
@@ -76,12 +81,41 @@ pub struct GroupReport {
     /// Seconds for which nothing is handed out because a consumer asked for that. `null` if nobody did.
     #[serde(default)]
     pub resting_for: Option<f64>,
+    /// `key_scan_full`: how many messages wait for the key that most messages wait for.
+    #[serde(default)]
+    pub stuck_key_messages: u64,
+    #[serde(default)]
+    pub counters: Counters,
     pub throughput: Throughput,
     /// Seconds until caught up at the present pace. `null` if that will never be.
     pub catch_up_time: Option<f64>,
     /// `null` if the group keeps no extra statistics.
     pub processing_time: Option<ProcessingTime>,
+    /// How many consumers the group has.
+    #[serde(default)]
+    pub consumer_count: u64,
+    /// The consumers, up to 1000 of them.
     pub consumers: Vec<Consumer>,
+}
+
+/// What a group has done since the server started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Counters {
+    pub delivered: u64,
+    pub acked: u64,
+    pub retried: u64,
+    pub parked: u64,
+    pub timed_out: u64,
+    pub skipped: u64,
+    pub expired: u64,
+    pub moved: u64,
+    /// Dropped to make room, or purged.
+    pub dropped: u64,
+    pub returned: u64,
+    pub replayed: u64,
+    pub discarded: u64,
 }
 
 /// From the delivery to the answer, in seconds.

@@ -26,8 +26,27 @@ pub struct Parked {
 pub struct Failure {
     pub at: Time,
     pub attempt: u32,
+    #[serde(default)]
+    pub cause: FailureCause,
+    /// What the consumer said, or else the cause, in parentheses.
     pub reason: String,
     pub consumer: Option<String>,
+}
+
+/// How an attempt failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCause {
+    /// The consumer said so.
+    #[default]
+    Nack,
+    /// The lease ran out.
+    Timeout,
+    /// The consumer's connection broke.
+    Lost,
+    /// The content could not be read back.
+    Damaged,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

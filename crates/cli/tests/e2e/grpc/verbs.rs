@@ -65,7 +65,7 @@ async fn an_answer_that_cannot_be_changes_nothing() {
     let mut consumer = Session::open(&server, "work", "team", 5).await;
     let got = consumer.receive(1).await;
     let problem = consumer.refused(&got, 1, 99, None).await;
-    assert!(problem.detail.contains("action=`99`"), "{}", problem.detail);
+    assert!(problem.detail.ends_with("value=`99`"), "{}", problem.detail);
     let problem = consumer.refused(&got, 1, Action::Extend.into(), None).await;
     assert!(problem.detail.contains("delay_ms"), "{}", problem.detail);
     let figures = server.figures("work", "team").await.expect("the group is there");

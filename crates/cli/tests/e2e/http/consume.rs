@@ -157,6 +157,24 @@ fn one_who_leaves_during_a_long_poll_takes_nothing_along() {
 }
 
 #[test]
+fn a_message_is_moved_to_another_stream() {
+    let server = server();
+    server.publish("work", 1..=1);
+    let got = server.receive("{}");
+    let body = format!(r#"{{"leases":{},"action":{{"move":"other"}}}}"#, leases(&got));
+    assert_eq!(settle(&server, "nack", &body), ["moving"]);
+    let until = Instant::now() + Duration::from_secs(10);
+    while server.call("GET", "/streams/other/messages", "").json()["messages"][0]["body"] != json!(1) {
+        assert!(Instant::now() < until, "it does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let path = "/subscriptions/work/team/nack";
+    let wrong = server.refused("POST", path, r#"{"leases":["x"],"action":{"move":"$x"}}"#);
+    assert_eq!(wrong, "400 invalid-field action.move never");
+    server.stop();
+}
+
+#[test]
 fn leases_survive_a_crash_with_the_time_that_is_left() {
     let folder = Folder::new("leases");
     let server = Server::start(&folder);

@@ -62,7 +62,7 @@ fn parked_messages_are_seen_with_what_happened_to_them() {
     assert_eq!(one["history"][0]["reason"], "bad address");
     assert!(one["parked_at"].is_string());
     let reasons = server.ok("GET", &format!("{TEAM}/parked/reasons"), "");
-    let expected = json!([{ "reason": "bad address", "count": 3 }, { "reason": "down", "count": 4 }]);
+    let expected = json!([{ "reason": "down", "count": 4 }, { "reason": "bad address", "count": 3 }]);
     assert_eq!(reasons["reasons"], expected);
     assert_eq!(server.refused("GET", &format!("{TEAM}/parked/99"), ""), "404 not-parked - never");
     server.stop();

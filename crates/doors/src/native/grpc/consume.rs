@@ -6,18 +6,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use forebay_broker::api::CallError;
-use forebay_broker::api::Clock;
-use forebay_broker::api::Event;
-use forebay_broker::api::RunMessage;
-use forebay_broker::api::{Caller, Consumer};
+use forebay_broker::api::{CallError, Clock, Consumer, Event, RunMessage};
 use forebay_core::types::Limits;
 use forebay_wire::v1;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::request::{consumer_name, names};
+use super::request::names;
 use super::{convert, status};
+use crate::native::problem::Refusal;
+use crate::native::service::{Answer, Service, check_consumer};
 
 /// Events that go into one reply.
 const EVENTS_PER_REPLY: usize = 256;
@@ -61,15 +59,25 @@ fn fitting(messages: &[RunMessage], room: &mut usize, is_first: bool) -> usize {
 impl Consume {
     /// Reads the first request and joins the group that it names.
     pub(super) async fn open(
-        caller: &Caller,
+        service: &Service,
         mut requests: Streaming<v1::ConsumeRequest>,
     ) -> Result<Consume, Status> {
-        let mut first = requests.message().await?.unwrap_or_default();
+        let first = requests.message().await?.unwrap_or_default();
+        let opened = Consume::join(service, requests, first).await;
+        opened.map_err(|refusal| status::refused(&refusal))
+    }
+
+    async fn join(
+        service: &Service,
+        requests: Streaming<v1::ConsumeRequest>,
+        mut first: v1::ConsumeRequest,
+    ) -> Answer<Consume> {
+        let caller = service.caller();
         let Some(open) = first.open.take() else {
-            return Err(status::invalid("open: the first request says what to open".to_owned()));
+            return Err(Refusal::field("open", "must be given in the first request"));
         };
         let (stream, group) = names(&open.stream, &open.group)?;
-        consumer_name(&open.consumer)?;
+        check_consumer(&open.consumer)?;
         let credit = first.credit.take().unwrap_or(open.credit);
         // A limit in bytes comes with the next credit, so there is none before.
         let at_once = if first.credit_bytes.is_some() { 0 } else { credit };
@@ -77,7 +85,7 @@ impl Consume {
         let consumer = caller
             .subscribe(stream, group, &open.consumer, at_once)
             .await
-            .map_err(|error| status::of_call(&error))?;
+            .map_err(|error| Refusal::of_call(service.now(), &error))?;
         let limits = caller.broker().limits().clone();
         let opened = v1::Opened { epoch: consumer.epoch().0, credit_max: limits.credit_max };
         let mut call = Consume {
@@ -104,7 +112,9 @@ impl Consume {
             }
             match Pin::new(&mut self.requests).poll_next(cx) {
                 Poll::Pending => return Ok(()),
-                Poll::Ready(Some(Ok(request))) => self.on_request(request)?,
+                Poll::Ready(Some(Ok(request))) => {
+                    self.on_request(request).map_err(|refusal| status::refused(&refusal))?;
+                }
                 Poll::Ready(Some(Err(error))) => return Err(error),
                 // A client that only closes its side has not said goodbye.
                 Poll::Ready(None) => {
@@ -118,25 +128,26 @@ impl Consume {
         Ok(())
     }
 
-    fn on_request(&mut self, request: v1::ConsumeRequest) -> Result<(), Status> {
+    fn on_request(&mut self, request: v1::ConsumeRequest) -> Answer<()> {
         let Some(consumer) = &mut self.consumer else { return Ok(()) };
         if request.open.is_some() {
-            return Err(status::invalid("open: the call is open already".to_owned()));
+            return Err(Refusal::field("open", "must be given in the first request only"));
         }
         if request.credit_bytes.is_some() && request.credit.is_none() {
-            return Err(status::invalid("credit_bytes: comes with credit".to_owned()));
+            return Err(Refusal::field("credit_bytes", "must be given together with credit"));
         }
         if let Some(credit) = request.credit {
-            consumer.credit_within(credit, request.credit_bytes).map_err(|error| status::of_call(&error))?;
+            let given = consumer.credit_within(credit, request.credit_bytes);
+            given.map_err(|error| Refusal::of_call(self.clock.now(), &error))?;
         }
         let mut settlements = Vec::with_capacity(request.settlements.len());
-        for wire in &request.settlements {
+        for wire in request.settlements {
+            let ticket = wire.ticket;
             match convert::settlement(wire, &self.limits) {
                 Ok(settlement) => settlements.push(settlement),
-                Err(problem) => {
-                    let ticket = wire.ticket;
-                    let settled = v1::Settled { ticket, problem: Some(problem), ..Default::default() };
-                    self.reply.settled.push(settled);
+                Err(refusal) => {
+                    let problem = Some(status::problem(&refusal));
+                    self.reply.settled.push(v1::Settled { ticket, problem, ..Default::default() });
                 }
             }
         }
@@ -174,7 +185,7 @@ impl Consume {
                         let out = self.reply.deliveries.get_or_insert_default();
                         let fit = fitting(&delivery.messages, &mut room, out.messages.is_empty());
                         if fit > 0 {
-                            convert::deliver(&delivery, fit, out)?;
+                            convert::deliver(&delivery, fit, out).map_err(|refusal| status::refused(&refusal))?;
                         }
                         if fit < delivery.messages.len() {
                             delivery.skip(fit);
@@ -186,7 +197,10 @@ impl Consume {
                         self.reply.settled.extend(settled.iter().map(convert::settled));
                     }
                     Event::CutOff => return Err(status::cut_off()),
-                    Event::GroupGone => return Err(status::of_call(&CallError::NoSuchGroup)),
+                    Event::GroupGone => {
+                        let gone = Refusal::of_call(self.clock.now(), &CallError::NoSuchGroup);
+                        return Err(status::refused(&gone));
+                    }
                 }
             }
         }

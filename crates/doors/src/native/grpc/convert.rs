@@ -3,39 +3,36 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_broker::api::Advice;
-use forebay_broker::api::Found;
-use forebay_broker::api::ProducerStamp;
-use forebay_broker::api::{Batch, BatchBuilder, Message, after, parse_content};
-use forebay_broker::api::{Delivered, Published};
-use forebay_broker::api::{Delivery, RunMessage};
-use forebay_broker::api::{Lease, LeaseRun, Outcome, REST_MAX, SettleRequest, Settled, Settlement, Verb};
-use forebay_broker::api::{PublishOptions, Start};
-use forebay_core::types::{Epoch, Grant, Limits, Seq, StreamName, Timestamp};
+use forebay_broker::api::{
+    Batch, BatchBuilder, BodyForm, Delivered, Delivery, Found, Lease, LeaseRun, Message, Outcome, ProducerStamp,
+    PublishOptions, Published, RunMessage, SettleRequest, Settled, Start, parse_content,
+};
+use forebay_core::types::{Epoch, Grant, Limits, Seq, Timestamp};
+use forebay_wire::problem::Kind;
 use forebay_wire::v1;
-use tonic::Status;
 
-use super::request::position;
-use super::settings::YEAR;
-use super::status;
-use super::trace::Trace;
+use super::request::some;
+use crate::native::problem::Refusal;
+use crate::native::service::{Action, Answer, Edits, MessageTerms, Terms, position};
+use crate::native::trace::Trace;
 
-/// The highest priority there is.
-const PRIORITY_MAX: u8 = 9;
 /// What a stored message has beside its body and its texts, by rough count, so that a batch is built without
 /// growing.
 const CONTENT_OVERHEAD: usize = 12;
 
 /// A batch from its wire form. Hashing and copying happen here, on the connection's task, and not on the
 /// shard's.
-pub(super) fn batch(now: Timestamp, messages: &[v1::Message], trace: &Trace) -> Result<Batch, v1::Problem> {
+pub(super) fn batch(now: Timestamp, messages: &[v1::Message], trace: &Trace) -> Answer<Batch> {
     let overhead = CONTENT_OVERHEAD + trace.bytes();
     let bytes = messages.iter().map(|message| overhead + content_bytes(message)).sum();
     let mut batch = BatchBuilder::with_capacity(messages.len(), bytes);
-    for message in messages {
-        let terms = terms(now, message).map_err(invalid)?;
+    for (n, message) in messages.iter().enumerate() {
+        let terms = terms(message).check(now);
+        let terms = terms.map_err(|refusal| refusal.within(format_args!("messages[{n}]")))?;
+        let own = message.headers.iter().map(|header| &header.name[..]);
         batch.push(&Message {
             id: some_text(&message.id),
+            dedupe: None,
             key: some_text(&message.key),
             kind: some_text(&message.r#type),
             schema: message.schema,
@@ -43,10 +40,13 @@ pub(super) fn batch(now: Timestamp, messages: &[v1::Message], trace: &Trace) -> 
                 .headers
                 .iter()
                 .map(|header| (&header.name[..], &header.value[..]))
-                .chain(trace.headers_for(message))
+                .chain(trace.headers_beside(own).iter().map(|(name, value)| (*name, &value[..])))
                 .collect(),
             body: &message.body,
-            ..terms
+            form: BodyForm::Unsaid,
+            priority: terms.priority,
+            not_before: terms.not_before,
+            expires: terms.expires,
         });
     }
     Ok(batch.build())
@@ -57,22 +57,54 @@ fn content_bytes(message: &v1::Message) -> usize {
     message.body.len() + message.id.len() + message.key.len() + message.r#type.len() + headers.sum::<usize>()
 }
 
-/// Priority and times of a message. Times are reckoned from when the batch came in.
-fn terms(now: Timestamp, message: &v1::Message) -> Result<Message<'static>, String> {
-    let priority = u8::try_from(message.priority).ok().filter(|priority| *priority <= PRIORITY_MAX);
-    let priority =
-        priority.ok_or_else(|| format!("priority: 0 to {PRIORITY_MAX}. priority=`{}`", message.priority))?;
-    if message.delay_ms > 0 && message.deliver_at_us > 0 {
-        return Err("delay_ms and deliver_at_us: one of the two".to_owned());
+/// Priority and times of a message.
+fn terms(message: &v1::Message) -> MessageTerms {
+    let millis = |millis: u64| (millis > 0).then(|| Duration::from_millis(millis));
+    MessageTerms {
+        priority: message.priority,
+        delay: millis(message.delay_ms),
+        deliver_at: some(message.deliver_at_us).map(Timestamp),
+        ttl: millis(message.ttl_ms),
     }
-    let millis = |millis: u64| after(now, Some(Duration::from_millis(millis)));
-    let deliver_at = Some(Timestamp(message.deliver_at_us)).filter(|at| *at > now);
-    Ok(Message {
-        priority,
-        not_before: millis(message.delay_ms).or(deliver_at),
-        expires: millis(message.ttl_ms),
-        ..Message::default()
-    })
+}
+
+/// The edits of a copy. A field that is left out or empty stays as it was, unless it is named in `clear`.
+pub(super) fn edits(message: v1::Message, clear: &[String]) -> Answer<Edits> {
+    let MessageTerms { priority, delay, deliver_at, ttl } = terms(&message);
+    let text = |text: String| (!text.is_empty()).then_some(text);
+    let mut edits = Edits {
+        id: text(message.id),
+        key: text(message.key),
+        kind: text(message.r#type),
+        schema: message.schema.map(Some),
+        headers: (!message.headers.is_empty())
+            .then(|| message.headers.into_iter().map(|header| (header.name, header.value)).collect()),
+        body: (!message.body.is_empty()).then_some((message.body, BodyForm::Unsaid)),
+        priority: some(priority),
+        delay,
+        deliver_at,
+        ttl,
+    };
+    for field in clear {
+        match &field[..] {
+            "key" => clear_field(&mut edits.key),
+            "type" => clear_field(&mut edits.kind),
+            "schema" => clear_field(&mut edits.schema),
+            "headers" => clear_field(&mut edits.headers),
+            "body" => clear_field(&mut edits.body),
+            "priority" => clear_field(&mut edits.priority),
+            unknown => {
+                let rule = "must name fields of a message that can be cleared";
+                return Err(Refusal::value("clear", rule, unknown));
+            }
+        }
+    }
+    Ok(edits)
+}
+
+/// A field that is cleared has its empty value, unless it is supplied as well.
+fn clear_field<T: Default>(edit: &mut Option<T>) {
+    edit.get_or_insert_default();
 }
 
 /// What a batch asks for beside being stored.
@@ -80,10 +112,6 @@ pub(super) fn publish_options(request: &v1::PublishRequest) -> PublishOptions {
     let stamp =
         request.producer.map(|of| ProducerStamp { producer: of.id, epoch: of.epoch, number: of.counter });
     PublishOptions { expect_last: request.expect_last_seq.map(position), stamp }
-}
-
-pub(super) fn invalid(text: String) -> v1::Problem {
-    status::problem(v1::problem::Code::Invalid, Advice::FixRequest, text)
 }
 
 fn some_text(text: &str) -> Option<&str> {
@@ -114,7 +142,7 @@ pub(super) fn confirmation(ticket: u64, published: Published) -> v1::Confirmatio
 }
 
 /// Adds the first messages of a delivery: a run of its own, unless it follows the last one in every respect.
-pub(super) fn deliver(delivery: &Delivery, count: usize, out: &mut v1::Deliveries) -> Result<(), Status> {
+pub(super) fn deliver(delivery: &Delivery, count: usize, out: &mut v1::Deliveries) -> Answer<()> {
     let Lease { epoch, seq, grant } = delivery.lease;
     out.epoch = epoch.0;
     match out.runs.last_mut() {
@@ -141,17 +169,18 @@ pub(super) fn deliver(delivery: &Delivery, count: usize, out: &mut v1::Deliverie
     Ok(())
 }
 
-pub(super) fn delivered(of: &Delivered) -> Result<v1::Message, Status> {
+pub(super) fn delivered(of: &Delivered) -> Answer<v1::Message> {
     message(&of.content, of.priority, of.published)
 }
 
-pub(super) fn found(of: &Found) -> Result<v1::Message, Status> {
-    message(&of.content, of.extra.priority, of.published())
+pub(super) fn found(of: &Found) -> Answer<v1::Message> {
+    let message = message(&of.content, of.extra.priority, of.published())?;
+    Ok(v1::Message { expires_at_us: of.extra.expires.map_or(0, |at| at.0), ..message })
 }
 
 /// The body is not copied: it is a part of what the server keeps.
-fn message(content: &Bytes, priority: u8, published: Timestamp) -> Result<v1::Message, Status> {
-    let parsed = parse_content(content).map_err(|error| status::damaged(&error))?;
+fn message(content: &Bytes, priority: u8, published: Timestamp) -> Answer<v1::Message> {
+    let parsed = parse_content(content).map_err(|error| Refusal::damaged(&error))?;
     let text = |text: Option<&str>| text.map(str::to_owned).unwrap_or_default();
     Ok(v1::Message {
         body: content.slice_ref(parsed.body),
@@ -170,68 +199,55 @@ fn message(content: &Bytes, priority: u8, published: Timestamp) -> Result<v1::Me
     })
 }
 
-/// What a consumer wants done with its leases, or why that cannot be.
-pub(super) fn verb(number: i32, delay_ms: Option<u64>, move_to: &str) -> Result<Verb, String> {
+/// What a consumer wants done with its leases.
+pub(super) fn settle_terms(
+    number: i32,
+    delay_ms: Option<u64>,
+    reason: String,
+    move_to: &str,
+    rest_ms: Option<u64>,
+) -> Answer<Terms<'_>> {
     use v1::settlement::Action as Wire;
-    let delay = delay_ms.map(Duration::from_millis);
-    if delay.is_some_and(|delay| delay > YEAR) {
-        return Err("delay_ms: at most a year".to_owned());
-    }
     // Never taken for an ack, which is the number zero.
-    let wire = Wire::try_from(number).map_err(|_| format!("action: no such action. action=`{number}`"))?;
+    let wire = Wire::try_from(number)
+        .map_err(|_| Refusal::value("action", "must be the number of an action", number))?;
     if wire != Wire::Move && !move_to.is_empty() {
-        return Err("move_to: only for MOVE".to_owned());
+        return Err(Refusal::field("action.move", "must not be given: the action is not MOVE"));
     }
-    Ok(match wire {
-        Wire::Ack => Verb::Ack,
-        // What the group's policy says is what a retry comes to when it has no retries left.
-        Wire::Retry | Wire::Auto => Verb::Retry { delay },
-        Wire::Park => Verb::Park,
-        Wire::Skip => Verb::Skip,
-        Wire::Return => Verb::Return { delay },
-        Wire::Move => Verb::Move(StreamName::parse(move_to).map_err(|error| format!("move_to: {error}"))?),
-        Wire::Extend => match delay.filter(|by| !by.is_zero()) {
-            Some(by) => Verb::Extend { by, total_max: None },
-            None => return Err("delay_ms: EXTEND says for how long".to_owned()),
-        },
-    })
+    let action = match wire {
+        Wire::Ack => Action::Ack,
+        Wire::Retry | Wire::Auto => Action::Retry,
+        Wire::Park => Action::Park,
+        Wire::Skip => Action::Skip,
+        Wire::Return => Action::Return,
+        Wire::Move => Action::Move(move_to),
+        Wire::Extend => Action::Extend,
+    };
+    let millis = |millis: Option<u64>| millis.map(Duration::from_millis);
+    Ok(Terms { action, delay: millis(delay_ms), reason: Some(reason), rest: millis(rest_ms) })
 }
 
-/// For how long the group should hand out nothing, or why that cannot be.
-pub(super) fn rest(rest_ms: Option<u64>, verb: &Verb) -> Result<Option<Duration>, String> {
-    let rest = rest_ms.map(Duration::from_millis);
-    match rest {
-        Some(_) if matches!(verb, Verb::Extend { .. }) => Err("rest_ms: not with EXTEND".to_owned()),
-        Some(rest) if rest > REST_MAX => Err(format!("rest_ms: at most {}", REST_MAX.as_millis())),
-        _ => Ok(rest),
-    }
-}
-
-/// A settlement from its wire form, or why it cannot be one.
-pub(super) fn settlement(wire: &v1::Settlement, limits: &Limits) -> Result<SettleRequest, v1::Problem> {
-    use v1::problem::Code;
-    let refuse = |code, text: String| Err(status::problem(code, Advice::FixRequest, text));
-    let verb = verb(wire.action, wire.delay_ms, &wire.move_to).map_err(invalid)?;
-    let rest = rest(wire.rest_ms, &verb).map_err(invalid)?;
+/// A settlement from its wire form.
+pub(super) fn settlement(wire: v1::Settlement, limits: &Limits) -> Answer<SettleRequest> {
+    let terms = settle_terms(wire.action, wire.delay_ms, wire.reason, &wire.move_to, wire.rest_ms)?;
+    let settlement = terms.settlement()?;
     // Looked at before anything is made as large as a client says.
     let count: u64 = wire.leases.iter().map(|run| u64::from(run.count.max(1))).sum();
     if count > u64::from(limits.credit_max) {
         let text =
             format!("more leases than a consumer may hold. leases=`{count}` limit=`{}`", limits.credit_max);
-        return refuse(Code::TooLarge, text);
+        return Err(Refusal::new(Kind::BatchTooLarge, text));
     }
     let mut leases = Vec::with_capacity(wire.leases.len());
     for run in &wire.leases {
         let n = u64::from(run.count.max(1));
         if run.first_seq.checked_add(n).is_none() || run.first_grant.checked_add(n).is_none() {
-            return refuse(Code::Invalid, "a run of leases has no end".to_owned());
+            return Err(Refusal::field("leases", "must be runs that end"));
         }
         let first =
             Lease { epoch: Epoch(wire.epoch), seq: Seq(run.first_seq), grant: Grant(run.first_grant) };
         leases.push(LeaseRun { first, count: run.count.max(1) });
     }
-    let reason = some_text(&wire.reason).map(str::to_owned);
-    let settlement = Settlement { verb, reason, late: false, rest };
     Ok(SettleRequest { ticket: wire.ticket, leases, settlement })
 }
 
@@ -265,7 +281,7 @@ pub(super) fn settled(settled: &Settled) -> v1::Settled {
 }
 
 /// Where to begin, if anybody says so.
-pub(super) fn start(start: Option<&v1::Start>) -> Option<Start> {
+pub(in crate::native) fn start(start: Option<&v1::Start>) -> Option<Start> {
     use v1::start::At;
     start?.at.as_ref().map(|at| match at {
         At::Beginning(_) => Start::Beginning,

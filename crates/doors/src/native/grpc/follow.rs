@@ -3,72 +3,54 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use forebay_broker::api::CallError;
-use forebay_broker::api::ReadPage;
-use forebay_broker::api::Stage;
-use forebay_broker::api::{Caller, Filter};
+use forebay_broker::api::{Filter, ReadPage, Stage};
 use forebay_core::types::{Seq, StreamName};
 use forebay_wire::v1;
 use tokio_stream::Stream;
 use tonic::Status;
 
-use super::request::{filter, position, refused, stream_name};
 use super::status;
 use super::streams::stored;
-
-/// Messages that are asked for at a time.
-const AT_A_TIME: u64 = 1_000;
+use crate::native::problem::Refusal;
+use crate::native::service::{Answer, From, Service, filter, stream_name};
 
 type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 pub(super) struct Follow {
-    caller: Caller,
+    service: Service,
     stream: StreamName,
     filter: Filter,
     /// The next messages, as soon as there are some. `None` once the call has ended.
-    page: Option<Later<Result<ReadPage, CallError>>>,
+    page: Option<Later<Answer<ReadPage>>>,
     stopping: Later<()>,
 }
 
 impl Follow {
-    pub(super) async fn open(caller: Caller, request: v1::FollowStreamRequest) -> Result<Follow, Status> {
+    pub(super) async fn open(service: Service, request: v1::FollowStreamRequest) -> Answer<Follow> {
         let stream = stream_name(&request.stream)?;
-        let filter = filter(request.key, request.r#type);
-        if request.new_only && request.from > 0 {
-            return Err(status::invalid("from and new_only: one of the two".to_owned()));
-        }
-        // Also if the position is known: whoever follows a stream that is not there learns it at once.
-        let report = caller.stream(stream.clone()).await.map_err(refused)?;
-        let from = if request.new_only { report.figures.last.next() } else { position(request.from) };
-        let page = Box::pin(next_page(caller.clone(), stream.clone(), from, filter.clone()));
-        let stopping = Box::pin(caller.broker().reached(Stage::Draining));
-        Ok(Follow { caller, stream, filter, page: Some(page), stopping })
+        let filter = filter(Some(request.key), Some(request.r#type));
+        let from = match (request.new_only, request.from) {
+            (true, 0) => From::End,
+            (true, _) => return Err(Refusal::field("from", "must not be given together with new_only")),
+            (false, from) => From::Seq(from),
+        };
+        let from = service.follow_from(stream.clone(), from).await?;
+        let stopping = Box::pin(service.broker().reached(Stage::Draining));
+        let mut call = Follow { service, stream, filter, page: None, stopping };
+        call.page = Some(call.next_page(from));
+        Ok(call)
     }
 
-    /// The reply, and where to go on.
-    fn reply(&self, page: &ReadPage) -> Result<v1::FollowStreamReply, Status> {
-        let (messages, next) = stored(page)?;
-        Ok(v1::FollowStreamReply { messages, next: next.0 })
+    fn next_page(&self, from: Seq) -> Later<Answer<ReadPage>> {
+        let (service, stream, filter) = (self.service.clone(), self.stream.clone(), self.filter.clone());
+        Box::pin(async move { service.next_messages(&stream, from, &filter).await })
     }
 }
 
-/// Waits until there is something to be seen.
-async fn next_page(
-    caller: Caller,
-    stream: StreamName,
-    mut from: Seq,
-    filter: Filter,
-) -> Result<ReadPage, CallError> {
-    loop {
-        let page = caller.browse(stream.clone(), from, AT_A_TIME, &filter).await?;
-        if !page.messages.is_empty() {
-            return Ok(page);
-        }
-        from = page.next;
-        if from > page.last {
-            caller.grown(stream.clone(), Seq(from.0.saturating_sub(1))).await?;
-        }
-    }
+/// The reply, and where to go on.
+fn reply(page: &ReadPage) -> Answer<v1::FollowStreamReply> {
+    let (messages, next) = stored(page)?;
+    Ok(v1::FollowStreamReply { messages, next: next.0 })
 }
 
 impl Stream for Follow {
@@ -86,11 +68,8 @@ impl Stream for Follow {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(page) => page,
         };
-        let reply = page.map_err(refused).and_then(|page| call.reply(&page));
-        call.page = reply.as_ref().ok().map(|reply| -> Later<_> {
-            let (caller, stream) = (call.caller.clone(), call.stream.clone());
-            Box::pin(next_page(caller, stream, Seq(reply.next), call.filter.clone()))
-        });
-        Poll::Ready(Some(reply))
+        let reply = page.and_then(|page| reply(&page));
+        call.page = reply.as_ref().ok().map(|reply| call.next_page(Seq(reply.next)));
+        Poll::Ready(Some(reply.map_err(|refusal| status::refused(&refusal))))
     }
 }

@@ -2,62 +2,50 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::GroupSettings;
-use forebay_broker::api::ScalingTarget;
-use forebay_broker::api::{Caller, GroupCursor};
+use forebay_broker::api::{GroupCursor, GroupSettings};
 use forebay_wire::v1;
-use tonic::Status;
 
-use super::request::{Budget, limit, names, refused, stream_name};
-use super::{convert, report, settings, status};
-
-/// What an autoscaler gets that does not say what it wants.
-const TARGET_DRAIN: Duration = Duration::from_secs(300);
-const CONSUMERS_MAX: u32 = 1_000;
+use super::request::{Budget, names, some};
+use super::{convert, report, settings};
+use crate::native::service::{Answer, Service, stream_name};
 
 pub(super) async fn create(
-    caller: Caller,
+    service: Service,
     request: v1::CreateGroupRequest,
-) -> Result<v1::CreateGroupReply, Status> {
+) -> Answer<v1::CreateGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
     let start = convert::start(request.start.as_ref());
     let wire = request.settings.unwrap_or_default();
     settings::group(&wire, &mut GroupSettings::default())?;
-    // What was checked above cannot be refused: a group that is there is only compared with it.
+    // What was checked above cannot be refused.
     let change = move |group: &mut GroupSettings| {
         drop(settings::group(&wire, group));
         group.start = start.unwrap_or(group.start);
     };
-    let created = caller.create_group(stream, group, change).await.map_err(refused)?;
-    Ok(v1::CreateGroupReply { created: created.new })
+    let created = service.create_group(stream, group, change).await?;
+    Ok(v1::CreateGroupReply { created })
 }
 
 pub(super) async fn update(
-    caller: Caller,
+    service: Service,
     request: v1::UpdateGroupRequest,
-) -> Result<v1::UpdateGroupReply, Status> {
+) -> Answer<v1::UpdateGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
     let change = settings::group_change(request.settings.unwrap_or_default(), request.clear)?;
-    caller.change_group(stream, group, change).await.map_err(refused)?;
+    service.change_group(stream, group, None, change).await?;
     Ok(v1::UpdateGroupReply {})
 }
 
-pub(super) async fn get(caller: Caller, request: v1::GetGroupRequest) -> Result<v1::GetGroupReply, Status> {
+pub(super) async fn get(service: Service, request: v1::GetGroupRequest) -> Answer<v1::GetGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    Ok(report::group(&caller.group(stream, group).await.map_err(refused)?))
+    Ok(report::group(&service.group(stream, group).await?))
 }
 
-pub(super) async fn list(
-    caller: Caller,
-    request: v1::ListGroupsRequest,
-) -> Result<v1::ListGroupsReply, Status> {
-    let limit = limit(request.limit)? as usize;
-    let stream = match &request.stream[..] {
-        "" => None,
-        name => Some(stream_name(name)?),
-    };
+pub(super) async fn list(service: Service, request: v1::ListGroupsRequest) -> Answer<v1::ListGroupsReply> {
+    let stream = Some(&request.stream[..]).filter(|stream| !stream.is_empty());
+    let stream = stream.map(stream_name).transpose()?;
     let after = request.after.as_ref().map(cursor).transpose()?;
-    let page = caller.groups(stream, after, limit).await.map_err(refused)?;
+    let page = service.groups(stream, after, some(request.limit.into())).await?;
     let mut reply = v1::ListGroupsReply::default();
     let mut budget = Budget::new();
     for report in &page.items {
@@ -77,61 +65,43 @@ pub(super) async fn list(
     Ok(reply)
 }
 
-fn cursor(wire: &v1::GroupCursor) -> Result<GroupCursor, Status> {
-    names(&wire.stream, &wire.group)
-        .map_err(|error| status::invalid_name(format!("after.{}", error.message())))
+fn cursor(wire: &v1::GroupCursor) -> Answer<GroupCursor> {
+    names(&wire.stream, &wire.group).map_err(|refusal| refusal.within("after"))
 }
 
 pub(super) async fn delete(
-    caller: Caller,
+    service: Service,
     request: v1::DeleteGroupRequest,
-) -> Result<v1::DeleteGroupReply, Status> {
+) -> Answer<v1::DeleteGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    caller.delete_group(stream, group).await.map_err(refused)?;
+    service.delete_group(stream, group).await?;
     Ok(v1::DeleteGroupReply {})
 }
 
-pub(super) async fn pause(
-    caller: Caller,
-    request: v1::PauseGroupRequest,
-) -> Result<v1::PauseGroupReply, Status> {
+pub(super) async fn pause(service: Service, request: v1::PauseGroupRequest) -> Answer<v1::PauseGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    caller.pause(stream, group, true).await.map_err(refused)?;
+    service.pause_group(stream, group, true).await?;
     Ok(v1::PauseGroupReply {})
 }
 
 pub(super) async fn resume(
-    caller: Caller,
+    service: Service,
     request: v1::ResumeGroupRequest,
-) -> Result<v1::ResumeGroupReply, Status> {
+) -> Answer<v1::ResumeGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    caller.pause(stream, group, false).await.map_err(refused)?;
+    service.pause_group(stream, group, false).await?;
     Ok(v1::ResumeGroupReply {})
 }
 
-pub(super) async fn reset(
-    caller: Caller,
-    request: v1::ResetGroupRequest,
-) -> Result<v1::ResetGroupReply, Status> {
+pub(super) async fn reset(service: Service, request: v1::ResetGroupRequest) -> Answer<v1::ResetGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    // A reset that says nothing would begin at the beginning, which nobody wants by mistake.
-    let to = convert::start(request.to.as_ref())
-        .ok_or_else(|| status::invalid("to: a reset says where to".to_owned()))?;
-    let floor = caller.reset(stream, group, to, request.drop_parked).await.map_err(refused)?;
+    let to = convert::start(request.to.as_ref());
+    let floor = service.reset_group(stream, group, to, request.drop_parked).await?;
     Ok(v1::ResetGroupReply { checkpoint_seq: floor.0 })
 }
 
-pub(super) async fn scaling(
-    caller: Caller,
-    request: v1::GetScalingRequest,
-) -> Result<v1::GetScalingReply, Status> {
+pub(super) async fn scaling(service: Service, request: v1::GetScalingRequest) -> Answer<v1::GetScalingReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let asked = Some(request.target_drain_ms).filter(|millis| *millis > 0);
-    let drain = settings::duration("target_drain_ms", asked)?.unwrap_or(TARGET_DRAIN);
-    let (min, max) = (request.min, request.max.unwrap_or(CONSUMERS_MAX.max(request.min)));
-    if min > max {
-        return Err(status::invalid(format!("min: above max. min=`{min}` max=`{max}`")));
-    }
-    let target = ScalingTarget { drain, min, max };
-    Ok(report::scaling(&caller.scaling(stream, group, target).await.map_err(refused)?))
+    let drain = some(request.target_drain_ms).map(Duration::from_millis);
+    Ok(report::scaling(&service.scaling(stream, group, drain, request.min, request.max).await?))
 }

@@ -7,15 +7,15 @@
 //!
 //! | Module | Has |
 //! | --- | --- |
-//! | `publish`, `consume`, `follow` | the calls that go on |
-//! | `receive`, `streams`, `groups`, `parked` | the calls with one answer |
-//! | `request` | what all of these read out of requests: names, limits, pages |
-//! | `convert`, `settings`, `report` | between the words of the wire and those of the broker |
-//! | `status` | what an error is in gRPC's words |
+//! | `publish`, `consume`, `follow` | the streaming calls |
+//! | `receive`, `streams`, `groups`, `parked` | the calls with one answer: a request to the service, its report to a reply |
+//! | `request` | what all of these read out of requests, and the size of replies |
+//! | `convert`, `settings`, `report` | between the types of the wire and those of the broker |
+//! | `status` | a refusal in gRPC's words |
 //! | `health` | whether the server serves |
 
 mod consume;
-mod convert;
+pub(super) mod convert;
 mod follow;
 mod groups;
 mod health;
@@ -24,22 +24,21 @@ mod publish;
 mod receive;
 mod report;
 mod request;
-mod settings;
-mod status;
+pub(super) mod settings;
+pub(super) mod status;
 mod streams;
-mod trace;
 
 use std::pin::Pin;
 
-use forebay_broker::api::Broker;
-use forebay_broker::api::Caller;
-use forebay_broker::api::Principal;
-use forebay_broker::api::Work;
+use forebay_broker::api::{Broker, Principal, Work};
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
 use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
+
+use super::service::{self, Service};
+use super::trace::Trace;
 
 /// What a request may have beside the contents of a batch: fields, lengths, ids.
 const REQUEST_OVERHEAD: usize = 4 << 20;
@@ -68,19 +67,24 @@ struct NativeDoor {
 }
 
 impl NativeDoor {
-    /// Whoever can connect is the owner, until there is authentication.
-    fn caller<T>(&self, request: &Request<T>) -> Caller {
-        self.broker.enter(Principal::owner(), request.remote_addr())
+    /// Every connection is the owner's, until there is authentication.
+    fn service<T>(&self, request: &Request<T>) -> Service {
+        Service::new(self.broker.enter(Principal::owner(), request.remote_addr()))
     }
 
     /// A question with one answer.
-    async fn answer<Q, A, F>(&self, request: Request<Q>, call: impl FnOnce(Caller, Q) -> F) -> Answer<A>
+    async fn answer<Q, A, F>(&self, request: Request<Q>, call: impl FnOnce(Service, Q) -> F) -> Answer<A>
     where
-        F: Future<Output = Result<A, Status>>,
+        F: Future<Output = service::Answer<A>>,
     {
-        let caller = self.caller(&request);
-        call(caller, request.into_inner()).await.map(Response::new)
+        let service = self.service(&request);
+        let answered = call(service, request.into_inner()).await;
+        answered.map(Response::new).map_err(|refusal| status::refused(&refusal))
     }
+}
+
+fn trace_of<T>(request: &Request<T>) -> Trace {
+    Trace::read(|name| request.metadata().get(name).and_then(|value| value.to_str().ok()))
 }
 
 #[tonic::async_trait]
@@ -89,16 +93,16 @@ impl Forebay for NativeDoor {
         &self,
         request: Request<Streaming<v1::PublishRequest>>,
     ) -> Answer<Replies<v1::PublishReply>> {
-        let (caller, trace) = (self.caller(&request), trace::of_call(request.metadata()));
-        Ok(Response::new(Box::pin(publish::Publish::new(caller, trace, request.into_inner()))))
+        let (service, trace) = (self.service(&request), trace_of(&request));
+        Ok(Response::new(Box::pin(publish::Publish::new(service, trace, request.into_inner()))))
     }
 
     async fn consume(
         &self,
         request: Request<Streaming<v1::ConsumeRequest>>,
     ) -> Answer<Replies<v1::ConsumeReply>> {
-        let caller = self.caller(&request);
-        let call = consume::Consume::open(&caller, request.into_inner()).await?;
+        let service = self.service(&request);
+        let call = consume::Consume::open(&service, request.into_inner()).await?;
         Ok(Response::new(Box::pin(call)))
     }
 
@@ -106,9 +110,8 @@ impl Forebay for NativeDoor {
         &self,
         request: Request<v1::FollowStreamRequest>,
     ) -> Answer<Replies<v1::FollowStreamReply>> {
-        let caller = self.caller(&request);
-        let call = follow::Follow::open(caller, request.into_inner()).await?;
-        Ok(Response::new(Box::pin(call)))
+        let opened = follow::Follow::open(self.service(&request), request.into_inner()).await;
+        Ok(Response::new(Box::pin(opened.map_err(|refusal| status::refused(&refusal))?)))
     }
 
     async fn receive(&self, request: Request<v1::ReceiveRequest>) -> Answer<v1::ReceiveReply> {
@@ -211,19 +214,19 @@ impl Forebay for NativeDoor {
     }
 
     async fn replay_parked(&self, request: Request<v1::ParkedJobRequest>) -> Answer<v1::ParkedJobReply> {
-        self.answer(request, |caller, request| parked::start(caller, request, Work::Replay)).await
+        self.answer(request, |service, request| parked::start(service, request, Work::Replay)).await
     }
 
     async fn discard_parked(&self, request: Request<v1::ParkedJobRequest>) -> Answer<v1::ParkedJobReply> {
-        self.answer(request, |caller, request| parked::start(caller, request, Work::Discard)).await
+        self.answer(request, |service, request| parked::start(service, request, Work::Discard)).await
     }
 
     async fn resubmit_parked(
         &self,
         request: Request<v1::ResubmitParkedRequest>,
     ) -> Answer<v1::ResubmitParkedReply> {
-        let trace = trace::of_call(request.metadata());
-        self.answer(request, |caller, request| parked::resubmit(caller, request, trace)).await
+        let trace = trace_of(&request);
+        self.answer(request, |service, request| parked::resubmit(service, request, trace)).await
     }
 
     async fn list_jobs(&self, request: Request<v1::ListJobsRequest>) -> Answer<v1::ListJobsReply> {

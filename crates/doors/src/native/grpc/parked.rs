@@ -1,33 +1,18 @@
-//! The calls about parked messages, and about the jobs that bring them back or let them go.
+//! The calls about parked messages and jobs.
 
-use std::cmp::Reverse;
-
-use forebay_broker::api::ParkedReport;
-use forebay_broker::api::Published;
-use forebay_broker::api::Work;
-use forebay_broker::api::{Caller, JobTerms, Select};
-use forebay_core::types::{GroupName, JobId, Seq, StreamName};
+use forebay_broker::api::{JobTerms, ParkedReport, Work};
 use forebay_wire::v1;
-use tonic::Status;
 
-use super::request::{Budget, filter, limit, names, position, refused, text};
-use super::trace::Trace;
-use super::{convert, report, settings, status};
+use super::request::{Budget, given, names, some};
+use super::{convert, report, settings};
+use crate::native::problem::Refusal;
+use crate::native::service::{Answer, ParkedFilter, Selection, Service};
+use crate::native::trace::Trace;
 
-/// Positions that one selection names.
-const SEQS_MAX: usize = 10_000;
-
-pub(super) async fn list(
-    caller: Caller,
-    request: v1::ListParkedRequest,
-) -> Result<v1::ListParkedReply, Status> {
+pub(super) async fn list(service: Service, request: v1::ListParkedRequest) -> Answer<v1::ListParkedReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let limit = limit(request.limit)? as usize;
-    let v1::ParkedFilter { reason, key, r#type } = request.filter.unwrap_or_default();
-    let page = caller
-        .parked(stream, group, position(request.after), limit, text(reason), &filter(key, r#type))
-        .await
-        .map_err(refused)?;
+    let filter = filter(request.filter.unwrap_or_default());
+    let page = service.parked(stream, group, request.after, some(request.limit.into()), filter).await?;
     let mut reply = v1::ListParkedReply::default();
     let mut budget = Budget::new();
     for parked in &page.items {
@@ -42,120 +27,82 @@ pub(super) async fn list(
     Ok(reply)
 }
 
-pub(super) async fn get(caller: Caller, request: v1::GetParkedRequest) -> Result<v1::Parked, Status> {
+fn filter(wire: v1::ParkedFilter) -> ParkedFilter {
+    let v1::ParkedFilter { reason, key, r#type: kind } = wire;
+    ParkedFilter { reason: Some(reason), key: Some(key), kind: Some(kind) }
+}
+
+pub(super) async fn get(service: Service, request: v1::GetParkedRequest) -> Answer<v1::Parked> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    one(&caller.parked_one(stream, group, seq(request.seq)?).await.map_err(refused)?)
+    one(&service.parked_one(stream, group, given("seq", request.seq)?).await?)
 }
 
-fn seq(seq: u64) -> Result<Seq, Status> {
-    if seq == 0 {
-        return Err(status::invalid("seq: positions begin with 1".to_owned()));
-    }
-    Ok(position(seq))
-}
-
-fn one(of: &ParkedReport) -> Result<v1::Parked, Status> {
+fn one(of: &ParkedReport) -> Answer<v1::Parked> {
     let message = of.message.as_ref().map(convert::found).transpose()?;
     Ok(report::parked(of, message))
 }
 
 pub(super) async fn reasons(
-    caller: Caller,
+    service: Service,
     request: v1::ListParkedReasonsRequest,
-) -> Result<v1::ListParkedReasonsReply, Status> {
+) -> Answer<v1::ListParkedReasonsReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let mut reasons = caller.parked_reasons(stream, group).await.map_err(refused)?;
-    reasons.sort_unstable_by(|(a, a_count), (b, b_count)| (Reverse(a_count), a).cmp(&(Reverse(b_count), b)));
+    let reasons = service.parked_reasons(stream, group).await?;
     let reasons =
         reasons.iter().map(|(reason, count)| v1::ReasonCount { reason: reason.to_string(), count: *count });
     Ok(v1::ListParkedReasonsReply { reasons: reasons.collect() })
 }
 
 pub(super) async fn start(
-    caller: Caller,
+    service: Service,
     request: v1::ParkedJobRequest,
     work: Work,
-) -> Result<v1::ParkedJobReply, Status> {
+) -> Answer<v1::ParkedJobReply> {
+    use v1::parked_job_request::Select;
     let (stream, group) = names(&request.stream, &request.group)?;
     let terms = JobTerms {
-        limit: Some(request.limit).filter(|limit| *limit > 0),
+        limit: some(request.limit),
         rate: settings::rate("rate", request.rate.as_ref())?,
         dry_run: request.dry_run,
     };
-    let select = select(request.select)?;
-    let selected = caller.start_job(stream, group, work, select, terms).await.map_err(refused)?;
+    let mut selection = Selection::default();
+    match request.select {
+        Some(Select::All(all)) => selection.all = all,
+        Some(Select::Seqs(v1::Seqs { seqs })) => selection.seqs = Some(seqs),
+        Some(Select::Filter(wire)) => selection.filter = Some(filter(wire)),
+        None => {}
+    }
+    let selected = service.start_job(stream, group, work, selection, terms).await?;
     Ok(v1::ParkedJobReply { matched: selected.matched, job: selected.job.map_or(0, |job| job.0) })
 }
 
-/// Nothing stands for everything: that must be said.
-fn select(wire: Option<v1::parked_job_request::Select>) -> Result<Select, Status> {
-    use v1::parked_job_request::Select as Wire;
-    match wire {
-        Some(Wire::All(true)) => Ok(Select::All),
-        Some(Wire::Seqs(v1::Seqs { seqs })) if seqs.len() > SEQS_MAX => {
-            Err(status::invalid(format!("seqs: at most {SEQS_MAX}. seqs=`{}`", seqs.len())))
-        }
-        Some(Wire::Seqs(v1::Seqs { seqs })) if !seqs.is_empty() => {
-            Ok(Select::Seqs(seqs.into_iter().map(position).collect()))
-        }
-        Some(Wire::Filter(v1::ParkedFilter { reason, key, r#type })) => {
-            let (reason, filter) = (text(reason), filter(key, r#type));
-            if reason.is_none() && filter.is_empty() {
-                return Err(status::empty_selection());
-            }
-            Ok(Select::Filter { reason, filter })
-        }
-        None | Some(Wire::All(false) | Wire::Seqs(_)) => Err(status::empty_selection()),
-    }
-}
-
 pub(super) async fn resubmit(
-    caller: Caller,
+    service: Service,
     request: v1::ResubmitParkedRequest,
     trace: Trace,
-) -> Result<v1::ResubmitParkedReply, Status> {
+) -> Answer<v1::ResubmitParkedReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let seq = seq(request.seq)?;
-    let message = request.message.ok_or_else(|| status::invalid("message: the edited copy".to_owned()))?;
-    let batch = convert::batch(caller.broker().clock().now(), &[message], &trace)
-        .map_err(|problem| status::invalid(format!("message.{}", problem.detail)))?;
-    let published = caller.resubmit(stream, group, seq, batch).await.map_err(refused)?;
-    Ok(match published {
-        Published::Stored(range) => v1::ResubmitParkedReply { seq: range.first.0, duplicate: false },
-        Published::Mixed(admissions) => {
-            let first = admissions.first();
-            v1::ResubmitParkedReply {
-                seq: first.map_or(0, |first| first.seq.0),
-                duplicate: first.is_some_and(|first| first.duplicate),
-            }
-        }
-    })
+    let seq = given("seq", request.seq)?;
+    let message = request.message.ok_or_else(|| Refusal::field("message", "must be given"))?;
+    let edits = convert::edits(message, &request.clear)?;
+    let resubmitted = service.resubmit(stream, group, seq, &edits, &trace).await;
+    let (seq, duplicate) = resubmitted.map_err(|refusal| refusal.within("message"))?;
+    Ok(v1::ResubmitParkedReply { seq, duplicate })
 }
 
-pub(super) async fn jobs(caller: Caller, request: v1::ListJobsRequest) -> Result<v1::ListJobsReply, Status> {
+pub(super) async fn jobs(service: Service, request: v1::ListJobsRequest) -> Answer<v1::ListJobsReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let jobs = caller.jobs(stream, group).await.map_err(refused)?;
+    let jobs = service.jobs(stream, group).await?;
     Ok(v1::ListJobsReply { jobs: jobs.iter().map(report::job).collect() })
 }
 
-pub(super) async fn job(caller: Caller, request: v1::GetJobRequest) -> Result<v1::Job, Status> {
-    let (stream, group, job) = which(&request.stream, &request.group, request.job)?;
-    Ok(report::job(&caller.job(stream, group, job).await.map_err(refused)?))
+pub(super) async fn job(service: Service, request: v1::GetJobRequest) -> Answer<v1::Job> {
+    let (stream, group) = names(&request.stream, &request.group)?;
+    Ok(report::job(&service.job(stream, group, given("job", request.job)?).await?))
 }
 
-pub(super) async fn cancel(
-    caller: Caller,
-    request: v1::CancelJobRequest,
-) -> Result<v1::CancelJobReply, Status> {
-    let (stream, group, job) = which(&request.stream, &request.group, request.job)?;
-    caller.cancel_job(stream, group, job).await.map_err(refused)?;
+pub(super) async fn cancel(service: Service, request: v1::CancelJobRequest) -> Answer<v1::CancelJobReply> {
+    let (stream, group) = names(&request.stream, &request.group)?;
+    service.cancel_job(stream, group, given("job", request.job)?).await?;
     Ok(v1::CancelJobReply {})
-}
-
-fn which(stream: &str, group: &str, job: u32) -> Result<(StreamName, GroupName, JobId), Status> {
-    let (stream, group) = names(stream, group)?;
-    if job == 0 {
-        return Err(status::invalid("job: which one".to_owned()));
-    }
-    Ok((stream, group, JobId(job)))
 }

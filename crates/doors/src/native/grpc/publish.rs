@@ -6,18 +6,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use forebay_broker::api::Batch;
-use forebay_broker::api::PublishError;
-use forebay_broker::api::PublishOptions;
-use forebay_broker::api::{Caller, Confirmation};
-use forebay_broker::api::{Room, Stage};
-use forebay_core::types::{StreamName, Timestamp};
+use forebay_broker::api::{Batch, Caller, Confirmation, PublishError, PublishOptions, Room, Stage};
+use forebay_core::types::StreamName;
 use forebay_wire::v1;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::trace::Trace;
 use super::{convert, status};
+use crate::native::problem::Refusal;
+use crate::native::service::{Answer, Service, stream_name};
+use crate::native::trace::Trace;
 
 /// Batches of one call that may wait for their confirmation.
 const UNCONFIRMED_MAX: usize = 8_192;
@@ -61,7 +59,8 @@ enum Unconfirmed {
 }
 
 impl Publish {
-    pub(super) fn new(caller: Caller, trace: Trace, requests: Streaming<v1::PublishRequest>) -> Publish {
+    pub(super) fn new(service: Service, trace: Trace, requests: Streaming<v1::PublishRequest>) -> Publish {
+        let caller = service.caller().clone();
         let stopping = Box::pin(caller.broker().reached(Stage::Draining));
         let unconfirmed = VecDeque::new();
         Publish { caller, trace, requests, stream: None, held_up: None, unconfirmed, stopping, ended: None }
@@ -90,24 +89,20 @@ impl Publish {
         let ticket = request.ticket;
         let batch = match convert::batch(self.caller.broker().clock().now(), &request.messages, &self.trace) {
             Ok(batch) => batch,
-            Err(problem) => return self.refuse(ticket, problem),
+            Err(refusal) => return self.refuse(ticket, &refusal),
         };
         let sent = Sent { ticket, batch, options: convert::publish_options(&request) };
         match self.name(&request.stream) {
             Ok(stream) => self.enter(stream, sent),
-            Err(problem) => self.refuse(ticket, problem),
+            Err(refusal) => self.refuse(ticket, &refusal),
         }
     }
 
     /// The stream that a request means.
-    fn name(&mut self, text: &str) -> Result<Arc<StreamName>, v1::Problem> {
+    fn name(&mut self, text: &str) -> Answer<Arc<StreamName>> {
         match &self.stream {
             Some(name) if text.is_empty() || text == name.as_str() => Ok(name.clone()),
-            _ => {
-                let name =
-                    StreamName::parse(text).map_err(|error| convert::invalid(format!("stream: {error}")))?;
-                Ok(self.stream.insert(Arc::new(name)).clone())
-            }
+            _ => Ok(self.stream.insert(Arc::new(stream_name(text)?)).clone()),
         }
     }
 
@@ -142,9 +137,13 @@ impl Publish {
         }
     }
 
-    fn refuse(&mut self, ticket: u64, problem: v1::Problem) {
-        let confirmation = v1::Confirmation { ticket, problem: Some(problem), ..Default::default() };
-        self.unconfirmed.push_back(Unconfirmed::Known(confirmation));
+    fn refuse(&mut self, ticket: u64, refusal: &Refusal) {
+        self.unconfirmed.push_back(Unconfirmed::Known(refused(ticket, refusal)));
+    }
+
+    /// The confirmation of a batch that was not stored, or may not have been.
+    fn failed(&self, ticket: u64, error: &PublishError) -> v1::Confirmation {
+        refused(ticket, &Refusal::of_publish(self.caller.broker().clock().now(), error))
     }
 
     /// Everything from the front that is known by now.
@@ -157,7 +156,10 @@ impl Publish {
                 Unconfirmed::Known(confirmation) => std::mem::take(confirmation),
                 Unconfirmed::OnItsWay(ticket, on_its_way) => match Pin::new(on_its_way).poll(cx) {
                     Poll::Ready(Ok(published)) => convert::confirmation(*ticket, published.get()),
-                    Poll::Ready(Err(error)) => failed(self.caller.broker().clock().now(), *ticket, &error),
+                    Poll::Ready(Err(error)) => {
+                        let ticket = *ticket;
+                        self.failed(ticket, &error)
+                    }
                     Poll::Pending => break,
                 },
             };
@@ -180,8 +182,7 @@ impl Stream for Publish {
         }
         if call.ended.is_none() && call.stopping.as_mut().poll(cx).is_ready() {
             if let Some(held) = call.held_up.take() {
-                let now = call.caller.broker().clock().now();
-                let confirmation = failed(now, held.sent.ticket, &PublishError::Stopping);
+                let confirmation = call.failed(held.sent.ticket, &PublishError::Stopping);
                 call.unconfirmed.push_back(Unconfirmed::Known(confirmation));
             }
             call.ended = Some(Err(status::stopping()));
@@ -198,6 +199,6 @@ impl Stream for Publish {
     }
 }
 
-fn failed(now: Timestamp, ticket: u64, error: &PublishError) -> v1::Confirmation {
-    v1::Confirmation { ticket, problem: Some(status::publish_problem(now, error)), ..Default::default() }
+fn refused(ticket: u64, refusal: &Refusal) -> v1::Confirmation {
+    v1::Confirmation { ticket, problem: Some(status::problem(refusal)), ..Default::default() }
 }

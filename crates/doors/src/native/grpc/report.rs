@@ -1,19 +1,14 @@
-//! What the broker says about streams, groups, parked messages and jobs, in the words of the wire.
+//! Reports of the broker as messages of `forebay.v1`, field by field.
 
 use std::time::Duration;
 
-use forebay_broker::api::{Bound, Counters, JobState, Status};
-use forebay_broker::api::{Cause, Failure, Work};
 use forebay_broker::api::{
-    ConsumerReport, GroupReport, JobReport, ParkedReport, ScalingReport, StreamReport, Throughput,
+    Bound, Cause, ConsumerReport, Counters, Failure, GroupReport, JobReport, JobState, ParkedReport, Rates,
+    ScalingReport, Start, Status, StreamReport, Summary, Throughput, Work,
 };
-use forebay_broker::api::{Rates, Summary};
 use forebay_wire::v1;
 
 use super::settings::write;
-
-/// Consumers that a group is reported with, one by one.
-const MEMBERS_MAX: usize = 1_000;
 
 pub(super) fn stream(of: &StreamReport) -> v1::StreamReport {
     let figures = &of.figures;
@@ -44,7 +39,7 @@ pub(super) fn group(of: &GroupReport) -> v1::GetGroupReply {
         waiting: figures.waiting,
         in_flight: figures.in_flight,
         parked: figures.parked,
-        consumers: of.consumers.len() as u32,
+        consumers: figures.consumers as u32,
         status: status(figures.status).into(),
         last_processed_seq: figures.counters.last_processed.0,
         last_checkpointed_seq: figures.checkpoint.0,
@@ -59,8 +54,20 @@ pub(super) fn group(of: &GroupReport) -> v1::GetGroupReply {
         catch_up_seconds: of.catch_up,
         processing_time: of.processing.as_ref().map(processing_time),
         resting_ms: figures.resting_for.map(millis),
-        members: of.consumers.iter().take(MEMBERS_MAX).map(consumer).collect(),
+        members: of.consumers.iter().map(consumer).collect(),
+        start: Some(start(of.settings.start)),
     }
+}
+
+fn start(of: Start) -> v1::Start {
+    use v1::start::At;
+    let at = match of {
+        Start::Beginning => At::Beginning(true),
+        Start::End => At::End(true),
+        Start::At(seq) => At::Seq(seq.0),
+        Start::Time(time) => At::TimeUs(time.0),
+    };
+    v1::Start { at: Some(at) }
 }
 
 fn status(of: Status) -> v1::get_group_reply::Status {

@@ -8,15 +8,15 @@ pub(super) mod write;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use forebay_broker::api::Rate;
 use forebay_broker::api::{
-    Acks, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Retention, Strategy, StreamSettings,
+    Acks, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Strategy,
+    StreamSettings,
 };
 use forebay_core::types::StreamName;
+use forebay_wire::problem::Kind;
 use forebay_wire::v1;
-use tonic::Status;
 
-use super::status;
+use crate::native::problem::Refusal;
 
 /// Nothing that is waited for takes longer.
 pub(super) const YEAR: Duration = Duration::from_secs(366 * 86_400);
@@ -25,17 +25,17 @@ const PER_SECOND: RangeInclusive<f64> = 0.001..=10_000_000.0;
 const FACTOR: RangeInclusive<f64> = 1.0..=100.0;
 const JITTER: RangeInclusive<f64> = 0.0..=1.0;
 
-type Checked<T> = Result<Option<T>, Status>;
+type Checked<T> = Result<Option<T>, Refusal>;
 
-fn refuse(field: &str, what: &str) -> Status {
-    status::invalid(format!("{field}: {what}"))
+fn refuse(field: &str, what: &str) -> Refusal {
+    Refusal::new(Kind::InvalidField, format!("{field}: {what}"))
 }
 
 /// A change of a stream's settings: first what goes back to its default, then what is supplied.
 pub(super) fn stream_change(
     wire: v1::StreamSettings,
     cleared: Vec<String>,
-) -> Result<impl FnOnce(&mut StreamSettings) + Send + 'static, Status> {
+) -> Result<impl FnOnce(&mut StreamSettings) + Send + 'static, Refusal> {
     let mut scratch = StreamSettings::default();
     if let Some(unknown) = cleared.iter().find(|field| !clear::stream(field, &mut scratch)) {
         return Err(refuse("clear", &format!("no such field. field=`{unknown}`")));
@@ -54,7 +54,7 @@ pub(super) fn stream_change(
 pub(super) fn group_change(
     wire: v1::GroupSettings,
     cleared: Vec<String>,
-) -> Result<impl FnOnce(&mut GroupSettings) + Send + 'static, Status> {
+) -> Result<impl FnOnce(&mut GroupSettings) + Send + 'static, Refusal> {
     let mut scratch = GroupSettings::default();
     if let Some(unknown) = cleared.iter().find(|field| !clear::group(field, &mut scratch)) {
         return Err(refuse("clear", &format!("no such field. field=`{unknown}`")));
@@ -68,7 +68,10 @@ pub(super) fn group_change(
     })
 }
 
-pub(super) fn stream(wire: &v1::StreamSettings, settings: &mut StreamSettings) -> Result<(), Status> {
+pub(in crate::native) fn stream(
+    wire: &v1::StreamSettings,
+    settings: &mut StreamSettings,
+) -> Result<(), Refusal> {
     set(&mut settings.dedupe_window, duration("dedupe_window_ms", wire.dedupe_window_ms)?);
     set(&mut settings.dedupe_max, wire.dedupe_max);
     set(&mut settings.retention, retention(wire.retention.as_ref())?);
@@ -106,7 +109,10 @@ fn on_full(number: i32) -> Checked<OnFull> {
     }
 }
 
-pub(super) fn group(wire: &v1::GroupSettings, settings: &mut GroupSettings) -> Result<(), Status> {
+pub(in crate::native) fn group(
+    wire: &v1::GroupSettings,
+    settings: &mut GroupSettings,
+) -> Result<(), Refusal> {
     use v1::retries::Retries;
     set(&mut settings.strategy, strategy(wire.strategy)?);
     set(&mut settings.message_timeout, some_duration("message_timeout_ms", wire.message_timeout_ms)?);
@@ -159,7 +165,7 @@ fn on_exhausted(wire: Option<&v1::OnExhausted>) -> Checked<OnExhausted> {
     })
 }
 
-fn backoff(wire: &v1::Backoff, settings: &mut GroupSettings) -> Result<(), Status> {
+fn backoff(wire: &v1::Backoff, settings: &mut GroupSettings) -> Result<(), Refusal> {
     let backoff = &mut settings.backoff;
     set(&mut backoff.delay_min, duration("backoff.min_ms", wire.min_ms)?);
     set(&mut backoff.delay_max, duration("backoff.max_ms", wire.max_ms)?);
@@ -199,7 +205,7 @@ fn acks(number: i32) -> Checked<Acks> {
     }
 }
 
-fn checkpoint(wire: &v1::Checkpoint, settings: &mut GroupSettings) -> Result<(), Status> {
+fn checkpoint(wire: &v1::Checkpoint, settings: &mut GroupSettings) -> Result<(), Refusal> {
     let checkpoint = &mut settings.checkpoint;
     set(&mut checkpoint.interval, some_duration("checkpoint.interval_ms", wire.interval_ms)?);
     set(&mut checkpoint.messages_min, wire.min);
@@ -216,7 +222,7 @@ pub(super) fn rate(field: &str, wire: Option<&v1::Rate>) -> Checked<Rate> {
 /// A length of time that may be none at all.
 pub(super) fn duration(field: &str, millis: Option<u64>) -> Checked<Duration> {
     match millis.map(Duration::from_millis) {
-        Some(duration) if duration > YEAR => Err(refuse(field, "at most a year")),
+        Some(duration) if duration > YEAR => Err(refuse(field, "at most 366d")),
         duration => Ok(duration),
     }
 }
@@ -240,7 +246,7 @@ fn within(field: &str, value: Option<f64>, range: &RangeInclusive<f64>) -> Check
     Ok(value)
 }
 
-fn unknown(field: &str, number: i32) -> Status {
+fn unknown(field: &str, number: i32) -> Refusal {
     refuse(field, &format!("no such choice. number=`{number}`"))
 }
 
@@ -262,7 +268,7 @@ mod tests {
 
     fn refused(wire: &v1::GroupSettings) -> String {
         let refused = group(wire, &mut GroupSettings::default());
-        refused.err().map(|status| status.message().to_owned()).unwrap_or_default()
+        refused.err().map(|refusal| refusal.sentence(None)).unwrap_or_default()
     }
 
     #[test]
@@ -293,7 +299,7 @@ mod tests {
         let rate = Some(v1::Rate { per_second: f64::NAN, burst: 1 });
         assert_eq!(refused(&v1::GroupSettings { rate, ..wire() }), "rate.per_second: from 0.001 to 10000000");
         let timeout = v1::GroupSettings { message_timeout_ms: Some(u64::MAX), ..wire() };
-        assert_eq!(refused(&timeout), "message_timeout_ms: at most a year");
+        assert_eq!(refused(&timeout), "message_timeout_ms: at most 366d");
     }
 
     /// Nothing that can be set is forgotten where settings are written, read or cleared.
@@ -419,7 +425,7 @@ mod tests {
         assert_eq!((settings.rate.map(|rate| rate.per_second), settings.buffer), (Some(5.0), 500));
         let refused = stream_change(v1::StreamSettings::default(), vec!["limit".to_owned()]).err();
         assert_eq!(
-            refused.map(|status| status.message().to_owned()).as_deref(),
+            refused.map(|refusal| refusal.sentence(None)).as_deref(),
             Some("clear: no such field. field=`limit`")
         );
     }

@@ -1,203 +1,145 @@
-//! What an error is in gRPC's words, in one table. Every status carries the kind of the problem in the
-//! metadata `forebay-problem`, by the name that it has over HTTP too, and the advice of the API in
-//! `forebay-retry`: `never`, `later` or `same_id`.
+//! Refusals in the words of gRPC. Every status carries the kind of the problem in the metadata `forebay-problem`, by the
+//! name that it has over HTTP too, and the advice of the API in `forebay-retry`: `never`, `later` or `same_id`.
 
-use forebay_broker::api::DecodeError;
-use forebay_broker::api::JobRefusal;
-use forebay_broker::api::ProducerRefusal;
-use forebay_broker::api::SettingsError;
-use forebay_broker::api::{Advice, CallError, PublishError};
-use forebay_broker::api::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
-use forebay_core::types::Timestamp;
-use forebay_wire::v1::problem::Code as Problem;
-use forebay_wire::v1::{self, Retry};
-use tonic::metadata::MetadataValue;
-use tonic::{Code, Status};
+use std::borrow::Cow;
+use std::time::Duration;
 
-pub(super) fn of_call(error: &CallError) -> Status {
-    let (code, kind) = match error {
-        CallError::Denied(_) => (Code::PermissionDenied, "denied"),
-        CallError::NoSuchStream
-        | CallError::NotCreated(CreateRefusal::NoSuchStream)
-        | CallError::NotChanged(ChangeRefusal::NoSuchStream) => (Code::NotFound, "no-such-stream"),
-        CallError::NoSuchGroup
-        | CallError::NotChanged(ChangeRefusal::NoSuchGroup)
-        | CallError::NotAMember(MemberRefusal::NoSuchGroup)
-        | CallError::Job(JobRefusal::NoSuchGroup) => (Code::NotFound, "no-such-group"),
-        CallError::Job(JobRefusal::NoSuchJob { .. }) => (Code::NotFound, "no-such-job"),
-        CallError::Job(JobRefusal::NotParked { .. }) => (Code::NotFound, "not-parked"),
-        CallError::NotCreated(CreateRefusal::Settings(_))
-        | CallError::NotChanged(ChangeRefusal::Settings(_))
-        | CallError::NotAMember(MemberRefusal::CreditTooLarge { .. })
-        | CallError::Job(JobRefusal::Rate) => (Code::InvalidArgument, "invalid-field"),
-        CallError::Job(JobRefusal::Empty) => (Code::InvalidArgument, "empty-selection"),
-        CallError::NotChanged(ChangeRefusal::Beyond { .. }) => (Code::OutOfRange, "no-such-position"),
-        CallError::NotCreated(CreateRefusal::TooMany { .. })
-        | CallError::NotChanged(ChangeRefusal::TooMany { .. }) => (Code::ResourceExhausted, "limit-reached"),
-        CallError::NotAMember(MemberRefusal::TooManyConsumers { .. }) => {
-            (Code::ResourceExhausted, "too-many-consumers")
-        }
-        CallError::Job(JobRefusal::TooMany { .. }) => (Code::ResourceExhausted, "too-many-jobs"),
-        CallError::TooManyWaiting { .. } => (Code::ResourceExhausted, "too-many-waiting"),
-        CallError::NotCreated(_) | CallError::Different => (Code::AlreadyExists, "settings-differ"),
-        CallError::NotChanged(ChangeRefusal::InUse { .. }) => (Code::FailedPrecondition, "in-use"),
-        CallError::NotPublished(error) => of_publish(error),
-        CallError::Stopping => (Code::Unavailable, "stopping"),
-        // Whatever can be asked twice can simply be repeated.
-        CallError::Unknown => (Code::Unknown, "outcome-unknown"),
-        _ => (Code::Internal, "internal"),
-    };
-    let text = match field(error) {
-        Some(field) => format!("{field}: {error}"),
-        None => error.to_string(),
-    };
-    status(code, kind, error.advice(), text)
-}
+use forebay_wire::problem::{Kind, Retry};
+use forebay_wire::v1;
+use tonic::Status;
+use tonic::metadata::{Ascii, MetadataValue};
 
-/// The field that is to blame.
-fn field(error: &CallError) -> Option<&'static str> {
-    match error {
-        CallError::NotChanged(ChangeRefusal::Settings(error))
-        | CallError::NotCreated(CreateRefusal::Settings(error)) => match error {
-            SettingsError::Factor => Some("backoff.factor"),
-            SettingsError::Jitter => Some("backoff.jitter"),
-            SettingsError::DelayOrder => Some("backoff.min_ms"),
-            SettingsError::NoTimeout => Some("message_timeout_ms"),
-            SettingsError::Rate => Some("rate"),
-            SettingsError::Checkpoint => Some("checkpoint.min"),
-            SettingsError::PinnedFairness => Some("fairness"),
-            SettingsError::MoveToItself => Some("on_exhausted.move_to"),
-            _ => None,
-        },
-        CallError::NotAMember(MemberRefusal::CreditTooLarge { .. }) => Some("credit"),
-        CallError::Job(JobRefusal::Rate) => Some("rate"),
-        _ => None,
+use crate::native::problem::Refusal;
+
+/// Fields that have another name in `forebay.v1` than over HTTP, where durations and times have no unit.
+const NAMES: [(&str, &str); 19] = [
+    ("action.move", "move_to"),
+    ("backoff.max", "backoff.max_ms"),
+    ("backoff.min", "backoff.min_ms"),
+    ("by", "delay_ms"),
+    ("checkpoint.interval", "checkpoint.interval_ms"),
+    ("dedupe_window", "dedupe_window_ms"),
+    ("delay", "delay_ms"),
+    ("deliver_at", "deliver_at_us"),
+    ("limits.max_age", "limits.max_age_ms"),
+    ("message_timeout", "message_timeout_ms"),
+    ("on_exhausted.move", "on_exhausted.move_to"),
+    ("parked_max_age", "parked_max_age_ms"),
+    ("priority_age_step", "priority_age_step_ms"),
+    ("rest", "rest_ms"),
+    ("retention.max_age", "retention.log.max_age_ms"),
+    ("target_drain", "target_drain_ms"),
+    ("timeout", "timeout_ms"),
+    ("ttl", "ttl_ms"),
+    ("wait", "wait_ms"),
+];
+
+/// A field by its name in `forebay.v1`.
+pub(in crate::native) fn field_name(field: &str) -> Cow<'_, str> {
+    let prefix = field.find("].").map_or(0, |at| at + 2);
+    let prefix = if field.starts_with("message.") { "message.".len() } else { prefix };
+    let (path, name) = field.split_at(prefix);
+    match NAMES.iter().find(|(other, _)| *other == name) {
+        Some((_, name)) => format!("{path}{name}").into(),
+        None => field.into(),
     }
 }
 
-/// An edited copy that could not be published.
-fn of_publish(error: &PublishError) -> (Code, &'static str) {
-    match error {
-        PublishError::Refused(PublishRefusal::StorageFull) => (Code::ResourceExhausted, "storage-full"),
-        PublishError::Refused(refusal) => match refusal {
-            PublishRefusal::NoSuchStream => (Code::NotFound, "no-such-stream"),
-            PublishRefusal::MessageTooLarge { .. } => (Code::InvalidArgument, "message-too-large"),
-            PublishRefusal::BatchTooLarge { .. } | PublishRefusal::TooMany { .. } => {
-                (Code::InvalidArgument, "batch-too-large")
-            }
-            PublishRefusal::Empty => (Code::InvalidArgument, "empty-batch"),
-            PublishRefusal::Full { .. } => (Code::ResourceExhausted, "stream-full"),
-            PublishRefusal::TooFast { .. } => (Code::ResourceExhausted, "too-fast"),
-            PublishRefusal::WrongLastSeq { .. } => (Code::FailedPrecondition, "wrong-last-seq"),
-            _ => (Code::InvalidArgument, "invalid-field"),
-        },
-        PublishError::NotCreated(CreateRefusal::TooMany { .. }) => (Code::ResourceExhausted, "limit-reached"),
-        PublishError::Denied(_) => (Code::PermissionDenied, "denied"),
-        PublishError::Stopping => (Code::Unavailable, "stopping"),
-        PublishError::Unknown => (Code::Unknown, "outcome-unknown"),
-        _ => (Code::InvalidArgument, "invalid-field"),
+/// A call that is refused.
+pub(super) fn refused(refusal: &Refusal) -> Status {
+    let field = refusal.field.as_deref().map(field_name);
+    let mut status = Status::new(refusal.kind.grpc_status(), refusal.sentence(field.as_deref()));
+    let metadata = status.metadata_mut();
+    metadata.insert("forebay-problem", MetadataValue::from_static(refusal.kind.slug()));
+    let retry = match refusal.kind.retry() {
+        Retry::Never => "never",
+        Retry::Later => "later",
+        Retry::SameId => "same_id",
+    };
+    metadata.insert("forebay-retry", MetadataValue::from_static(retry));
+    if let Some(Ok(field)) = field.map(|field| MetadataValue::<Ascii>::try_from(&*field)) {
+        metadata.insert("forebay-field", field);
+    }
+    if let Some(last_seq) = refusal.last_seq {
+        metadata.insert("forebay-last-seq", last_seq.into());
+    }
+    if let Some(after) = refusal.retry_after {
+        metadata.insert("forebay-retry-after-ms", millis_up(after).into());
+    }
+    status
+}
+
+/// A batch or a settlement that is refused does not end its call, so the refusal is part of a reply.
+pub(super) fn problem(refusal: &Refusal) -> v1::Problem {
+    let retry = match refusal.kind.retry() {
+        Retry::Never => v1::Retry::Never,
+        Retry::Later => v1::Retry::Later,
+        Retry::SameId => v1::Retry::SameId,
+    };
+    let field = refusal.field.as_deref().map(field_name);
+    v1::Problem {
+        code: refusal.kind.code().into(),
+        retry: retry.into(),
+        detail: refusal.sentence(field.as_deref()),
+        last_seq: refusal.last_seq,
+        retry_after_ms: refusal.retry_after.map(millis_up),
     }
 }
 
-/// A field has a value that it cannot have. The text begins with its name.
-pub(super) fn invalid(text: String) -> Status {
-    status(Code::InvalidArgument, "invalid-field", Advice::FixRequest, text)
-}
-
-pub(super) fn invalid_name(text: String) -> Status {
-    status(Code::InvalidArgument, "invalid-name", Advice::FixRequest, text)
-}
-
-pub(super) fn empty_selection() -> Status {
-    let text = "select: nothing is selected; `all` means all";
-    status(Code::InvalidArgument, "empty-selection", Advice::FixRequest, text.to_owned())
-}
-
-pub(super) fn no_such_service(name: &str) -> Status {
-    let text = format!("service: no such service. service=`{name}`");
-    status(Code::NotFound, "no-such-path", Advice::FixRequest, text)
+/// Rounded up, so that a client that waits as long is not refused again.
+fn millis_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
 pub(super) fn stopping() -> Status {
-    status(Code::Unavailable, "stopping", Advice::RetryLater, "the server is stopping".to_owned())
+    refused(&Refusal::stopping())
 }
 
 pub(super) fn cut_off() -> Status {
     let text = "messages lay in the consumer's queue until their leases lapsed; ask for less credit";
-    status(Code::Aborted, "busy", Advice::RetryLater, text.to_owned())
+    refused(&Refusal::new(Kind::Busy, text))
 }
 
-pub(super) fn damaged(error: &DecodeError) -> Status {
-    let text = format!("a stored message cannot be understood: {error}");
-    status(Code::DataLoss, "internal", Advice::FixRequest, text)
-}
-
-/// A batch that was not stored does not end the call, so its error is no status but part of a reply.
-pub(super) fn publish_problem(now: Timestamp, error: &PublishError) -> v1::Problem {
-    let (mut last_seq, mut retry_after_ms) = (None, None);
-    let code = match error {
-        PublishError::Refused(PublishRefusal::StorageFull) => Problem::StorageFull,
-        PublishError::Refused(refusal) => match refusal {
-            PublishRefusal::NoSuchStream => Problem::NoSuchStream,
-            PublishRefusal::MessageTooLarge { .. }
-            | PublishRefusal::BatchTooLarge { .. }
-            | PublishRefusal::TooMany { .. } => Problem::TooLarge,
-            PublishRefusal::Full { .. } => Problem::StreamFull,
-            PublishRefusal::TooFast { retry_at } => {
-                // Rounded up, so that whoever waits as long is not refused again.
-                retry_after_ms = Some(retry_at.since(now).as_micros().div_ceil(1_000) as u64);
-                Problem::TooFast
-            }
-            PublishRefusal::WrongLastSeq { last } => {
-                last_seq = Some(last.0);
-                Problem::WrongLastSeq
-            }
-            PublishRefusal::Producer(ProducerRefusal::Fenced { .. }) => Problem::ProducerFenced,
-            PublishRefusal::Producer(ProducerRefusal::Gap { .. }) => Problem::ProducerGap,
-            PublishRefusal::Producer(ProducerRefusal::TooOld { .. }) => Problem::ProducerTooOld,
-            _ => Problem::Invalid,
-        },
-        PublishError::NotCreated(CreateRefusal::TooMany { .. }) => Problem::Limit,
-        PublishError::Denied(_) => Problem::Denied,
-        PublishError::Stopping => Problem::Stopping,
-        PublishError::Unknown => Problem::OutcomeUnknown,
-        _ => Problem::Invalid,
-    };
-    v1::Problem { last_seq, retry_after_ms, ..problem(code, error.advice(), error.to_string()) }
-}
-
-pub(super) fn problem(code: Problem, advice: Advice, detail: String) -> v1::Problem {
-    let retry = match advice {
-        Advice::FixRequest => Retry::Never,
-        Advice::RetryLater => Retry::Later,
-        Advice::RetryWithSameId => Retry::SameId,
-    };
-    v1::Problem { code: code.into(), retry: retry.into(), detail, ..v1::Problem::default() }
-}
-
-fn status(code: Code, kind: &'static str, advice: Advice, text: String) -> Status {
-    let retry = match advice {
-        Advice::FixRequest => "never",
-        Advice::RetryLater => "later",
-        Advice::RetryWithSameId => "same_id",
-    };
-    let mut status = Status::new(code, text);
-    status.metadata_mut().insert("forebay-problem", MetadataValue::from_static(kind));
-    status.metadata_mut().insert("forebay-retry", MetadataValue::from_static(retry));
-    status
+pub(super) fn no_such_service(name: &str) -> Status {
+    refused(&Refusal::new(Kind::NoSuchPath, format!("no such service. service=`{name}`")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tonic::Code;
 
     #[test]
-    fn values_that_do_not_go_together_are_named() {
-        let refused = CallError::NotChanged(ChangeRefusal::Settings(SettingsError::DelayOrder));
-        let status = of_call(&refused);
-        assert_eq!(status.code(), Code::InvalidArgument);
-        assert!(status.message().starts_with("backoff.min_ms: the least wait"), "{}", status.message());
+    fn a_status_says_what_is_wrong_in_words_of_grpc() {
+        let refusal = Refusal::value("wait", "must be at most 10m", "11m");
+        let status = refused(&refusal);
+        assert_eq!(
+            (status.code(), status.message()),
+            (Code::InvalidArgument, "wait_ms must be at most 10m. value=`11m`")
+        );
         let of = |name| status.metadata().get(name).and_then(|value| value.to_str().ok());
         assert_eq!((of("forebay-problem"), of("forebay-retry")), (Some("invalid-field"), Some("never")));
+        assert_eq!((of("forebay-field"), of("forebay-last-seq")), (Some("wait_ms"), None));
+        let mut refusal = Refusal::new(Kind::NoSuchPosition, "no such position");
+        refusal.last_seq = Some(7);
+        let status = refused(&refusal);
+        assert_eq!(
+            status.metadata().get("forebay-last-seq").and_then(|value| value.to_str().ok()),
+            Some("7")
+        );
+    }
+
+    #[test]
+    fn fields_have_their_names_of_the_protocol() {
+        for (field, name) in [
+            ("messages[3].delay", "messages[3].delay_ms"),
+            ("message.priority", "message.priority"),
+            ("message.deliver_at", "message.deliver_at_us"),
+            ("backoff.min", "backoff.min_ms"),
+            ("limit", "limit"),
+        ] {
+            assert_eq!(field_name(field), name);
+        }
+        assert!(NAMES.is_sorted());
     }
 }

@@ -1,54 +1,43 @@
 //! The calls about streams.
 
-use forebay_broker::api::Caller;
-use forebay_broker::api::Purge;
-use forebay_broker::api::ReadPage;
-use forebay_broker::api::StreamSettings;
-use forebay_core::types::{Seq, StreamName};
+use forebay_broker::api::{ReadPage, StreamSettings};
+use forebay_core::types::Seq;
 use forebay_wire::v1;
-use tonic::Status;
 
-use super::request::{Budget, filter, limit, position, refused, stream_name};
-use super::{convert, report, settings, status};
+use super::request::{Budget, some};
+use super::{convert, report, settings};
+use crate::native::service::{Answer, Service, filter, stream_name};
 
 pub(super) async fn create(
-    caller: Caller,
+    service: Service,
     request: v1::CreateStreamRequest,
-) -> Result<v1::CreateStreamReply, Status> {
-    let name = stream_name(&request.stream)?;
+) -> Answer<v1::CreateStreamReply> {
+    let stream = stream_name(&request.stream)?;
     let wire = request.settings.unwrap_or_default();
     settings::stream(&wire, &mut StreamSettings::default())?;
-    // What was checked above cannot be refused: a stream that is there is only compared with it.
+    // What was checked above cannot be refused.
     let change = move |stream: &mut StreamSettings| drop(settings::stream(&wire, stream));
-    let created = caller.create_stream(name, change).await.map_err(refused)?;
-    Ok(v1::CreateStreamReply { created: created.new })
+    let created = service.create_stream(stream, change).await?;
+    Ok(v1::CreateStreamReply { created })
 }
 
 pub(super) async fn update(
-    caller: Caller,
+    service: Service,
     request: v1::UpdateStreamRequest,
-) -> Result<v1::UpdateStreamReply, Status> {
-    let name = stream_name(&request.stream)?;
+) -> Answer<v1::UpdateStreamReply> {
+    let stream = stream_name(&request.stream)?;
     let change = settings::stream_change(request.settings.unwrap_or_default(), request.clear)?;
-    caller.change_stream(name, change).await.map_err(refused)?;
+    service.change_stream(stream, change).await?;
     Ok(v1::UpdateStreamReply {})
 }
 
-pub(super) async fn get(caller: Caller, request: v1::GetStreamRequest) -> Result<v1::StreamReport, Status> {
-    let report = caller.stream(stream_name(&request.stream)?).await.map_err(refused)?;
-    Ok(report::stream(&report))
+pub(super) async fn get(service: Service, request: v1::GetStreamRequest) -> Answer<v1::StreamReport> {
+    Ok(report::stream(&service.stream(stream_name(&request.stream)?).await?))
 }
 
-pub(super) async fn list(
-    caller: Caller,
-    request: v1::ListStreamsRequest,
-) -> Result<v1::ListStreamsReply, Status> {
-    let limit = limit(request.limit)? as usize;
-    let after = match &request.after[..] {
-        "" => None,
-        after => Some(after_name(after)?),
-    };
-    let page = caller.streams(after, limit).await.map_err(refused)?;
+pub(super) async fn list(service: Service, request: v1::ListStreamsRequest) -> Answer<v1::ListStreamsReply> {
+    let after = Some(&request.after[..]).filter(|after| !after.is_empty());
+    let page = service.streams(after, some(request.limit.into())).await?;
     let mut reply = v1::ListStreamsReply::default();
     let mut budget = Budget::new();
     for report in &page.items {
@@ -63,41 +52,32 @@ pub(super) async fn list(
     Ok(reply)
 }
 
-fn after_name(text: &str) -> Result<StreamName, Status> {
-    StreamName::parse(text).map_err(|error| status::invalid_name(format!("after: {error}")))
-}
-
 pub(super) async fn delete(
-    caller: Caller,
+    service: Service,
     request: v1::DeleteStreamRequest,
-) -> Result<v1::DeleteStreamReply, Status> {
-    caller.delete_stream(stream_name(&request.stream)?, request.force).await.map_err(refused)?;
+) -> Answer<v1::DeleteStreamReply> {
+    service.delete_stream(stream_name(&request.stream)?, request.force).await?;
     Ok(v1::DeleteStreamReply {})
 }
 
-pub(super) async fn purge(
-    caller: Caller,
-    request: v1::PurgeStreamRequest,
-) -> Result<v1::PurgeStreamReply, Status> {
-    let purge = Purge { parked: request.parked, ids: false };
-    let messages = caller.purge(stream_name(&request.stream)?, purge).await.map_err(refused)?;
+pub(super) async fn purge(service: Service, request: v1::PurgeStreamRequest) -> Answer<v1::PurgeStreamReply> {
+    let messages = service.purge_stream(stream_name(&request.stream)?, request.parked).await?;
     Ok(v1::PurgeStreamReply { messages })
 }
 
 pub(super) async fn read(
-    caller: Caller,
+    service: Service,
     request: v1::ReadMessagesRequest,
-) -> Result<v1::ReadMessagesReply, Status> {
+) -> Answer<v1::ReadMessagesReply> {
     let stream = stream_name(&request.stream)?;
-    let limit = limit(request.limit)?.into();
-    let filter = filter(request.key, request.r#type);
-    let page = caller.browse(stream, position(request.from), limit, &filter).await.map_err(refused)?;
+    let filter = filter(Some(request.key), Some(request.r#type));
+    let page = service.read(stream, request.from, some(request.limit.into()), &filter).await?;
     let (messages, next) = stored(&page)?;
     Ok(v1::ReadMessagesReply { messages, next: next.0, last_seq: page.last.0 })
 }
 
 /// As many messages of a page as fit into a reply, and where to read on.
-pub(super) fn stored(page: &ReadPage) -> Result<(Vec<v1::StoredMessage>, Seq), Status> {
+pub(super) fn stored(page: &ReadPage) -> Answer<(Vec<v1::StoredMessage>, Seq)> {
     let mut messages = Vec::with_capacity(page.messages.len());
     let mut budget = Budget::new();
     for found in &page.messages {

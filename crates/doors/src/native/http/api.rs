@@ -1,5 +1,5 @@
-//! Every call, once: its path, its handler, and what the OpenAPI document says of it. The router and the
-//! document are made from the same list, so neither can have what the other has not.
+//! Every call, once: its path, its handler, its call of `forebay.v1`, and what the OpenAPI document says of it. The
+//! router and the document are made from the same list. A test compares the list with the calls of gRPC.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const STREAM: &str = "/streams/{stream}";
 const GROUP: &str = "/subscriptions/{stream}/{group}";
 
 /// All calls.
-pub(super) fn calls() -> Api {
+pub(in crate::native) fn calls() -> Api {
     let mut api = Api::default();
     stream_calls(&mut api);
     group_calls(&mut api);
@@ -36,19 +36,31 @@ pub(super) fn calls() -> Api {
 fn stream_calls(api: &mut Api) {
     let stream = |method, what| Call::new(method, STREAM, what).gives::<json::StreamReport>(200);
     let create = "Create a stream. 200 if it exists and the supplied settings agree; 409 if one differs.";
-    api.add(stream(Method::PUT, create).takes::<json::StreamSettings>().or(201), streams::create);
+    api.add(
+        stream(Method::PUT, create).takes::<json::StreamSettings>().or(201).grpc("CreateStream"),
+        streams::create,
+    );
     let change = "Change settings. What is left out keeps its value.";
-    api.add(stream(Method::PATCH, change).takes::<json::StreamSettings>(), streams::change);
-    api.add(stream(Method::GET, "Settings and figures of a stream."), streams::get);
+    api.add(
+        stream(Method::PATCH, change).takes::<json::StreamSettings>().grpc("UpdateStream"),
+        streams::change,
+    );
+    api.add(stream(Method::GET, "Settings and figures of a stream.").grpc("GetStream"), streams::get);
     let delete = "Delete a stream with its groups. 409 while groups have consumers, unless forced.";
     let force = [("force", "true deletes it while groups have consumers")];
-    api.add(Call::new(Method::DELETE, STREAM, delete).query(&force).gives_nothing(), streams::delete);
+    api.add(
+        Call::new(Method::DELETE, STREAM, delete).query(&force).gives_nothing().grpc("DeleteStream"),
+        streams::delete,
+    );
     let list = Call::new(Method::GET, "/streams", "Settings and figures of streams, by name.").query(&PAGE);
-    api.add(list.gives::<json::StreamList>(200), streams::list);
+    api.add(list.gives::<json::StreamList>(200).grpc("ListStreams"), streams::list);
     let publish = "Publish one message or many, stored whole or not at all. Answered after the sync. A stream that \
                    does not exist is created.";
     let publish = Call::new(Method::POST, "/streams/{stream}/messages", publish);
-    api.add(publish.takes::<json::PublishRequest>().gives::<json::PublishReply>(201), streams::publish);
+    api.add(
+        publish.takes::<json::PublishRequest>().gives::<json::PublishReply>(201).grpc("Publish"),
+        streams::publish,
+    );
     let browse =
         Call::new(Method::GET, "/streams/{stream}/messages", "Look at messages; nothing is disturbed.");
     let parameters = [
@@ -57,15 +69,22 @@ fn stream_calls(api: &mut Api) {
         ("key", "only messages of this key"),
         ("type", "only messages of this type"),
     ];
-    api.add(browse.query(&parameters).gives::<json::MessageList>(200), streams::browse);
+    api.add(browse.query(&parameters).gives::<json::MessageList>(200).grpc("ReadMessages"), streams::browse);
     let purge = "Drop everything ready, delayed and leased, and what is parked if asked.";
     let purge = Call::new(Method::POST, "/streams/{stream}/purge", purge);
-    api.add(purge.takes::<json::PurgeRequest>().gives::<json::PurgeReply>(200), streams::purge);
+    api.add(
+        purge.takes::<json::PurgeRequest>().gives::<json::PurgeReply>(200).grpc("PurgeStream"),
+        streams::purge,
+    );
     let follow = "Messages in order as they come, as server-sent events. The id of an event is the position, so \
                   that Last-Event-ID resumes.";
-    let from = [("from", "`beginning`, `end` or a position; the beginning if it is left out")];
-    let follow = Call::new(Method::GET, "/streams/{stream}/follow", follow).query(&from);
-    api.add(follow.gives_text(200, "text/event-stream"), streams::follow);
+    let parameters = [
+        ("from", "`beginning`, `end` or a position; the beginning if it is left out"),
+        ("key", "only messages of this key"),
+        ("type", "only messages of this type"),
+    ];
+    let follow = Call::new(Method::GET, "/streams/{stream}/follow", follow).query(&parameters);
+    api.add(follow.gives_text(200, "text/event-stream").grpc("FollowStream"), streams::follow);
 }
 
 const PAGE: [(&str, &str); 2] = [
@@ -77,23 +96,38 @@ fn group_calls(api: &mut Api) {
     let group = |method, what| Call::new(method, GROUP, what).gives::<json::GroupReport>(200);
     let create = "Create a group, and its stream if that is absent. 200 if it exists and the supplied settings \
                   agree; 409 if one differs.";
-    api.add(group(Method::PUT, create).takes::<json::GroupSettings>().or(201), groups::create);
+    api.add(
+        group(Method::PUT, create).takes::<json::GroupSettings>().or(201).grpc("CreateGroup"),
+        groups::create,
+    );
     let change = "Change settings while consumers stay connected. What is left out keeps its value.";
-    api.add(group(Method::PATCH, change).takes::<json::GroupSettings>(), groups::change);
-    api.add(group(Method::GET, "Monitoring of a group."), groups::get);
-    api.add(Call::new(Method::DELETE, GROUP, "Delete a group.").gives_nothing(), groups::delete);
+    api.add(group(Method::PATCH, change).takes::<json::GroupSettings>().grpc("UpdateGroup"), groups::change);
+    api.add(group(Method::GET, "Monitoring of a group.").grpc("GetGroup"), groups::get);
+    api.add(
+        Call::new(Method::DELETE, GROUP, "Delete a group.").gives_nothing().grpc("DeleteGroup"),
+        groups::delete,
+    );
     let all =
         Call::new(Method::GET, "/subscriptions", "Monitoring of groups, by stream and name.").query(&PAGE);
-    api.add(all.gives::<json::GroupList>(200), groups::list);
+    api.add(all.gives::<json::GroupList>(200).grpc("ListGroups"), groups::list);
     let some =
         Call::new(Method::GET, "/subscriptions/{stream}", "Monitoring of a stream's groups.").query(&PAGE);
-    api.add(some.gives::<json::GroupList>(200), groups::list_of_stream);
+    api.add(some.gives::<json::GroupList>(200).grpc("ListGroups"), groups::list_of_stream);
     let at = |path, what| Call::new(Method::POST, path, what).gives::<json::PausedReply>(200);
-    api.add(at("/subscriptions/{stream}/{group}/pause", "Stop handing out."), groups::pause);
-    api.add(at("/subscriptions/{stream}/{group}/resume", "Go on with handing out."), groups::resume);
+    api.add(
+        at("/subscriptions/{stream}/{group}/pause", "Stop handing out.").grpc("PauseGroup"),
+        groups::pause,
+    );
+    api.add(
+        at("/subscriptions/{stream}/{group}/resume", "Go on with handing out.").grpc("ResumeGroup"),
+        groups::resume,
+    );
     let reset = "Move the group's progress, forward or back.";
     let reset = Call::new(Method::POST, "/subscriptions/{stream}/{group}/reset", reset);
-    api.add(reset.takes::<json::ResetRequest>().gives::<json::ResetReply>(200), groups::reset);
+    api.add(
+        reset.takes::<json::ResetRequest>().gives::<json::ResetReply>(200).grpc("ResetGroup"),
+        groups::reset,
+    );
     let scaling = "How many consumers the group should have, and what that is reckoned from.";
     let parameters = [
         ("target_drain", "how long the backlog may take; 5m if it is left out"),
@@ -102,21 +136,24 @@ fn group_calls(api: &mut Api) {
     ];
     let scaling =
         Call::new(Method::GET, "/subscriptions/{stream}/{group}/scaling", scaling).query(&parameters);
-    api.add(scaling.gives::<json::Scaling>(200), groups::scaling);
+    api.add(scaling.gives::<json::Scaling>(200).grpc("GetScaling"), groups::scaling);
 }
 
 fn consumer_calls(api: &mut Api) {
     let receive = "Take messages, on leases that last until their deadline whatever becomes of the connection or \
                    the server. With `wait`, a long poll.";
     let receive = Call::new(Method::POST, "/subscriptions/{stream}/{group}/receive", receive);
-    api.add(receive.takes::<json::ReceiveRequest>().gives::<json::ReceiveReply>(200), consume::receive);
+    api.add(
+        receive.takes::<json::ReceiveRequest>().gives::<json::ReceiveReply>(200).grpc("Receive"),
+        consume::receive,
+    );
     let settle = |path, what| Call::new(Method::POST, path, what).gives::<json::SettleReply>(200);
     let ack = settle("/subscriptions/{stream}/{group}/ack", "The messages are done.");
-    api.add(ack.takes::<json::AckRequest>(), consume::ack);
+    api.add(ack.takes::<json::AckRequest>().grpc("Settle"), consume::ack);
     let nack = settle("/subscriptions/{stream}/{group}/nack", "The messages are not done.");
-    api.add(nack.takes::<json::NackRequest>(), consume::nack);
+    api.add(nack.takes::<json::NackRequest>().grpc("Settle"), consume::nack);
     let extend = settle("/subscriptions/{stream}/{group}/extend", "More time, counted from now.");
-    api.add(extend.takes::<json::ExtendRequest>(), consume::extend);
+    api.add(extend.takes::<json::ExtendRequest>().grpc("Settle"), consume::extend);
 }
 
 fn parked_calls(api: &mut Api) {
@@ -129,29 +166,38 @@ fn parked_calls(api: &mut Api) {
         ("type", "only messages of this type"),
     ];
     let list = Call::new(Method::GET, "/subscriptions/{stream}/{group}/parked", list).query(&parameters);
-    api.add(list.gives::<json::ParkedList>(200), parked::list);
+    api.add(list.gives::<json::ParkedList>(200).grpc("ListParked"), parked::list);
     let reasons = "How many messages are parked for each reason.";
     let reasons = Call::new(Method::GET, "/subscriptions/{stream}/{group}/parked/reasons", reasons);
-    api.add(reasons.gives::<json::ReasonList>(200), parked::reasons);
+    api.add(reasons.gives::<json::ReasonList>(200).grpc("ListParkedReasons"), parked::reasons);
     let one = Call::new(Method::GET, "/subscriptions/{stream}/{group}/parked/{seq}", "One parked message.");
-    api.add(one.gives::<json::Parked>(200), parked::get);
+    api.add(one.gives::<json::Parked>(200).grpc("GetParked"), parked::get);
     let work = |path, what| {
         Call::new(Method::POST, path, what).takes::<json::SelectRequest>().gives::<json::SelectReply>(200)
     };
     let replay = "Bring parked messages back. An empty selection is refused; `all` means all.";
-    api.add(work("/subscriptions/{stream}/{group}/parked/replay", replay), parked::replay);
+    api.add(
+        work("/subscriptions/{stream}/{group}/parked/replay", replay).grpc("ReplayParked"),
+        parked::replay,
+    );
     let discard = "Let go of parked messages. An empty selection is refused; `all` means all.";
-    api.add(work("/subscriptions/{stream}/{group}/parked/discard", discard), parked::discard);
+    api.add(
+        work("/subscriptions/{stream}/{group}/parked/discard", discard).grpc("DiscardParked"),
+        parked::discard,
+    );
     let resubmit = "Publish an edited copy of a parked message and settle the message, in one step. What is left \
                     out is as it was, but for the id: there is none unless it is given.";
     let resubmit = Call::new(Method::POST, "/subscriptions/{stream}/{group}/parked/{seq}/resubmit", resubmit);
-    api.add(resubmit.takes::<json::Message>().gives::<json::PublishResult>(201), parked::resubmit);
-    let jobs = Call::new(Method::GET, "/subscriptions/{stream}/{group}/jobs", "Replay and discard jobs.");
-    api.add(jobs.gives::<json::JobList>(200), parked::jobs);
-    let job = |method, what| Call::new(method, "/subscriptions/{stream}/{group}/jobs/{job}", what);
-    api.add(job(Method::GET, "One job.").gives::<json::Job>(200), parked::job);
     api.add(
-        job(Method::DELETE, "Cancel a job. What it has done stays done.").gives_nothing(),
+        resubmit.takes::<json::Message>().gives::<json::PublishResult>(201).grpc("ResubmitParked"),
+        parked::resubmit,
+    );
+    let jobs = Call::new(Method::GET, "/subscriptions/{stream}/{group}/jobs", "Replay and discard jobs.");
+    api.add(jobs.gives::<json::JobList>(200).grpc("ListJobs"), parked::jobs);
+    let job = |method, what| Call::new(method, "/subscriptions/{stream}/{group}/jobs/{job}", what);
+    api.add(job(Method::GET, "One job.").gives::<json::Job>(200).grpc("GetJob"), parked::job);
+    api.add(
+        job(Method::DELETE, "Cancel a job. What it has done stays done.").gives_nothing().grpc("CancelJob"),
         parked::cancel,
     );
 }
@@ -175,6 +221,8 @@ struct Call {
     method: Method,
     path: &'static str,
     what: &'static str,
+    /// The call of `forebay.v1` that does the same, if there is one.
+    grpc: Option<&'static str>,
     query: Vec<(&'static str, &'static str)>,
     takes: Option<Shape>,
     statuses: Vec<u16>,
@@ -211,7 +259,11 @@ impl Shape {
 impl Call {
     fn new(method: Method, path: &'static str, what: &'static str) -> Call {
         let (query, takes, statuses, gives) = (Vec::new(), None, vec![204], Gives::Nothing);
-        Call { method, path, what, query, takes, statuses, gives }
+        Call { method, path, what, grpc: None, query, takes, statuses, gives }
+    }
+
+    fn grpc(self, call: &'static str) -> Call {
+        Call { grpc: Some(call), ..self }
     }
 
     fn query(self, query: &[(&'static str, &'static str)]) -> Call {
@@ -273,6 +325,9 @@ impl Call {
         let mut operation = json!({
             "summary": self.what, "operationId": self.id(), "parameters": parameters, "responses": responses,
         });
+        if let Some(call) = self.grpc {
+            operation["x-grpc"] = call.into();
+        }
         if let Some(shape) = &self.takes {
             operation["requestBody"] = json!({ "content": { "application/json": shape.reference() } });
         }
@@ -289,7 +344,7 @@ impl Call {
 
 /// The calls that have been listed so far.
 #[derive(Default)]
-pub(super) struct Api {
+pub(in crate::native) struct Api {
     router: Router<Door>,
     paths: BTreeMap<&'static str, Map<String, Value>>,
     schemas: BTreeMap<String, Value>,
@@ -322,7 +377,7 @@ impl Api {
     }
 
     /// The OpenAPI document.
-    pub(super) fn document(&self) -> Bytes {
+    pub(in crate::native) fn document(&self) -> Bytes {
         let mut schemas = self.schemas.clone();
         schemas.extend(Shape::of::<Problem>().schemas);
         // What is told by events only.

@@ -1,118 +1,85 @@
-//! Taking messages and settling them.
+//! Receiving messages and settling them.
 
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use forebay_broker::api::{Caller, Outcome, REST_MAX, Receive, Settlement, Verb};
+use forebay_broker::api::Outcome;
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json;
 
 use super::failure::Failure;
 use super::live::Reply;
+use super::message;
 use super::request::{Entered, InGroup, Json, NoQuery};
-use super::{message, settings};
-
-/// Messages of one receive.
-const RECEIVE_MAX: u32 = 1_000;
-/// How long a receive may wait.
-const WAIT_MAX: Duration = Duration::from_secs(600);
-/// Contents of one reply. What would not fit is given back as if it had never been handed out.
-const REPLY_BYTES_MAX: usize = 16 << 20;
-/// Leases that are settled in one call.
-const LEASES_MAX: usize = 10_000;
-/// The name of a consumer, and the reason of a failure.
-const NAME_BYTES_MAX: usize = 255;
-const REASON_BYTES_MAX: usize = 4_096;
+use crate::native::limits::HTTP_REPLY_BYTES_MAX;
+use crate::native::service::{Service, Terms, Action, Wish};
 
 type Answer<T> = Result<Reply<T>, Failure>;
 
 pub(super) async fn receive(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
     Json(request): Json<json::ReceiveRequest>,
 ) -> Answer<json::ReceiveReply> {
-    let max = request.max.unwrap_or(1);
-    if !(1..=RECEIVE_MAX).contains(&max) {
-        return Err(Failure::field("max", format!("from 1 to {RECEIVE_MAX}")));
-    }
-    let wait = request.wait.map_or(Duration::ZERO, |span| span.0);
-    if wait > WAIT_MAX {
-        return Err(Failure::field("wait", "at most \"10m\""));
-    }
-    settings::some_time("timeout", request.timeout)?;
-    let consumer = request.consumer.unwrap_or_default();
-    check_length("consumer", &consumer, NAME_BYTES_MAX)?;
-    let timeout = request.timeout.map(|span| span.0);
-    let wish = Receive { consumer, max, wait, timeout, refuse_when_full: false };
-    // Dropped with the request if the client goes: then what was handed out meanwhile goes back.
-    let received = caller.receive(stream, group, wish).await?;
-    // What is too much for one answer goes back as well.
-    let taken = received.take_within(REPLY_BYTES_MAX);
+    let wish = Wish {
+        consumer: request.consumer.unwrap_or_default(),
+        max: request.max,
+        wait: request.wait.map_or(Duration::ZERO, |span| span.0),
+        timeout: request.timeout.map(|span| span.0),
+    };
+    // If the client leaves, this is dropped, and messages that were handed out meanwhile go back.
+    let received = service.receive(stream, group, wish).await?;
+    let taken = received.take_within(HTTP_REPLY_BYTES_MAX);
     let messages = taken.into_iter().map(|(lease, delivered)| message::delivery(lease, &delivered)).collect();
     Ok(Reply(StatusCode::OK, json::ReceiveReply { messages }))
 }
 
 pub(super) async fn ack(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
     Json(request): Json<json::AckRequest>,
 ) -> Answer<json::SettleReply> {
-    settle(&caller, stream, group, request.leases, Verb::Ack.into()).await
+    settle(&service, stream, group, request.leases, Terms::of(Action::Ack)).await
 }
 
 pub(super) async fn nack(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
     Json(request): Json<json::NackRequest>,
 ) -> Answer<json::SettleReply> {
-    let delay = request.delay.map(|span| span.0);
-    if delay.is_some_and(|delay| delay > settings::YEAR) {
-        return Err(Failure::field("delay", "at most \"366d\""));
-    }
-    let verb = match request.action {
-        // What the group's policy says is what a retry comes to when it has no retries left.
-        json::NackAction::Retry | json::NackAction::Auto => Verb::Retry { delay },
-        json::NackAction::Return => Verb::Return { delay },
-        _ if delay.is_some() => {
-            return Err(Failure::field("delay", "only for \"auto\", \"retry\" and \"return\""));
-        }
-        json::NackAction::Park => Verb::Park,
-        json::NackAction::Skip => Verb::Skip,
+    let action = match &request.action {
+        json::NackAction::Retry | json::NackAction::Auto => Action::Retry,
+        json::NackAction::Park => Action::Park,
+        json::NackAction::Skip => Action::Skip,
+        json::NackAction::Return => Action::Return,
+        json::NackAction::Move(to) => Action::Move(to),
     };
-    check_length("reason", request.reason.as_deref().unwrap_or_default(), REASON_BYTES_MAX)?;
-    let reason = request.reason.filter(|reason| !reason.is_empty());
-    let rest = request.rest.map(|span| span.0);
-    if rest.is_some_and(|rest| rest > REST_MAX) {
-        return Err(Failure::field("rest", format!("at most \"{}m\"", REST_MAX.as_secs() / 60)));
-    }
-    settle(&caller, stream, group, request.leases, Settlement { verb, reason, late: false, rest }).await
+    let (delay, rest) = (request.delay.map(|span| span.0), request.rest.map(|span| span.0));
+    let terms = Terms { action, delay, reason: request.reason, rest };
+    settle(&service, stream, group, request.leases, terms).await
 }
 
 pub(super) async fn extend(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
     Json(request): Json<json::ExtendRequest>,
 ) -> Answer<json::SettleReply> {
-    settings::some_time("by", Some(request.by))?;
-    let verb = Verb::Extend { by: request.by.0, total_max: None };
-    settle(&caller, stream, group, request.leases, verb.into()).await
+    let terms = Terms { delay: Some(request.by.0), ..Terms::of(Action::Extend) };
+    settle(&service, stream, group, request.leases, terms).await
 }
 
 async fn settle(
-    caller: &Caller,
+    service: &Service,
     stream: StreamName,
     group: GroupName,
     leases: Vec<String>,
-    settlement: Settlement,
+    terms: Terms<'_>,
 ) -> Answer<json::SettleReply> {
-    if leases.is_empty() || leases.len() > LEASES_MAX {
-        return Err(Failure::field("leases", format!("from 1 to {LEASES_MAX} of them")));
-    }
-    let settled = caller.settle(stream, group, &leases, settlement).await?;
+    let settled = service.settle(stream, group, &leases, terms).await?;
     let result = |(lease, settled)| json::SettleResult { lease, outcome: outcome(settled) };
     let results = leases.into_iter().zip(settled).map(result).collect();
     Ok(Reply(StatusCode::OK, json::SettleReply { results }))
@@ -128,14 +95,7 @@ fn outcome(outcome: Outcome) -> json::Outcome {
         Outcome::Expired => json::Outcome::Expired,
         Outcome::Extended => json::Outcome::Extended,
         Outcome::Returned => json::Outcome::Returned,
-        // Nobody says how long a lease may be altogether.
+        // This API has no limit for a lease altogether.
         Outcome::NotYours(_) | Outcome::TooLong => json::Outcome::NotYours,
     }
-}
-
-fn check_length(field: &str, text: &str, most: usize) -> Result<(), Failure> {
-    if text.len() > most {
-        return Err(Failure::field(field, format!("at most {most} bytes")));
-    }
-    Ok(())
 }

@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use bytes::Bytes;
-use forebay_broker::api::Caller;
 use forebay_broker::api::Stage;
-use forebay_core::types::StreamName;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
@@ -21,13 +19,11 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::sse::{HEARTBEAT, HEARTBEAT_TEXT, begin, write_event};
 use super::{Door, report};
+use crate::native::service::{Overview, Service};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Rounds of events that a listener may be behind.
 const ROUNDS_BEHIND_MAX: usize = 16;
-/// Streams, and groups, that are looked at. Of more, the first by name.
-const LOOKED_AT_MAX: usize = 1_000;
-const PAGE: usize = 100;
 
 /// Those who listen, and the task that tells them.
 #[derive(Default)]
@@ -67,10 +63,10 @@ impl Events {
     }
 }
 
-pub(super) fn listen(door: &Door, caller: Caller) -> Response {
+pub(super) fn listen(door: &Door, service: Service) -> Response {
     let (rounds, is_first) = door.0.events.join();
     if is_first {
-        tokio::spawn(look(door.clone(), caller));
+        tokio::spawn(look(door.clone(), service));
     }
     let (sender, response) = begin();
     let ended = door.broker().reached(Stage::Stopping);
@@ -104,7 +100,7 @@ async fn pass_on(mut rounds: broadcast::Receiver<Bytes>, sender: &mpsc::Sender<B
 }
 
 /// Looks at everything once a second, until nobody listens.
-async fn look(door: Door, caller: Caller) {
+async fn look(door: Door, service: Service) {
     let events = &door.0.events;
     let mut before = Seen::default();
     let mut every = tokio::time::interval(LOOK_EVERY);
@@ -115,7 +111,7 @@ async fn look(door: Door, caller: Caller) {
             before = Seen::default();
         }
         // A server that cannot be asked is stopping, and what it said last is the last there is.
-        let (round, seen) = look_once(&door, &caller, &before).await.unwrap_or_default();
+        let (round, seen) = look_once(&door, &service, &before).await.unwrap_or_default();
         before = seen;
         if !events.tell(round.into()) {
             return;
@@ -131,45 +127,28 @@ struct Seen {
     groups: HashMap<(String, String), String>,
 }
 
-async fn look_once(door: &Door, caller: &Caller, before: &Seen) -> Option<(String, Seen)> {
+async fn look_once(door: &Door, service: &Service, before: &Seen) -> Option<(String, Seen)> {
     let mut text = String::new();
     let mut seen = Seen::default();
-    let stage = door.broker().stage();
-    seen.server = event("server", &report::server(&caller.server().await.ok()?, stage));
+    let Overview { server, streams, groups } = service.overview().await.ok()?;
+    seen.server = event("server", &report::server(&server, door.broker().stage()));
     if seen.server != before.server {
         text.push_str(&seen.server);
     }
-    let mut after: Option<StreamName> = None;
-    while seen.streams.len() < LOOKED_AT_MAX {
-        let page = caller.streams(after, PAGE).await.ok()?;
-        for item in &page.items {
-            let said = event("stream", &report::stream(item));
-            let name = item.name.to_string();
-            if before.streams.get(&name) != Some(&said) {
-                text.push_str(&said);
-            }
-            seen.streams.insert(name, said);
+    for stream in &streams {
+        let (name, said) = (stream.name.to_string(), event("stream", &report::stream(stream)));
+        if before.streams.get(&name) != Some(&said) {
+            text.push_str(&said);
         }
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
+        seen.streams.insert(name, said);
     }
-    let mut after = None;
-    while seen.groups.len() < LOOKED_AT_MAX {
-        let page = caller.groups(None, after, PAGE).await.ok()?;
-        for item in &page.items {
-            let said = event("group", &report::group(item));
-            let name = (item.stream.to_string(), item.name.to_string());
-            if before.groups.get(&name) != Some(&said) {
-                text.push_str(&said);
-            }
-            seen.groups.insert(name, said);
+    for group in &groups {
+        let name = (group.stream.to_string(), group.name.to_string());
+        let said = event("group", &report::group(group));
+        if before.groups.get(&name) != Some(&said) {
+            text.push_str(&said);
         }
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
+        seen.groups.insert(name, said);
     }
     for stream in before.streams.keys().filter(|name| !seen.streams.contains_key(*name)) {
         write_event(&mut text, "gone", None, &json!({ "stream": stream }));

@@ -1,122 +1,105 @@
-//! Calls on groups, by those who look after them.
-
-use std::time::Duration;
+//! Calls on groups, by operators.
 
 use axum::http::StatusCode;
-use forebay_broker::api::ScalingTarget;
-use forebay_broker::api::{Caller, GroupCursor};
+use forebay_broker::api::GroupCursor;
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json;
-use forebay_wire::problem::Kind;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use super::failure::Failure;
+use super::failure::{Failure, in_query};
 use super::live::Reply;
 use super::request::{Entered, InGroup, InStream, Json, NoQuery, Query, bad_parameter};
-use super::streams::{LIST_MAX, LIST_USUAL};
 use super::{report, settings};
-
-/// What an autoscaler wants if it does not say.
-const TARGET_DRAIN: Duration = Duration::from_secs(300);
-const TARGET_MAX: u32 = 1_000;
+use crate::native::service::Service;
 
 type Answer<T> = Result<Reply<T>, Failure>;
 
 pub(super) async fn create(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
     Json(wire): Json<json::GroupSettings>,
 ) -> Answer<json::GroupReport> {
     settings::check_group(&wire)?;
-    let asked = wire.clone();
-    let change = move |settings: &mut _| settings::set_group(&asked, settings);
-    let created = caller.create_group(stream.clone(), group.clone(), change).await;
-    let created = match created.map_err(Failure::from) {
-        Ok(created) => created,
-        Err(failure) if failure.is(Kind::SettingsDiffer) => {
-            let is = caller.group(stream, group).await?;
-            let field = settings::difference(&wire, &settings::of_group(&is.settings));
-            return Err(field.map_or(failure.clone(), |field| failure.with_field(field)));
-        }
-        Err(failure) => return Err(failure),
-    };
-    let status = if created.new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(Reply(status, report_of(&caller, stream, group).await?))
+    let change = move |settings: &mut _| settings::set_group(&wire, settings);
+    let is_new = service.create_group(stream.clone(), group.clone(), change).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    report_of(&service, status, stream, group).await
 }
 
 async fn report_of(
-    caller: &Caller,
+    service: &Service,
+    status: StatusCode,
     stream: StreamName,
     group: GroupName,
-) -> Result<json::GroupReport, Failure> {
-    Ok(report::group(&caller.group(stream, group).await?))
+) -> Answer<json::GroupReport> {
+    Ok(Reply(status, report::group(&service.group(stream, group).await?)))
 }
 
 pub(super) async fn change(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
     Json(wire): Json<json::GroupSettings>,
 ) -> Answer<json::GroupReport> {
     settings::check_group(&wire)?;
-    // What is told can be sent back as it is.
-    let is = caller.group(stream.clone(), group.clone()).await?.settings.start;
-    if wire.start.is_some_and(|start| settings::start(start) != is) {
-        return Err(Failure::field("start", "a group that is there has started; a reset moves it"));
-    }
+    let start = wire.start.map(settings::start);
     let change = move |settings: &mut _| settings::set_group(&wire, settings);
-    caller.change_group(stream.clone(), group.clone(), change).await?;
-    Ok(Reply(StatusCode::OK, report_of(&caller, stream, group).await?))
+    service.change_group(stream.clone(), group.clone(), start, change).await?;
+    report_of(&service, StatusCode::OK, stream, group).await
 }
 
 pub(super) async fn get(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
 ) -> Answer<json::GroupReport> {
-    Ok(Reply(StatusCode::OK, report_of(&caller, stream, group).await?))
+    report_of(&service, StatusCode::OK, stream, group).await
 }
 
 pub(super) async fn delete(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
 ) -> Result<StatusCode, Failure> {
-    caller.delete_group(stream, group).await?;
+    service.delete_group(stream, group).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn list(Entered(caller): Entered, query: Query) -> Answer<json::GroupList> {
-    list_some(&caller, None, query).await
+pub(super) async fn list(Entered(service): Entered, query: Query) -> Answer<json::GroupList> {
+    list_some(&service, None, query).await
 }
 
 pub(super) async fn list_of_stream(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InStream(stream): InStream,
     query: Query,
 ) -> Answer<json::GroupList> {
-    list_some(&caller, Some(stream), query).await
+    list_some(&service, Some(stream), query).await
 }
 
-async fn list_some(caller: &Caller, stream: Option<StreamName>, mut query: Query) -> Answer<json::GroupList> {
-    let limit = query.limit(LIST_USUAL, LIST_MAX)?;
+async fn list_some(
+    service: &Service,
+    stream: Option<StreamName>,
+    mut query: Query,
+) -> Answer<json::GroupList> {
+    let limit = query.number("limit")?;
     let after = query.text("after");
     query.end()?;
     let after = match after {
         None => None,
         Some(text) => {
             let cursor = read_cursor(&text);
-            Some(cursor.ok_or_else(|| bad_parameter("after", "is the `next` of a page before"))?)
+            Some(cursor.ok_or_else(|| bad_parameter("after", "must be the `next` of the page before"))?)
         }
     };
-    let page = caller.groups(stream, after, limit).await?;
+    let page = service.groups(stream, after, limit).await.map_err(in_query)?;
     let subscriptions = page.items.iter().map(report::group).collect();
     let next = page.next.as_ref().map(write_cursor);
     Ok(Reply(StatusCode::OK, json::GroupList { subscriptions, next }))
 }
 
-/// What would be taken for something else in `stream/group`.
+/// Bytes that have a meaning of their own in `stream/group`.
 const IN_CURSOR: &AsciiSet = &CONTROLS.add(b'/').add(b'%');
 
 fn write_cursor((stream, group): &GroupCursor) -> String {
@@ -149,46 +132,42 @@ pub(super) async fn resume(
     set_paused(entered, group, false).await
 }
 
-/// A body that has nothing to say.
+/// A body without fields.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
 
 async fn set_paused(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     paused: bool,
 ) -> Answer<json::PausedReply> {
-    caller.pause(stream, group, paused).await?;
+    service.pause_group(stream, group, paused).await?;
     Ok(Reply(StatusCode::OK, json::PausedReply { paused }))
 }
 
 pub(super) async fn reset(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
     Json(request): Json<json::ResetRequest>,
 ) -> Answer<json::ResetReply> {
     let drop_parked = request.parked == json::ParkedOnReset::Drop;
-    let floor = caller.reset(stream, group, settings::start(request.to), drop_parked).await?;
+    let to = Some(settings::start(request.to));
+    let floor = service.reset_group(stream, group, to, drop_parked).await?;
     Ok(Reply(StatusCode::OK, json::ResetReply { settled_through: floor.0 }))
 }
 
 pub(super) async fn scaling(
-    Entered(caller): Entered,
+    Entered(service): Entered,
     InGroup(stream, group): InGroup,
     mut query: Query,
 ) -> Answer<json::Scaling> {
-    let target = ScalingTarget {
-        drain: query.span("target_drain")?.unwrap_or(TARGET_DRAIN),
-        min: query.number("min")?.unwrap_or(0),
-        max: query.number("max")?.unwrap_or(TARGET_MAX),
-    };
+    let drain = query.span("target_drain")?;
+    let (min, max) = (query.number("min")?.unwrap_or(0), query.number("max")?);
     query.end()?;
-    if target.min > target.max {
-        return Err(bad_parameter("min", "is not above `max`"));
-    }
-    Ok(Reply(StatusCode::OK, report::scaling(&caller.scaling(stream, group, target).await?)))
+    let scaling = service.scaling(stream, group, drain, min, max).await.map_err(in_query)?;
+    Ok(Reply(StatusCode::OK, report::scaling(&scaling)))
 }
 
 #[cfg(test)]

@@ -48,10 +48,10 @@ pub(super) async fn readyz(State(door): State<Door>, _: NoQuery) -> Result<Respo
 
 pub(super) async fn metrics(
     State(door): State<Door>,
-    Entered(caller): Entered,
+    Entered(service): Entered,
     _: NoQuery,
 ) -> Result<Response, Failure> {
-    let text = metrics::write(&door, &caller).await?;
+    let text = metrics::write(&door, &service).await?;
     Ok(typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into()))
 }
 
@@ -61,12 +61,12 @@ pub(super) async fn openapi(State(door): State<Door>, _: NoQuery) -> Response {
 
 pub(super) async fn events(
     State(door): State<Door>,
-    Entered(caller): Entered,
+    Entered(service): Entered,
     _: NoQuery,
 ) -> Result<Response, Failure> {
-    // Whoever may see nothing is told so, and not left waiting.
-    caller.server().await?;
-    Ok(events::listen(&door, caller))
+    // A client that may see nothing is refused here, and not left waiting.
+    service.server().await?;
+    Ok(events::listen(&door, service))
 }
 
 pub(super) async fn index(_: NoQuery) -> Response {

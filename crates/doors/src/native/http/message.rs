@@ -5,7 +5,6 @@
 //! message that came without a mark, over gRPC, goes out as `body` if it happens to be JSON.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use axum::http::HeaderMap;
 use base64::Engine as _;
@@ -13,23 +12,19 @@ use base64::alphabet::STANDARD;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use forebay_broker::api::Found;
-use forebay_broker::api::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
-use forebay_broker::api::{Delivered, Published};
+use forebay_broker::api::{
+    Batch, BatchBuilder, BodyForm, Delivered, Found, Message, Published, parse_content,
+};
 use forebay_core::types::Timestamp;
 use forebay_wire::json::{self, Headers, Time};
 use serde_json::value::RawValue;
 
-use super::failure::Failure;
-use super::settings::YEAR;
+use crate::native::problem::Refusal;
+use crate::native::service::{Answer, Edits, MessageTerms, stored as stored_at};
+use crate::native::trace::Trace;
 
-/// The highest priority there is.
-const PRIORITY_MAX: u8 = 9;
 /// What a stored message has beside its body, by rough count, so that a batch is built without growing.
 const CONTENT_OVERHEAD: usize = 64;
-/// Headers of a request that go with its messages, so that a trace can be followed through the server.
-const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
-const TRACE_BYTES_MAX: usize = 512;
 
 /// With padding or without: either is unmistakable.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -37,36 +32,19 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What a request says of the trace that its messages belong to.
-pub(super) fn trace(headers: &HeaderMap) -> Vec<(&'static str, String)> {
-    let value = |name: &str| {
-        let value = headers.get(name)?.to_str().ok()?;
-        (value.len() <= TRACE_BYTES_MAX).then(|| value.to_owned())
-    };
-    let Some(parent) = value(TRACE_HEADERS[0]) else { return Vec::new() };
-    let state = value(TRACE_HEADERS[1]).map(|state| (TRACE_HEADERS[1], state));
-    [(TRACE_HEADERS[0], parent)].into_iter().chain(state).collect()
+/// The trace of a request.
+pub(super) fn trace(headers: &HeaderMap) -> Trace {
+    Trace::read(|name| headers.get(name).and_then(|value| value.to_str().ok()))
 }
 
 /// A batch from its wire form. Hashing and copying happen here, on the connection's task, and not on the shard's.
-pub(super) fn batch(
-    now: Timestamp,
-    messages: &[json::Message],
-    trace: &[(&'static str, String)],
-) -> Result<Batch, Failure> {
+pub(super) fn batch(now: Timestamp, messages: &[json::Message], trace: &Trace) -> Answer<Batch> {
     let bytes = messages.iter().map(|message| body_bytes(message) + CONTENT_OVERHEAD).sum();
     let mut batch = BatchBuilder::with_capacity(messages.len(), bytes);
     for (n, message) in messages.iter().enumerate() {
-        let named = |field: &str| format!("messages[{n}].{field}");
-        push(&mut batch, now, message, trace, &named)?;
+        let pushed = push(&mut batch, now, message, trace);
+        pushed.map_err(|refusal| refusal.within(format_args!("messages[{n}]")))?;
     }
-    Ok(batch.build())
-}
-
-/// A batch of one.
-pub(super) fn batch_of_one(now: Timestamp, message: &json::Message) -> Result<Batch, Failure> {
-    let mut batch = BatchBuilder::with_capacity(1, body_bytes(message) + CONTENT_OVERHEAD);
-    push(&mut batch, now, message, &[], &str::to_owned)?;
     Ok(batch.build())
 }
 
@@ -75,91 +53,92 @@ fn body_bytes(message: &json::Message) -> usize {
         + message.body_base64.as_ref().map_or(0, |text| text.len() / 4 * 3)
 }
 
-fn push(
-    batch: &mut BatchBuilder,
-    now: Timestamp,
-    message: &json::Message,
-    trace: &[(&'static str, String)],
-    named: &dyn Fn(&str) -> String,
-) -> Result<(), Failure> {
-    let priority = message.priority.unwrap_or(0);
-    if priority > PRIORITY_MAX {
-        return Err(Failure::field(named("priority"), format!("from 0 to {PRIORITY_MAX}")));
-    }
-    if message.delay.is_some() && message.deliver_at.is_some() {
-        return Err(Failure::field(named("deliver_at"), "one of `delay` and `deliver_at`"));
-    }
-    for (field, span) in [("delay", message.delay), ("ttl", message.ttl)] {
-        if span.is_some_and(|span| span.0 > YEAR) {
-            return Err(Failure::field(named(field), "at most \"366d\""));
-        }
-    }
-    if message.ttl.is_some_and(|ttl| ttl.0 == Duration::ZERO) {
-        return Err(Failure::field(named("ttl"), "above zero, as in \"1h\""));
-    }
-    let deliver_at = message.deliver_at.map(|at| Timestamp(at.0));
-    if deliver_at.is_some_and(|at| at.since(now) > YEAR) {
-        return Err(Failure::field(named("deliver_at"), "at most a year ahead"));
-    }
-    let (body, form): (Cow<'_, [u8]>, _) = match (&message.body, &message.body_base64) {
-        (Some(_), Some(_)) => {
-            return Err(Failure::field(named("body_base64"), "one of `body` and `body_base64`"));
-        }
-        (None, Some(text)) => {
-            let bytes = BASE64.decode(text);
-            let bytes = bytes.map_err(|error| Failure::field(named("body_base64"), error.to_string()))?;
-            (bytes.into(), BodyForm::Bytes)
-        }
-        (Some(body), None) => (body.get().as_bytes().into(), BodyForm::Json),
-        (None, None) => (b"null"[..].into(), BodyForm::Json),
-    };
-    let mut headers: Vec<(&str, &str)> =
-        message.headers.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-    if !message.headers.contains_key(TRACE_HEADERS[0]) {
-        headers.extend(trace.iter().map(|(name, value)| (*name, &value[..])));
-    }
+fn push(batch: &mut BatchBuilder, now: Timestamp, message: &json::Message, trace: &Trace) -> Answer<()> {
+    let terms = terms(message).check(now)?;
+    let (body, form) = body(message)?.unwrap_or((Cow::Borrowed(b"null"), BodyForm::Json));
+    let own = message.headers.keys().map(|name| &name[..]);
+    let traced = trace.headers_beside(own).iter().map(|(name, value)| (*name, &value[..]));
     batch.push(&Message {
         id: message.id.as_deref().filter(|id| !id.is_empty()),
         dedupe: None,
         key: message.key.as_deref().filter(|key| !key.is_empty()),
         kind: message.kind.as_deref().filter(|kind| !kind.is_empty()),
         schema: message.schema,
-        headers,
+        headers: message.headers.iter().map(|(name, value)| (&name[..], &value[..])).chain(traced).collect(),
         body: &body,
         form,
-        priority,
-        not_before: after(now, message.delay.map(|span| span.0)).or(deliver_at.filter(|at| *at > now)),
-        expires: after(now, message.ttl.map(|span| span.0)),
+        priority: terms.priority,
+        not_before: terms.not_before,
+        expires: terms.expires,
     });
     Ok(())
+}
+
+fn terms(message: &json::Message) -> MessageTerms {
+    MessageTerms {
+        priority: message.priority.unwrap_or(0).into(),
+        delay: message.delay.map(|span| span.0),
+        deliver_at: message.deliver_at.map(|at| Timestamp(at.0)),
+        ttl: message.ttl.map(|span| span.0),
+    }
+}
+
+/// The body of a message, if it has one.
+fn body(message: &json::Message) -> Answer<Option<(Cow<'_, [u8]>, BodyForm)>> {
+    match (&message.body, &message.body_base64) {
+        (None, None) => Ok(None),
+        (Some(body), None) => Ok(Some((body.get().as_bytes().into(), BodyForm::Json))),
+        (None, Some(text)) => {
+            let bytes = BASE64.decode(text);
+            let bytes = bytes
+                .map_err(|error| Refusal::field("body_base64", format_args!("must be base64: {error}")))?;
+            Ok(Some((bytes.into(), BodyForm::Bytes)))
+        }
+        (Some(_), Some(_)) => Err(Refusal::field("body_base64", "must not be given together with `body`")),
+    }
+}
+
+/// The edits of a copy. A field that is left out stays as it was.
+pub(super) fn edits(message: json::Message) -> Answer<Edits> {
+    let MessageTerms { delay, deliver_at, ttl, .. } = terms(&message);
+    let body = body(&message)?.map(|(body, form)| (Bytes::from(body.into_owned()), form));
+    Ok(Edits {
+        id: message.id,
+        key: message.key,
+        kind: message.kind,
+        schema: message.schema.map(Some),
+        headers: (!message.headers.is_empty()).then(|| message.headers.into_iter().collect()),
+        body,
+        priority: message.priority.map(Into::into),
+        delay,
+        deliver_at,
+        ttl,
+    })
 }
 
 /// One result for each message.
 pub(super) fn results(messages: Vec<json::Message>, published: &Published) -> Vec<json::PublishResult> {
     let result = |(n, message): (usize, json::Message)| {
-        let (seq, duplicate) = match published {
-            Published::Stored(range) => (range.first.plus(n as u64), false),
-            Published::Mixed(admissions) => (admissions[n].seq, admissions[n].duplicate),
-        };
-        json::PublishResult { seq: seq.0, id: message.id, duplicate }
+        let (seq, duplicate) = stored_at(published, n);
+        json::PublishResult { seq, id: message.id, duplicate }
     };
     messages.into_iter().enumerate().map(result).collect()
 }
 
 /// What a content says, in text.
-pub(super) struct Parts {
-    pub(super) id: Option<String>,
-    pub(super) kind: Option<String>,
-    pub(super) schema: Option<u64>,
-    pub(super) key: Option<String>,
-    pub(super) headers: Headers,
-    pub(super) body: Option<Box<RawValue>>,
-    pub(super) body_base64: Option<String>,
+struct Parts {
+    id: Option<String>,
+    kind: Option<String>,
+    schema: Option<u64>,
+    key: Option<String>,
+    headers: Headers,
+    body: Option<Box<RawValue>>,
+    body_base64: Option<String>,
 }
 
 impl Parts {
-    /// A content that cannot be understood is given as it is, in base64: whoever gets it should see it.
-    pub(super) fn of(content: &Bytes) -> Parts {
+    /// A content that cannot be decoded is given as it is, in base64, so that its reader sees it.
+    fn of(content: &Bytes) -> Parts {
         let message = parse_content(content).unwrap_or_else(|_| Message {
             body: content,
             form: BodyForm::Bytes,
@@ -227,7 +206,7 @@ mod tests {
 
     fn there_and_back(text: &str) -> String {
         let message: json::Message = serde_json::from_str(text).expect("a message");
-        let batch = batch_of_one(Timestamp(1_000_000), &message).expect("it can be stored");
+        let batch = batch(Timestamp(1_000_000), &[message], &Trace::default()).expect("it can be stored");
         let Parts { id, kind, schema, key, headers, body, body_base64 } = Parts::of(batch.contents());
         let back = json::Message { id, kind, schema, key, headers, body, body_base64, ..Default::default() };
         serde_json::to_string(&back).expect("it is written")
@@ -268,19 +247,19 @@ mod tests {
 
     #[test]
     fn a_message_joins_the_trace_of_its_request_unless_it_has_one() {
+        const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let mut headers = HeaderMap::new();
         headers.insert("tracestate", "s=1".parse().expect("a value"));
-        assert!(trace(&headers).is_empty(), "a state without a parent says nothing");
-        headers.insert("traceparent", "00-a-b-01".parse().expect("a value"));
+        headers.insert("traceparent", PARENT.parse().expect("a value"));
         let trace = trace(&headers);
         let own: json::Message =
             serde_json::from_str(r#"{"headers":{"traceparent":"own"}}"#).expect("a message");
         let batch = batch(Timestamp(1), &[json::Message::default(), own], &trace).expect("a batch");
         let contents = batch.contents();
         let first = parse_content(contents).expect("a content");
-        assert_eq!(first.headers, [("traceparent", "00-a-b-01"), ("tracestate", "s=1")]);
+        assert_eq!(first.headers, [("traceparent", PARENT), ("tracestate", "s=1")]);
         assert!(String::from_utf8_lossy(contents).contains("own"));
-        assert_eq!(String::from_utf8_lossy(contents).matches("00-a-b-01").count(), 1);
+        assert_eq!(String::from_utf8_lossy(contents).matches(PARENT).count(), 1);
     }
 
     #[test]
@@ -294,8 +273,8 @@ mod tests {
             (r#"{"delay":"400d"}"#, "delay"),
         ] {
             let message: json::Message = serde_json::from_str(text).expect("a message");
-            let refused = batch(Timestamp(1), &[message], &[]).expect_err(text);
-            assert_eq!(refused.problem().field, Some(format!("messages[0].{field}")), "{text}");
+            let refused = batch(Timestamp(1), &[message], &Trace::default()).expect_err(text);
+            assert_eq!(refused.field, Some(format!("messages[0].{field}").into()), "{text}");
         }
     }
 }

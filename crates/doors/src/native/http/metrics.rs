@@ -2,7 +2,7 @@
 //!
 //! Every metric is one row of [`METRICS`], and `docs/reference/metrics.md` is written from the same rows.
 //!
-//! Labels are names of streams and groups, and of no more than [`LABELLED_MAX`] of each: every label costs the
+//! Labels are names of streams and groups, and of no more than [`OVERVIEW_MAX`](crate::native::limits::OVERVIEW_MAX) of each: every label costs the
 //! program that watches many servers. Of more, the first by name are shown, and `forebay_left_out` says how many
 //! are not. Consumers and keys are never labels.
 
@@ -11,16 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_broker::api::{
-    Caller, DoorStats, GroupReport, Histogram, ServerReport, Stage, Status, StreamReport, Summary,
+    DoorStats, GroupReport, Histogram, ServerReport, Stage, Status, StreamReport, Summary,
 };
 
 use super::Door;
 use super::failure::Failure;
+use crate::native::service::{Overview, Service};
 use Source::{Door as OfDoor, Each, Group, GroupTimes, Listener, Requests, Server, Stream};
-
-/// Streams, and groups, that have figures of their own.
-const LABELLED_MAX: usize = 1_000;
-const PAGE: usize = 250;
 
 /// Bounds of the buckets of a histogram, as powers of two of a microsecond: from 256 µs to 17 s, by fours.
 const BUCKETS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
@@ -350,7 +347,7 @@ const METRICS: &[Metric] = &[
         name: "forebay_group_processing_seconds",
         kind: "summary",
         help: "From the delivery of a message to the answer, for groups with `extra_statistics`.",
-        source: GroupTimes(|of| of.processing.as_ref()),
+        source: GroupTimes(|of| of.processing.as_ref().filter(|times| times.count > 0)),
     },
 ];
 
@@ -366,30 +363,8 @@ fn flag(is_so: bool) -> Option<f64> {
     Some(f64::from(u8::from(is_so)))
 }
 
-pub(super) async fn write(door: &Door, caller: &Caller) -> Result<String, Failure> {
-    let server = caller.server().await?;
-    let mut streams: Vec<StreamReport> = Vec::new();
-    let mut after = None;
-    while streams.len() < LABELLED_MAX {
-        let page = caller.streams(after, PAGE).await?;
-        streams.extend(page.items);
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    let mut groups: Vec<GroupReport> = Vec::new();
-    let mut after = None;
-    while groups.len() < LABELLED_MAX {
-        let page = caller.groups(None, after, PAGE).await?;
-        groups.extend(page.items);
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    streams.truncate(LABELLED_MAX);
-    groups.truncate(LABELLED_MAX);
+pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Failure> {
+    let Overview { server, streams, groups } = service.overview().await?;
     let (stage, doors) = (door.broker().stage(), door.broker().doors().all());
     Ok(render(&Scrape { server, stage, doors, memory: (door.0.memory)(), streams, groups }))
 }

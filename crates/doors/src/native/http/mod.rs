@@ -2,15 +2,15 @@
 //!
 //! | Module | What it does |
 //! | --- | --- |
-//! | `api` | Every call, once: its path, its handler and what the OpenAPI document says of it. |
-//! | `request` | From a request to the words of the broker: names, parameters, bodies. |
-//! | `failure` | From the errors of the broker to problems, in one table. |
-//! | `settings`, `report`, `message` | Between the words of the wire and those of the broker. |
-//! | `streams`, `groups`, `consume`, `parked`, `live` | The handlers. |
+//! | `api` | Every call, once: its path, its handler, its call of gRPC, and what the OpenAPI document says of it. |
+//! | `request` | What the handlers read out of requests: names, parameters, bodies. |
+//! | `failure` | A refusal as an answer. |
+//! | `settings`, `report`, `message` | Between the types of the wire and those of the broker. |
+//! | `streams`, `groups`, `consume`, `parked`, `live` | The handlers: a request to the service, its report to a reply. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
 
-mod api;
+pub(super) mod api;
 mod consume;
 mod events;
 mod failure;
@@ -22,7 +22,7 @@ mod metrics;
 mod parked;
 mod report;
 mod request;
-mod settings;
+pub(super) mod settings;
 mod sse;
 mod streams;
 
@@ -34,12 +34,11 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
-use forebay_broker::api::{Broker, Caller, DoorStats, Principal};
-use forebay_core::types::Timestamp;
-use hyper::body::Incoming;
+use forebay_broker::api::{Broker, DoorStats, Principal};
 use tokio::sync::Semaphore;
 
 use super::NativeConfig;
+use super::service::Service;
 pub(super) use failure::refusal;
 
 use crate::http::hosts::Hosts;
@@ -74,17 +73,13 @@ struct Shared {
 }
 
 impl Door {
-    /// Whoever can connect is the owner, until there is authentication.
-    fn enter(&self, from: Option<SocketAddr>) -> Caller {
-        self.0.broker.enter(Principal::owner(), from)
+    /// Every connection is the owner's, until there is authentication.
+    fn enter(&self, from: Option<SocketAddr>) -> Service {
+        Service::new(self.0.broker.enter(Principal::owner(), from))
     }
 
     fn broker(&self) -> &Broker {
         &self.0.broker
-    }
-
-    fn now(&self) -> Timestamp {
-        self.0.broker.clock().now()
     }
 }
 
@@ -115,7 +110,11 @@ impl HttpDoor {
     }
 
     /// Never fails: what goes wrong is an answer too.
-    pub(super) async fn answer(&self, from: SocketAddr, mut request: Request<Incoming>) -> Response<Body> {
+    pub(super) async fn answer<B>(&self, from: SocketAddr, mut request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
         if let Err(refused) = guard::admit(&self.door.0.hosts, &request) {
             return refused.into_response();
         }

@@ -1,14 +1,11 @@
-//! What the broker says about itself, in the words of the wire.
+//! Reports of the broker as JSON, field by field.
 
 use std::time::Duration;
 
-use forebay_broker::api::Stage;
-use forebay_broker::api::{Bound, JobState, Status};
 use forebay_broker::api::{
-    ConsumerReport, GroupReport, JobReport, ParkedReport, ScalingReport, ServerReport, StreamReport,
+    Bound, Cause, ConsumerReport, Counters, Failure, GroupReport, JobReport, JobState, ParkedReport, Rates,
+    ScalingReport, ServerReport, Stage, Status, StreamReport, Summary, Work,
 };
-use forebay_broker::api::{Failure, Work};
-use forebay_broker::api::{Rates, Summary};
 use forebay_wire::json::{self, Time};
 
 use super::{message, settings};
@@ -48,9 +45,9 @@ pub(super) fn group(report: &GroupReport) -> json::GroupReport {
         },
         settings: settings::of_group(&report.settings),
         last_known_seq: figures.last_known.0,
-        // Counted since the server started; before that, everything up to the floor was.
-        last_processed_seq: figures.counters.last_processed.max(figures.floor).0,
+        last_processed_seq: figures.counters.last_processed.0,
         last_checkpointed_seq: figures.checkpoint.0,
+        checkpoint_seq: figures.floor.0,
         lag: figures.lag,
         oldest_age: seconds(figures.oldest_age),
         in_flight: figures.in_flight,
@@ -60,6 +57,8 @@ pub(super) fn group(report: &GroupReport) -> json::GroupReport {
         oldest_parked_age: seconds(figures.oldest_parked_age),
         moving: figures.moving,
         resting_for: seconds(figures.resting_for),
+        stuck_key_messages: figures.stuck_key.map_or(0, |(_, messages)| messages),
+        counters: counters(&figures.counters),
         throughput: json::Throughput {
             settled: rates(of.settled),
             acked: rates(of.acked),
@@ -74,11 +73,26 @@ pub(super) fn group(report: &GroupReport) -> json::GroupReport {
             arrived: rates(report.arrivals),
         },
         catch_up_time: report.catch_up,
-        processing_time: report
-            .settings
-            .extra_statistics
-            .then(|| processing_time(&report.processing.unwrap_or_default())),
+        processing_time: report.processing.as_ref().map(processing_time),
+        consumer_count: figures.consumers as u64,
         consumers: report.consumers.iter().map(consumer).collect(),
+    }
+}
+
+fn counters(of: &Counters) -> json::Counters {
+    json::Counters {
+        delivered: of.delivered,
+        acked: of.acked,
+        retried: of.retried,
+        parked: of.parked,
+        timed_out: of.timed_out,
+        skipped: of.skipped,
+        expired: of.expired,
+        moved: of.moved,
+        dropped: of.dropped,
+        returned: of.returned,
+        replayed: of.replayed,
+        discarded: of.discarded,
     }
 }
 
@@ -151,6 +165,12 @@ fn failure(failure: &Failure) -> json::Failure {
     json::Failure {
         at: Time(failure.at.0),
         attempt: failure.attempt,
+        cause: match failure.cause {
+            Cause::Nack => json::FailureCause::Nack,
+            Cause::Timeout => json::FailureCause::Timeout,
+            Cause::Lost => json::FailureCause::Lost,
+            Cause::Damaged => json::FailureCause::Damaged,
+        },
         reason: failure.reason.as_deref().unwrap_or(failure.cause.as_str()).to_owned(),
         consumer: failure.consumer.as_ref().map(ToString::to_string),
     }

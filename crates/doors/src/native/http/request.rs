@@ -1,4 +1,4 @@
-//! From a request to the words of the broker: who asks, names, parameters, bodies.
+//! What the handlers read out of requests: the client, names, parameters, bodies.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
-use forebay_broker::api::Caller;
-use forebay_core::types::{GroupName, Seq, StreamName};
+use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json::Span;
 use forebay_wire::problem::{Kind, Problem};
 use percent_encoding::percent_decode_str;
@@ -19,17 +18,15 @@ use tokio::sync::Semaphore;
 use super::failure::Failure;
 use super::{Door, Peer};
 use crate::http::body::{self, BodyError, BodyRoom};
+use crate::native::service::{Service, group_name, stream_name};
 
 /// The largest body but for one with messages in it.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// What a body of messages may have for each byte of a batch: base64 takes four for three, and JSON adds to it.
 const TEXT_PER_BATCH: (usize, usize) = (3, 2);
 
-/// Further than any stream comes.
-const POSITION_MAX: u64 = u64::MAX >> 1;
-
-/// The broker in the name of whoever asks.
-pub(super) struct Entered(pub(super) Caller);
+/// The API, in the name of the client.
+pub(super) struct Entered(pub(super) Service);
 
 impl FromRequestParts<Door> for Entered {
     type Rejection = std::convert::Infallible;
@@ -45,14 +42,6 @@ async fn variables(parts: &mut Parts, door: &Door) -> Result<Vec<String>, Failur
     let params =
         params.map_err(|_| Failure::new(Kind::MalformedRequest, "a name in the path is not UTF-8"))?;
     Ok(params.iter().map(|(_, value)| value.to_owned()).collect())
-}
-
-fn stream_name(text: &str) -> Result<StreamName, Failure> {
-    StreamName::parse(text).map_err(|error| Failure::name("stream", &error))
-}
-
-fn group_name(text: &str) -> Result<GroupName, Failure> {
-    GroupName::parse(text).map_err(|error| Failure::name("group", &error))
 }
 
 /// A call on a stream.
@@ -90,7 +79,12 @@ impl<T: FromStr> FromRequestParts<Door> for Numbered<T> {
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Numbered<T>, Failure> {
         let variables = variables(parts, door).await?;
         let [stream, group, number] = &variables[..] else { unreachable!("the path has a number") };
-        let refuse = |_| Failure::new(Kind::NoSuchPath, format!("not a number. in the path=`{number}`"));
+        let refuse = |_| {
+            Failure::new(
+                Kind::NoSuchPath,
+                format!("the last part of the path must be a number. value=`{number}`"),
+            )
+        };
         Ok(Numbered(stream_name(stream)?, group_name(group)?, number.parse().map_err(refuse)?))
     }
 }
@@ -114,7 +108,7 @@ impl Query {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode(name)?;
             if parameters.iter().any(|(other, _)| *other == name) {
-                return Err(bad_parameter(&name, "is given twice"));
+                return Err(bad_parameter(&name, "must not be given twice"));
             }
             parameters.push((name, decode(value)?));
         }
@@ -133,26 +127,19 @@ impl Query {
     }
 
     pub(super) fn number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, Failure> {
-        self.parsed(name, "is a whole number")
+        self.parsed(name, "must be a whole number")
     }
 
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, Failure> {
-        Ok(self.parsed(name, "is true or false")?.unwrap_or(false))
+        Ok(self.parsed(name, "must be true or false")?.unwrap_or(false))
     }
 
     pub(super) fn span(&mut self, name: &str) -> Result<Option<Duration>, Failure> {
         let Some(text) = self.text(name) else { return Ok(None) };
-        let span = text.parse::<Span>().map_err(|error| bad_parameter(name, &format!("is {error}")))?;
+        let span = text
+            .parse::<Span>()
+            .map_err(|error| bad_parameter(name, &format!("must be a length of time: {error}")))?;
         Ok(Some(span.0))
-    }
-
-    /// How many of something a list shows.
-    pub(super) fn limit(&mut self, usual: usize, most: usize) -> Result<usize, Failure> {
-        let limit = self.number("limit")?.unwrap_or(usual);
-        if limit == 0 || limit > most {
-            return Err(bad_parameter("limit", &format!("is from 1 to {most}")));
-        }
-        Ok(limit)
     }
 
     pub(super) fn end(self) -> Result<(), Failure> {
@@ -166,8 +153,8 @@ impl Query {
     }
 }
 
-pub(super) fn bad_parameter(name: &str, expected: &str) -> Failure {
-    let detail = format!("the parameter `{name}` {expected}");
+pub(super) fn bad_parameter(name: &str, rule: &str) -> Failure {
+    let detail = format!("{name} {rule}");
     Problem::new(Kind::InvalidParameter, detail).with_field(name).into()
 }
 
@@ -177,11 +164,6 @@ fn decode(text: &str) -> Result<String, Failure> {
     let decoded =
         decoded.map_err(|_| Failure::new(Kind::MalformedRequest, "a query parameter is not UTF-8"))?;
     Ok(decoded.into_owned())
-}
-
-/// A position that somebody names. No stream comes near the last one, and what is reckoned from it fits.
-pub(super) fn position(number: u64) -> Seq {
-    Seq(number.min(POSITION_MAX))
 }
 
 /// No parameters at all.
@@ -346,15 +328,15 @@ mod tests {
     #[test]
     fn parameters_are_taken_by_name_and_the_rest_is_refused() {
         let mut query = Query::parse("limit=5&key=a%20b+c&type=").expect("a query");
-        assert_eq!(query.limit(10, 100).ok(), Some(5));
+        assert_eq!(query.number::<u64>("limit").ok(), Some(Some(5)));
         assert_eq!(query.text("key").as_deref(), Some("a b c"));
         assert_eq!(query.text("type"), None);
         assert!(query.end().is_ok());
         let rest = Query::parse("limt=5").expect("a query").end().expect_err("it is unknown");
-        assert!(rest.is(Kind::UnknownParameter));
-        for wrong in ["limit=0", "limit=101", "limit=x", "limit=-1"] {
+        assert_eq!(rest.problem().kind(), Some(Kind::UnknownParameter));
+        for wrong in ["limit=x", "limit=-1", "limit=1.5"] {
             let mut query = Query::parse(wrong).expect("a query");
-            assert!(query.limit(10, 100).is_err(), "{wrong}");
+            assert!(query.number::<u64>("limit").is_err(), "{wrong}");
         }
         assert!(Query::parse("a=1&a=2").is_err());
         assert!(Query::parse("a=%ff").is_err());

@@ -4,11 +4,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use forebay_broker::api::Rate;
-use forebay_broker::api::Start;
 use forebay_broker::api::{
-    Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Retention,
-    Strategy, StreamLimits, StreamSettings,
+    Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Rate,
+    Retention, Start, Strategy, StreamLimits, StreamSettings,
 };
 use forebay_core::types::{StreamName, Timestamp};
 use forebay_wire::json::{self, Span};
@@ -16,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::request::position;
+use crate::native::service::position;
 
 /// Nothing that is waited for takes longer.
 pub(super) const YEAR: Duration = Duration::from_secs(366 * 86_400);
@@ -74,7 +72,7 @@ pub(super) fn set_stream(wire: &json::StreamSettings, settings: &mut StreamSetti
     set(&mut settings.ingress, wire.ingress_rate.as_ref().map(|wire| wire.as_ref().map(rate)));
 }
 
-pub(super) fn of_stream(settings: &StreamSettings) -> json::StreamSettings {
+pub(in crate::native) fn of_stream(settings: &StreamSettings) -> json::StreamSettings {
     let StreamSettings { retention, dedupe_window, dedupe_max, limits, ingress, delay: _ } = settings;
     // Only the SQS door sets a delay, and shows it there.
     let StreamLimits { messages_max, bytes_max, age_max, on_full } = limits;
@@ -207,7 +205,7 @@ pub(super) fn set_group(wire: &json::GroupSettings, settings: &mut GroupSettings
     set(&mut settings.start, wire.start.map(start));
 }
 
-pub(super) fn of_group(settings: &GroupSettings) -> json::GroupSettings {
+pub(in crate::native) fn of_group(settings: &GroupSettings) -> json::GroupSettings {
     let Backoff { delay_min, delay_max, factor, jitter } = settings.backoff;
     let CheckpointPolicy { interval, messages_min, messages_max } = settings.checkpoint;
     json::GroupSettings {
@@ -292,7 +290,7 @@ pub(super) fn check_rate(field: &str, wire: Option<&json::Rate>) -> Checked {
 }
 
 /// The first setting that was asked for and is not so.
-pub(super) fn difference(asked: &impl Serialize, is: &impl Serialize) -> Option<String> {
+pub(in crate::native) fn difference(asked: &impl Serialize, is: &impl Serialize) -> Option<String> {
     let asked = serde_json::to_value(asked).expect("settings can be written");
     differs(&asked, &serde_json::to_value(is).expect("settings can be written"))
 }

@@ -10,8 +10,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
-use forebay_broker::api::Caller;
-use forebay_broker::api::Stage;
+use forebay_broker::api::{Filter, Stage};
 use forebay_core::types::{Seq, StreamName};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -19,11 +18,10 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{Door, message};
+use crate::native::service::Service;
 
 /// Pieces of text that a listener may leave lying.
 const QUEUE: usize = 4;
-/// Messages that are read at a time.
-const AT_A_TIME: u64 = 256;
 /// Something is said at least this often, so that whoever is in between sees that the connection lives.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 pub(super) const HEARTBEAT_TEXT: &[u8] = b": still here\n\n";
@@ -49,53 +47,53 @@ pub(super) fn write_event(out: &mut String, name: &str, id: Option<u64>, data: &
 }
 
 /// Messages of a stream from `from` on, as they come.
-pub(super) fn follow(door: &Door, caller: Caller, stream: StreamName, from: Seq) -> Response {
+pub(super) fn follow(
+    door: &Door,
+    service: Service,
+    stream: StreamName,
+    from: Seq,
+    filter: Filter,
+) -> Response {
     let (sender, response) = begin();
     let ended = door.broker().reached(Stage::Draining);
     tokio::spawn(async move {
         tokio::select! {
             () = ended => {}
             () = sender.closed() => {}
-            () = send_messages(&caller, stream, from, &sender) => {}
+            () = send_messages(&service, &stream, from, &filter, &sender) => {}
         }
     });
     response
 }
 
 /// Ends when the stream is gone, or the listener.
-async fn send_messages(caller: &Caller, stream: StreamName, mut from: Seq, sender: &mpsc::Sender<Bytes>) {
-    let mut is_first = true;
+async fn send_messages(
+    service: &Service,
+    stream: &StreamName,
+    mut from: Seq,
+    filter: &Filter,
+    sender: &mpsc::Sender<Bytes>,
+) {
+    // Something is said at once, so that the listener sees that it is heard.
+    let mut text: Bytes = Bytes::from_static(b": from here on\n\n");
     loop {
-        let Ok(page) = caller.read(stream.clone(), from, AT_A_TIME).await else { break };
-        let mut text = String::new();
-        // Something is said at once, so that the listener sees that it is heard.
-        if std::mem::take(&mut is_first) {
-            text.push_str(": from here on\n\n");
-        }
-        for found in &page.messages {
-            write_event(&mut text, "message", Some(found.seq.0), &message::stored(found));
-        }
-        from = page.next;
-        if !text.is_empty() && sender.send(text.into()).await.is_err() {
+        if sender.send(text).await.is_err() {
             return;
         }
-        if from <= page.last {
-            continue;
-        }
-        let seen = Seq(from.0.saturating_sub(1));
-        loop {
-            match tokio::time::timeout(HEARTBEAT, caller.grown(stream.clone(), seen)).await {
-                Ok(Ok(_)) => break,
-                Ok(Err(_)) => return say_gone(sender).await,
-                Err(_) => {
-                    if sender.send(Bytes::from_static(HEARTBEAT_TEXT)).await.is_err() {
-                        return;
-                    }
+        let next = service.next_messages(stream, from, filter);
+        text = match tokio::time::timeout(HEARTBEAT, next).await {
+            Err(_) => Bytes::from_static(HEARTBEAT_TEXT),
+            Ok(Err(_)) => return say_gone(sender).await,
+            Ok(Ok(page)) => {
+                from = page.next;
+                let mut text = String::new();
+                for found in &page.messages {
+                    write_event(&mut text, "message", Some(found.seq.0), &message::stored(found));
                 }
+                text.into()
             }
-        }
+        };
     }
-    say_gone(sender).await;
 }
 
 async fn say_gone(sender: &mpsc::Sender<Bytes>) {

@@ -124,10 +124,10 @@ async fn what_a_poller_cannot_ask_is_refused_by_field() {
     server.create_group("work", "team").await;
     let mut client = server.client();
     let requests = [
-        (of_group!(ReceiveRequest, "work", "team", max: 1_001), "max: "),
-        (of_group!(ReceiveRequest, "work", "team", wait_ms: 300_001), "wait_ms: "),
-        (of_group!(ReceiveRequest, "work", "team", timeout_ms: Some(0)), "timeout_ms: "),
-        (of_group!(ReceiveRequest, "work", "team", consumer: "x".repeat(256)), "consumer: "),
+        (of_group!(ReceiveRequest, "work", "team", max: 1_001), "max must"),
+        (of_group!(ReceiveRequest, "work", "team", wait_ms: 600_001), "wait_ms must"),
+        (of_group!(ReceiveRequest, "work", "team", timeout_ms: Some(0)), "timeout_ms must"),
+        (of_group!(ReceiveRequest, "work", "team", consumer: "x".repeat(256)), "consumer must"),
     ];
     for (request, field) in requests {
         is_refused(client.receive(request).await, Code::InvalidArgument, "invalid-field", field);
@@ -138,13 +138,13 @@ async fn what_a_poller_cannot_ask_is_refused_by_field() {
     let leases = vec!["x".to_owned()];
     let of = |leases: &[String]| of_group!(SettleRequest, "work", "team", leases: leases.to_vec());
     let requests = [
-        (of(&[]), "leases: "),
-        (of(&vec!["x".to_owned(); 10_001]), "leases: "),
-        (v1::SettleRequest { action: 99, ..of(&leases) }, "action: "),
-        (v1::SettleRequest { action: Action::Extend.into(), ..of(&leases) }, "delay_ms: "),
+        (of(&[]), "leases must"),
+        (of(&vec!["x".to_owned(); 10_001]), "leases must"),
+        (v1::SettleRequest { action: 99, ..of(&leases) }, "action must"),
+        (v1::SettleRequest { action: Action::Extend.into(), ..of(&leases) }, "delay_ms must"),
         (v1::SettleRequest { action: Action::Move.into(), ..of(&leases) }, "move_to: "),
-        (v1::SettleRequest { move_to: "there".to_owned(), ..of(&leases) }, "move_to: "),
-        (v1::SettleRequest { rest_ms: Some(300_001), ..of(&leases) }, "rest_ms: "),
+        (v1::SettleRequest { move_to: "there".to_owned(), ..of(&leases) }, "move_to must"),
+        (v1::SettleRequest { rest_ms: Some(300_001), ..of(&leases) }, "rest_ms must"),
         (
             v1::SettleRequest {
                 rest_ms: Some(1),
@@ -152,7 +152,7 @@ async fn what_a_poller_cannot_ask_is_refused_by_field() {
                 action: Action::Extend.into(),
                 ..of(&leases)
             },
-            "rest_ms: ",
+            "rest_ms must",
         ),
     ];
     for (request, field) in requests {

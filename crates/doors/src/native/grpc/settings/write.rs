@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::Rate;
 use forebay_broker::api::{
-    Acks, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Retention, Strategy, StreamSettings,
+    Acks, Fairness, GroupSettings, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Strategy,
+    StreamSettings,
 };
 use forebay_wire::v1;
 

@@ -1,0 +1,236 @@
+//! Why a call of the native API is refused: the one table from the errors of the broker to kinds of problems.
+//!
+//! A [`Refusal`] belongs to no protocol. Its kind says which status it has over HTTP and over gRPC
+//! ([`forebay_wire::problem::Kind`]); how a field is called is up to each of the two.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::time::Duration;
+
+use forebay_broker::api::{
+    CallError, ChangeRefusal, CreateRefusal, DecodeError, JobRefusal, MemberRefusal, NoteRefusal,
+    ProducerRefusal, PublishError, PublishRefusal, SettingsError,
+};
+use forebay_core::types::{NameError, Timestamp};
+use forebay_wire::problem::Kind;
+
+/// Why a call was not done.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Refusal {
+    pub(super) kind: Kind,
+    /// The field that is refused, by its name over HTTP.
+    pub(super) field: Option<Cow<'static, str>>,
+    /// A sentence. If the field's value is refused, what follows the field's name.
+    text: String,
+    /// Where the stream ends.
+    pub(super) last_seq: Option<u64>,
+    /// When the call may succeed, from now.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    pub(super) fn new(kind: Kind, text: impl Into<String>) -> Refusal {
+        Refusal { kind, field: None, text: text.into(), last_seq: None, retry_after: None }
+    }
+
+    /// A field breaks a rule, which reads as `must be …`.
+    pub(super) fn field(field: impl Into<Cow<'static, str>>, rule: impl Display) -> Refusal {
+        Refusal::new(Kind::InvalidField, format!(" {rule}")).with_field(field)
+    }
+
+    /// As [`Refusal::field`], with the value.
+    pub(super) fn value(
+        field: impl Into<Cow<'static, str>>,
+        rule: impl Display,
+        value: impl Display,
+    ) -> Refusal {
+        Refusal::field(field, format_args!("{rule}. value=`{value}`"))
+    }
+
+    /// A field for which the broker or the core has words of its own.
+    pub(super) fn said(field: impl Into<Cow<'static, str>>, error: &impl Display) -> Refusal {
+        Refusal::new(Kind::InvalidField, format!(": {error}")).with_field(field)
+    }
+
+    pub(super) fn name(field: impl Into<Cow<'static, str>>, error: &NameError) -> Refusal {
+        Refusal { kind: Kind::InvalidName, ..Refusal::said(field, error) }
+    }
+
+    pub(super) fn stopping() -> Refusal {
+        Refusal::of_call(Timestamp::ZERO, &CallError::Stopping)
+    }
+
+    pub(super) fn damaged(error: &DecodeError) -> Refusal {
+        Refusal::new(Kind::Damaged, format!("a stored message cannot be decoded: {error}"))
+    }
+
+    pub(super) fn with_field(self, field: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal { field: Some(field.into()), ..self }
+    }
+
+    /// The same of another kind.
+    pub(super) fn with_kind(self, kind: Kind) -> Refusal {
+        Refusal { kind, ..self }
+    }
+
+    /// The same of a field that is part of another one.
+    pub(super) fn within(self, path: impl Display) -> Refusal {
+        let field = self.field.as_ref().map(|field| format!("{path}.{field}").into());
+        Refusal { field, ..self }
+    }
+
+    /// The sentence, for a protocol that calls the field so.
+    pub(super) fn sentence(&self, field: Option<&str>) -> String {
+        match (self.kind, field) {
+            (Kind::InvalidField | Kind::InvalidName | Kind::InvalidParameter, Some(field)) => {
+                format!("{field}{}", self.text)
+            }
+            (Kind::SettingsDiffer, Some(field)) => format!("{}. field=`{field}`", self.text),
+            _ => self.text.clone(),
+        }
+    }
+
+    /// Why the broker did not do it.
+    pub(super) fn of_call(now: Timestamp, error: &CallError) -> Refusal {
+        let kind = match error {
+            CallError::Denied(_) => Kind::Denied,
+            CallError::NoSuchStream
+            | CallError::NotCreated(CreateRefusal::NoSuchStream)
+            | CallError::NotChanged(ChangeRefusal::NoSuchStream)
+            | CallError::Job(JobRefusal::NoDestination) => Kind::NoSuchStream,
+            CallError::NoSuchGroup
+            | CallError::NotChanged(ChangeRefusal::NoSuchGroup)
+            | CallError::NotAMember(MemberRefusal::NoSuchGroup)
+            | CallError::Job(JobRefusal::NoSuchGroup) => Kind::NoSuchGroup,
+            CallError::Job(JobRefusal::NoSuchJob { .. }) => Kind::NoSuchJob,
+            CallError::Job(JobRefusal::NotParked { .. }) => Kind::NotParked,
+            CallError::Job(JobRefusal::Empty) => Kind::EmptySelection,
+            CallError::Job(JobRefusal::IdTaken { .. }) => Kind::IdTaken,
+            CallError::Job(JobRefusal::TooManyRanges { .. }) => Kind::SelectionTooLarge,
+            CallError::Job(JobRefusal::TooMany { .. } | JobRefusal::Moving { .. }) => Kind::TooManyJobs,
+            CallError::Job(JobRefusal::Rate) => return Refusal::said("rate", error),
+            CallError::NotCreated(CreateRefusal::Settings(refusal))
+            | CallError::NotChanged(ChangeRefusal::Settings(refusal)) => {
+                return Refusal::of_settings(refusal);
+            }
+            CallError::NotCreated(CreateRefusal::TooMany { .. })
+            | CallError::NotChanged(ChangeRefusal::TooMany { .. })
+            | CallError::Note(NoteRefusal::Full | NoteRefusal::TooMany) => Kind::LimitReached,
+            CallError::NotCreated(CreateRefusal::StreamExists { .. } | CreateRefusal::GroupExists { .. })
+            | CallError::Different => Kind::SettingsDiffer,
+            CallError::NotChanged(ChangeRefusal::InUse { .. }) => Kind::InUse,
+            CallError::NotChanged(ChangeRefusal::Beyond { last }) => {
+                let refusal = Refusal::new(Kind::NoSuchPosition, error.to_string());
+                return Refusal { last_seq: Some(last.0), ..refusal };
+            }
+            CallError::NotAMember(MemberRefusal::CreditTooLarge { .. }) => {
+                return Refusal::said("credit", error);
+            }
+            CallError::NotAMember(MemberRefusal::TooManyConsumers { .. }) => Kind::TooManyConsumers,
+            CallError::NotPublished(error) => return Refusal::of_publish(now, error),
+            CallError::TooManyWaiting { .. } | CallError::InFlightFull { .. } => Kind::TooManyWaiting,
+            CallError::Stopping => Kind::Stopping,
+            CallError::Unknown => Kind::OutcomeUnknown,
+            // No call of this API asks for anything that could be refused otherwise.
+            _ => Kind::Internal,
+        };
+        Refusal::new(kind, error.to_string())
+    }
+
+    fn of_settings(error: &SettingsError) -> Refusal {
+        let field = match error {
+            SettingsError::Factor => "backoff.factor",
+            SettingsError::Jitter => "backoff.jitter",
+            SettingsError::DelayOrder => "backoff.min",
+            SettingsError::NoTimeout => "message_timeout",
+            SettingsError::Rate => "rate",
+            SettingsError::Checkpoint => "checkpoint.min",
+            SettingsError::PinnedFairness => "fairness",
+            SettingsError::MoveToItself => "on_exhausted.move",
+            _ => return Refusal::new(Kind::InvalidField, error.to_string()),
+        };
+        Refusal::said(field, error)
+    }
+
+    /// Why a batch was not stored, or may not have been.
+    pub(super) fn of_publish(now: Timestamp, error: &PublishError) -> Refusal {
+        let (mut last_seq, mut retry_after) = (None, None);
+        let kind = match error {
+            PublishError::Refused(refusal) => match refusal {
+                PublishRefusal::StorageFull => Kind::StorageFull,
+                PublishRefusal::NoSuchStream => Kind::NoSuchStream,
+                PublishRefusal::Empty => {
+                    return Refusal::new(Kind::EmptyBatch, error.to_string()).with_field("messages");
+                }
+                PublishRefusal::MessageTooLarge { .. } => Kind::MessageTooLarge,
+                PublishRefusal::BatchTooLarge { .. } | PublishRefusal::TooMany { .. } => Kind::BatchTooLarge,
+                PublishRefusal::Priority { .. } => return Refusal::said("priority", error),
+                PublishRefusal::TooFar => Kind::InvalidField,
+                PublishRefusal::WrongLastSeq { last } => {
+                    last_seq = Some(last.0);
+                    Kind::WrongLastSeq
+                }
+                PublishRefusal::Full { .. } => Kind::StreamFull,
+                PublishRefusal::TooFast { retry_at } => {
+                    retry_after = Some(retry_at.since(now)).filter(|wait| !wait.is_zero());
+                    Kind::TooFast
+                }
+                PublishRefusal::Producer(ProducerRefusal::Fenced { .. }) => Kind::ProducerFenced,
+                PublishRefusal::Producer(ProducerRefusal::Gap { .. }) => Kind::ProducerGap,
+                PublishRefusal::Producer(ProducerRefusal::TooOld { .. }) => Kind::ProducerTooOld,
+                _ => Kind::Internal,
+            },
+            PublishError::NotCreated(CreateRefusal::TooMany { .. }) => Kind::LimitReached,
+            PublishError::NotCreated(CreateRefusal::NoSuchStream) => Kind::NoSuchStream,
+            PublishError::NotCreated(CreateRefusal::Settings(refusal)) => {
+                return Refusal::of_settings(refusal);
+            }
+            PublishError::Denied(_) => Kind::Denied,
+            PublishError::Stopping => Kind::Stopping,
+            PublishError::Unknown => Kind::OutcomeUnknown,
+            _ => Kind::Internal,
+        };
+        Refusal { last_seq, retry_after, ..Refusal::new(kind, error.to_string()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_core::types::{JobId, Seq};
+
+    #[test]
+    fn a_refusal_names_the_field_as_its_protocol_does() {
+        let refusal = Refusal::value("wait", "must be at most 10m", "11m");
+        assert_eq!(refusal.sentence(Some("wait_ms")), "wait_ms must be at most 10m. value=`11m`");
+        assert_eq!(refusal.within("receive").field.as_deref(), Some("receive.wait"));
+        let refused = CallError::NotChanged(ChangeRefusal::Settings(SettingsError::DelayOrder));
+        let refusal = Refusal::of_call(Timestamp::ZERO, &refused);
+        assert_eq!((refusal.kind, refusal.field.as_deref()), (Kind::InvalidField, Some("backoff.min")));
+        assert!(refusal.sentence(Some("backoff.min_ms")).starts_with("backoff.min_ms: "));
+        let differs = Refusal::of_call(Timestamp::ZERO, &CallError::Different).with_field("acks");
+        assert!(differs.sentence(Some("acks")).ends_with(". field=`acks`"));
+    }
+
+    /// Each was once answered as a mistake of the server.
+    #[test]
+    fn refused_jobs_have_a_kind_of_their_own() {
+        for (refusal, kind) in [
+            (JobRefusal::IdTaken { seq: Seq(1) }, Kind::IdTaken),
+            (JobRefusal::TooManyRanges { ranges: 2, limit: 1 }, Kind::SelectionTooLarge),
+            (JobRefusal::Moving { job: JobId(1) }, Kind::TooManyJobs),
+            (JobRefusal::NoDestination, Kind::NoSuchStream),
+        ] {
+            assert_eq!(Refusal::of_call(Timestamp::ZERO, &refusal.into()).kind, kind);
+        }
+    }
+
+    #[test]
+    fn a_producer_that_is_too_fast_is_told_how_long_to_wait() {
+        let refusal = PublishRefusal::TooFast { retry_at: Timestamp(3_000_000) };
+        let error = PublishError::Refused(refusal);
+        let wait = |now| Refusal::of_publish(Timestamp(now), &error).retry_after;
+        assert_eq!(wait(1_000_000), Some(Duration::from_secs(2)));
+        assert_eq!(wait(4_000_000), None);
+    }
+}

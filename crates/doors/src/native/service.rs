@@ -1,0 +1,160 @@
+//! The native API itself: every call with its checks, its limits and its pages, once for both protocols.
+//!
+//! It takes names and numbers, and answers with the reports of the broker or with a [`Refusal`]. It knows neither HTTP
+//! nor gRPC: `http` and `grpc` translate requests and replies and decide nothing.
+//!
+//! | Module | Has |
+//! | --- | --- |
+//! | `publish` | what a message may be, and publishing |
+//! | `consume` | receiving, settling, extending |
+//! | `streams`, `groups` | creating, changing, listing, and the calls of operators |
+//! | `parked` | parked messages and jobs |
+//! | `read` | reading a stream, and following it |
+//! | `reports` | reports as the API shows them |
+//!
+//! The streaming calls of gRPC publish and consume by way of [`Service::caller`]: a message there costs no step more
+//! than the broker asks for. What they check, they check with the functions of `publish` and `consume`.
+
+mod consume;
+mod groups;
+mod parked;
+mod publish;
+mod read;
+mod reports;
+mod settings;
+mod streams;
+
+use std::time::Duration;
+
+use forebay_broker::api::{CallError, Caller, Entrance, Filter};
+use forebay_core::types::{GroupName, Seq, StreamName, Timestamp};
+use forebay_wire::json::Span;
+
+use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, POSITION_MAX};
+use super::problem::Refusal;
+pub(super) use consume::{Terms, Verb, Wish};
+pub(super) use parked::{Edits, ParkedFilter, Selection};
+pub(super) use publish::{MessageTerms, stored};
+pub(super) use read::From;
+pub(super) use reports::Overview;
+
+/// The native API, in the name of one caller.
+#[derive(Clone)]
+pub(super) struct Service {
+    caller: Caller,
+}
+
+pub(super) type Answer<T> = Result<T, Refusal>;
+
+impl Service {
+    pub(super) fn new(caller: Caller) -> Service {
+        Service { caller }
+    }
+
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    pub(super) fn broker(&self) -> &Entrance {
+        self.caller.broker()
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.broker().clock().now()
+    }
+
+    fn refused(&self, error: &CallError) -> Refusal {
+        Refusal::of_call(self.now(), error)
+    }
+
+    /// The broker's answer, or its refusal in the words of the API.
+    fn answer<T>(&self, answer: Result<T, CallError>) -> Answer<T> {
+        answer.map_err(|error| self.refused(&error))
+    }
+}
+
+pub(super) fn stream_name(text: &str) -> Answer<StreamName> {
+    StreamName::parse(text).map_err(|error| Refusal::name("stream", &error))
+}
+
+pub(super) fn group_name(text: &str) -> Answer<GroupName> {
+    GroupName::parse(text).map_err(|error| Refusal::name("group", &error))
+}
+
+/// The name of a consumer. It may be empty.
+pub(super) fn check_consumer(name: &str) -> Answer<()> {
+    if name.len() > CONSUMER_BYTES_MAX {
+        let rule = format!("must have at most {CONSUMER_BYTES_MAX} bytes");
+        return Err(Refusal::value("consumer", rule, name.len()));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Refusal::field("consumer", "must not have control characters"));
+    }
+    Ok(())
+}
+
+/// A position in a request.
+pub(super) fn position(number: u64) -> Seq {
+    Seq(number.min(POSITION_MAX))
+}
+
+/// How many items a page has.
+fn page(limit: Option<u64>) -> Answer<usize> {
+    match limit {
+        None => Ok(PAGE_DEFAULT),
+        Some(limit) => match usize::try_from(limit) {
+            Ok(limit @ 1..=PAGE_MAX) => Ok(limit),
+            _ => Err(Refusal::value("limit", format!("must be between 1 and {PAGE_MAX}"), limit)),
+        },
+    }
+}
+
+/// A duration of a request, which may be zero.
+fn check_duration(field: &'static str, duration: Option<Duration>) -> Answer<Option<Duration>> {
+    match duration {
+        Some(duration) if duration > DURATION_MAX => {
+            let rule = format!("must be at most {}", Span(DURATION_MAX));
+            Err(Refusal::value(field, rule, Span(duration)))
+        }
+        duration => Ok(duration),
+    }
+}
+
+/// A duration of a request that cannot be zero.
+fn check_some_duration(field: &'static str, duration: Option<Duration>) -> Answer<Option<Duration>> {
+    if duration.is_some_and(|duration| duration.is_zero()) {
+        return Err(Refusal::value(field, "must be greater than zero", Span(Duration::ZERO)));
+    }
+    check_duration(field, duration)
+}
+
+/// Which messages are wanted. An empty text is as good as none.
+pub(super) fn filter(key: Option<String>, kind: Option<String>) -> Filter {
+    Filter { key: text(key), kind: text(kind) }
+}
+
+fn text(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_durations_and_names_have_limits() {
+        assert_eq!((page(None), page(Some(1)), page(Some(1_000))), (Ok(100), Ok(1), Ok(1_000)));
+        for wrong in [0, 1_001, u64::MAX] {
+            let refusal = page(Some(wrong)).expect_err("it is refused");
+            let text = format!("limit must be between 1 and 1000. value=`{wrong}`");
+            assert_eq!(refusal.sentence(Some("limit")), text);
+        }
+        let refusal = check_duration("delay", Some(DURATION_MAX + Duration::from_millis(1)));
+        let text = "delay must be at most 366d. value=`31622400001ms`";
+        assert_eq!(refusal.expect_err("it is refused").sentence(Some("delay")), text);
+        assert!(check_some_duration("timeout", Some(Duration::ZERO)).is_err());
+        assert!(check_duration("delay", Some(Duration::ZERO)).is_ok());
+        assert!(check_consumer("").is_ok() && check_consumer(&"x".repeat(255)).is_ok());
+        assert!(check_consumer("a\nb").is_err() && check_consumer(&"x".repeat(256)).is_err());
+    }
+}

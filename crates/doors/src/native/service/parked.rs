@@ -1,0 +1,220 @@
+//! Parked messages: listing, replaying, discarding, resubmitting; and the jobs that do so.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_broker::api::{
+    Batch, BatchBuilder, BodyForm, Filter, Found, JobReport, JobTerms, Message, Page, ParkedReport, Select,
+    Selected, Work, parse_content,
+};
+use forebay_core::types::{GroupName, JobId, Seq, StreamName, Timestamp};
+use forebay_wire::problem::Kind;
+
+use super::publish::{MessageTerms, stored};
+use super::{Answer, Service, page, position, text};
+use crate::native::limits::SEQS_MAX;
+use crate::native::problem::Refusal;
+use crate::native::trace::Trace;
+
+/// Which parked messages a replay or a discard is about. One of the three must be given, and must not be empty.
+#[derive(Debug, Clone, Default)]
+pub(in crate::native) struct Selection {
+    pub(in crate::native) seqs: Option<Vec<u64>>,
+    pub(in crate::native) filter: Option<ParkedFilter>,
+    pub(in crate::native) all: bool,
+}
+
+/// Which parked messages are wanted. An empty text is as good as none.
+#[derive(Debug, Clone, Default)]
+pub(in crate::native) struct ParkedFilter {
+    pub(in crate::native) reason: Option<String>,
+    pub(in crate::native) key: Option<String>,
+    pub(in crate::native) kind: Option<String>,
+}
+
+impl ParkedFilter {
+    fn parts(self) -> (Option<String>, Filter) {
+        (text(self.reason), super::filter(self.key, self.kind))
+    }
+}
+
+impl Selection {
+    fn select(self) -> Answer<Select> {
+        let empty = || {
+            let text = "no message is selected: give `seqs` or `filter`, or `all` for all of them";
+            Err(Refusal::new(Kind::EmptySelection, text))
+        };
+        match (self.seqs, self.filter, self.all) {
+            (None, None, true) => Ok(Select::All),
+            (None, None, false) => empty(),
+            (Some(seqs), None, false) if seqs.is_empty() => empty(),
+            (Some(seqs), None, false) if seqs.len() > SEQS_MAX => {
+                Err(Refusal::value("seqs", format!("must be at most {SEQS_MAX}"), seqs.len()))
+            }
+            (Some(seqs), None, false) => Ok(Select::Seqs(seqs.into_iter().map(position).collect())),
+            (None, Some(filter), false) => match filter.parts() {
+                (None, filter) if filter.is_empty() => empty(),
+                (reason, filter) => Ok(Select::Filter { reason, filter }),
+            },
+            _ => Err(Refusal::field("all", "must not be given together with `seqs` or `filter`")),
+        }
+    }
+}
+
+/// An edited copy of a parked message. What is none stays as it was; an empty text takes a field away.
+#[derive(Debug, Clone, Default)]
+pub(in crate::native) struct Edits {
+    /// The copy has no id unless it is given: with its old one it would be taken for the message itself.
+    pub(in crate::native) id: Option<String>,
+    pub(in crate::native) key: Option<String>,
+    pub(in crate::native) kind: Option<String>,
+    pub(in crate::native) schema: Option<Option<u64>>,
+    pub(in crate::native) headers: Option<Vec<(String, String)>>,
+    pub(in crate::native) body: Option<(Bytes, BodyForm)>,
+    pub(in crate::native) priority: Option<u32>,
+    pub(in crate::native) delay: Option<Duration>,
+    pub(in crate::native) deliver_at: Option<Timestamp>,
+    pub(in crate::native) ttl: Option<Duration>,
+}
+
+fn edited<'a>(edit: Option<&'a str>, was: Option<&'a str>) -> Option<&'a str> {
+    edit.or(was).filter(|text| !text.is_empty())
+}
+
+impl Edits {
+    /// The copy, as a batch of one.
+    fn batch(&self, now: Timestamp, parked: Option<&Found>, trace: &Trace) -> Answer<Batch> {
+        let terms = MessageTerms {
+            priority: self.priority.unwrap_or_else(|| parked.map_or(0, |found| found.extra.priority.into())),
+            delay: self.delay,
+            deliver_at: self.deliver_at,
+            ttl: self.ttl,
+        };
+        let terms = terms.check(now)?;
+        let content = parked.map(|found| &found.content[..]);
+        let was = content.map(parse_content).transpose().map_err(|error| Refusal::damaged(&error));
+        let (body, form, was) = match (&self.body, was) {
+            (Some((body, form)), was) => (&body[..], *form, was.ok().flatten().unwrap_or_default()),
+            (None, was) => {
+                let rule = "must be given: the content of the parked message cannot be read";
+                let was = was.ok().flatten().ok_or_else(|| Refusal::field("body", rule))?;
+                (was.body, was.form, was)
+            }
+        };
+        let mut headers: Vec<(&str, &str)> = match &self.headers {
+            Some(headers) => headers.iter().map(|(name, value)| (&name[..], &value[..])).collect(),
+            None => was.headers,
+        };
+        let own: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
+        let traced = trace.headers_beside(own.into_iter());
+        headers.extend(traced.iter().map(|(name, value)| (*name, &value[..])));
+        let mut batch = BatchBuilder::with_capacity(1, body.len());
+        batch.push(&Message {
+            id: self.id.as_deref().filter(|id| !id.is_empty()),
+            dedupe: None,
+            key: edited(self.key.as_deref(), was.key),
+            kind: edited(self.kind.as_deref(), was.kind),
+            schema: self.schema.unwrap_or(was.schema),
+            headers,
+            body,
+            form,
+            priority: terms.priority,
+            not_before: terms.not_before,
+            expires: terms.expires,
+        });
+        Ok(batch.build())
+    }
+}
+
+impl Service {
+    /// Parked messages by position, after this one.
+    pub(in crate::native) async fn parked(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        after: u64,
+        limit: Option<u64>,
+        filter: ParkedFilter,
+    ) -> Answer<Page<ParkedReport, Seq>> {
+        let (limit, (reason, filter)) = (page(limit)?, filter.parts());
+        self.answer(self.caller.parked(stream, group, position(after), limit, reason, &filter).await)
+    }
+
+    pub(in crate::native) async fn parked_one(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        seq: u64,
+    ) -> Answer<ParkedReport> {
+        self.answer(self.caller.parked_one(stream, group, position(seq)).await)
+    }
+
+    /// How many messages are parked for each reason, the most frequent first.
+    pub(in crate::native) async fn parked_reasons(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+    ) -> Answer<Vec<(Arc<str>, u64)>> {
+        let mut reasons = self.answer(self.caller.parked_reasons(stream, group).await)?;
+        reasons
+            .sort_unstable_by(|(a, a_count), (b, b_count)| (Reverse(a_count), a).cmp(&(Reverse(b_count), b)));
+        Ok(reasons)
+    }
+
+    /// Replays or discards parked messages.
+    pub(in crate::native) async fn start_job(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        work: Work,
+        selection: Selection,
+        terms: JobTerms,
+    ) -> Answer<Selected> {
+        let select = selection.select()?;
+        self.answer(self.caller.start_job(stream, group, work, select, terms).await)
+    }
+
+    /// Publishes an edited copy of a parked message and settles the message, in one step. Answers where the copy is,
+    /// and whether a message of its id was there before.
+    pub(in crate::native) async fn resubmit(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        seq: u64,
+        edits: &Edits,
+        trace: &Trace,
+    ) -> Answer<(u64, bool)> {
+        let parked = self.parked_one(stream.clone(), group.clone(), seq).await?;
+        let batch = edits.batch(self.now(), parked.message.as_ref(), trace)?;
+        let published = self.answer(self.caller.resubmit(stream, group, position(seq), batch).await)?;
+        Ok(stored(&published, 0))
+    }
+
+    pub(in crate::native) async fn jobs(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+    ) -> Answer<Vec<JobReport>> {
+        self.answer(self.caller.jobs(stream, group).await)
+    }
+
+    pub(in crate::native) async fn job(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        job: u32,
+    ) -> Answer<JobReport> {
+        self.answer(self.caller.job(stream, group, JobId(job)).await)
+    }
+
+    pub(in crate::native) async fn cancel_job(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        job: u32,
+    ) -> Answer<()> {
+        self.answer(self.caller.cancel_job(stream, group, JobId(job)).await)
+    }
+}

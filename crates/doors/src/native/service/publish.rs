@@ -1,0 +1,105 @@
+//! Publishing: what a message may be, and what became of a batch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_broker::api::{Batch, PublishOptions, Published, after};
+use forebay_core::types::{StreamName, Timestamp};
+use forebay_wire::json::Span;
+
+use super::{Answer, Service, check_duration, check_some_duration, position};
+use crate::native::limits::{DURATION_MAX, PRIORITY_MAX};
+use crate::native::problem::Refusal;
+
+/// What a producer asks for beside the content of a message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::native) struct MessageTerms {
+    pub(in crate::native) priority: u32,
+    pub(in crate::native) delay: Option<Duration>,
+    pub(in crate::native) deliver_at: Option<Timestamp>,
+    pub(in crate::native) ttl: Option<Duration>,
+}
+
+/// The same, as the broker takes it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::native) struct Stored {
+    pub(in crate::native) priority: u8,
+    pub(in crate::native) not_before: Option<Timestamp>,
+    pub(in crate::native) expires: Option<Timestamp>,
+}
+
+impl MessageTerms {
+    /// Times count from `now`.
+    pub(in crate::native) fn check(&self, now: Timestamp) -> Answer<Stored> {
+        let priority = u8::try_from(self.priority).ok().filter(|priority| *priority <= PRIORITY_MAX);
+        let Some(priority) = priority else {
+            let rule = format!("must be between 0 and {PRIORITY_MAX}");
+            return Err(Refusal::value("priority", rule, self.priority));
+        };
+        if self.delay.is_some() && self.deliver_at.is_some() {
+            return Err(Refusal::field("deliver_at", "must not be given together with a delay"));
+        }
+        check_duration("delay", self.delay)?;
+        check_some_duration("ttl", self.ttl)?;
+        if self.deliver_at.is_some_and(|at| at.since(now) > DURATION_MAX) {
+            let rule = format!("must be at most {} from now", Span(DURATION_MAX));
+            return Err(Refusal::field("deliver_at", rule));
+        }
+        Ok(Stored {
+            priority,
+            not_before: after(now, self.delay).or(self.deliver_at.filter(|at| *at > now)),
+            expires: after(now, self.ttl),
+        })
+    }
+}
+
+impl Service {
+    /// Stores a batch, whole or not at all, and waits until it is durable.
+    pub(in crate::native) async fn publish(
+        &self,
+        stream: StreamName,
+        batch: Batch,
+        expect_last: Option<u64>,
+    ) -> Answer<Published> {
+        let options = PublishOptions { expect_last: expect_last.map(position), ..PublishOptions::default() };
+        let room = self.broker().room(&stream, &batch).await;
+        match self.caller.publish(room, Arc::new(stream), batch, options).await {
+            Ok(published) => Ok(published.get()),
+            Err(error) => Err(Refusal::of_publish(self.now(), &error)),
+        }
+    }
+}
+
+/// Where the n-th message of a batch is, and whether it was there before.
+pub(in crate::native) fn stored(published: &Published, n: usize) -> (u64, bool) {
+    match published {
+        Published::Stored(range) => (range.first.plus(n as u64).0, false),
+        Published::Mixed(admissions) => (admissions[n].seq.0, admissions[n].duplicate),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_that_cannot_be_are_refused_by_name() {
+        let now = Timestamp(1_000_000);
+        let year = DURATION_MAX + Duration::from_millis(1);
+        let ok = MessageTerms::default();
+        for (terms, field) in [
+            (MessageTerms { priority: 10, ..ok }, "priority"),
+            (MessageTerms { priority: 256, ..ok }, "priority"),
+            (MessageTerms { delay: Some(year), ..ok }, "delay"),
+            (MessageTerms { ttl: Some(year), ..ok }, "ttl"),
+            (MessageTerms { ttl: Some(Duration::ZERO), ..ok }, "ttl"),
+            (MessageTerms { deliver_at: Some(now + year), ..ok }, "deliver_at"),
+            (MessageTerms { delay: Some(Duration::ZERO), deliver_at: Some(now), ..ok }, "deliver_at"),
+        ] {
+            assert_eq!(terms.check(now).expect_err(field).field.as_deref(), Some(field));
+        }
+        let past = MessageTerms { priority: 9, deliver_at: Some(Timestamp(1)), ..ok };
+        let stored = past.check(now).expect("a time that has passed is now");
+        assert_eq!((stored.priority, stored.not_before), (9, None));
+    }
+}

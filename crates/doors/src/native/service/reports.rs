@@ -1,0 +1,67 @@
+//! Reports as the API shows them.
+
+use forebay_broker::api::{GroupReport, ServerReport, StreamReport};
+
+use super::{Answer, Service};
+use crate::native::limits::{CONSUMERS_LISTED_MAX, OVERVIEW_MAX};
+
+/// Reports that an overview asks for at a time: the shard makes them in one turn.
+const STEP: usize = 125;
+const _: () = assert!(OVERVIEW_MAX.is_multiple_of(STEP));
+
+/// A group's report, the same for both protocols.
+pub(super) fn as_shown(mut report: GroupReport) -> GroupReport {
+    let figures = &mut report.figures;
+    // The counter begins anew with the server; everything up to the floor was processed before.
+    figures.counters.last_processed = figures.counters.last_processed.max(figures.floor);
+    figures.consumers = report.consumers.len();
+    report.consumers.truncate(CONSUMERS_LISTED_MAX);
+    report.processing =
+        report.settings.extra_statistics.then(|| report.processing.take().unwrap_or_default());
+    report
+}
+
+/// The first streams and groups by name, and the server as a whole.
+pub(in crate::native) struct Overview {
+    pub(in crate::native) server: ServerReport,
+    pub(in crate::native) streams: Vec<StreamReport>,
+    pub(in crate::native) groups: Vec<GroupReport>,
+}
+
+impl Service {
+    pub(in crate::native) async fn server(&self) -> Answer<ServerReport> {
+        self.answer(self.caller.server().await)
+    }
+
+    /// For `/metrics` and `/events`.
+    pub(in crate::native) async fn overview(&self) -> Answer<Overview> {
+        let server = self.server().await?;
+        let streams = self.overview_of_streams().await?;
+        let groups = self.overview_of_groups().await?;
+        Ok(Overview { server, streams, groups })
+    }
+
+    async fn overview_of_streams(&self) -> Answer<Vec<StreamReport>> {
+        let (mut streams, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.answer(self.caller.streams(after, STEP).await)?;
+            streams.extend(page.items);
+            after = page.next;
+            if after.is_none() || streams.len() >= OVERVIEW_MAX {
+                return Ok(streams);
+            }
+        }
+    }
+
+    async fn overview_of_groups(&self) -> Answer<Vec<GroupReport>> {
+        let (mut groups, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.answer(self.caller.groups(None, after, STEP).await)?;
+            groups.extend(page.items.into_iter().map(as_shown));
+            after = page.next;
+            if after.is_none() || groups.len() >= OVERVIEW_MAX {
+                return Ok(groups);
+            }
+        }
+    }
+}

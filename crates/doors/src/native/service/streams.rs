@@ -1,0 +1,65 @@
+//! Streams: creating, changing, listing, purging, deleting.
+
+use forebay_broker::api::{Page, Purge, StreamReport, StreamSettings};
+use forebay_core::types::StreamName;
+use forebay_wire::problem::Kind;
+
+use super::settings::stream_difference;
+use super::{Answer, Service, page};
+use crate::native::problem::Refusal;
+
+impl Service {
+    /// Creates a stream. True if it is new; a stream that is there must agree with `change`.
+    pub(in crate::native) async fn create_stream(
+        &self,
+        stream: StreamName,
+        change: impl Fn(&mut StreamSettings) + Clone + Send + 'static,
+    ) -> Answer<bool> {
+        match self.answer(self.caller.create_stream(stream.clone(), change.clone()).await) {
+            Ok(created) => Ok(created.new),
+            Err(refusal) if refusal.kind == Kind::SettingsDiffer => {
+                let is = self.stream(stream).await?.settings;
+                let mut wanted = is.clone();
+                change(&mut wanted);
+                Err(match stream_difference(&wanted, &is) {
+                    Some(field) => refusal.with_field(field),
+                    None => refusal,
+                })
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    pub(in crate::native) async fn change_stream(
+        &self,
+        stream: StreamName,
+        change: impl FnOnce(&mut StreamSettings) + Send + 'static,
+    ) -> Answer<()> {
+        self.answer(self.caller.change_stream(stream, change).await)
+    }
+
+    pub(in crate::native) async fn stream(&self, stream: StreamName) -> Answer<StreamReport> {
+        self.answer(self.caller.stream(stream).await)
+    }
+
+    /// Streams by name, after the one of this name.
+    pub(in crate::native) async fn streams(
+        &self,
+        after: Option<&str>,
+        limit: Option<u64>,
+    ) -> Answer<Page<StreamReport, StreamName>> {
+        let limit = page(limit)?;
+        let after = after.map(StreamName::parse).transpose();
+        let after = after.map_err(|error| Refusal::name("after", &error))?;
+        self.answer(self.caller.streams(after, limit).await)
+    }
+
+    pub(in crate::native) async fn delete_stream(&self, stream: StreamName, force: bool) -> Answer<()> {
+        self.answer(self.caller.delete_stream(stream, force).await)
+    }
+
+    /// How many messages were dropped.
+    pub(in crate::native) async fn purge_stream(&self, stream: StreamName, parked: bool) -> Answer<u64> {
+        self.answer(self.caller.purge(stream, Purge { parked, ids: false }).await)
+    }
+}
