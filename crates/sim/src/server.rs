@@ -155,6 +155,7 @@ impl Server {
     pub(crate) fn finish_turn(&mut self, now: Timestamp) {
         self.driver.set_storage_full(self.space.is_full());
         self.driver.finish_turn(now);
+        self.driver.shard().check();
         self.gather();
     }
 

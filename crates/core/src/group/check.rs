@@ -14,7 +14,6 @@ impl Group {
         let standing = self.ledger.standing();
         self.timers.check(standing);
         self.members.check(standing.leased());
-        assert!(self.cursor <= self.arrived, "only messages that have arrived are handed out");
         if self.ledger.sweeps_through().is_none() {
             let moving = self.ledger.moving().len() as u64;
             assert_eq!(standing.moving(), moving, "every message on its way has a route");
@@ -41,7 +40,7 @@ impl Group {
                     is_moving,
                     "a moving message has a route"
                 );
-                let is_offered = self.offer.contains(stream.priority(seq), seq, self.keys.as_deref());
+                let is_offered = self.candidates.contains(stream, seq);
                 let may_go = matches!(state, State::Ready { .. });
                 assert!(may_go || !is_offered, "a message that is leased, waiting or moving is not on offer");
             }
@@ -58,7 +57,7 @@ impl Group {
         let above = self.ledger.progress().above().first();
         assert!(above.is_none_or(|above| above > floor.next()), "settled positions lie above the floor");
         assert!(
-            self.arrived <= stream.durable.max(floor).max(Seq::START),
+            self.candidates.arrived() <= stream.durable.max(floor).max(Seq::START),
             "only durable messages have arrived"
         );
     }

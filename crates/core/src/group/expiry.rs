@@ -169,13 +169,15 @@ impl Group {
                 None => {
                     // What was looked at for its key has to be looked up again, and is let go a slice at a
                     // time. What nobody has looked at is let go all at once, however much it is.
-                    let seen = self.keys.is_some() && seqs.first <= self.arrived;
-                    let last = if seen { self.arrived.min(seqs.first.plus(SLICE - 1)) } else { seqs.last };
+                    let arrived = self.candidates.arrived();
+                    let seen = self.settings.is_keyed() && seqs.first <= arrived;
+                    let last = if seen { arrived.min(seqs.first.plus(SLICE - 1)) } else { seqs.last };
                     let seqs = SeqRange::new(seqs.first, seqs.last.min(last));
                     if seen {
                         turn.budget.spend_each(seqs.count() / LOOKUPS);
                     }
-                    self.take_all_off_offer(turn.stream, seqs);
+                    let (candidates, view) = self.candidates(turn.stream);
+                    candidates.withdraw_all(view, seqs);
                     self.done(turn.now, turn.stream, seqs, Ending::Expired);
                     seqs
                 }

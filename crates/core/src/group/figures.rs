@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::group::candidates::Candidates;
 use crate::group::{Bound, Group};
 use crate::stream::Stream;
 use crate::types::{ConsumerId, KeyHash, Seq, Timestamp};
@@ -91,11 +92,11 @@ impl Group {
         let (progress, standing) = (self.ledger.progress(), self.ledger.standing());
         let unsettled = progress.unsettled_through(stream.durable);
         let oldest = self.oldest_unsettled(stream).and_then(|seq| stream.timeline.at(seq));
-        // What was read ahead beyond the window cannot go.
-        let ahead = if self.keys.is_none() { self.arrived.0 - self.cursor.0 } else { 0 };
-        let ahead = ahead.min(self.window_room());
         let scan_full = self.is_key_scan_full(scan_max);
-        let stuck = self.keys.as_ref().filter(|_| scan_full).and_then(|keys| keys.longest());
+        let stuck = match &self.candidates {
+            Candidates::Keyed(keyed) if scan_full => keyed.keys.longest(),
+            _ => None,
+        };
         let lag = unsettled + self.ledger.replayed_count();
         let moving = self.ledger.moving().len() as u64;
         // Among what lies ahead are messages that went before for their priority, or are not due.
@@ -108,7 +109,7 @@ impl Group {
             lag,
             oldest_age: oldest.map(|at| now.since(at)),
             in_flight: standing.leased(),
-            ready: (self.offer.count() + ahead).min(open),
+            ready: self.candidates.count(self.view(stream)).min(open),
             waiting: standing.waiting(),
             moving,
             parked: self.ledger.parked().count(),
@@ -130,10 +131,10 @@ impl Group {
         match () {
             () if self.ledger.is_paused() => Status::Paused,
             () if self.is_parked_full() => Status::ParkedFull,
-            () if self.window_room() == 0 => Status::WindowFull,
+            () if self.view(stream).window_room() == 0 => Status::WindowFull,
             () if scan_full => Status::KeyScanFull,
             () if !self.members.any() => Status::Idle,
-            () if self.arrived < stream.durable => Status::CatchingUp,
+            () if self.candidates.arrived() < stream.durable => Status::CatchingUp,
             () => Status::Live,
         }
     }

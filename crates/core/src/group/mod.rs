@@ -10,9 +10,11 @@
 //! | `ledger` | durable state: progress, standing, parked, jobs |
 //! | `members` | who takes part, with how much credit, and whose turn it is |
 //! | `settle` | how leases end |
-//! | `offer`, `keys` | what may go next, by position, key or consumer |
-//! | `scan` | looking at messages before they can be offered |
-//! | `dispatch` | sharing out what is on offer |
+//! | `candidates` | which messages may go next: by position, or with `offer` and `keys` by key or consumer |
+//! | `scan` | how the group comes to know of messages: as they arrive, or by reading them |
+//! | `dispatch` | who gets how many of the candidates |
+//! | `timers` | deadlines of leases, and times of retries |
+//! | `check` | what must agree whenever a turn is over |
 //! | `expiry` | what time does: leases that lapse, retries that are due, consumers that leave |
 //! | `jobs`, `triage` | parked messages: listing, replaying, discarding |
 //! | `moves` | jobs that bring what is waiting to another stream |
@@ -20,6 +22,7 @@
 //! | `change` | settings, pause, reset, purge |
 //! | `figures` | what a group says about itself |
 
+mod candidates;
 mod change;
 mod check;
 mod checkpoint;
@@ -46,23 +49,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::fault::{Fault, planted};
-use crate::lanes::{LANES, Lanes};
 use crate::pace::Pace;
 use crate::seqset::SeqSet;
 use crate::settings::GroupSettings;
 use crate::stream::Stream;
 use crate::texts::Texts;
 use crate::types::{
-    Attempt, ConsumerId, Epoch, Grant, GroupId, GroupName, JobId, KeyHash, Position, Seq, SeqRange, StreamId,
+    Attempt, ConsumerId, Epoch, Grant, GroupId, GroupName, JobId, Position, Seq, SeqRange, StreamId,
     StreamName, Timestamp,
 };
+use candidates::{Candidates, View};
 use checkpoint::Checkpoint;
 use decision::Unwritten;
-use keys::Keys;
 use ledger::Ledger;
 use members::Members;
 use moves::Moves;
-use offer::Offer;
 use standing::{Leased, State};
 use timers::Timers;
 
@@ -218,23 +219,9 @@ pub(crate) struct Group {
     pub(crate) listed: bool,
     members: Members,
     texts: Texts,
-    /// Messages past this one have not been looked at for handing out.
-    cursor: Seq,
-    /// Messages up to here may be handed out: they were seen arriving or have been read ahead.
-    arrived: Seq,
+    candidates: Candidates,
+    /// The shell has been asked to read messages, and has not answered.
     reading: bool,
-    /// How far each lane of the stream above 0 has been put on offer.
-    lane_cursors: Vec<Seq>,
-    /// Positions that may go out, except those between `cursor` and `arrived` of a plain group.
-    offer: Offer,
-    /// Of a plain group: nothing that was handed out before is on offer before these, by priority.
-    again_from: [Seq; LANES],
-    /// New messages that were taken off the offer until the turn ends, since the window is full.
-    set_aside: Vec<(u8, KeyHash, Seq)>,
-    /// What a group that looks at keys knows of them.
-    keys: Option<Box<Keys>>,
-    /// Of the messages looked at last, how many could not go, in percent.
-    passed_by: u32,
     timers: Timers,
     /// Everything up to here that is too old has been seen to.
     expired: Seq,
@@ -271,7 +258,9 @@ impl Group {
         floor: Seq,
         created: Timestamp,
     ) -> Group {
-        let mut group = Group {
+        let members = Members::default();
+        let candidates = Candidates::new(&settings, &members, floor);
+        Group {
             id,
             stream,
             name,
@@ -282,17 +271,10 @@ impl Group {
             scheduled: None,
             touched: false,
             listed: false,
-            members: Members::default(),
+            members,
             texts: Texts::default(),
-            cursor: floor,
-            arrived: floor,
+            candidates,
             reading: false,
-            lane_cursors: Vec::new(),
-            offer: Offer::Position(Lanes::default()),
-            again_from: [Seq::START; LANES],
-            set_aside: Vec::new(),
-            keys: None,
-            passed_by: 0,
             timers: Timers::default(),
             expired: Seq::START,
             recheck: None,
@@ -301,9 +283,18 @@ impl Group {
             checkpoint: Checkpoint::at(floor),
             counters: Counters::default(),
             unwritten: Unwritten::default(),
-        };
-        group.lay_out_offer();
-        group
+        }
+    }
+
+    /// The candidates, and what they are chosen by.
+    fn candidates<'a>(&'a mut self, stream: &'a Stream) -> (&'a mut Candidates, View<'a>) {
+        let Group { candidates, ledger, settings, members, .. } = self;
+        (candidates, View { ledger, settings, members, stream })
+    }
+
+    fn view<'a>(&'a self, stream: &'a Stream) -> View<'a> {
+        let Group { ledger, settings, members, .. } = self;
+        View { ledger, settings, members, stream }
     }
 
     /// Recovery is over: builds what is not in the log from what is.
@@ -328,9 +319,7 @@ impl Group {
     pub(crate) fn join(&mut self, now: Timestamp, consumer: ConsumerId, name: &str, bound: Bound) {
         let name = self.texts.intern(name);
         self.members.join(now, consumer, name, bound);
-        if let Offer::Pinned(pinned) = &mut self.offer {
-            pinned.joined(consumer);
-        }
+        self.candidates.joined(consumer);
     }
 
     pub(crate) fn consumers(&self) -> usize {
@@ -360,10 +349,8 @@ impl Group {
     }
 
     pub(crate) fn leave(&mut self, consumer: ConsumerId, departure: Departure) {
-        if self.members.leave(consumer, departure)
-            && let Offer::Pinned(pinned) = &mut self.offer
-        {
-            pinned.left(consumer);
+        if self.members.leave(consumer, departure) {
+            self.candidates.left(consumer);
         }
     }
 
@@ -400,8 +387,8 @@ impl Group {
     /// Keys whose turn is remembered although they have nothing to offer.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        let Offer::Fair(fair) = &self.offer else { return 0 };
-        fair.remembered()
+        let Candidates::Keyed(keyed) = &self.candidates else { return 0 };
+        keyed.remembered()
     }
 
     /// Whether something was decided that [`Group::write_down`] would write.

@@ -174,11 +174,11 @@ impl Group {
         match self.ledger.standing().run_at(seq) {
             Some((_, state)) => self.withdraw(stream, seq, state),
             // What a plain group has not looked at is not on offer.
-            None if self.keys.is_none() && stream.lanes.is_empty() && seq > self.cursor => {}
+            None if self.candidates.is_ahead(stream, seq) => {}
             None => self.take_off_offer(stream, seq),
         }
         self.decide(Decision::Moving { seqs: SeqRange::one(seq), route: route.clone() });
-        self.refresh_key_of(stream, seq);
+        self.key_changed(stream, seq);
     }
 
     /// A message that a job has put on its way cannot go where it should. It is ready again, as it was.
@@ -192,15 +192,8 @@ impl Group {
         if self.is_expired(stream, seq) {
             self.done(now, stream, seqs, Ending::Expired);
         } else {
-            self.put_on_offer(stream, seqs);
-            // One whose key is not known is looked at again: nobody would come across it otherwise.
-            let arrived = self.arrived;
-            if let Some(keys) = &mut self.keys
-                && keys.key(seq).is_none()
-                && seq <= arrived
-            {
-                keys.again.insert(seqs);
-            }
+            let (candidates, view) = self.candidates(stream);
+            candidates.stayed(view, seq);
         }
     }
 }

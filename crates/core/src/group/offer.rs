@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::group::keys::Keys;
 use crate::lanes::{LANES, Lanes};
 use crate::queue::Queue;
+use crate::settings::{Fairness, GroupSettings, Strategy};
 use crate::types::{ConsumerId, KeyHash, Seq, SeqRange};
 
 /// Stands for messages without a key.
@@ -20,6 +21,31 @@ pub(crate) enum Offer {
 }
 
 impl Offer {
+    /// Nothing on offer, in the order that the settings ask for.
+    pub(crate) fn new(settings: &GroupSettings, consumers: impl Iterator<Item = ConsumerId>) -> Offer {
+        if settings.strategy == Strategy::Pinned {
+            let mut pinned = Pinned::default();
+            consumers.for_each(|consumer| pinned.joined(consumer));
+            Offer::Pinned(Box::new(pinned))
+        } else if settings.fairness == Fairness::Key {
+            Offer::Fair(Box::default())
+        } else {
+            Offer::Position(Lanes::default())
+        }
+    }
+
+    pub(crate) fn joined(&mut self, consumer: ConsumerId) {
+        if let Offer::Pinned(pinned) = self {
+            pinned.joined(consumer);
+        }
+    }
+
+    pub(crate) fn left(&mut self, consumer: ConsumerId) {
+        if let Offer::Pinned(pinned) = self {
+            pinned.left(consumer);
+        }
+    }
+
     pub(crate) fn count(&self) -> u64 {
         match self {
             Offer::Position(lanes) => lanes.count(),
@@ -59,8 +85,8 @@ impl Offer {
     }
 
     /// Whether a message is on offer. `lane` and `keys` say where it would be.
-    pub(crate) fn contains(&self, lane: u8, seq: Seq, keys: Option<&Keys>) -> bool {
-        let key = keys.and_then(|keys| keys.key(seq)).unwrap_or(NO_KEY);
+    pub(crate) fn contains(&self, lane: u8, seq: Seq, keys: &Keys) -> bool {
+        let key = keys.key(seq).unwrap_or(NO_KEY);
         match self {
             Offer::Position(lanes) => lanes.lane_of(seq).is_some(),
             Offer::Fair(fair) => fair.keys.get(&(lane, key)).is_some_and(|line| line.queue.contains(seq)),
@@ -263,7 +289,7 @@ fn bucket_of(key: KeyHash) -> u16 {
 }
 
 impl Pinned {
-    pub(crate) fn joined(&mut self, consumer: ConsumerId) {
+    fn joined(&mut self, consumer: ConsumerId) {
         self.consumers.insert(consumer, Owned::default());
         let assigned = self.buckets.values().filter(|bucket| bucket.owner.is_some()).count();
         let fair = assigned.div_ceil(self.consumers.len());
@@ -283,7 +309,7 @@ impl Pinned {
         }
     }
 
-    pub(crate) fn left(&mut self, consumer: ConsumerId) {
+    fn left(&mut self, consumer: ConsumerId) {
         let Some(owned) = self.consumers.get(&consumer) else { return };
         let buckets: Vec<u16> = owned.buckets.iter().copied().collect();
         for &bucket in &buckets {

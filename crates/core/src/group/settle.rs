@@ -370,7 +370,8 @@ impl Group {
         self.counters.acked += seqs.count();
         self.counters.last_processed = self.counters.last_processed.max(seqs.last);
         self.checkpoint.settled(now, seqs.count(), &self.settings.checkpoint);
-        self.keys_gone(stream, seqs);
+        let (candidates, view) = self.candidates(stream);
+        candidates.gone(view, seqs);
     }
 
     /// The group is done with messages that nobody acked. They are with nobody.
@@ -385,7 +386,8 @@ impl Group {
         *counter += seqs.count();
         self.counters.last_processed = self.counters.last_processed.max(seqs.last);
         self.checkpoint.settled(now, seqs.count(), &self.settings.checkpoint);
-        self.keys_gone(stream, seqs);
+        let (candidates, view) = self.candidates(stream);
+        candidates.gone(view, seqs);
     }
 
     /// Takes the messages out of their holder's hands and off the clock. What they are next is up to the
@@ -395,11 +397,7 @@ impl Group {
         let bytes = if counts_bytes { stream.timeline.bytes(seqs) } else { 0 };
         self.members.took_back(now, lease.holder, seqs, bytes);
         self.timers.end_lease(lease, seqs);
-        if let Some(keys) = &mut self.keys {
-            for seq in seqs.seqs() {
-                keys.back(seq);
-            }
-        }
+        self.candidates.released(seqs);
     }
 
     /// A message was not finished: offers it again later, or does with it what the group does with those
@@ -449,7 +447,7 @@ impl Group {
         self.decide(Decision::Failed(FailedMessage { seq, until, failure }));
         self.timers.wait(until, seq);
         self.counters.retried += 1;
-        self.refresh_key_of(stream, seq);
+        self.key_changed(stream, seq);
         Outcome::Retrying
     }
 
@@ -465,7 +463,7 @@ impl Group {
             }
             self.decide(Decision::Snoozed { seqs: SeqRange::one(seq), at: now, until });
             self.timers.wait(until, seq);
-            self.refresh_key_of(stream, seq);
+            self.key_changed(stream, seq);
         }
     }
 
@@ -480,20 +478,21 @@ impl Group {
     ) -> Outcome {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
-        let key = self.keys.as_ref().and_then(|keys| keys.key(seq));
+        let key = self.candidates.key(seq);
         self.decide(Decision::Parked(ParkedMessage { seq, key, failure }));
         self.counters.parked += 1;
         self.counters.last_processed = self.counters.last_processed.max(seq);
         self.checkpoint.settled(now, 1, &self.settings.checkpoint);
-        self.hold_key_of(seq, key);
-        self.keys_gone(stream, SeqRange::one(seq));
+        let (candidates, view) = self.candidates(stream);
+        candidates.parked(view, seq, key);
+        candidates.gone(view, SeqRange::one(seq));
         Outcome::Parked
     }
 
     fn start_move(&mut self, stream: &Stream, seq: Seq, to: &StreamName, terms: MoveTerms) -> Outcome {
         let route = Route::Alone { to: to.clone(), terms };
         self.decide(Decision::Moving { seqs: SeqRange::one(seq), route });
-        self.refresh_key_of(stream, seq);
+        self.key_changed(stream, seq);
         Outcome::Moving
     }
 
@@ -538,6 +537,24 @@ impl Group {
     fn not_moved(&mut self, seq: Seq, why: &str) -> Blame {
         self.moves.ended(seq);
         Blame { cause: Cause::Nack, reason: self.reason(Some(why)), consumer: None }
+    }
+
+    /// Another message may be the first of its key now.
+    pub(super) fn key_changed(&mut self, stream: &Stream, seq: Seq) {
+        let (candidates, view) = self.candidates(stream);
+        candidates.changed(view, seq);
+    }
+
+    /// Messages may go now.
+    pub(super) fn put_on_offer(&mut self, stream: &Stream, seqs: SeqRange) {
+        let (candidates, view) = self.candidates(stream);
+        candidates.ready(view, seqs);
+    }
+
+    /// A message is not to go after all.
+    pub(super) fn take_off_offer(&mut self, stream: &Stream, seq: Seq) {
+        let (candidates, view) = self.candidates(stream);
+        candidates.withdraw(view, seq);
     }
 
     /// Takes back what is ready or waiting, because it is not to be offered.

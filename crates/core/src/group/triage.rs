@@ -209,8 +209,9 @@ impl Group {
                 self.ledger.apply(&Decision::Acked(SeqRange::one(seq)));
                 continue;
             }
-            self.let_go_of_key(stream, seq, key);
-            self.enter_replayed(stream, seq, key);
+            let (candidates, view) = self.candidates(stream);
+            candidates.unparked(view, seq, key);
+            candidates.replayed(view, seq, key);
         }
     }
 
@@ -219,7 +220,8 @@ impl Group {
         self.decide(Decision::Discarded { seqs, job });
         self.counters.discarded += discarded.len() as u64;
         for (seq, key) in discarded {
-            self.let_go_of_key(stream, seq, key);
+            let (candidates, view) = self.candidates(stream);
+            candidates.unparked(view, seq, key);
         }
     }
 
@@ -298,7 +300,10 @@ impl Group {
                         self.withdraw(stream, seq, state.expect("it was matched just now"));
                     }
                 }
-                _ => self.take_all_off_offer(stream, seqs),
+                _ => {
+                    let (candidates, view) = self.candidates(stream);
+                    candidates.withdraw_all(view, seqs);
+                }
             }
             self.done(now, stream, seqs, Ending::Dropped);
             next = self.ledger.unsettled_from(last.next());
