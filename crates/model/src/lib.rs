@@ -14,7 +14,10 @@
 //!
 //! The macro behind the tables is in `table.rs`.
 
+pub mod choices;
 pub mod describe;
+#[cfg(feature = "serde")]
+mod json;
 pub mod limits;
 pub mod text;
 pub mod types;
