@@ -19,6 +19,19 @@ pub mod describe;
 #[cfg(feature = "serde")]
 mod json;
 pub mod limits;
+pub mod settings;
+mod table;
 pub mod text;
 pub mod types;
 pub mod value;
+
+pub use choices::{
+    Acks, Choice, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Retries,
+    Start, Strategy,
+};
+pub use describe::{Field, Kind};
+pub use settings::{
+    Backoff, BackoffPatch, Checkpoint, CheckpointPatch, GroupPatch, GroupSettings, StreamLimits,
+    StreamLimitsPatch, StreamPatch, StreamSettings,
+};
+pub use value::{Limit, SettingsError};
