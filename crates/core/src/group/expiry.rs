@@ -8,6 +8,7 @@ use crate::entry::{Cause, Ending};
 use crate::group::settle::Blame;
 use crate::group::standing::State;
 use crate::group::{Departure, Group, Lapse, Turn};
+use crate::settings::is_exhausted;
 use crate::stream::Stream;
 use crate::types::{Seq, SeqRange, Timestamp, push_range};
 
@@ -96,7 +97,7 @@ impl Group {
                         self.counters.returned += seqs.count();
                         self.offer_returned(turn.now, turn.stream, seqs);
                     }
-                    Departure::Lost if self.settings.is_exhausted(lease.attempt) => {
+                    Departure::Lost if is_exhausted(self.settings.max_retries, lease.attempt) => {
                         turn.budget.spend_each(seqs.count());
                         let consumer = Some(name.clone());
                         let blame = Blame { cause: Cause::Lost, reason: None, consumer };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage, Route};
 use crate::group::standing::{Bound, Last, Leased, State};
 use crate::group::{Group, Lapse, Lease, MOVE_AGAIN, outstanding};
-use crate::settings::{MoveTerms, OnExhausted, YEAR};
+use crate::settings::{MoveTerms, OnExhausted, YEAR, is_exhausted, ready_at};
 use crate::stream::Stream;
 use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp, push_range};
 
@@ -354,7 +354,7 @@ impl Group {
             self.done(now, stream, SeqRange::one(seq), Ending::Expired);
             return Settled::Expired;
         }
-        if self.settings.is_exhausted(attempt) {
+        if is_exhausted(self.settings.max_retries, attempt) {
             return match self.settings.on_exhausted.clone() {
                 OnExhausted::Park => self.park(now, stream, seq, attempt, blame),
                 OnExhausted::Skip => {
@@ -366,7 +366,7 @@ impl Group {
         }
         let until = match delay {
             Some(delay) => now + delay.min(YEAR),
-            None => self.settings.backoff.ready_at(now, seq, attempt),
+            None => ready_at(&self.settings.backoff, now, seq, attempt),
         };
         self.try_again(now, stream, seq, attempt, until, blame)
     }
@@ -480,7 +480,7 @@ impl Group {
             self.done(now, stream, SeqRange::one(seq), Ending::Expired);
             return;
         }
-        let until = self.settings.backoff.ready_at(now, seq, attempt);
+        let until = ready_at(&self.settings.backoff, now, seq, attempt);
         self.try_again(now, stream, seq, attempt, until, blame);
     }
 

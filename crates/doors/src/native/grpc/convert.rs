@@ -10,18 +10,16 @@ use forebay_broker::error::Advice;
 use forebay_broker::report::Found;
 use forebay_core::group::{Lease, REST_MAX, Settled};
 use forebay_core::producers::ProducerStamp;
-use forebay_core::shard::{PublishOptions, Start};
+use forebay_core::shard::PublishOptions;
 use forebay_core::types::{Epoch, Grant, Limits, Seq, StreamName, Timestamp};
+use forebay_model::limits::{PRIORITY_MAX, YEAR};
 use forebay_wire::v1;
 use tonic::Status;
 
 use super::request::position;
-use super::settings::YEAR;
 use super::status;
 use super::trace::Trace;
 
-/// The highest priority there is.
-const PRIORITY_MAX: u8 = 9;
 /// What a stored message has beside its body and its texts, by rough count, so that a batch is built without
 /// growing.
 const CONTENT_OVERHEAD: usize = 12;
@@ -256,15 +254,4 @@ pub(super) fn settled(settlements: &Settlements) -> v1::Settled {
         outcomes.push(v1::OutcomeRun { outcome: alike[0].into(), count: alike.len() as u32 });
     }
     v1::Settled { ticket: settlements.ticket, outcomes, problem: None }
-}
-
-/// Where to begin, if anybody says so.
-pub(super) fn start(start: Option<&v1::Start>) -> Option<Start> {
-    use v1::start::At;
-    start?.at.as_ref().map(|at| match at {
-        At::Beginning(_) => Start::Beginning,
-        At::End(_) => Start::End,
-        At::Seq(seq) => Start::At(position(*seq)),
-        At::TimeUs(time) => Start::Time(Timestamp(*time)),
-    })
 }

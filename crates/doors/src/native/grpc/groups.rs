@@ -9,7 +9,7 @@ use forebay_wire::v1;
 use tonic::Status;
 
 use super::request::{Budget, limit, names, refused, stream_name};
-use super::{convert, report, settings, status};
+use super::{report, settings, status};
 
 /// What an autoscaler gets that does not say what it wants.
 const TARGET_DRAIN: Duration = Duration::from_secs(300);
@@ -20,12 +20,10 @@ pub(super) async fn create(
     request: v1::CreateGroupRequest,
 ) -> Result<v1::CreateGroupReply, Status> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let start = convert::start(request.start.as_ref());
-    let wire = request.settings.unwrap_or_default();
-    settings::group(&wire, &mut GroupSettings::default())?;
-    // What was checked above cannot be refused: a group that is there is only compared with it.
+    let start = forebay_wire::settings::start(request.start.as_ref());
+    let patch = settings::group(request.settings)?;
     let change = move |group: &mut GroupSettings| {
-        drop(settings::group(&wire, group));
+        patch.apply(group);
         group.start = start.unwrap_or(group.start);
     };
     let created = caller.create_group(stream, group, change).await.map_err(refused)?;
@@ -37,7 +35,7 @@ pub(super) async fn update(
     request: v1::UpdateGroupRequest,
 ) -> Result<v1::UpdateGroupReply, Status> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let change = settings::group_change(request.settings.unwrap_or_default(), request.clear)?;
+    let change = settings::group_change(request.settings, request.clear)?;
     caller.change_group(stream, group, change).await.map_err(refused)?;
     Ok(v1::UpdateGroupReply {})
 }
@@ -115,7 +113,7 @@ pub(super) async fn reset(
 ) -> Result<v1::ResetGroupReply, Status> {
     let (stream, group) = names(&request.stream, &request.group)?;
     // A reset that says nothing would begin at the beginning, which nobody wants by mistake.
-    let to = convert::start(request.to.as_ref())
+    let to = forebay_wire::settings::start(request.to.as_ref())
         .ok_or_else(|| status::invalid("to: a reset says where to".to_owned()))?;
     let floor = caller.reset(stream, group, to, request.drop_parked).await.map_err(refused)?;
     Ok(v1::ResetGroupReply { checkpoint_seq: floor.0 })

@@ -79,7 +79,7 @@ pub(super) async fn start(
     let (stream, group) = names(&request.stream, &request.group)?;
     let terms = JobTerms {
         limit: Some(request.limit).filter(|limit| *limit > 0),
-        rate: settings::rate("rate", request.rate.as_ref())?,
+        rate: settings::rate("rate", request.rate)?,
         dry_run: request.dry_run,
     };
     let select = select(request.select)?;

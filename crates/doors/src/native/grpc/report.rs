@@ -8,9 +8,8 @@ use forebay_broker::report::{
 use forebay_broker::stats::{Rates, Summary};
 use forebay_core::entry::{Cause, Failure, Work};
 use forebay_core::group::{Bound, Counters, JobState, Status};
+use forebay_model::{GroupPatch, StreamPatch};
 use forebay_wire::v1;
-
-use super::settings::write;
 
 /// Consumers that a group is reported with, one by one.
 const MEMBERS_MAX: usize = 1_000;
@@ -19,7 +18,7 @@ pub(super) fn stream(of: &StreamReport) -> v1::StreamReport {
     let figures = &of.figures;
     v1::StreamReport {
         stream: of.name.to_string(),
-        settings: Some(write::stream(&of.settings)),
+        settings: Some((&StreamPatch::from(&of.settings)).into()),
         created_at_us: figures.created.0,
         first_seq: figures.first.0,
         last_seq: figures.last.0,
@@ -53,7 +52,7 @@ pub(super) fn group(of: &GroupReport) -> v1::GetGroupReply {
         oldest_parked_age_ms: figures.oldest_parked_age.map(millis),
         counters: Some(counters(&figures.counters)),
         stuck_key_messages: figures.stuck_key.map_or(0, |(_, messages)| messages),
-        settings: Some(write::group(&of.settings)),
+        settings: Some((&GroupPatch::from(&of.settings)).into()),
         throughput: Some(throughput(&of.throughput)),
         arrivals: Some(rates(&of.arrivals)),
         catch_up_seconds: of.catch_up,
@@ -203,7 +202,7 @@ pub(super) fn job(of: &JobReport) -> v1::Job {
         state: state.into(),
         started_at_us: of.started.0,
         ended_at_us: ended,
-        rate: of.rate.map(write::rate),
+        rate: of.rate.map(v1::Rate::from),
         matched: of.matched,
         done: of.done,
         failed: of.failed,

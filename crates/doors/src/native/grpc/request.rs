@@ -13,7 +13,6 @@ use super::status;
 const LIMIT: u32 = 100;
 const LIMIT_MAX: u32 = 1_000;
 /// Further than any stream comes.
-const POSITION_MAX: u64 = u64::MAX >> 1;
 /// What one reply may have. Clients take replies of up to 4 MiB unless they are told otherwise, and the
 /// largest message still fits into what is left.
 const REPLY_BYTES_MAX: usize = 5 << 19;
@@ -49,7 +48,7 @@ pub(super) fn limit(limit: u32) -> Result<u32, Status> {
 
 /// A position that somebody names. No stream comes near the last one, and what is reckoned from it fits.
 pub(super) fn position(seq: u64) -> Seq {
-    Seq(seq.min(POSITION_MAX))
+    Seq::named(seq)
 }
 
 pub(super) fn text(text: String) -> Option<String> {

@@ -7,9 +7,9 @@ use forebay_broker::error::{Advice, CallError, PublishError};
 use forebay_core::codec::DecodeError;
 use forebay_core::group::JobRefusal;
 use forebay_core::producers::ProducerRefusal;
-use forebay_core::settings::SettingsError;
 use forebay_core::shard::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
 use forebay_core::types::Timestamp;
+use forebay_wire::settings::refusal;
 use forebay_wire::v1::problem::Code as Problem;
 use forebay_wire::v1::{self, Retry};
 use tonic::metadata::MetadataValue;
@@ -48,9 +48,14 @@ pub(super) fn of_call(error: &CallError) -> Status {
         CallError::Unknown => (Code::Unknown, "outcome-unknown"),
         _ => (Code::Internal, "internal"),
     };
-    let text = match field(error) {
-        Some(field) => format!("{field}: {error}"),
-        None => error.to_string(),
+    let text = match (error, field(error)) {
+        (
+            CallError::NotChanged(ChangeRefusal::Settings(error))
+            | CallError::NotCreated(CreateRefusal::Settings(error)),
+            _,
+        ) => refusal(error),
+        (_, Some(field)) => format!("{field}: {error}"),
+        (_, None) => error.to_string(),
     };
     status(code, kind, error.advice(), text)
 }
@@ -58,18 +63,6 @@ pub(super) fn of_call(error: &CallError) -> Status {
 /// The field that is to blame.
 fn field(error: &CallError) -> Option<&'static str> {
     match error {
-        CallError::NotChanged(ChangeRefusal::Settings(error))
-        | CallError::NotCreated(CreateRefusal::Settings(error)) => match error {
-            SettingsError::Factor => Some("backoff.factor"),
-            SettingsError::Jitter => Some("backoff.jitter"),
-            SettingsError::DelayOrder => Some("backoff.min_ms"),
-            SettingsError::NoTimeout => Some("message_timeout_ms"),
-            SettingsError::Rate => Some("rate"),
-            SettingsError::Checkpoint => Some("checkpoint.min"),
-            SettingsError::PinnedFairness => Some("fairness"),
-            SettingsError::MoveToItself => Some("on_exhausted.move_to"),
-            _ => None,
-        },
         CallError::NotAMember(MemberRefusal::CreditTooLarge { .. }) => Some("credit"),
         CallError::Job(JobRefusal::Rate) => Some("rate"),
         _ => None,
@@ -190,14 +183,21 @@ fn status(code: Code, kind: &'static str, advice: Advice, text: String) -> Statu
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use forebay_core::settings::{Backoff, GroupSettings};
+
     use super::*;
 
     #[test]
     fn values_that_do_not_go_together_are_named() {
-        let refused = CallError::NotChanged(ChangeRefusal::Settings(SettingsError::DelayOrder));
+        let backoff = Backoff { min: Duration::from_secs(60), ..Backoff::default() };
+        let settings = GroupSettings { backoff, ..GroupSettings::default() };
+        let refusal = settings.check().expect_err("the least wait is above the most");
+        let refused = CallError::NotChanged(ChangeRefusal::Settings(refusal));
         let status = of_call(&refused);
         assert_eq!(status.code(), Code::InvalidArgument);
-        assert!(status.message().starts_with("backoff.min_ms: the least wait"), "{}", status.message());
+        assert_eq!(status.message(), "backoff.min_ms: must be at most backoff.max (30s). value=`1m`");
         let of = |name| status.metadata().get(name).and_then(|value| value.to_str().ok());
         assert_eq!((of("forebay-problem"), of("forebay-retry")), (Some("invalid-field"), Some("never")));
     }

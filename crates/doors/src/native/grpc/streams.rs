@@ -16,10 +16,8 @@ pub(super) async fn create(
     request: v1::CreateStreamRequest,
 ) -> Result<v1::CreateStreamReply, Status> {
     let name = stream_name(&request.stream)?;
-    let wire = request.settings.unwrap_or_default();
-    settings::stream(&wire, &mut StreamSettings::default())?;
-    // What was checked above cannot be refused: a stream that is there is only compared with it.
-    let change = move |stream: &mut StreamSettings| drop(settings::stream(&wire, stream));
+    let patch = settings::stream(request.settings)?;
+    let change = move |stream: &mut StreamSettings| patch.apply(stream);
     let created = caller.create_stream(name, change).await.map_err(refused)?;
     Ok(v1::CreateStreamReply { created: created.new })
 }
@@ -29,7 +27,7 @@ pub(super) async fn update(
     request: v1::UpdateStreamRequest,
 ) -> Result<v1::UpdateStreamReply, Status> {
     let name = stream_name(&request.stream)?;
-    let change = settings::stream_change(request.settings.unwrap_or_default(), request.clear)?;
+    let change = settings::stream_change(request.settings, request.clear)?;
     caller.change_stream(name, change).await.map_err(refused)?;
     Ok(v1::UpdateStreamReply {})
 }

@@ -33,9 +33,9 @@ pub(super) fn calls() -> Api {
 fn stream_calls(api: &mut Api) {
     let stream = |method, what| Call::new(method, STREAM, what).gives::<json::StreamReport>(200);
     let create = "Create a stream. 200 if it exists and the supplied settings agree; 409 if one differs.";
-    api.add(stream(Method::PUT, create).takes::<json::StreamSettings>().or(201), streams::create);
+    api.add(stream(Method::PUT, create).takes::<json::schema::StreamSettings>().or(201), streams::create);
     let change = "Change settings. What is left out keeps its value.";
-    api.add(stream(Method::PATCH, change).takes::<json::StreamSettings>(), streams::change);
+    api.add(stream(Method::PATCH, change).takes::<json::schema::StreamSettings>(), streams::change);
     api.add(stream(Method::GET, "Settings and figures of a stream."), streams::get);
     let delete = "Delete a stream with its groups. 409 while groups have consumers, unless forced.";
     let force = [("force", "true deletes it while groups have consumers")];
@@ -74,9 +74,9 @@ fn group_calls(api: &mut Api) {
     let group = |method, what| Call::new(method, GROUP, what).gives::<json::GroupReport>(200);
     let create = "Create a group, and its stream if that is absent. 200 if it exists and the supplied settings \
                   agree; 409 if one differs.";
-    api.add(group(Method::PUT, create).takes::<json::GroupSettings>().or(201), groups::create);
+    api.add(group(Method::PUT, create).takes::<json::schema::GroupSettings>().or(201), groups::create);
     let change = "Change settings while consumers stay connected. What is left out keeps its value.";
-    api.add(group(Method::PATCH, change).takes::<json::GroupSettings>(), groups::change);
+    api.add(group(Method::PATCH, change).takes::<json::schema::GroupSettings>(), groups::change);
     api.add(group(Method::GET, "Monitoring of a group."), groups::get);
     api.add(Call::new(Method::DELETE, GROUP, "Delete a group.").gives_nothing(), groups::delete);
     let all =

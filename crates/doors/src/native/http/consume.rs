@@ -7,6 +7,7 @@ use forebay_broker::broker::Action;
 use forebay_broker::caller::{Caller, Receive, Verdict};
 use forebay_core::group::{REST_MAX, Settled};
 use forebay_core::types::{GroupName, StreamName};
+use forebay_model::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX, YEAR};
 use forebay_wire::json;
 
 use super::failure::Failure;
@@ -22,9 +23,6 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 const REPLY_BYTES_MAX: usize = 16 << 20;
 /// Leases that are settled in one call.
 const LEASES_MAX: usize = 10_000;
-/// The name of a consumer, and the reason of a failure.
-const NAME_BYTES_MAX: usize = 255;
-const REASON_BYTES_MAX: usize = 4_096;
 
 type Answer<T> = Result<Reply<T>, Failure>;
 
@@ -71,7 +69,7 @@ pub(super) async fn nack(
     Json(request): Json<json::NackRequest>,
 ) -> Answer<json::SettleReply> {
     let delay = request.delay.map(|span| span.0);
-    if delay.is_some_and(|delay| delay > settings::YEAR) {
+    if delay.is_some_and(|delay| delay > YEAR) {
         return Err(Failure::field("delay", "at most \"366d\""));
     }
     let action = match request.action {

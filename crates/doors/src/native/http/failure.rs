@@ -7,9 +7,9 @@ use bytes::Bytes;
 use forebay_broker::driver;
 use forebay_broker::error::{Advice, CallError, PublishError};
 use forebay_core::group::JobRefusal;
-use forebay_core::settings::SettingsError;
 use forebay_core::shard::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
 use forebay_core::types::{NameError, Timestamp};
+use forebay_model::SettingsError;
 use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem, Retry};
 
 /// Where nothing better is known.
@@ -104,7 +104,7 @@ impl From<CallError> for Failure {
             CallError::Job(JobRefusal::Rate) => Problem::new(Kind::InvalidField, detail).with_field("rate"),
             CallError::Job(JobRefusal::TooMany { .. }) => Problem::new(Kind::TooManyJobs, detail),
             CallError::NotCreated(CreateRefusal::Settings(refusal))
-            | CallError::NotChanged(ChangeRefusal::Settings(refusal)) => of_settings(refusal, detail),
+            | CallError::NotChanged(ChangeRefusal::Settings(refusal)) => of_settings(refusal),
             CallError::NotCreated(CreateRefusal::TooMany { .. })
             | CallError::NotChanged(ChangeRefusal::TooMany { .. }) => {
                 Problem::new(Kind::LimitReached, detail)
@@ -139,22 +139,13 @@ fn of_advice(advice: Advice) -> Kind {
     }
 }
 
-fn of_settings(refusal: &SettingsError, detail: String) -> Problem {
-    let field = match refusal {
-        SettingsError::Factor => Some("backoff.factor"),
-        SettingsError::Jitter => Some("backoff.jitter"),
-        SettingsError::DelayOrder => Some("backoff.min"),
-        SettingsError::NoTimeout => Some("message_timeout"),
-        SettingsError::Rate => Some("rate"),
-        SettingsError::Checkpoint => Some("checkpoint.min"),
-        SettingsError::PinnedFairness => Some("fairness"),
-        SettingsError::MoveToItself => Some("on_exhausted.move"),
-        _ => None,
-    };
-    let problem = Problem::new(Kind::InvalidField, detail);
-    match field {
-        Some(field) => problem.with_field(field),
-        None => problem,
+fn of_settings(refusal: &SettingsError) -> Problem {
+    Problem::new(Kind::InvalidField, refusal.to_string()).with_field(&refusal.field)
+}
+
+impl From<SettingsError> for Failure {
+    fn from(refusal: SettingsError) -> Failure {
+        of_settings(&refusal).into()
     }
 }
 

@@ -12,9 +12,9 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 
 use super::failure::Failure;
 use super::live::Reply;
+use super::report;
 use super::request::{Entered, InGroup, InStream, Json, NoQuery, Query, bad_parameter};
 use super::streams::{LIST_MAX, LIST_USUAL};
-use super::{report, settings};
 
 /// What an autoscaler wants if it does not say.
 const TARGET_DRAIN: Duration = Duration::from_secs(300);
@@ -28,15 +28,15 @@ pub(super) async fn create(
     _: NoQuery,
     Json(wire): Json<json::GroupSettings>,
 ) -> Answer<json::GroupReport> {
-    settings::check_group(&wire)?;
+    wire.check()?;
     let asked = wire.clone();
-    let change = move |settings: &mut _| settings::set_group(&asked, settings);
+    let change = move |settings: &mut _| asked.apply(settings);
     let created = caller.create_group(stream.clone(), group.clone(), change).await;
     let created = match created.map_err(Failure::from) {
         Ok(created) => created,
         Err(failure) if failure.is(Kind::SettingsDiffer) => {
             let is = caller.group(stream, group).await?;
-            let field = settings::difference(&wire, &settings::of_group(&is.settings));
+            let field = wire.difference(&is.settings);
             return Err(field.map_or(failure.clone(), |field| failure.with_field(field)));
         }
         Err(failure) => return Err(failure),
@@ -59,13 +59,13 @@ pub(super) async fn change(
     _: NoQuery,
     Json(wire): Json<json::GroupSettings>,
 ) -> Answer<json::GroupReport> {
-    settings::check_group(&wire)?;
+    wire.check()?;
     // What is told can be sent back as it is.
     let is = caller.group(stream.clone(), group.clone()).await?.settings.start;
-    if wire.start.is_some_and(|start| settings::start(start) != is) {
+    if wire.start.is_some_and(|start| start != is) {
         return Err(Failure::field("start", "a group that is there has started; a reset moves it"));
     }
-    let change = move |settings: &mut _| settings::set_group(&wire, settings);
+    let change = move |settings: &mut _| wire.apply(settings);
     caller.change_group(stream.clone(), group.clone(), change).await?;
     Ok(Reply(StatusCode::OK, report_of(&caller, stream, group).await?))
 }
@@ -170,7 +170,7 @@ pub(super) async fn reset(
     Json(request): Json<json::ResetRequest>,
 ) -> Answer<json::ResetReply> {
     let drop_parked = request.parked == json::ParkedOnReset::Drop;
-    let floor = caller.reset(stream, group, settings::start(request.to), drop_parked).await?;
+    let floor = caller.reset(stream, group, request.to, drop_parked).await?;
     Ok(Reply(StatusCode::OK, json::ResetReply { settled_through: floor.0 }))
 }
 

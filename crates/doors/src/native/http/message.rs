@@ -17,14 +17,12 @@ use forebay_broker::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse
 use forebay_broker::driver::{Delivered, Published};
 use forebay_broker::report::Found;
 use forebay_core::types::Timestamp;
+use forebay_model::limits::{PRIORITY_MAX, YEAR};
 use forebay_wire::json::{self, Headers, Time};
 use serde_json::value::RawValue;
 
 use super::failure::Failure;
-use super::settings::YEAR;
 
-/// The highest priority there is.
-const PRIORITY_MAX: u8 = 9;
 /// What a stored message has beside its body, by rough count, so that a batch is built without growing.
 const CONTENT_OVERHEAD: usize = 64;
 /// Headers of a request that go with its messages, so that a trace can be followed through the server.

@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::live::Reply;
 use super::request::{Entered, InGroup, Json, Messages, NoQuery, Numbered, Query, position};
 use super::streams::{LIST_MAX, LIST_USUAL};
-use super::{Door, message, report, settings};
+use super::{Door, message, report};
 
 type Answer<T> = Result<Reply<T>, Failure>;
 
@@ -74,12 +74,8 @@ async fn start(
     work: Work,
     request: json::SelectRequest,
 ) -> Answer<json::SelectReply> {
-    settings::check_rate("rate", request.rate.as_ref())?;
-    let terms = JobTerms {
-        limit: request.limit,
-        rate: request.rate.as_ref().map(settings::rate),
-        dry_run: request.dry_run,
-    };
+    request.rate.map_or(Ok(()), |rate| rate.check("rate"))?;
+    let terms = JobTerms { limit: request.limit, rate: request.rate, dry_run: request.dry_run };
     let selected = caller.start_job(stream, group, work, select(request)?, terms).await?;
     let job = selected.job.map(|job| job.0);
     Ok(Reply(StatusCode::OK, json::SelectReply { matched: selected.matched, job }))

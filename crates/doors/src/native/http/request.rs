@@ -26,7 +26,6 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const TEXT_PER_BATCH: (usize, usize) = (3, 2);
 
 /// Further than any stream comes.
-const POSITION_MAX: u64 = u64::MAX >> 1;
 
 /// The broker in the name of whoever asks.
 pub(super) struct Entered(pub(super) Caller);
@@ -181,7 +180,7 @@ fn decode(text: &str) -> Result<String, Failure> {
 
 /// A position that somebody names. No stream comes near the last one, and what is reckoned from it fits.
 pub(super) fn position(number: u64) -> Seq {
-    Seq(number.min(POSITION_MAX))
+    Seq::named(number)
 }
 
 /// No parameters at all.

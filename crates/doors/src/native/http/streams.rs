@@ -13,7 +13,7 @@ use forebay_wire::problem::Kind;
 
 use super::failure::{Failure, of_publish};
 use super::request::{Entered, InStream, Json, Messages, NoQuery, Query, bad_parameter, position};
-use super::{Door, live::Reply, message, report, settings, sse};
+use super::{Door, live::Reply, message, report, sse};
 
 /// How many a list shows if nobody says, and at most.
 pub(super) const LIST_USUAL: usize = 100;
@@ -27,14 +27,14 @@ pub(super) async fn create(
     _: NoQuery,
     Json(wire): Json<json::StreamSettings>,
 ) -> Answer<json::StreamReport> {
-    settings::check_stream(&wire)?;
+    wire.check()?;
     let asked = wire.clone();
-    let change = move |settings: &mut _| settings::set_stream(&asked, settings);
+    let change = move |settings: &mut _| asked.apply(settings);
     let created = match caller.create_stream(stream.clone(), change).await.map_err(Failure::from) {
         Ok(created) => created,
         Err(failure) if failure.is(Kind::SettingsDiffer) => {
             let is = caller.stream(stream).await?;
-            let field = settings::difference(&wire, &settings::of_stream(&is.settings));
+            let field = wire.difference(&is.settings);
             return Err(field.map_or(failure.clone(), |field| failure.with_field(field)));
         }
         Err(failure) => return Err(failure),
@@ -53,8 +53,8 @@ pub(super) async fn change(
     _: NoQuery,
     Json(wire): Json<json::StreamSettings>,
 ) -> Answer<json::StreamReport> {
-    settings::check_stream(&wire)?;
-    caller.change_stream(stream.clone(), move |settings| settings::set_stream(&wire, settings)).await?;
+    wire.check()?;
+    caller.change_stream(stream.clone(), move |settings| wire.apply(settings)).await?;
     Ok(Reply(StatusCode::OK, report_of(&caller, stream).await?))
 }
 
