@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::Verb;
-use forebay_core::settings::{GroupSettings, Strategy};
+use forebay_core::settings::{GroupSettings, Retries, Strategy};
 use forebay_core::types::{GroupId, KeyHash, Seq, Timestamp};
 
 use crate::arguments::Arguments;
@@ -248,8 +248,12 @@ fn outage(messages: Option<u64>, strategy: Strategy) -> Result<(), Box<dyn Error
     const EACH_STEP: u64 = 100;
     let steps = messages.map_or(36_000, |messages| messages / EACH_STEP);
     let mut stage = Stage::new(many_keys)?;
-    let settings =
-        GroupSettings { strategy, window_max: WINDOW, retries_max: None, ..GroupSettings::default() };
+    let settings = GroupSettings {
+        strategy,
+        window_max: WINDOW,
+        max_retries: Retries::Unlimited,
+        ..GroupSettings::default()
+    };
     let group = stage.group("workers", &settings)?;
     for _ in 0..4 {
         stage.join(group, 250)?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use forebay_core::entry::{Selection, Work};
 use forebay_core::group::{Departure, Settlement, Verb};
-use forebay_core::settings::{GroupSettings, Strategy};
+use forebay_core::settings::{GroupSettings, Retries, Strategy};
 use forebay_core::shard::{Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId};
 
@@ -88,9 +88,9 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
 
 fn settings(retries: Option<u32>) -> GroupSettings {
     GroupSettings {
-        retries_max: retries,
+        max_retries: retries.map_or(Retries::Unlimited, Retries::AtMost),
         window_max: 400_000,
-        in_flight_max: 400_000,
+        max_in_flight: 400_000,
         parked_max: 2_000_000,
         message_timeout: Duration::from_secs(3_600),
         ..GroupSettings::default()

@@ -34,8 +34,8 @@ pub use forebay_core::notes::{Expected, NOTE_VALUE_BYTES_MAX, NoteRefusal};
 pub use forebay_core::pace::Rate;
 pub use forebay_core::producers::{ProducerRefusal, ProducerStamp};
 pub use forebay_core::settings::{
-    Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnFull,
-    OnParkedKey, Retention, SettingsError, Strategy, StreamLimits, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey,
+    Retention, Retries, SettingsError, Strategy, StreamLimits, StreamSettings,
 };
 pub use forebay_core::shard::{
     ChangeRefusal, CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo, Start,

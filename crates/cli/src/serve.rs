@@ -194,9 +194,9 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 
 fn broker_config(settings: &Settings) -> anyhow::Result<BrokerConfig> {
     let usual = BrokerConfig::new(random()?);
-    let bytes_max = Some(settings.auto_create_max_bytes);
+    let max_bytes = Some(settings.auto_create_max_bytes);
     let first = StreamSettings {
-        limits: StreamLimits { bytes_max, ..StreamLimits::default() },
+        limits: StreamLimits { max_bytes, ..StreamLimits::default() },
         ..StreamSettings::default()
     };
     Ok(BrokerConfig {

@@ -1,10 +1,12 @@
 //! Positions by priority.
 
+use forebay_model::limits::PRIORITY_MAX;
+
 use crate::seqset::SeqSet;
 use crate::types::{Seq, SeqRange};
 
-/// Priorities there are: 0 to 9.
-pub(crate) const LANES: usize = 10;
+/// One for each priority.
+pub(crate) const LANES: usize = PRIORITY_MAX as usize + 1;
 
 /// One set of positions for each priority.
 #[derive(Debug, Clone, Default, PartialEq)]

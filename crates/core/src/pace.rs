@@ -5,6 +5,9 @@
 //! that, so that a pace does not drift however often it is asked. The promise: in any window of length `w`
 //! no more than `per_second × w + burst` go, also when a restart or a change of the rate falls into it.
 
+pub use forebay_model::Rate;
+use forebay_model::limits::PER_SECOND_MAX;
+
 use crate::types::Timestamp;
 
 /// Units that one per second earns in a microsecond. The rate is rounded down to whole units once, which
@@ -12,27 +15,14 @@ use crate::types::Timestamp;
 const UNITS: f64 = (1u64 << 40) as f64;
 /// What one costs: the units that one per second earns in a second.
 const ONE: i128 = 1_000_000 << 40;
-/// Faster than any group goes; a rate above it counts as this one.
-const PER_SECOND_MAX: f64 = 10_000_000.0;
 
-/// How many a second on average, and how many at once after a rest.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rate {
-    /// At most 10 million. Zero holds everything back.
-    pub per_second: f64,
-    /// Counts as at least 1, since nothing could ever go otherwise.
-    pub burst: u32,
+fn units(rate: Rate) -> i128 {
+    // What is not a number stays so and then becomes zero.
+    i128::from((rate.per_second.clamp(0.0, PER_SECOND_MAX) * UNITS) as u64)
 }
 
-impl Rate {
-    fn units(self) -> i128 {
-        // What is not a number stays so and then becomes zero.
-        i128::from((self.per_second.clamp(0.0, PER_SECOND_MAX) * UNITS) as u64)
-    }
-
-    fn saved_max(self) -> i128 {
-        i128::from(self.burst.max(1)) * ONE
-    }
+fn saved_max(rate: Rate) -> i128 {
+    i128::from(rate.burst.max(1)) * ONE
 }
 
 #[derive(Debug, Clone)]
@@ -69,7 +59,7 @@ impl Pace {
     /// time if nothing is ever earned.
     pub(crate) fn next_at(&self) -> Timestamp {
         let missing = ONE.saturating_sub(self.saved).max(0) as u128;
-        let earned = self.rate.units() as u128;
+        let earned = units(self.rate) as u128;
         match (missing, earned) {
             (0, _) => self.since,
             (_, 0) => Timestamp(u64::MAX),
@@ -85,14 +75,14 @@ impl Pace {
     pub(crate) fn change(&mut self, now: Timestamp, rate: Rate) {
         self.settle(now);
         self.rate = rate;
-        self.saved = self.saved.min(rate.saved_max());
+        self.saved = self.saved.min(saved_max(rate));
     }
 
     fn saved_at(&self, now: Timestamp) -> i128 {
         // A clock that steps back earns nothing until it is where it was.
         let elapsed = i128::from(now.0.saturating_sub(self.since.0));
-        let earned = elapsed.saturating_mul(self.rate.units());
-        self.saved.saturating_add(earned).min(self.rate.saved_max())
+        let earned = elapsed.saturating_mul(units(self.rate));
+        self.saved.saturating_add(earned).min(saved_max(self.rate))
     }
 
     fn settle(&mut self, now: Timestamp) {

@@ -21,7 +21,7 @@ use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::group::parked::{Chunk, encode_chunk};
 use crate::group::{Group, ledger::Ledger};
 use crate::notes;
-use crate::settings::{GroupSettings, StreamSettings};
+use crate::settings::{GroupSettings, Logged, StreamSettings};
 use crate::shard::Shard;
 use crate::stream::Stream;
 use crate::types::{

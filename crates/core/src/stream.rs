@@ -247,13 +247,13 @@ impl Stream {
 
     /// A new owner begins. Rates begin with nothing saved up.
     pub(crate) fn reopened(&mut self, now: Timestamp) {
-        self.ingress = self.settings.ingress.map(|rate| Pace::starting(now, rate));
+        self.ingress = self.settings.ingress_rate.map(|rate| Pace::starting(now, rate));
     }
 
     /// Takes on other settings.
     pub(crate) fn change(&mut self, now: Timestamp, settings: StreamSettings) {
         self.settings = settings;
-        self.ingress = match (self.ingress.take(), self.settings.ingress) {
+        self.ingress = match (self.ingress.take(), self.settings.ingress_rate) {
             (Some(mut pace), Some(rate)) => {
                 pace.change(now, rate);
                 Some(pace)
@@ -307,16 +307,16 @@ impl Stream {
     /// Everything up to here is beyond what the stream keeps.
     pub(crate) fn beyond(&self, now: Timestamp) -> Seq {
         let mut beyond = self.gone;
-        if let Some(age) = self.settings.age_max()
+        if let Some(age) = self.settings.max_age()
             && let Some(old) = self.timeline.last_before(now - age)
         {
             beyond = beyond.max(old);
         }
-        if let Retention::Log { bytes_max, messages_max, .. } = self.settings.retention {
-            if let Some(most) = messages_max {
+        if let Retention::Log { max_bytes, max_messages, .. } = self.settings.retention {
+            if let Some(most) = max_messages {
                 beyond = beyond.max(Seq(self.durable.0.saturating_sub(most)));
             }
-            if let Some(most) = bytes_max {
+            if let Some(most) = max_bytes {
                 beyond = beyond.max(self.beyond_bytes(most, beyond));
             }
         }
@@ -355,7 +355,7 @@ impl Stream {
     /// When time next does something to its messages.
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
         let oldest = self.first.max(self.gone.next());
-        let aged = self.settings.age_max().filter(|_| oldest <= self.durable).and_then(|age| {
+        let aged = self.settings.max_age().filter(|_| oldest <= self.durable).and_then(|age| {
             // A little more than the age, since a message goes once it is certainly older.
             self.timeline.at(oldest).map(|at| at + age + Duration::from_micros(1))
         });

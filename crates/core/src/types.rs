@@ -2,31 +2,9 @@
 //! where there is something to validate, so that the rest of the core never checks twice.
 
 use std::fmt;
-use std::ops::{Add, Sub};
-use std::time::Duration;
 
-/// Position of a message in its stream. The first message is 1; 0 means "before everything".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Seq(pub u64);
-
-impl Seq {
-    pub const START: Seq = Seq(0);
-
-    pub fn next(self) -> Seq {
-        Seq(self.0.saturating_add(1))
-    }
-
-    /// The position `count` further on.
-    pub fn plus(self, count: u64) -> Seq {
-        Seq(self.0.saturating_add(count))
-    }
-}
-
-impl fmt::Display for Seq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub(crate) use forebay_model::types::micros;
+pub use forebay_model::types::{GroupName, NAME_BYTES_MAX, NameError, Seq, StreamName, Timestamp};
 
 /// Consecutive positions, both ends included. Never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,40 +93,6 @@ impl Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u32);
 
-/// Microseconds since 1970, UTC, as the broker's clock tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(pub u64);
-
-impl Timestamp {
-    pub const ZERO: Timestamp = Timestamp(0);
-
-    /// How long after `earlier` this is; zero if it is not after.
-    pub fn since(self, earlier: Timestamp) -> Duration {
-        Duration::from_micros(self.0.saturating_sub(earlier.0))
-    }
-}
-
-/// Whole microseconds, as the log writes durations down.
-pub(crate) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-impl Add<Duration> for Timestamp {
-    type Output = Timestamp;
-
-    fn add(self, duration: Duration) -> Timestamp {
-        Timestamp(self.0.saturating_add(micros(duration)))
-    }
-}
-
-impl Sub<Duration> for Timestamp {
-    type Output = Timestamp;
-
-    fn sub(self, duration: Duration) -> Timestamp {
-        Timestamp(self.0.saturating_sub(micros(duration)))
-    }
-}
-
 /// One log of frames, and the streams that live in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ShardId(pub u32);
@@ -194,73 +138,6 @@ pub struct IdHash(pub u128);
 /// A message key reduced to what ordering needs of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
-
-/// Why a name was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NameError {
-    #[error("a name has at least one byte")]
-    Empty,
-    #[error("name is too long. bytes=`{bytes}` limit=`{}`", NAME_BYTES_MAX)]
-    TooLong { bytes: usize },
-    #[error("a name has no control characters")]
-    Control,
-    #[error("names beginning with `$` belong to the system")]
-    Reserved,
-}
-
-/// Longest stream or group name, in bytes of UTF-8.
-pub const NAME_BYTES_MAX: usize = 255;
-
-fn check_name(text: &str) -> Result<(), NameError> {
-    match text {
-        "" => Err(NameError::Empty),
-        _ if text.len() > NAME_BYTES_MAX => Err(NameError::TooLong { bytes: text.len() }),
-        _ if text.chars().any(char::is_control) => Err(NameError::Control),
-        _ if text.starts_with('$') => Err(NameError::Reserved),
-        _ => Ok(()),
-    }
-}
-
-macro_rules! name {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Box<str>);
-
-        impl $name {
-            /// 1 to 255 bytes of UTF-8 without control characters, not beginning with `$`.
-            pub fn parse(text: &str) -> Result<$name, NameError> {
-                check_name(text)?;
-                Ok($name(text.into()))
-            }
-
-            /// A name that the log vouches for.
-            pub(crate) fn stored(text: &str) -> $name {
-                $name(text.into())
-            }
-
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-    };
-}
-
-name! {
-    /// What users call a stream.
-    StreamName
-}
-name! {
-    /// What users call a group. Unique within its stream.
-    GroupName
-}
 
 /// Every batch and table of the core has a ceiling, and all the ceilings live here.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use forebay_broker::driver::{Delivery, Published, Ticket};
 use forebay_core::Admission;
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Lease};
-use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, StreamSettings};
+use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, Retries, StreamSettings};
 use forebay_core::shard::{Shard, Start};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 
@@ -93,7 +93,7 @@ struct Following {
 impl Following {
     /// The group has other settings from now on.
     fn take_on(&mut self, settings: GroupSettings) {
-        self.model.change(settings.retries_max.unwrap_or(u32::MAX), settings.in_flight_max);
+        self.model.change(settings.max_retries.at_most().unwrap_or(u32::MAX), settings.max_in_flight);
         if !self.on_exhausted.contains(&settings.on_exhausted) {
             self.on_exhausted.push(settings.on_exhausted.clone());
         }
@@ -240,28 +240,28 @@ impl World {
     fn create_group(&mut self, stream: StreamId, name: &str) {
         let settings = GroupSettings {
             message_timeout: Duration::from_millis(200 + self.dice.roll(3_000)),
-            retries_max: Some(if self.plain { 1_000 } else { self.dice.roll(4) as u32 }),
+            max_retries: Retries::AtMost(if self.plain { 1_000 } else { self.dice.roll(4) as u32 }),
             backoff: Backoff {
-                delay_min: Duration::from_millis(self.dice.roll(50)),
-                delay_max: Duration::from_secs(2),
+                min: Duration::from_millis(self.dice.roll(50)),
+                max: Duration::from_secs(2),
                 factor: 2.0,
                 jitter: 0.5,
             },
-            in_flight_max: 4 + self.dice.roll(40) as u32,
+            max_in_flight: 4 + self.dice.roll(40) as u32,
             buffer: 2 + self.dice.roll(30) as u32,
             ..GroupSettings::default()
         };
         let settings = if self.wild { self.wild_settings() } else { settings };
         let name = GroupName::parse(name).expect("a good name");
-        let at = Start::At(Seq(self.dice.roll(100)));
+        let at = Start::Seq(Seq(self.dice.roll(100)));
         let start = if self.dice.chance(2, 3) { Start::Beginning } else { at };
         let (id, ticket) = self.decide(|shard, now| shard.create_group(now, stream, &name, &settings, start));
         let now = self.now;
         let figures = self.server().driver.shard().figures(now, id);
         let start = figures.expect("it was created just now").floor;
         tell(|| format!("{id:?} on {stream:?} begins after {start}"));
-        let retries_max = settings.retries_max.unwrap_or(u32::MAX);
-        let model = GroupModel::new(retries_max, settings.in_flight_max, start);
+        let retries_max = settings.max_retries.at_most().unwrap_or(u32::MAX);
+        let model = GroupModel::new(retries_max, settings.max_in_flight, start);
         let mut pace = PaceWatch::default();
         pace.change(settings.rate);
         let on_exhausted = vec![settings.on_exhausted.clone()];

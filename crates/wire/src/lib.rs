@@ -2,11 +2,12 @@
 //! `proto/forebay/v1`, which is also where every field is explained (`cargo xtask proto` writes them anew); the same
 //! API in [`json`]; and the [`problem`]s that it answers with.
 //!
-//! It converts to and from nothing. Doors translate into the words of the broker, clients into theirs.
+//! It converts nothing but [`settings`]. Doors translate into the words of the broker, clients into theirs.
 
 pub mod codec;
 pub mod json;
 pub mod problem;
+pub mod settings;
 
 /// `forebay.v1`.
 pub mod v1 {

@@ -6,19 +6,21 @@
 use super::{Finding, SourceFile};
 
 /// Each crate of the workspace, and the crates of the workspace that it may use.
-const MAY_USE: [(&str, &[&str]); 14] = [
-    ("forebay-core", &[]),
+const MAY_USE: [(&str, &[&str]); 15] = [
+    ("forebay-model", &[]),
+    ("forebay-core", &["forebay-model"]),
     ("forebay-storage", &["forebay-core"]),
     ("forebay-broker", &["forebay-core", "forebay-storage"]),
-    ("forebay-wire", &[]),
+    ("forebay-wire", &["forebay-model"]),
     // Doors decide nothing and know no engine: they see the broker.
-    ("forebay-doors", &["forebay-core", "forebay-broker", "forebay-wire"]),
+    ("forebay-doors", &["forebay-model", "forebay-core", "forebay-broker", "forebay-wire"]),
     // It speaks to its server as any client does, so it needs no SDK, and the SDK's tests can use it.
     ("forebay-test", &["forebay-storage", "forebay-broker", "forebay-wire", "forebay-doors"]),
-    ("forebay-client", &["forebay-wire", "forebay-test"]),
+    ("forebay-client", &["forebay-model", "forebay-wire", "forebay-test"]),
     (
         "forebay",
         &[
+            "forebay-model",
             "forebay-core",
             "forebay-storage",
             "forebay-broker",
@@ -54,17 +56,22 @@ const TESTS_MAY_USE: [(&str, &str); 1] = [("forebay-doors", "forebay-storage")];
 /// A server for tests. Only `dev-dependencies` may name it.
 const FOR_TESTS: &str = "forebay-test";
 
-/// The core may use this crate and no other. What it cannot name, it cannot do.
-const CORE_MAY_USE: &str = "thiserror";
+/// The core may use these crates and no others. What it cannot name, it cannot do.
+const CORE_MAY_USE: [&str; 2] = ["forebay-model", "thiserror"];
+/// And the model, which the core sees, only this one, for the wire's JSON.
+const MODEL_MAY_USE: [&str; 1] = ["serde"];
 
 pub(super) fn core_is_alone(file: &SourceFile, findings: &mut Vec<Finding>) {
-    let Some(manifest) = Manifest::of(file).filter(|manifest| manifest.name == "forebay-core") else {
-        return;
+    let Some(manifest) = Manifest::of(file) else { return };
+    let allowed: &[&str] = match manifest.name {
+        "forebay-core" => &CORE_MAY_USE,
+        "forebay-model" => &MODEL_MAY_USE,
+        _ => return,
     };
     for dependency in &manifest.dependencies {
-        if dependency.section != Section::Dev && dependency.name != CORE_MAY_USE {
-            let what =
-                format!("the core depends on `{}`, where only `{CORE_MAY_USE}` may be", dependency.name);
+        if dependency.section != Section::Dev && !allowed.contains(&dependency.name) {
+            let (name, allowed) = (manifest.name, allowed.join("`, `"));
+            let what = format!("`{name}` depends on `{}`, where only `{allowed}` may be", dependency.name);
             findings.push(file.finding(dependency.line, "core-is-alone", what));
         }
     }
@@ -248,6 +255,9 @@ mod tests {
         assert_eq!(broken(core_is_alone, &bad), [5]);
         let bad = format!("{CORE}[target.'cfg(unix)'.dependencies]\nlibc = \"1\"\n");
         assert_eq!(broken(core_is_alone, &bad), [4]);
+        let model = "[package]\nname = \"forebay-model\"\n[dependencies]\nserde.workspace = true\n";
+        assert_eq!(broken(core_is_alone, model), [0; 0]);
+        assert_eq!(broken(core_is_alone, &format!("{model}prost = \"1\"\n")), [5]);
     }
 
     #[test]

@@ -175,7 +175,7 @@ async fn many_may_wait_under_one_name_and_each_message_goes_to_one_of_them() {
 #[tokio::test]
 async fn what_nobody_takes_goes_back_and_was_never_tried() {
     let (caller, _running) = open().await;
-    create(&caller, |settings| settings.retries_max = Some(0)).await;
+    create(&caller, |settings| settings.max_retries = 0.into()).await;
     publish_some(&caller, 3).await;
     let untaken = caller.receive(stream(), group(), wish(3, SOON)).await.expect("it is answered");
     assert_eq!(untaken.len(), 3);
@@ -290,7 +290,7 @@ async fn a_first_publish_creates_its_stream_where_that_is_wanted() {
     let (caller, _running) = open().await;
     publish_some(&caller, 1).await;
     let report = caller.stream(stream()).await.expect("it was created");
-    assert_eq!(report.settings.limits.bytes_max, Some(crate::broker::FIRST_PUBLISH_BYTES_MAX));
+    assert_eq!(report.settings.limits.max_bytes, Some(crate::broker::FIRST_PUBLISH_BYTES_MAX));
     assert_eq!((report.figures.first, report.figures.last), (Seq(1), Seq(1)));
 
     let other = StreamName::parse("other").expect("a name");

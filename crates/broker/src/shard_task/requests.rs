@@ -232,13 +232,8 @@ impl ShardTask {
             return self.answer_durably(reply, agreed.map(|()| Created { stream, new: false }));
         }
         // Looked at first, so that a group that cannot be does not leave a stream behind.
-        let refusal = settings.check().err().map(CreateRefusal::Settings);
-        let own =
-            matches!(&settings.on_exhausted, forebay_core::settings::OnExhausted::Move(to) if to == stream);
-        let refusal = refusal
-            .or(own.then_some(CreateRefusal::Settings(forebay_core::settings::SettingsError::MoveToItself)));
-        if let Some(refusal) = refusal {
-            return self.answer_durably(reply, Err(refusal.into()));
+        if let Err(refusal) = settings.check().and_then(|()| settings.on_exhausted.check_source(stream)) {
+            return self.answer_durably(reply, Err(CreateRefusal::Settings(refusal).into()));
         }
         self.decide(reply, |driver, now| {
             driver.decide(|shard| {

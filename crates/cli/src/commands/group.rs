@@ -1,12 +1,14 @@
 //! `forebay group`: see groups, make and change them, hold and move them, ask how many consumers they want.
 
 use clap::{Args, Subcommand};
+use forebay_model::GroupSettings;
+use forebay_model::types::Timestamp;
 use forebay_wire::json::{
     GroupReport, ParkedOnReset, PausedReply, ResetReply, ResetRequest, Scaling, Span, Start, Time,
 };
 use hyper::Method;
 
-use super::pairs::{Pairs, flat};
+use super::pairs::{Pairs, flat, help};
 use super::{GroupPath, Sure, status_colour, word};
 use crate::connect::Server;
 use crate::exit::say;
@@ -38,7 +40,7 @@ enum GroupCommand {
     )]
     Show(One),
     /// Create a group, and its stream if that does not exist. Succeeds if the group exists with these settings.
-    #[command(after_help = CREATE_EXAMPLES)]
+    #[command(after_help = help(GroupSettings::FIELDS, CREATE_EXAMPLES))]
     Create {
         #[arg(value_name = "STREAM/GROUP")]
         group: GroupPath,
@@ -143,17 +145,6 @@ Examples:
   forebay group resume emails/senders";
 
 const CREATE_EXAMPLES: &str = "\
-Settings, with their defaults:
-  start=beginning         or end, start.seq=100, start.time=2026-11-15T10:30:00Z
-  strategy=round_robin    or single, pinned, ordered; key_batch=1, on_parked_key=continue, fairness=none
-  message_timeout=30s     how long a consumer has for a message that it asked no time for
-  max_retries=10          or unlimited; then on_exhausted=park, skip, or on_exhausted.move=other-stream
-  backoff.min=100ms       backoff.max=30s, backoff.factor=2, backoff.jitter=0.5
-  max_in_flight=10000     window_max=100000, parked_max=1000000, parked_max_age=null, max_consumers=0, buffer=500
-  rate=null               or rate.per_second=100, rate.burst=20: the pace that is handed out at
-  acks=journal            or durable, checkpoint; checkpoint.interval=2s, checkpoint.min, checkpoint.max
-  priority_age_step=60s   extra_statistics=true
-
 Examples:
   forebay group create emails/senders
   forebay group create emails/senders max_retries=3 backoff.min=1s rate.per_second=100
@@ -185,8 +176,8 @@ fn place(text: &str) -> Result<Start, String> {
         "beginning" => Ok(Start::Beginning),
         "end" => Ok(Start::End),
         _ => match (text.parse::<u64>(), text.parse::<Time>()) {
-            (Ok(seq), _) => Ok(Start::Seq(seq)),
-            (_, Ok(time)) => Ok(Start::Time(time)),
+            (Ok(seq), _) => Ok(Start::seq(seq)),
+            (_, Ok(time)) => Ok(Start::Time(Timestamp(time.0))),
             _ => {
                 Err("expected beginning, end, a position, or a time such as 2026-11-15T10:30:00Z".to_owned())
             }
@@ -417,7 +408,7 @@ mod tests {
     #[test]
     fn a_place_is_a_word_a_position_or_a_time() {
         assert_eq!(place("beginning"), Ok(Start::Beginning));
-        assert_eq!(place("1200"), Ok(Start::Seq(1200)));
+        assert_eq!(place("1200"), Ok(Start::seq(1200)));
         assert!(matches!(place("2026-11-15T10:30:00Z"), Ok(Start::Time(_))));
         for wrong in ["", "start", "-1", "yesterday"] {
             assert!(place(wrong).is_err_and(|text| text.contains("expected")), "{wrong}");

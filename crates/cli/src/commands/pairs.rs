@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use forebay_model::describe::{Field, Kind, Row, rows};
 use serde_json::{Map, Value};
 
 use crate::exit::Exit;
@@ -39,6 +40,38 @@ impl Pairs {
         }
         Ok(())
     }
+}
+
+/// Columns of `--help`: where the meaning of a setting begins, and how long a line may become.
+const MEANING: usize = 34;
+const LINE: usize = 118;
+
+/// The text after the help of a command that takes settings: every setting as it could be given, then examples.
+pub(super) fn help(fields: &[Field], examples: &str) -> String {
+    let mut text = "Settings, with their defaults:\n".to_owned();
+    for Row { name, field } in rows(fields) {
+        // Settings that belong together are given one by one.
+        if matches!(field.kind, Kind::Object(_)) && !field.nullable {
+            continue;
+        }
+        let default = (field.default)().unwrap_or("…".to_owned());
+        let mut line = format!("  {:MEANING$}", format!("{name}={default}"));
+        let mut values = field.values();
+        values.retain(|char| char != '`');
+        for word in format!("{} ({values})", field.help.trim_end_matches('.')).split(' ') {
+            if line.chars().count() + word.chars().count() >= LINE {
+                text.push_str(line.trim_end());
+                text.push('\n');
+                line = " ".repeat(MEANING + 2);
+            }
+            line.push_str(word);
+            line.push(' ');
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
+    text + examples
 }
 
 /// The object that pairs stand for.

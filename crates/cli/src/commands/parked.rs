@@ -199,7 +199,7 @@ impl Select {
             filter,
             all: self.all,
             limit: self.limit,
-            rate: self.rate.map(|per_second| Rate { per_second, burst: None }),
+            rate: self.rate.map(Rate::per_second),
             dry_run: self.dry_run,
         })
     }

@@ -3,10 +3,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
+use forebay_model::StreamSettings;
 use forebay_wire::json::{PurgeReply, PurgeRequest, StoredMessage, StreamReport};
 use hyper::Method;
 
-use super::pairs::{Pairs, flat};
+use super::pairs::{Pairs, flat, help};
 use super::{Sure, stream_path};
 use crate::connect::Server;
 use crate::exit::say;
@@ -40,7 +41,7 @@ enum StreamCommand {
         server: Server,
     },
     /// Create a stream. Succeeds if it exists with these settings.
-    #[command(after_help = CREATE_EXAMPLES)]
+    #[command(after_help = help(StreamSettings::FIELDS, CREATE_EXAMPLES))]
     Create {
         stream: String,
         #[command(flatten)]
@@ -111,12 +112,6 @@ Examples:
   forebay stream purge emails --parked --yes";
 
 const CREATE_EXAMPLES: &str = "\
-Settings:
-  retention        work, or retention.max_age, retention.max_bytes, retention.max_messages
-  dedupe_window    how long an id is remembered, such as 10m; dedupe_max, how many
-  limits           limits.max_messages, limits.max_bytes, limits.max_age, limits.on_full (reject or drop_oldest)
-  ingress_rate     ingress_rate.per_second, ingress_rate.burst
-
 Examples:
   forebay stream create emails
   forebay stream create events retention.max_age=7d limits.max_bytes=10000000000

@@ -61,7 +61,7 @@ impl Client {
             stream: stream.into(),
             group: group.into(),
             settings: Some((&settings).into()),
-            clear: clear.iter().map(ToString::to_string).collect(),
+            clear: clear.iter().map(ToString::to_string).chain(settings.cleared()).collect(),
         };
         self.grpc().update_group(request).await?;
         Ok(())
@@ -287,7 +287,7 @@ impl From<v1::GetGroupReply> for GroupReport {
             stream: of.stream,
             group: of.group,
             status,
-            settings: of.settings.unwrap_or_default().into(),
+            settings: forebay_wire::settings::reported(&of.settings.unwrap_or_default()),
             last_known_seq: of.last_known_seq,
             checkpoint_seq: of.checkpoint_seq,
             last_processed_seq: of.last_processed_seq,

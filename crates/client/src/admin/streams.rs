@@ -18,8 +18,10 @@ impl Client {
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use forebay_client::StreamSettings;
+    /// use forebay_client::admin::settings::StreamLimits;
     ///
-    /// client.create_stream("emails", StreamSettings::new().max_messages(1_000_000)).await?;
+    /// let limits = StreamLimits::new().max_messages(1_000_000);
+    /// client.create_stream("emails", StreamSettings::new().limits(limits)).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -36,7 +38,7 @@ impl Client {
         settings: StreamSettings,
         clear: &[&str],
     ) -> Result<(), CallError> {
-        let clear = clear.iter().map(ToString::to_string).collect();
+        let clear = clear.iter().map(ToString::to_string).chain(settings.cleared()).collect();
         let request =
             v1::UpdateStreamRequest { stream: stream.into(), settings: Some((&settings).into()), clear };
         self.grpc().update_stream(request).await?;
@@ -133,7 +135,7 @@ impl From<v1::StreamReport> for StreamReport {
     fn from(of: v1::StreamReport) -> StreamReport {
         StreamReport {
             stream: of.stream,
-            settings: of.settings.unwrap_or_default().into(),
+            settings: forebay_wire::settings::reported(&of.settings.unwrap_or_default()),
             created_at: convert::time(of.created_at_us),
             first_seq: of.first_seq,
             last_seq: of.last_seq,

@@ -6,7 +6,7 @@ use super::OutboxError;
 use crate::message::Message;
 
 /// The highest priority there is.
-const PRIORITY_MAX: u32 = 9;
+const PRIORITY_MAX: u32 = forebay_model::limits::PRIORITY_MAX as u32;
 /// Bytes of bodies that are read at once, unless one row has more.
 pub(super) const BYTES_AT_ONCE: i64 = 2 << 20;
 

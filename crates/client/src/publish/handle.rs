@@ -25,7 +25,7 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// What a message has beside its texts and its body, by rough count.
 const MESSAGE_OVERHEAD: usize = 32;
 /// The highest priority there is.
-const PRIORITY_MAX: u32 = 9;
+const PRIORITY_MAX: u32 = forebay_model::limits::PRIORITY_MAX as u32;
 
 /// What a pipeline is given when it starts.
 #[derive(Debug, Clone, Copy)]

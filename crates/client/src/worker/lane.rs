@@ -23,6 +23,7 @@ use crate::error::in_words;
 use crate::fault::{Class, Fault};
 use crate::idempotency::{Begun, StoreError};
 use crate::job::JobInfo;
+use forebay_model::limits::YEAR;
 
 /// Waits of a message that somebody else is at, or whose store does not answer.
 const BUSY_MIN: Duration = Duration::from_millis(200);
@@ -34,8 +35,6 @@ const MARK_TRIES: u32 = 5;
 const MARK_PAUSE: Duration = Duration::from_millis(100);
 /// The longest that a group rests, and so the longest that anybody is told to.
 const REST_MAX: Duration = Duration::from_secs(300);
-/// The longest that a server puts a message off.
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// What is kept of a reason.
 const REASON_BYTES_MAX: usize = 2_000;
 

@@ -47,7 +47,7 @@ const RENEW_AFTER: u32 = 3;
 /// What leases last, unless the group says otherwise, and what is believed of it.
 const LEASE: Duration = Duration::from_secs(30);
 const LEASE_MIN: Duration = Duration::from_millis(100);
-const LEASE_MAX: Duration = Duration::from_secs(365 * 86_400);
+const LEASE_MAX: Duration = forebay_model::limits::YEAR;
 /// What is held at a time, in bytes, so that no reply becomes larger than can be read.
 const CREDIT_BYTES: u64 = 16 << 20;
 /// How long it may take to join the group.

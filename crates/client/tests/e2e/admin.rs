@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_client::admin::Created;
 use forebay_client::admin::groups::{GroupStatus, ScalingTarget};
 use forebay_client::admin::parked::{Cause, JobState, ParkedFilter, Selection};
-use forebay_client::admin::settings::{OnFull, Rate, Retention, Retries, Start, Strategy};
+use forebay_client::admin::settings::{OnFull, Rate, Retention, Retries, Start, Strategy, StreamLimits};
 use forebay_client::admin::streams::ReadQuery;
 use forebay_client::error::ProblemKind;
 use forebay_client::v1::settlement::Action;
@@ -13,37 +13,40 @@ use forebay_client::{Advice, Client, GroupSettings, Message, StreamSettings, v1}
 
 use crate::rig::{Server, bodies, drain};
 
+fn limits(settings: &StreamSettings) -> (Option<u64>, Option<OnFull>) {
+    let limits = settings.limits.clone().expect("a report has limits");
+    (limits.max_messages.flatten(), limits.on_full)
+}
+
 #[tokio::test]
 async fn a_stream_is_created_seen_changed_and_deleted() {
     let server = Server::start().await;
     let client = server.client().await;
     let settings = StreamSettings::new()
         .retention(Retention::Log { max_age: None, max_bytes: None, max_messages: Some(1_000) })
-        .max_messages(500)
-        .on_full(OnFull::DropOldest)
+        .limits(StreamLimits::new().max_messages(500).on_full(OnFull::DropOldest))
         .ingress_rate(Rate::per_second(1_000.0).burst(100));
     assert_eq!(client.create_stream("s", settings.clone()).await.expect("it is created"), Created::New);
     let again = client.create_stream("s", settings.clone()).await.expect("it agrees");
     assert_eq!(again, Created::AlreadyThere);
-    let differs =
-        client.create_stream("s", StreamSettings::new().max_messages(7)).await.expect_err("it differs");
+    let differs = client
+        .create_stream("s", StreamSettings::new().limits(StreamLimits::new().max_messages(7)))
+        .await
+        .expect_err("it differs");
     assert!(differs.is(ProblemKind::SettingsDiffer), "{differs:?}");
     assert_eq!(differs.advice(), Advice::FixRequest);
 
     client.publish_batch("s", ["a", "b", "c"].map(Message::new)).await.expect("they are stored");
     let report = client.stream("s").await.expect("it exists");
     assert_eq!((report.first_seq, report.last_seq, report.messages), (1, 3, 3));
-    assert_eq!(
-        (report.settings.max_messages, report.settings.on_full),
-        (Some(500), Some(OnFull::DropOldest))
-    );
+    assert_eq!(limits(&report.settings), (Some(500), Some(OnFull::DropOldest)));
     assert_eq!(report.settings.retention, settings.retention);
 
     let changed = StreamSettings::new().dedupe_window(Duration::from_secs(5));
     client.update_stream("s", changed, &["ingress_rate"]).await.expect("it is changed");
     let report = client.stream("s").await.expect("it exists");
     assert_eq!(report.settings.dedupe_window, Some(Duration::from_secs(5)));
-    assert_eq!((report.settings.ingress_rate, report.settings.max_messages), (None, Some(500)));
+    assert_eq!((report.settings.ingress_rate, limits(&report.settings).0), (None, Some(500)));
 
     client.create_stream("t", StreamSettings::new()).await.expect("it is created");
     let page = client.streams_after(None).await.expect("they are listed");
@@ -66,7 +69,7 @@ async fn a_group_is_created_seen_changed_and_deleted() {
     let client = server.client().await;
     client.publish_batch("s", ["a", "b", "c"].map(Message::new)).await.expect("they are stored");
     let settings =
-        GroupSettings::new().start(Start::Seq(2)).strategy(Strategy::Single).max_retries(Retries::Unlimited);
+        GroupSettings::new().start(Start::seq(2)).strategy(Strategy::Single).max_retries(Retries::Unlimited);
     assert_eq!(client.create_group("s", "g", settings).await.expect("it is created"), Created::New);
     let report = client.group("s", "g").await.expect("it exists");
     assert_eq!((report.lag, report.status, report.last_known_seq), (2, GroupStatus::Idle, 3));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_client::admin::settings::Rate;
+use forebay_client::admin::settings::{Rate, StreamLimits};
 use forebay_client::error::ProblemKind;
 use forebay_client::v1::problem::Code;
 use forebay_client::{
@@ -230,7 +230,8 @@ async fn what_no_server_takes_is_refused_before_it_is_sent() {
 async fn a_full_stream_is_filled_as_it_drains() {
     let server = Server::start().await;
     let client = server.client().await;
-    client.create_stream("s", StreamSettings::new().max_messages(20)).await.expect("it is created");
+    let limits = StreamLimits::new().max_messages(20);
+    client.create_stream("s", StreamSettings::new().limits(limits)).await.expect("it is created");
     client.create_group("s", "g", GroupSettings::new()).await.expect("it is created");
     let producer = client.producer("s").build();
     for n in 0..200 {

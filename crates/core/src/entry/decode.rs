@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_model::limits::PRIORITY_MAX;
+
 use super::{
     Cause, Ending, Entry, FailedMessage, Failure, JobEnd, JobFailure, LeasedRun, MessageMeta, Messages,
     Origin, ParkedMessage, Route, Selection, Trail, Work, blame, copied, flag, form, kind, purge,
@@ -10,7 +12,7 @@ use super::{
 use crate::codec::{Cursor, DecodeError, unzigzag};
 use crate::pace::Rate;
 use crate::producers::ProducerStamp;
-use crate::settings::{GroupSettings, StreamSettings};
+use crate::settings::{GroupSettings, Logged, StreamSettings};
 use crate::types::{
     Epoch, Grant, GroupId, GroupName, IdHash, JobId, KeyHash, Ordinal, Seq, SeqRange, StreamId, StreamName,
     Timestamp,
@@ -277,7 +279,7 @@ pub(super) fn take_message(cursor: &mut Cursor<'_>) -> Result<MessageMeta, Decod
         expires: if has(flag::EXPIRES) { Some(Timestamp(cursor.varint()?)) } else { None },
         origin: if has(flag::ORIGIN) { Some(take_origin(cursor, has(flag::TRAIL))?) } else { None },
     };
-    if message.priority > 9 {
+    if message.priority > PRIORITY_MAX {
         return Err(DecodeError::OutOfRange("priority"));
     }
     Ok(message)
@@ -461,11 +463,9 @@ fn decode_job_started(cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> {
     let limit = take_some(cursor)?;
     let burst = cursor.varint_u32()?;
     let rate = if burst > 0 {
-        let per_second = f64::from_bits(cursor.u64()?);
-        if !(0.001..=10_000_000.0).contains(&per_second) {
-            return Err(DecodeError::OutOfRange("rate of a job"));
-        }
-        Some(Rate { per_second, burst })
+        let rate = Rate { per_second: f64::from_bits(cursor.u64()?), burst };
+        rate.check("rate").map_err(|_| DecodeError::OutOfRange("rate of a job"))?;
+        Some(rate)
     } else {
         None
     };

@@ -11,6 +11,7 @@ use crate::codec::{put_bytes, put_varint, zigzag};
 use crate::entry::{Ending, put_copied};
 use crate::pace::Rate;
 use crate::producers::ProducerStamp;
+use crate::settings::Logged;
 use crate::types::{GroupId, JobId, Ordinal, Seq, SeqRange, StreamId, Timestamp, micros};
 
 /// Writes one entry: the header, then what `body` adds.

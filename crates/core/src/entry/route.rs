@@ -55,9 +55,7 @@ impl Route {
     pub(crate) fn take_rest(name: &str, cursor: &mut Cursor<'_>) -> Result<Route, DecodeError> {
         match cursor.byte()? {
             JOB => Ok(Route::Job { job: JobId(cursor.varint_u32()?), to: None }.named(name)),
-            bits => {
-                Ok(Route::Alone { to: StreamName::stored(name), terms: MoveTerms::of_bits(bits.into())? })
-            }
+            bits => Ok(Route::Alone { to: StreamName::stored(name), terms: move_terms(bits)? }),
         }
     }
 
@@ -74,4 +72,8 @@ impl Route {
     pub(crate) fn usual(name: &str) -> Route {
         Route::Alone { to: StreamName::stored(name), terms: MoveTerms::default() }
     }
+}
+
+fn move_terms(bits: u8) -> Result<MoveTerms, DecodeError> {
+    MoveTerms::from_bits(bits.into()).ok_or(DecodeError::OutOfRange("terms of a move"))
 }

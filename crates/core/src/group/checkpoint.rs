@@ -7,7 +7,7 @@
 use crate::group::decision::Decision;
 use crate::group::{Effects, Group};
 use crate::seqset::SeqSet;
-use crate::settings::CheckpointPolicy;
+use crate::settings::Checkpoint as Policy;
 use crate::types::{Seq, SeqRange, Timestamp};
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Checkpoint {
         self.seq
     }
 
-    pub(crate) fn settled(&mut self, now: Timestamp, count: u64, policy: &CheckpointPolicy) {
+    pub(crate) fn settled(&mut self, now: Timestamp, count: u64, policy: &Policy) {
         self.settled += count;
         self.active = true;
         self.tick.get_or_insert(now + policy.interval);
@@ -44,14 +44,14 @@ impl Checkpoint {
     }
 
     /// Whether one is due now.
-    fn is_due(&mut self, now: Timestamp, policy: &CheckpointPolicy) -> bool {
-        if self.settled >= u64::from(policy.messages_max) {
+    fn is_due(&mut self, now: Timestamp, policy: &Policy) -> bool {
+        if self.settled >= u64::from(policy.max) {
             return true;
         }
         if self.tick.is_none_or(|tick| tick > now) {
             return false;
         }
-        if self.settled >= u64::from(policy.messages_min) || !self.active {
+        if self.settled >= u64::from(policy.min) || !self.active {
             return true;
         }
         self.active = false;

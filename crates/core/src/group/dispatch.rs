@@ -42,7 +42,7 @@ impl Group {
 
     /// How many may go now, whatever there is to go.
     fn allowance(&self, now: Timestamp) -> u64 {
-        let open = u64::from(self.settings.in_flight_max).saturating_sub(self.in_flight());
+        let open = u64::from(self.settings.max_in_flight).saturating_sub(self.in_flight());
         match &self.paces.group {
             Some(pace) if !planted(Fault::PaceExceeded) => open.min(pace.available(now)),
             _ => open,

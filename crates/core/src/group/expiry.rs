@@ -10,6 +10,7 @@ use crate::group::settle::Blame;
 use crate::group::standing::State;
 use crate::group::timers::Lapse;
 use crate::group::{Departure, Group, Turn};
+use crate::settings::is_exhausted;
 use crate::stream::Stream;
 use crate::types::{Seq, SeqRange, Timestamp};
 
@@ -87,7 +88,7 @@ impl Group {
                         self.counters.returned += seqs.count();
                         self.offer_returned(turn.now, turn.stream, seqs);
                     }
-                    Departure::Lost if self.settings.is_exhausted(lease.attempt) => {
+                    Departure::Lost if is_exhausted(self.settings.max_retries, lease.attempt) => {
                         turn.budget.spend_each(seqs.count());
                         let consumer = Some(name.clone());
                         let blame = Blame { cause: Cause::Lost, reason: None, consumer };

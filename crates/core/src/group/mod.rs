@@ -410,7 +410,7 @@ impl Group {
 
     /// The limit of leases, if it is reached.
     pub(crate) fn in_flight_full(&self) -> Option<u32> {
-        let most = self.settings.in_flight_max;
+        let most = self.settings.max_in_flight;
         (self.in_flight() >= u64::from(most)).then_some(most)
     }
 

@@ -7,7 +7,7 @@ use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage, Route};
 use crate::group::decision::Decision;
 use crate::group::standing::{Last, Leased, State};
 use crate::group::{Group, Lease};
-use crate::settings::{MoveTerms, OnExhausted, YEAR};
+use crate::settings::{MoveTerms, OnExhausted, YEAR, is_exhausted, ready_at};
 use crate::stream::Stream;
 use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp};
 
@@ -415,7 +415,7 @@ impl Group {
             self.done(now, stream, SeqRange::one(seq), Ending::Expired);
             return Outcome::Expired;
         }
-        if self.settings.is_exhausted(attempt) {
+        if is_exhausted(self.settings.max_retries, attempt) {
             return match self.settings.on_exhausted.clone() {
                 OnExhausted::Park => self.park(now, stream, seq, attempt, blame),
                 OnExhausted::Skip => {
@@ -427,7 +427,7 @@ impl Group {
         }
         let until = match delay {
             Some(delay) => now + delay.min(YEAR),
-            None => self.settings.backoff.ready_at(now, seq, attempt),
+            None => ready_at(&self.settings.backoff, now, seq, attempt),
         };
         self.try_again(now, stream, seq, attempt, until, blame)
     }
@@ -530,7 +530,7 @@ impl Group {
             self.done(now, stream, SeqRange::one(seq), Ending::Expired);
             return;
         }
-        let until = self.settings.backoff.ready_at(now, seq, attempt);
+        let until = ready_at(&self.settings.backoff, now, seq, attempt);
         self.try_again(now, stream, seq, attempt, until, blame);
     }
 

@@ -55,7 +55,7 @@ impl Group {
         rate: Option<Rate>,
         jobs_max: usize,
     ) -> Result<(JobId, u64, Entry), JobRefusal> {
-        if rate.is_some_and(|rate| !(0.001..=10_000_000.0).contains(&rate.per_second) || rate.burst == 0) {
+        if rate.is_some_and(|rate| rate.check("rate").is_err()) {
             return Err(JobRefusal::Rate);
         }
         let moves = |work: &Work| matches!(work, Work::Move { .. });
@@ -227,7 +227,7 @@ impl Group {
 
     /// When the oldest parked message is too old.
     pub(super) fn parked_age_at(&self) -> Option<Timestamp> {
-        let age = self.settings.parked_age_max?;
+        let age = self.settings.parked_max_age?;
         self.ledger.parked().oldest().map(|(at, _)| at + age)
     }
 

@@ -5,7 +5,7 @@ use crate::entry::{Entry, JobEnd, MessageMeta, Selection, Work};
 use crate::group::JobRefusal;
 use crate::notes::{Expected, NoteRefusal};
 use crate::pace::Rate;
-use crate::settings::{GroupSettings, OnExhausted, SettingsError, StreamSettings};
+use crate::settings::{GroupSettings, SettingsError, StreamSettings};
 use crate::shard::{PublishOptions, PublishRefusal, Shard, Start};
 use crate::stream::{Admission, Stream};
 use crate::types::{GroupId, GroupName, JobId, Seq, SeqRange, StreamId, StreamName, Timestamp};
@@ -63,7 +63,7 @@ fn floor_of(stream: &Stream, start: Start) -> Seq {
     match start {
         Start::Beginning => before_first,
         Start::End => stream.last,
-        Start::At(seq) => Seq(seq.0.saturating_sub(1)),
+        Start::Seq(seq) => Seq(seq.0.saturating_sub(1)),
         Start::Time(time) => {
             stream.timeline.first_at_or_after(time).map_or(stream.last, |first| Seq(first.0 - 1))
         }
@@ -407,8 +407,5 @@ pub enum ResubmitRefusal {
 /// Whether a stream of that name may have a group with these settings.
 pub(super) fn check_group(stream: &StreamName, settings: &GroupSettings) -> Result<(), SettingsError> {
     settings.check()?;
-    match &settings.on_exhausted {
-        OnExhausted::Move(to) if to == stream => Err(SettingsError::MoveToItself),
-        _ => Ok(()),
-    }
+    settings.on_exhausted.check_source(stream)
 }

@@ -137,7 +137,7 @@ impl Shard {
                 if planted(Fault::SettingsLeak) {
                     for group in self.groups.values_mut() {
                         group.settings.backoff = settings.backoff.clone();
-                        group.settings.retries_max = settings.retries_max;
+                        group.settings.max_retries = settings.max_retries;
                     }
                 }
                 let of = self.groups.get_mut(group).ok_or(DecodeError::Contradiction("a group exists"))?;

@@ -67,7 +67,7 @@ impl Shard {
         if of.has_member(consumer) {
             return Err(MemberRefusal::AlreadyAMember);
         }
-        let own = Some(of.settings.consumers_max).filter(|&most| most > 0);
+        let own = Some(of.settings.max_consumers).filter(|&most| most > 0);
         let limit = own.unwrap_or(u32::MAX).min(self.limits.consumers_per_group_max);
         if of.consumers() >= limit as usize {
             return Err(MemberRefusal::TooManyConsumers { limit });

@@ -35,27 +35,16 @@ use crate::group::Group;
 use crate::notes::Notes;
 use crate::stream::Stream;
 use crate::types::{
-    Epoch, Grant, GroupId, JobId, Limits, Ordinal, Position, Seq, StreamId, StreamName, Timestamp,
+    Epoch, Grant, GroupId, JobId, Limits, Ordinal, Position, StreamId, StreamName, Timestamp,
 };
 
 pub use crate::group::scan::KeyRun;
 pub use admin::{ChangeRefusal, CreateRefusal, Purge, ResetTo, ResubmitRefusal};
 pub use arrange::Arrangement;
 pub use consume::MemberRefusal;
+pub use forebay_model::Start;
 pub use look::StreamFigures;
 pub use publish::{MoveRefusal, Moved, PublishOptions, PublishRefusal};
-
-/// Where a new group begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    Beginning,
-    End,
-    /// With this message.
-    At(Seq),
-    /// With the first message that was published then or later, and perhaps with some that were published
-    /// shortly before.
-    Time(Timestamp),
-}
 
 /// Who wants to be called at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

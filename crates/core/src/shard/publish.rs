@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use forebay_model::limits::PRIORITY_MAX;
+
 use crate::entry::{self, JobEnd, JobFailure, MessageMeta, Origin, Route, Trail};
 use crate::fault::{Fault, planted};
 use crate::group::{Grip, Group, Job};
@@ -153,7 +155,7 @@ impl Shard {
         entry::put_published(&mut self.entries, id, range.first, ordinal, now, stamp, new);
         let stream = &self.streams[&id];
         let timed = !stream.undue.is_empty() || stream.expiring.next_at().is_some();
-        if timed || stream.settings.retention != Retention::Work || stream.settings.age_max().is_some() {
+        if timed || stream.settings.retention != Retention::Work || stream.settings.max_age().is_some() {
             self.touch_stream(id);
         }
     }
@@ -229,7 +231,7 @@ impl Shard {
             return Err(PublishRefusal::WrongLastSeq { last: stream.last });
         }
         let settings = &stream.settings;
-        let limited = settings.limits.messages_max.is_some() || settings.limits.bytes_max.is_some();
+        let limited = settings.limits.max_messages.is_some() || settings.limits.max_bytes.is_some();
         if stream.ingress.is_none() && !limited {
             return Ok(Plan::Store { fresh: 0, room: Room::Enough });
         }
@@ -276,7 +278,7 @@ impl Shard {
                 let limit = limits.message_bytes_max;
                 return Err(PublishRefusal::MessageTooLarge { bytes: message.size, limit });
             }
-            if message.priority > 9 {
+            if message.priority > PRIORITY_MAX {
                 return Err(PublishRefusal::Priority { priority: message.priority });
             }
             if [message.not_before, message.expires].into_iter().flatten().any(|at| at > now + YEAR) {
@@ -309,13 +311,13 @@ impl Shard {
         let excess = |held: u64, more: u64, most: Option<u64>| {
             most.map_or(0, |most| (held + more).saturating_sub(most))
         };
-        let over = (excess(held.0, messages, limits.messages_max), excess(held.1, bytes, limits.bytes_max));
+        let over = (excess(held.0, messages, limits.max_messages), excess(held.1, bytes, limits.max_bytes));
         if over == (0, 0) {
             return Ok(Room::Enough);
         }
         // What could never fit is refused before anything else is let go for it.
-        let fits = limits.messages_max.is_none_or(|most| messages <= most)
-            && limits.bytes_max.is_none_or(|most| bytes <= most);
+        let fits = limits.max_messages.is_none_or(|most| messages <= most)
+            && limits.max_bytes.is_none_or(|most| bytes <= most);
         let droppable =
             (limits.on_full == OnFull::DropOldest && fits).then(|| self.find_oldest(stream, over));
         droppable.flatten().ok_or(PublishRefusal::Full { messages: held.0, bytes: held.1 })
@@ -407,7 +409,7 @@ impl Shard {
         let known = known.and_then(|origin| origin.trail);
         let (home, first) = known.map_or((from, seq), |trail| (trail.home, trail.seq));
         let origin = Some(Origin { published, receives, trail: Some(Trail { home, seq: first, from }) });
-        let age_max = target.as_ref().ok().and_then(|target| self.streams[target].settings.age_max());
+        let age_max = target.as_ref().ok().and_then(|target| self.streams[target].settings.max_age());
         let keeps_age = matches!(route, Route::Alone { terms, .. } if terms.keep_age);
         let over = age_max.filter(|_| keeps_age).map(|age| published + age);
         // What is further away than any message may ask for is as good as never.

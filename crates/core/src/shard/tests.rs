@@ -186,7 +186,8 @@ fn settings_out_of_range_are_refused() {
     let settings = GroupSettings { backoff, ..GroupSettings::default() };
     let group = GroupName::parse("workers").expect("a good name");
     let refused = shard.create_group(Timestamp::ZERO, stream, &group, &settings, Start::Beginning);
-    assert_eq!(refused, Err(CreateRefusal::Settings(SettingsError::Jitter)));
+    let wrong = SettingsError::new("backoff.jitter", "between 0 and 1", "2");
+    assert_eq!(refused, Err(CreateRefusal::Settings(wrong)));
 }
 
 /// A shard with one stream and one group, and the messages durable in it.

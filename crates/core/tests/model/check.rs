@@ -34,7 +34,7 @@ impl World {
         assert_eq!(figures.groups, groups().count(), "groups of {}", stream.name);
         assert_eq!(figures.messages, held(stream, groups()), "messages held by {}", stream.name);
         assert!(stream.gone >= stream.purged, "what was purged is gone from {}", stream.name);
-        if let Some(age) = stream.settings.age_max() {
+        if let Some(age) = stream.settings.max_age() {
             let mut kept = stream.messages.iter().filter(|(seq, _)| **seq > stream.gone);
             let old = kept.find(|(_, message)| message.published + age + TIMES < self.now);
             assert!(old.is_none(), "{old:?} is too old and still there");

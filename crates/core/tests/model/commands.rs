@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_core::pace::Rate;
 use forebay_core::settings::{
-    Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, KeyLock, OnExhausted, OnFull, OnParkedKey,
-    Retention, Strategy as Sharing, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnExhausted, OnFull, OnParkedKey, Retention,
+    Retries, Strategy as Sharing, StreamSettings,
 };
 use forebay_core::shard::Purge;
 use forebay_core::types::StreamName;
@@ -311,17 +311,18 @@ fn job() -> impl Strategy<Value = Command> {
 pub(crate) fn stream_settings() -> impl Strategy<Value = StreamSettings> {
     let retention = prop_oneof![
         6 => Just(Retention::Work),
-        1 => Just(Retention::Log { age_max: None, bytes_max: None, messages_max: Some(20) }),
-        1 => Just(Retention::Log { age_max: Some(secs(60)), bytes_max: None, messages_max: None }),
+        1 => Just(Retention::Log { max_age: None, max_bytes: None, max_messages: Some(20) }),
+        1 => Just(Retention::Log { max_age: Some(secs(60)), max_bytes: None, max_messages: None }),
     ];
     let messages = prop::option::weighted(0.25, prop::sample::select(vec![3u64, 10, 25]));
     let age = prop::option::weighted(0.15, prop::sample::select(vec![2u64, 100]));
     let ingress = prop::option::weighted(0.1, Just(Rate { per_second: 5.0, burst: 6 }));
     (retention, messages, age, any::<bool>(), ingress, any::<bool>()).prop_map(
-        |(retention, messages_max, age, drop, ingress, short)| {
-            let mut settings = StreamSettings { retention, ingress, ..StreamSettings::default() };
-            settings.limits.messages_max = messages_max;
-            settings.limits.age_max = age.map(secs);
+        |(retention, max_messages, age, drop, ingress, short)| {
+            let mut settings =
+                StreamSettings { retention, ingress_rate: ingress, ..StreamSettings::default() };
+            settings.limits.max_messages = max_messages;
+            settings.limits.max_age = age.map(secs);
             settings.limits.on_full = if drop { OnFull::DropOldest } else { OnFull::Reject };
             if short {
                 settings.dedupe_window = secs(5);
@@ -371,10 +372,10 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
         }
         settings.window_max = limits.0.unwrap_or(settings.window_max);
         settings.parked_max = limits.1.unwrap_or(settings.parked_max);
-        settings.in_flight_max = limits.2.unwrap_or(settings.in_flight_max);
-        settings.consumers_max = limits.3.unwrap_or(0);
+        settings.max_in_flight = limits.2.unwrap_or(settings.max_in_flight);
+        settings.max_consumers = limits.3.unwrap_or(0);
         settings.buffer = limits.4;
-        settings.retries_max = failing.0;
+        settings.max_retries = failing.0.map_or(Retries::Unlimited, Retries::AtMost);
         settings.on_exhausted = match failing.1 {
             0..=2 => OnExhausted::Park,
             3 => OnExhausted::Skip,
@@ -385,9 +386,9 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
         settings.backoff = Backoff { jitter: failing.3, ..Backoff::default() };
         settings.acks = other.0;
         settings.priority_age_step = secs(other.1);
-        settings.parked_age_max = other.2.map(secs);
+        settings.parked_max_age = other.2.map(secs);
         if other.3 {
-            settings.checkpoint = CheckpointPolicy { interval: secs(1), messages_min: 2, messages_max: 4 };
+            settings.checkpoint = Checkpoint { interval: secs(1), min: 2, max: 4 };
         }
         settings
     })

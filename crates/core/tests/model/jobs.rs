@@ -141,7 +141,7 @@ impl World {
             }
             Err(MoveRefusal::Later) => {
                 let limits = &self.streams[&target.expect("one that is full exists")].settings;
-                let held_up = limits.limits.messages_max.is_some() || limits.ingress.is_some();
+                let held_up = limits.limits.max_messages.is_some() || limits.ingress_rate.is_some();
                 assert!(held_up, "only a full stream takes nothing");
             }
             Err(MoveRefusal::Kept) => {

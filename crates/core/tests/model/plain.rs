@@ -281,7 +281,7 @@ impl Group {
                 self.book.item(seq).settle(How::Expired);
             }
         }
-        if let Some(age) = self.settings.parked_age_max {
+        if let Some(age) = self.settings.parked_max_age {
             let old =
                 |item: &Item| item.is_parked() && item.history.last().is_some_and(|f| f.at + age <= now);
             for seq in self.all(old) {
@@ -299,7 +299,7 @@ impl Group {
 
     fn left_behind(&mut self, now: Timestamp, stream: &Stream, seq: Seq, name: &str, departure: Departure) {
         let attempts = self.book.item(seq).attempts;
-        let exhausted = self.settings.retries_max.is_some_and(|retries| attempts > retries);
+        let exhausted = self.settings.max_retries.at_most().is_some_and(|retries| attempts > retries);
         if departure == Departure::Lost && exhausted {
             self.fail(now, stream, seq, None, Cause::Lost, None, Some(name));
             return;
@@ -328,7 +328,7 @@ impl Group {
             self.book.item(seq).settle(How::Expired);
             return Outcome::Expired;
         }
-        if self.settings.retries_max.is_some_and(|retries| attempt > retries) {
+        if self.settings.max_retries.at_most().is_some_and(|retries| attempt > retries) {
             return match self.settings.on_exhausted.clone() {
                 OnExhausted::Park => self.park(now, seq, cause, reason, consumer),
                 OnExhausted::Skip => {
@@ -354,9 +354,11 @@ impl Group {
             Some(delay) => now + delay,
             None if backoff.jitter == 0.0 => {
                 let doublings = 1u32 << (attempt - 1).min(20);
-                now + backoff.delay_max.min(backoff.delay_min * doublings)
+                now + backoff.max.min(backoff.min * doublings)
             }
-            None => backoff.ready_at(now, seq, forebay_core::types::Attempt(attempt)),
+            None => {
+                forebay_core::settings::ready_at(backoff, now, seq, forebay_core::types::Attempt(attempt))
+            }
         };
         let item = self.book.item(seq);
         item.remember(failure);
@@ -523,7 +525,7 @@ impl Group {
         let bytes = matches!(self.members[&who].credit, Credit::Slots { bytes: Some(_), .. });
         let unsure = bytes && stream.gone > Seq::START;
         assert!(self.room(who) > 0 || unsure, "{seq} was handed to one without room");
-        let open = self.in_flight() < u64::from(self.settings.in_flight_max);
+        let open = self.in_flight() < u64::from(self.settings.max_in_flight);
         assert!(open, "{seq} was handed out above the group's limit");
         // What was replayed or has become due did not ask for room, and nobody is turned away for it.
         let of_keys = |message: &&Message| self.settings.is_keyed() && message.not_before > Timestamp::ZERO;
@@ -610,7 +612,7 @@ impl Group {
 
     /// Nothing that can go is left, unless something stops it.
     pub(crate) fn check_progress(&self, now: Timestamp, stream: &Stream, wake_at: Option<Timestamp>) {
-        let open = self.in_flight() < u64::from(self.settings.in_flight_max);
+        let open = self.in_flight() < u64::from(self.settings.max_in_flight);
         if self.paused || self.is_parked_full() || !open {
             return;
         }
@@ -663,7 +665,7 @@ impl Group {
                 State::Waiting { until } => times.push(*until),
                 State::Parked => times.extend(
                     self.settings
-                        .parked_age_max
+                        .parked_max_age
                         .map(|age| item.history.last().expect("it was parked for something").at + age),
                 ),
                 State::Untouched => times.push(message.not_before),
@@ -685,7 +687,7 @@ impl Group {
             // The interval may have been another when it began.
             let next = now + self.settings.checkpoint.interval.max(Duration::from_secs(2));
             assert!(wake_at.is_some_and(|at| at <= next), "acks are kept back for ever");
-            let most = u64::from(self.settings.checkpoint.messages_max);
+            let most = u64::from(self.settings.checkpoint.max);
             assert!((self.unwritten.len() as u64) < most, "too many acks are kept back");
         }
     }

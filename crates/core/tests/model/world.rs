@@ -116,7 +116,7 @@ impl World {
                 let id = self.stream(*stream);
                 self.shard.change_stream(self.now, id, settings).expect("good settings");
                 let of = self.streams.get_mut(&id).expect("it exists");
-                if of.settings.ingress != settings.ingress {
+                if of.settings.ingress_rate != settings.ingress_rate {
                     of.taken.clear();
                 }
                 of.settings = settings.clone();
@@ -210,7 +210,7 @@ impl World {
         match to {
             To::Beginning => Start::Beginning,
             To::End => Start::End,
-            To::At(seq) => Start::At(Seq(seq)),
+            To::At(seq) => Start::Seq(Seq(seq)),
             To::Ago(millis) => Start::Time(self.now - Duration::from_millis(millis)),
         }
     }
@@ -260,7 +260,7 @@ impl World {
             }
         }
         let groups = self.groups.values().filter(|group| group.stream == id);
-        let limit = of.settings.limits.messages_max.filter(|_| !fresh.is_empty());
+        let limit = of.settings.limits.max_messages.filter(|_| !fresh.is_empty());
         let over =
             limit.map_or(0, |most| (held(of, groups.clone()) + fresh.len() as u64).saturating_sub(most));
         let before: Vec<(GroupId, Vec<Seq>)> = groups.map(|group| (group.id, droppable(group))).collect();
@@ -294,13 +294,16 @@ impl World {
         }
         match result {
             Err(PublishRefusal::TooFast { .. }) => {
-                assert!(of.settings.ingress.is_some(), "only a stream with a rate holds producers to it");
+                assert!(
+                    of.settings.ingress_rate.is_some(),
+                    "only a stream with a rate holds producers to it"
+                );
                 return;
             }
             Err(PublishRefusal::Full { .. }) => {
                 let limits = &of.settings.limits;
                 assert!(over > 0 && !fresh.is_empty(), "a stream with room takes messages");
-                let fits = limits.messages_max.is_some_and(|most| fresh.len() as u64 <= most);
+                let fits = limits.max_messages.is_some_and(|most| fresh.len() as u64 <= most);
                 let work = of.settings.retention == Retention::Work;
                 if limits.on_full == OnFull::DropOldest && fits && before.len() == 1 && work {
                     let kept = before[0].1.iter().filter(|seq| **seq > of.gone);
@@ -320,7 +323,7 @@ impl World {
             of.stamped(stamp, count, stored);
         }
         let Some(range) = stored else { return };
-        if let Some(rate) = of.settings.ingress {
+        if let Some(rate) = of.settings.ingress_rate {
             of.taken.push((now, range.count()));
             // A batch that is larger than the burst goes all the same, and is paid off.
             check_rate(&of.taken, rate.per_second, f64::from(rate.burst) + 7.0);
@@ -395,7 +398,7 @@ impl World {
         let name = format!("c{slot}");
         let joined = self.shard.join(self.now, id, consumer, &name, bound);
         let of = self.groups.get_mut(&id).expect("the group exists");
-        let limit = of.settings.consumers_max;
+        let limit = of.settings.max_consumers;
         if limit > 0 && of.members.len() >= limit as usize {
             assert_eq!(joined, Err(MemberRefusal::TooManyConsumers { limit }));
             return;
@@ -566,7 +569,7 @@ impl World {
         let Some((&seq, _)) = parked.clone().nth(nth.into()) else { return };
         let stream = self.groups[&id].stream;
         let of = &self.streams[&stream];
-        if of.settings.limits.messages_max.is_some() || of.settings.ingress.is_some() {
+        if of.settings.limits.max_messages.is_some() || of.settings.ingress_rate.is_some() {
             return;
         }
         let meta = MessageMeta { key: Some(KeyHash(1)), ..MessageMeta::plain(SIZE) };
@@ -697,10 +700,10 @@ impl World {
             let gone = kept.map_or(last, |kept| Seq(kept.first.0 - 1));
             assert!(gone >= stream.gone, "what is gone does not come back");
             for seq in (stream.gone.0 + 1..=gone.0).map(Seq).filter(|_| !forced) {
-                let age = stream.settings.age_max();
+                let age = stream.settings.max_age();
                 let old = age.is_some_and(|age| stream.messages[&seq].published + age <= self.now);
                 let many = match stream.settings.retention {
-                    Retention::Log { messages_max: Some(most), .. } => seq.0 + most <= last.0,
+                    Retention::Log { max_messages: Some(most), .. } => seq.0 + most <= last.0,
                     _ => false,
                 };
                 let mut groups = self.groups.values().filter(|group| group.stream == stream.id);

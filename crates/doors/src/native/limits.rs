@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use forebay_core::types::NAME_BYTES_MAX;
+use forebay_model::limits::YEAR;
+pub(super) use forebay_model::limits::{POSITION_MAX, PRIORITY_MAX};
 
 /// Items of a page if the request does not say, and at most.
 pub(super) const PAGE_DEFAULT: usize = 100;
@@ -18,11 +20,7 @@ pub(super) const SEQS_MAX: usize = 10_000;
 /// The name of a consumer, in bytes.
 pub(super) const CONSUMER_BYTES_MAX: usize = NAME_BYTES_MAX;
 /// The longest delay, time to live, lease and the like.
-pub(super) const DURATION_MAX: Duration = Duration::from_secs(366 * 86_400);
-/// The highest priority.
-pub(super) const PRIORITY_MAX: u8 = 9;
-/// Positions above this one are taken for it. No stream comes near it, and sums with it do not overflow.
-pub(super) const POSITION_MAX: u64 = u64::MAX >> 1;
+pub(super) const DURATION_MAX: Duration = YEAR;
 /// Consumers that a group's report lists one by one.
 pub(super) const CONSUMERS_LISTED_MAX: usize = 1_000;
 /// What an autoscaler gets that does not say how long the backlog may take, or how many consumers there may be.

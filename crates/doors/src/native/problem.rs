@@ -137,19 +137,10 @@ impl Refusal {
         Refusal::new(kind, error.to_string())
     }
 
-    fn of_settings(error: &SettingsError) -> Refusal {
-        let field = match error {
-            SettingsError::Factor => "backoff.factor",
-            SettingsError::Jitter => "backoff.jitter",
-            SettingsError::DelayOrder => "backoff.min",
-            SettingsError::NoTimeout => "message_timeout",
-            SettingsError::Rate => "rate",
-            SettingsError::Checkpoint => "checkpoint.min",
-            SettingsError::PinnedFairness => "fairness",
-            SettingsError::MoveToItself => "on_exhausted.move",
-            _ => return Refusal::new(Kind::InvalidField, error.to_string()),
-        };
-        Refusal::said(field, error)
+    /// A setting breaks its rule.
+    pub(super) fn of_settings(error: &SettingsError) -> Refusal {
+        let SettingsError { field, rule, value } = error;
+        Refusal::value(field.clone(), format_args!("must be {rule}"), value)
     }
 
     /// Why a batch was not stored, or may not have been.

@@ -21,18 +21,18 @@ mod parked;
 mod publish;
 mod read;
 mod reports;
-mod settings;
 mod streams;
 
 use std::time::Duration;
 
-use forebay_broker::api::{CallError, Caller, Entrance, Filter};
+use forebay_broker::api::{CallError, Caller, Entrance, Filter, Rate};
 use forebay_core::types::{GroupName, Seq, StreamName, Timestamp};
+use forebay_model::describe::{Field, find};
 use forebay_wire::json::Span;
 
 use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, POSITION_MAX};
 use super::problem::Refusal;
-pub(super) use consume::{Terms, Verb, Wish};
+pub(super) use consume::{Action, Terms, Wish};
 pub(super) use parked::{Edits, ParkedFilter, Selection};
 pub(super) use publish::{MessageTerms, stored};
 pub(super) use read::From;
@@ -126,6 +126,24 @@ fn check_some_duration(field: &'static str, duration: Option<Duration>) -> Answe
         return Err(Refusal::value(field, "must be greater than zero", Span(Duration::ZERO)));
     }
     check_duration(field, duration)
+}
+
+/// Names of settings that go back to their defaults. The start of a group cannot be changed.
+fn fields(names: Vec<String>, known: &[Field]) -> Answer<Vec<String>> {
+    for name in &names {
+        if name == "start" || find(known, name).is_none() {
+            return Err(Refusal::value("clear", "must name settings that can be changed", name));
+        }
+    }
+    Ok(names)
+}
+
+/// The rate of a job.
+pub(super) fn check_rate(rate: Option<Rate>) -> Answer<Option<Rate>> {
+    if let Some(rate) = rate {
+        rate.check("rate").map_err(|error| Refusal::of_settings(&error))?;
+    }
+    Ok(rate)
 }
 
 /// Which messages are wanted. An empty text is as good as none.

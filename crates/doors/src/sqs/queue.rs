@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay_broker::api::{
     Acks, Backoff, Door, Expected, Fairness, GroupSettings, KeyLock, MoveTerms, NoteWish, OnExhausted,
-    Retention, Strategy, StreamSettings,
+    Retention, Retries, Strategy, StreamSettings,
 };
 use forebay_core::types::{GroupName, StreamId, StreamName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -193,7 +193,7 @@ impl About {
     /// What the stream of such a queue is like.
     pub(super) fn shape_stream(&self, stream: &mut StreamSettings) {
         stream.retention = Retention::Work;
-        stream.limits.age_max = Some(self.retention());
+        stream.limits.max_age = Some(self.retention());
         stream.delay = self.stream_delay();
         self.shape_deduplication(stream);
     }
@@ -236,9 +236,11 @@ impl About {
         let settings = &self.settings;
         group.message_timeout = Duration::from_secs(settings.visibility_timeout.into()).max(LEASE_MIN);
         // What becomes visible again is so at once, and for ever, unless there is another queue for it.
-        group.backoff =
-            Backoff { delay_min: Duration::ZERO, delay_max: Duration::ZERO, factor: 1.0, jitter: 0.0 };
-        group.retries_max = settings.redrive.as_ref().map(|policy| policy.max_receive_count - 1);
+        group.backoff = Backoff { min: Duration::ZERO, max: Duration::ZERO, factor: 1.0, jitter: 0.0 };
+        group.max_retries = settings
+            .redrive
+            .as_ref()
+            .map_or(Retries::Unlimited, |policy| Retries::AtMost(policy.max_receive_count - 1));
         group.on_exhausted = match &settings.redrive {
             Some(policy) => dead_letters(&policy.target),
             None => OnExhausted::Park,
@@ -246,7 +248,7 @@ impl About {
         // A queue that is gone is not brought back, and what it was to take stays. On a standard queue what is moved
         // is as old as it was.
         group.move_terms = MoveTerms { create: false, keep_age: !settings.is_fifo };
-        group.in_flight_max = IN_FLIGHT_MAX;
+        group.max_in_flight = IN_FLIGHT_MAX;
         group.window_max = WINDOW_MAX;
         // What a client was told is deleted must not come back.
         group.acks = Acks::Durable;

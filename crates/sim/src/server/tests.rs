@@ -53,7 +53,7 @@ impl Rig {
         let stream = driver.shard().stream_named(&stream).expect("it was created just now");
         let settings = GroupSettings {
             message_timeout: Duration::from_secs(3_600),
-            in_flight_max: 100_000,
+            max_in_flight: 100_000,
             ..GroupSettings::default()
         };
         driver

@@ -8,7 +8,7 @@ use forebay_core::entry::{Selection, Work};
 use forebay_core::group::{Lease, Status};
 use forebay_core::pace::Rate;
 use forebay_core::settings::{
-    Acks, Backoff, CheckpointPolicy, Fairness, GroupSettings, OnExhausted, OnParkedKey, Strategy,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, OnExhausted, OnParkedKey, Retries, Strategy,
 };
 use forebay_core::shard::{Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId, Seq, SeqRange, StreamId, StreamName, Timestamp};
@@ -40,15 +40,15 @@ impl World {
         GroupSettings {
             strategy,
             message_timeout: Duration::from_millis(200 + dice.roll(3_000)),
-            retries_max: Some(dice.roll(4) as u32),
+            max_retries: Retries::AtMost(dice.roll(4) as u32),
             on_exhausted: match dice.roll(5) {
                 0 => OnExhausted::Skip,
                 1 => OnExhausted::Move(elsewhere()),
                 _ => OnExhausted::Park,
             },
             backoff: Backoff {
-                delay_min: Duration::from_millis(dice.roll(50)),
-                delay_max: Duration::from_secs(2),
+                min: Duration::from_millis(dice.roll(50)),
+                max: Duration::from_secs(2),
                 factor: 2.0,
                 jitter: 0.5,
             },
@@ -58,15 +58,15 @@ impl World {
             priority_age_step: Duration::from_millis(if dice.chance(1, 2) { 500 } else { 60_000 }),
             window_max: if dice.chance(1, 6) { 12 } else { 100_000 },
             parked_max: if dice.chance(1, 6) { 4 } else { 1_000_000 },
-            in_flight_max: 4 + dice.roll(40) as u32,
+            max_in_flight: 4 + dice.roll(40) as u32,
             rate: dice
                 .chance(1, 5)
                 .then(|| Rate { per_second: 5.0 + dice.roll(200) as f64, burst: 1 + dice.roll(10) as u32 }),
             acks: if dice.chance(1, 5) { Acks::Checkpoint } else { Acks::Journal },
-            checkpoint: CheckpointPolicy {
+            checkpoint: Checkpoint {
                 interval: Duration::from_millis(100 + dice.roll(2_000)),
-                messages_min: 2,
-                messages_max: 8,
+                min: 2,
+                max: 8,
             },
             buffer: 2 + dice.roll(30) as u32,
             ..GroupSettings::default()
@@ -142,7 +142,7 @@ impl World {
         let to = match self.dice.roll(4) {
             0 => Start::Beginning,
             1 => Start::End,
-            _ => Start::At(Seq(1 + self.dice.roll(60))),
+            _ => Start::Seq(Seq(1 + self.dice.roll(60))),
         };
         let parked = self.dice.chance(1, 3);
         tell(|| format!("{group:?} is reset to {to:?}, parked too: {parked}"));

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "openapi")]
+use super::schema;
 use super::{GroupSettings, Time};
 
 /// Averages for each second, over about so long.
@@ -57,6 +59,7 @@ pub struct GroupReport {
     pub stream: String,
     pub group: String,
     pub status: GroupStatus,
+    #[cfg_attr(feature = "openapi", schema(value_type = schema::GroupSettings))]
     pub settings: GroupSettings,
     pub last_known_seq: u64,
     /// The highest position that was settled or parked. After a restart, `checkpoint_seq` until that is passed.

@@ -1,5 +1,7 @@
 //! What is written is read back, and what is wrong is named.
 
+use forebay_model::{OnExhausted, Retention, Retries};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "openapi")]
+use super::schema;
 use super::{Rate, StoredMessage, Time};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -86,6 +88,7 @@ pub struct SelectRequest {
     pub limit: Option<u64>,
     /// No faster than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Rate>))]
     pub rate: Option<Rate>,
     /// Only say how many there are.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -123,6 +126,7 @@ pub struct Job {
     pub started_at: Time,
     /// `null` while it runs.
     pub ended_at: Option<Time>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<schema::Rate>))]
     pub rate: Option<Rate>,
     /// How many messages it was started for.
     pub matched: u64,

@@ -20,8 +20,7 @@ async fn still() -> Broker {
     let (broker, _running) = opened.expect("a new log opens");
     let change = |settings: &mut GroupSettings| {
         settings.message_timeout = LEASE;
-        settings.backoff =
-            Backoff { delay_min: seconds(10), delay_max: seconds(10), factor: 1.0, jitter: 0.0 };
+        settings.backoff = Backoff { min: seconds(10), max: seconds(10), factor: 1.0, jitter: 0.0 };
     };
     owner(&broker).create_group(stream(), group(), change).await.expect("the group is created");
     broker

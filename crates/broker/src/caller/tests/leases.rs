@@ -1,12 +1,11 @@
 //! Leases of those who have nothing but a receipt. The clock moves only when a test moves it.
 
-use forebay_core::settings::{Backoff, Fairness, KeyLock, Strategy};
+use forebay_core::settings::{Backoff, Fairness, KeyLock, Retries, Strategy};
 
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(30);
-const NO_BACKOFF: Backoff =
-    Backoff { delay_min: Duration::ZERO, delay_max: Duration::ZERO, factor: 1.0, jitter: 0.0 };
+const NO_BACKOFF: Backoff = Backoff { min: Duration::ZERO, max: Duration::ZERO, factor: 1.0, jitter: 0.0 };
 
 async fn still() -> (Caller, Running) {
     let (caller, running) = open_at(engine(), Clock::still(), BrokerConfig::new([7; 32])).await;
@@ -122,7 +121,7 @@ async fn a_receive_from_a_group_that_is_full_waits_or_is_refused_as_it_asks() {
     let (caller, _running) = open_at(engine(), Clock::still(), BrokerConfig::new([7; 32])).await;
     create(&caller, |settings| {
         settings.backoff = NO_BACKOFF;
-        settings.in_flight_max = 3;
+        settings.max_in_flight = 3;
     })
     .await;
     publish_some(&caller, 5).await;
@@ -197,7 +196,7 @@ async fn a_receive_for_no_time_shows_messages_and_keeps_nobody_from_them() {
 async fn each_of_many_who_wait_gets_what_is_shown_once() {
     let (caller, _running) = still().await;
     caller
-        .change_group(stream(), group(), |settings| settings.retries_max = None)
+        .change_group(stream(), group(), |settings| settings.max_retries = Retries::Unlimited)
         .await
         .expect("it is changed");
     let waiting: Vec<_> = (0..20)

@@ -43,7 +43,7 @@ fn parking_group(rig: &mut Rig, name: &str) -> GroupId {
     rig.driver.confirm(Ticket(0));
     rig.stream = rig.driver.shard().stream_named(&stream).expect("it was created just now");
     let name = GroupName::parse(name).expect("a good name");
-    let settings = GroupSettings { retries_max: Some(0), buffer: 1_000, ..GroupSettings::default() };
+    let settings = GroupSettings { max_retries: 0.into(), buffer: 1_000, ..GroupSettings::default() };
     rig.driver
         .decide(|shard| shard.create_group(NOW, rig.stream, &name, &settings, Start::Beginning))
         .expect("a new group");

@@ -200,7 +200,7 @@ fn a_full_disk_puts_moves_off_and_refuses_copies_and_notes() {
 fn nothing_is_let_go_for_a_batch_that_is_refused_beside_it() {
     let mut rig = Rig::new(DriverConfig::default());
     let limits = forebay_core::settings::StreamLimits {
-        messages_max: Some(2),
+        max_messages: Some(2),
         on_full: forebay_core::settings::OnFull::DropOldest,
         ..Default::default()
     };

@@ -66,8 +66,8 @@ use crate::entry::{Entry, MessageMeta, Origin, Selection, Trail, Work, entries};
 use crate::pace::Rate;
 use crate::producers::ProducerStamp;
 use crate::settings::{
-    Acks, Backoff, CheckpointPolicy, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey,
-    Retention, Strategy, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Retention,
+    Retries, Strategy, StreamSettings,
 };
 use crate::shard::{KeyRun, Moved, PublishOptions, Purge, Shard, Start, StreamFigures};
 use crate::snapshot::Taking;
@@ -194,9 +194,9 @@ impl Stage {
     fn play(&mut self, step: &str) {
         let words: Vec<&str> = step.split(' ').collect();
         match words[..] {
-            ["retries", n] => self.settings.retries_max = Some(number(n) as u32),
+            ["retries", n] => self.settings.max_retries = Retries::AtMost(number(n) as u32),
             ["buffer", n] => self.settings.buffer = number(n) as u32,
-            ["in", "flight", n] => self.settings.in_flight_max = number(n) as u32,
+            ["in", "flight", n] => self.settings.max_in_flight = number(n) as u32,
             ["set", ref what @ ..] => self.set(what),
             ["publish", ref what @ ..] => self.publish(what),
             ["crash"] => self.crash(false),
@@ -208,7 +208,7 @@ impl Stage {
             }
             ["start", "end"] => self.start = Some(Start::End),
             ["start", "at", time] => self.start = Some(Start::Time(Timestamp::ZERO + duration(time))),
-            ["start", seq] => self.start = Some(Start::At(Seq(number(seq)))),
+            ["start", seq] => self.start = Some(Start::Seq(Seq(number(seq)))),
             ["limit", what, n] => self.limit(what, number(n)),
             ["elsewhere", what] => self.elsewhere(what),
             ["source"] => {
@@ -277,8 +277,8 @@ impl Stage {
             (limit, None) => {
                 let mut settings = StreamSettings::default();
                 match limit.strip_prefix("aged:") {
-                    Some(age) => settings.limits.age_max = Some(duration(age)),
-                    None => settings.limits.messages_max = Some(number(limit)),
+                    Some(age) => settings.limits.max_age = Some(duration(age)),
+                    None => settings.limits.max_messages = Some(number(limit)),
                 }
                 self.shard.create_stream(self.now, &elsewhere(), &settings).expect("a new stream");
             }
@@ -316,19 +316,19 @@ impl Stage {
             ["lock", "delivery"] => settings.key_lock = KeyLock::Delivery,
             ["hold"] => settings.on_parked_key = OnParkedKey::Hold,
             ["continue"] => settings.on_parked_key = OnParkedKey::Continue,
-            ["in", "flight", n] => settings.in_flight_max = number(n) as u32,
+            ["in", "flight", n] => settings.max_in_flight = number(n) as u32,
             ["buffer", n] => settings.buffer = number(n) as u32,
             ["rate", "none"] => settings.rate = None,
             ["fair"] => settings.fairness = Fairness::Key,
             ["window", n] => settings.window_max = number(n) as u32,
             ["parked", n] => settings.parked_max = number(n) as u32,
-            ["parked", "age", age] => settings.parked_age_max = Some(duration(age)),
-            ["consumers", n] => settings.consumers_max = number(n) as u32,
-            ["retries", n] => settings.retries_max = n.parse().ok(),
+            ["parked", "age", age] => settings.parked_max_age = Some(duration(age)),
+            ["consumers", n] => settings.max_consumers = number(n) as u32,
+            ["retries", n] => settings.max_retries = n.parse().map_or(Retries::Unlimited, Retries::AtMost),
             ["timeout", time] => settings.message_timeout = duration(time),
             ["backoff", least, most] => {
-                settings.backoff.delay_min = duration(least);
-                settings.backoff.delay_max = duration(most);
+                settings.backoff.min = duration(least);
+                settings.backoff.max = duration(most);
             }
             ["exhausted", "skip"] => settings.on_exhausted = OnExhausted::Skip,
             ["exhausted", "move", ref terms @ ..] => {
@@ -343,10 +343,10 @@ impl Stage {
             ["acks", "checkpoint"] => settings.acks = Acks::Checkpoint,
             ["acks", "journal"] => settings.acks = Acks::Journal,
             ["checkpoint", interval, least, most] => {
-                settings.checkpoint = CheckpointPolicy {
+                settings.checkpoint = Checkpoint {
                     interval: duration(interval),
-                    messages_min: number(least) as u32,
-                    messages_max: number(most) as u32,
+                    min: number(least) as u32,
+                    max: number(most) as u32,
                 };
             }
             _ => of_stream = true,
@@ -357,19 +357,19 @@ impl Stage {
         } else if of_stream {
             match *what {
                 ["limit", n, on_full] => {
-                    stream.limits.messages_max = Some(number(n));
+                    stream.limits.max_messages = Some(number(n));
                     stream.limits.on_full =
                         if on_full == "drop" { OnFull::DropOldest } else { OnFull::Reject };
                 }
-                ["bytes", n] => stream.limits.bytes_max = Some(number(n)),
-                ["age", age] => stream.limits.age_max = Some(duration(age)),
+                ["bytes", n] => stream.limits.max_bytes = Some(number(n)),
+                ["age", age] => stream.limits.max_age = Some(duration(age)),
                 ["log", n] => {
                     stream.retention =
-                        Retention::Log { age_max: None, bytes_max: None, messages_max: Some(number(n)) };
+                        Retention::Log { max_age: None, max_bytes: None, max_messages: Some(number(n)) };
                 }
                 ["ingress", n, burst] => {
                     let rate = Rate { per_second: number(n) as f64, burst: number(burst) as u32 };
-                    stream.ingress = Some(rate);
+                    stream.ingress_rate = Some(rate);
                 }
                 _ => panic!("no such setting: {what:?}"),
             }
@@ -528,7 +528,7 @@ impl Stage {
                 let to = match to {
                     "beginning" => Start::Beginning,
                     "end" => Start::End,
-                    seq => Start::At(Seq(number(seq))),
+                    seq => Start::Seq(Seq(number(seq))),
                 };
                 self.shard.reset(now, group, to, parked == ["parked"]).expect("the group exists");
             }

@@ -56,7 +56,7 @@ fn what_is_ready_again_is_found_behind_any_number_of_leases_when_the_window_is_f
 
 fn dropping(messages: u64) -> StreamSettings {
     let limits =
-        StreamLimits { messages_max: Some(messages), on_full: OnFull::DropOldest, ..StreamLimits::default() };
+        StreamLimits { max_messages: Some(messages), on_full: OnFull::DropOldest, ..StreamLimits::default() };
     StreamSettings { limits, ..StreamSettings::default() }
 }
 
@@ -115,7 +115,7 @@ fn a_large_batch_makes_room_for_itself_by_stretches() {
 
 #[test]
 fn messages_that_were_looked_at_expire_a_slice_a_turn() {
-    let limits = StreamLimits { age_max: Some(Duration::from_secs(60)), ..StreamLimits::default() };
+    let limits = StreamLimits { max_age: Some(Duration::from_secs(60)), ..StreamLimits::default() };
     let mut rig = Rig::new(StreamSettings { limits, ..StreamSettings::default() });
     rig.key = KeyHash(7);
     let group = rig.group(GroupSettings { strategy: Choice::Ordered, ..GroupSettings::default() });
@@ -148,10 +148,10 @@ fn messages_that_were_looked_at_expire_a_slice_a_turn() {
 fn messages_are_moved_some_at_a_time() {
     let mut rig = Rig::new(StreamSettings::default());
     let to = StreamName::parse("dead").expect("a good name");
-    let limits = StreamLimits { messages_max: Some(5_000), ..StreamLimits::default() };
+    let limits = StreamLimits { max_messages: Some(5_000), ..StreamLimits::default() };
     let full = StreamSettings { limits, ..StreamSettings::default() };
     rig.shard.create_stream(rig.now, &to, &full).expect("a new stream");
-    let settings = GroupSettings { buffer: 100_000, in_flight_max: 100_000, ..GroupSettings::default() };
+    let settings = GroupSettings { buffer: 100_000, max_in_flight: 100_000, ..GroupSettings::default() };
     let group = rig.group(settings);
     rig.join(group, 1, 100_000, Bound::Connection);
     rig.publish_plain(10_000);

@@ -157,16 +157,17 @@ fn a_job_that_names_too_many_separate_positions_is_refused() {
 
 #[test]
 fn messages_may_be_kept_for_long_and_not_for_ever() {
-    let limits = |age| StreamLimits { age_max: Some(age), ..StreamLimits::default() };
+    let limits = |age| StreamLimits { max_age: Some(age), ..StreamLimits::default() };
     let settings = |limits| StreamSettings { limits, ..StreamSettings::default() };
-    let kept = |age_max| Retention::Log { age_max, bytes_max: None, messages_max: None };
+    let kept = |max_age| Retention::Log { max_age, max_bytes: None, max_messages: None };
     assert_eq!(settings(limits(YEARS)).check(), Ok(()));
-    assert_eq!(settings(limits(Duration::MAX)).check(), Err(SettingsError::TooOld));
+    let refused = |settings: StreamSettings| settings.check().map_err(|error| error.field);
+    assert_eq!(refused(settings(limits(Duration::MAX))), Err("limits.max_age".to_owned()));
     // As it is written down, that is nothing.
-    assert_eq!(settings(limits(Duration::from_nanos(1))).check(), Err(SettingsError::NoRoom));
+    assert_eq!(refused(settings(limits(Duration::from_nanos(1)))), Err("limits.max_age".to_owned()));
     // The longer of the two is looked at as well.
     let log = StreamSettings { retention: kept(Some(Duration::MAX)), ..settings(limits(YEARS)) };
-    assert_eq!(log.check(), Err(SettingsError::TooOld));
+    assert_eq!(refused(log), Err("retention.max_age".to_owned()));
     // What an earlier release has let in does no harm.
     let mut rig = Rig::new(StreamSettings::default());
     let entry =
@@ -203,7 +204,7 @@ fn what_is_moved_does_not_expire_there_and_the_stream_it_makes_has_a_limit() {
     let trail = moved.meta.origin.and_then(|origin| origin.trail);
     assert_eq!(trail, Some(Trail { home: rig.stream, seq: Seq(1), from: rig.stream }));
     let limits = &rig.shard.stream_settings(moved.stream).expect("it was made for the message").limits;
-    assert_eq!(limits.bytes_max, Some(UNASKED_BYTES_MAX));
+    assert_eq!(limits.max_bytes, Some(UNASKED_BYTES_MAX));
 }
 
 #[test]

@@ -185,7 +185,8 @@ impl Consume {
                         let out = self.reply.deliveries.get_or_insert_default();
                         let fit = fitting(&delivery.messages, &mut room, out.messages.is_empty());
                         if fit > 0 {
-                            convert::deliver(&delivery, fit, out).map_err(|refusal| status::refused(&refusal))?;
+                            convert::deliver(&delivery, fit, out)
+                                .map_err(|refusal| status::refused(&refusal))?;
                         }
                         if fit < delivery.messages.len() {
                             delivery.skip(fit);

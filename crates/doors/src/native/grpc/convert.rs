@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, BodyForm, Delivered, Delivery, Found, Lease, LeaseRun, Message, Outcome, ProducerStamp,
-    PublishOptions, Published, RunMessage, SettleRequest, Settled, Start, parse_content,
+    Batch, BatchBuilder, BodyForm, Delivered, Delivery, Found, Lease, LeaseRun, Message, Outcome,
+    ProducerStamp, PublishOptions, Published, RunMessage, SettleRequest, Settled, parse_content,
 };
 use forebay_core::types::{Epoch, Grant, Limits, Seq, Timestamp};
 use forebay_wire::problem::Kind;
@@ -278,15 +278,4 @@ pub(super) fn settled(settled: &Settled) -> v1::Settled {
         }
     }
     v1::Settled { ticket: settled.ticket, outcomes, problem: None }
-}
-
-/// Where to begin, if anybody says so.
-pub(in crate::native) fn start(start: Option<&v1::Start>) -> Option<Start> {
-    use v1::start::At;
-    start?.at.as_ref().map(|at| match at {
-        At::Beginning(_) => Start::Beginning,
-        At::End(_) => Start::End,
-        At::Seq(seq) => Start::At(position(*seq)),
-        At::TimeUs(time) => Start::Time(Timestamp(*time)),
-    })
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::{GroupCursor, GroupSettings};
+use forebay_broker::api::GroupCursor;
+use forebay_model::GroupPatch;
 use forebay_wire::v1;
 
 use super::request::{Budget, names, some};
-use super::{convert, report, settings};
+use super::{report, settings};
 use crate::native::service::{Answer, Service, stream_name};
 
 pub(super) async fn create(
@@ -14,15 +15,10 @@ pub(super) async fn create(
     request: v1::CreateGroupRequest,
 ) -> Answer<v1::CreateGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let start = convert::start(request.start.as_ref());
-    let wire = request.settings.unwrap_or_default();
-    settings::group(&wire, &mut GroupSettings::default())?;
-    // What was checked above cannot be refused.
-    let change = move |group: &mut GroupSettings| {
-        drop(settings::group(&wire, group));
-        group.start = start.unwrap_or(group.start);
-    };
-    let created = service.create_group(stream, group, change).await?;
+    let start = forebay_wire::settings::start(request.start.as_ref());
+    let mut patch: GroupPatch = settings::patch(request.settings)?;
+    patch.start = start;
+    let created = service.create_group(stream, group, patch).await?;
     Ok(v1::CreateGroupReply { created })
 }
 
@@ -31,8 +27,8 @@ pub(super) async fn update(
     request: v1::UpdateGroupRequest,
 ) -> Answer<v1::UpdateGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let change = settings::group_change(request.settings.unwrap_or_default(), request.clear)?;
-    service.change_group(stream, group, None, change).await?;
+    let clear = settings::cleared(request.clear, GroupPatch::FIELDS);
+    service.change_group(stream, group, clear, settings::patch(request.settings)?).await?;
     Ok(v1::UpdateGroupReply {})
 }
 
@@ -95,7 +91,7 @@ pub(super) async fn resume(
 
 pub(super) async fn reset(service: Service, request: v1::ResetGroupRequest) -> Answer<v1::ResetGroupReply> {
     let (stream, group) = names(&request.stream, &request.group)?;
-    let to = convert::start(request.to.as_ref());
+    let to = forebay_wire::settings::start(request.to.as_ref());
     let floor = service.reset_group(stream, group, to, request.drop_parked).await?;
     Ok(v1::ResetGroupReply { checkpoint_seq: floor.0 })
 }

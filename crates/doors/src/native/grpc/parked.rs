@@ -1,12 +1,12 @@
 //! The calls about parked messages and jobs.
 
-use forebay_broker::api::{JobTerms, ParkedReport, Work};
+use forebay_broker::api::{JobTerms, ParkedReport, Rate, Work};
 use forebay_wire::v1;
 
 use super::request::{Budget, given, names, some};
-use super::{convert, report, settings};
+use super::{convert, report};
 use crate::native::problem::Refusal;
-use crate::native::service::{Answer, ParkedFilter, Selection, Service};
+use crate::native::service::{Answer, ParkedFilter, Selection, Service, check_rate};
 use crate::native::trace::Trace;
 
 pub(super) async fn list(service: Service, request: v1::ListParkedRequest) -> Answer<v1::ListParkedReply> {
@@ -62,7 +62,7 @@ pub(super) async fn start(
     let (stream, group) = names(&request.stream, &request.group)?;
     let terms = JobTerms {
         limit: some(request.limit),
-        rate: settings::rate("rate", request.rate.as_ref())?,
+        rate: check_rate(request.rate.map(Rate::from))?,
         dry_run: request.dry_run,
     };
     let mut selection = Selection::default();

@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use forebay_broker::api::{
     Bound, Cause, ConsumerReport, Counters, Failure, GroupReport, JobReport, JobState, ParkedReport, Rates,
-    ScalingReport, Start, Status, StreamReport, Summary, Throughput, Work,
+    ScalingReport, Status, StreamReport, Summary, Throughput, Work,
 };
+use forebay_model::{GroupPatch, StreamPatch};
 use forebay_wire::v1;
-
-use super::settings::write;
 
 pub(super) fn stream(of: &StreamReport) -> v1::StreamReport {
     let figures = &of.figures;
     v1::StreamReport {
         stream: of.name.to_string(),
-        settings: Some(write::stream(&of.settings)),
+        settings: Some((&StreamPatch::from(&of.settings)).into()),
         created_at_us: figures.created.0,
         first_seq: figures.first.0,
         last_seq: figures.last.0,
@@ -48,26 +47,15 @@ pub(super) fn group(of: &GroupReport) -> v1::GetGroupReply {
         oldest_parked_age_ms: figures.oldest_parked_age.map(millis),
         counters: Some(counters(&figures.counters)),
         stuck_key_messages: figures.stuck_key.map_or(0, |(_, messages)| messages),
-        settings: Some(write::group(&of.settings)),
+        settings: Some((&GroupPatch::from(&of.settings)).into()),
         throughput: Some(throughput(&of.throughput)),
         arrivals: Some(rates(&of.arrivals)),
         catch_up_seconds: of.catch_up,
         processing_time: of.processing.as_ref().map(processing_time),
         resting_ms: figures.resting_for.map(millis),
         members: of.consumers.iter().map(consumer).collect(),
-        start: Some(start(of.settings.start)),
+        start: Some(of.settings.start.into()),
     }
-}
-
-fn start(of: Start) -> v1::Start {
-    use v1::start::At;
-    let at = match of {
-        Start::Beginning => At::Beginning(true),
-        Start::End => At::End(true),
-        Start::At(seq) => At::Seq(seq.0),
-        Start::Time(time) => At::TimeUs(time.0),
-    };
-    v1::Start { at: Some(at) }
 }
 
 fn status(of: Status) -> v1::get_group_reply::Status {
@@ -210,7 +198,7 @@ pub(super) fn job(of: &JobReport) -> v1::Job {
         state: state.into(),
         started_at_us: of.started.0,
         ended_at_us: ended,
-        rate: of.rate.map(write::rate),
+        rate: of.rate.map(v1::Rate::from),
         matched: of.matched,
         done: of.done,
         failed: of.failed,

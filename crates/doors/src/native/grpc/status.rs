@@ -5,29 +5,21 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use forebay_wire::problem::{Kind, Retry};
+use forebay_wire::settings::wire_name;
 use forebay_wire::v1;
 use tonic::Status;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::native::problem::Refusal;
 
-/// Fields that have another name in `forebay.v1` than over HTTP, where durations and times have no unit.
-const NAMES: [(&str, &str); 19] = [
+/// Fields, beside settings, that have another name in `forebay.v1` than over HTTP, where durations and times have no
+/// unit.
+const NAMES: [(&str, &str); 9] = [
     ("action.move", "move_to"),
-    ("backoff.max", "backoff.max_ms"),
-    ("backoff.min", "backoff.min_ms"),
     ("by", "delay_ms"),
-    ("checkpoint.interval", "checkpoint.interval_ms"),
-    ("dedupe_window", "dedupe_window_ms"),
     ("delay", "delay_ms"),
     ("deliver_at", "deliver_at_us"),
-    ("limits.max_age", "limits.max_age_ms"),
-    ("message_timeout", "message_timeout_ms"),
-    ("on_exhausted.move", "on_exhausted.move_to"),
-    ("parked_max_age", "parked_max_age_ms"),
-    ("priority_age_step", "priority_age_step_ms"),
     ("rest", "rest_ms"),
-    ("retention.max_age", "retention.log.max_age_ms"),
     ("target_drain", "target_drain_ms"),
     ("timeout", "timeout_ms"),
     ("ttl", "ttl_ms"),
@@ -41,7 +33,7 @@ pub(in crate::native) fn field_name(field: &str) -> Cow<'_, str> {
     let (path, name) = field.split_at(prefix);
     match NAMES.iter().find(|(other, _)| *other == name) {
         Some((_, name)) => format!("{path}{name}").into(),
-        None => field.into(),
+        None => wire_name(field).into(),
     }
 }
 
@@ -135,7 +127,6 @@ mod tests {
             ("messages[3].delay", "messages[3].delay_ms"),
             ("message.priority", "message.priority"),
             ("message.deliver_at", "message.deliver_at_us"),
-            ("backoff.min", "backoff.min_ms"),
             ("limit", "limit"),
         ] {
             assert_eq!(field_name(field), name);

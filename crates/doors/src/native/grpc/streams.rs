@@ -1,7 +1,8 @@
 //! The calls about streams.
 
-use forebay_broker::api::{ReadPage, StreamSettings};
+use forebay_broker::api::ReadPage;
 use forebay_core::types::Seq;
+use forebay_model::StreamPatch;
 use forebay_wire::v1;
 
 use super::request::{Budget, some};
@@ -13,11 +14,7 @@ pub(super) async fn create(
     request: v1::CreateStreamRequest,
 ) -> Answer<v1::CreateStreamReply> {
     let stream = stream_name(&request.stream)?;
-    let wire = request.settings.unwrap_or_default();
-    settings::stream(&wire, &mut StreamSettings::default())?;
-    // What was checked above cannot be refused.
-    let change = move |stream: &mut StreamSettings| drop(settings::stream(&wire, stream));
-    let created = service.create_stream(stream, change).await?;
+    let created = service.create_stream(stream, settings::patch(request.settings)?).await?;
     Ok(v1::CreateStreamReply { created })
 }
 
@@ -26,8 +23,8 @@ pub(super) async fn update(
     request: v1::UpdateStreamRequest,
 ) -> Answer<v1::UpdateStreamReply> {
     let stream = stream_name(&request.stream)?;
-    let change = settings::stream_change(request.settings.unwrap_or_default(), request.clear)?;
-    service.change_stream(stream, change).await?;
+    let clear = settings::cleared(request.clear, StreamPatch::FIELDS);
+    service.change_stream(stream, clear, settings::patch(request.settings)?).await?;
     Ok(v1::UpdateStreamReply {})
 }
 

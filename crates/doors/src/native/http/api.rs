@@ -37,12 +37,12 @@ fn stream_calls(api: &mut Api) {
     let stream = |method, what| Call::new(method, STREAM, what).gives::<json::StreamReport>(200);
     let create = "Create a stream. 200 if it exists and the supplied settings agree; 409 if one differs.";
     api.add(
-        stream(Method::PUT, create).takes::<json::StreamSettings>().or(201).grpc("CreateStream"),
+        stream(Method::PUT, create).takes::<json::schema::StreamSettings>().or(201).grpc("CreateStream"),
         streams::create,
     );
     let change = "Change settings. What is left out keeps its value.";
     api.add(
-        stream(Method::PATCH, change).takes::<json::StreamSettings>().grpc("UpdateStream"),
+        stream(Method::PATCH, change).takes::<json::schema::StreamSettings>().grpc("UpdateStream"),
         streams::change,
     );
     api.add(stream(Method::GET, "Settings and figures of a stream.").grpc("GetStream"), streams::get);
@@ -97,11 +97,14 @@ fn group_calls(api: &mut Api) {
     let create = "Create a group, and its stream if that is absent. 200 if it exists and the supplied settings \
                   agree; 409 if one differs.";
     api.add(
-        group(Method::PUT, create).takes::<json::GroupSettings>().or(201).grpc("CreateGroup"),
+        group(Method::PUT, create).takes::<json::schema::GroupSettings>().or(201).grpc("CreateGroup"),
         groups::create,
     );
     let change = "Change settings while consumers stay connected. What is left out keeps its value.";
-    api.add(group(Method::PATCH, change).takes::<json::GroupSettings>().grpc("UpdateGroup"), groups::change);
+    api.add(
+        group(Method::PATCH, change).takes::<json::schema::GroupSettings>().grpc("UpdateGroup"),
+        groups::change,
+    );
     api.add(group(Method::GET, "Monitoring of a group.").grpc("GetGroup"), groups::get);
     api.add(
         Call::new(Method::DELETE, GROUP, "Delete a group.").gives_nothing().grpc("DeleteGroup"),

@@ -12,7 +12,7 @@ use super::live::Reply;
 use super::message;
 use super::request::{Entered, InGroup, Json, NoQuery};
 use crate::native::limits::HTTP_REPLY_BYTES_MAX;
-use crate::native::service::{Service, Terms, Action, Wish};
+use crate::native::service::{Action, Service, Terms, Wish};
 
 type Answer<T> = Result<Reply<T>, Failure>;
 

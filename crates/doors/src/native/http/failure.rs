@@ -50,13 +50,6 @@ impl Failure {
         Problem::new(kind, detail).into()
     }
 
-    /// A value that a field cannot have.
-    pub(super) fn field(field: impl Into<String>, detail: impl AsRef<str>) -> Failure {
-        let field = field.into();
-        let detail = format!("{field}: {}", detail.as_ref());
-        Problem::new(Kind::InvalidField, detail).with_field(field).into()
-    }
-
     #[cfg(test)]
     pub(super) fn problem(&self) -> &Problem {
         &self.problem

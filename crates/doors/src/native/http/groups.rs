@@ -8,8 +8,8 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 
 use super::failure::{Failure, in_query};
 use super::live::Reply;
+use super::report;
 use super::request::{Entered, InGroup, InStream, Json, NoQuery, Query, bad_parameter};
-use super::{report, settings};
 use crate::native::service::Service;
 
 type Answer<T> = Result<Reply<T>, Failure>;
@@ -18,11 +18,9 @@ pub(super) async fn create(
     Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
-    Json(wire): Json<json::GroupSettings>,
+    Json(patch): Json<json::GroupSettings>,
 ) -> Answer<json::GroupReport> {
-    settings::check_group(&wire)?;
-    let change = move |settings: &mut _| settings::set_group(&wire, settings);
-    let is_new = service.create_group(stream.clone(), group.clone(), change).await?;
+    let is_new = service.create_group(stream.clone(), group.clone(), patch).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     report_of(&service, status, stream, group).await
 }
@@ -40,12 +38,9 @@ pub(super) async fn change(
     Entered(service): Entered,
     InGroup(stream, group): InGroup,
     _: NoQuery,
-    Json(wire): Json<json::GroupSettings>,
+    Json(patch): Json<json::GroupSettings>,
 ) -> Answer<json::GroupReport> {
-    settings::check_group(&wire)?;
-    let start = wire.start.map(settings::start);
-    let change = move |settings: &mut _| settings::set_group(&wire, settings);
-    service.change_group(stream.clone(), group.clone(), start, change).await?;
+    service.change_group(stream.clone(), group.clone(), Vec::new(), patch).await?;
     report_of(&service, StatusCode::OK, stream, group).await
 }
 
@@ -153,7 +148,7 @@ pub(super) async fn reset(
     Json(request): Json<json::ResetRequest>,
 ) -> Answer<json::ResetReply> {
     let drop_parked = request.parked == json::ParkedOnReset::Drop;
-    let to = Some(settings::start(request.to));
+    let to = Some(request.to);
     let floor = service.reset_group(stream, group, to, drop_parked).await?;
     Ok(Reply(StatusCode::OK, json::ResetReply { settled_through: floor.0 }))
 }

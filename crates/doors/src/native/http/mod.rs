@@ -5,7 +5,7 @@
 //! | `api` | Every call, once: its path, its handler, its call of gRPC, and what the OpenAPI document says of it. |
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
-//! | `settings`, `report`, `message` | Between the types of the wire and those of the broker. |
+//! | `report`, `message` | Between the types of the wire and those of the broker. |
 //! | `streams`, `groups`, `consume`, `parked`, `live` | The handlers: a request to the service, its report to a reply. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
@@ -22,7 +22,6 @@ mod metrics;
 mod parked;
 mod report;
 mod request;
-pub(super) mod settings;
 mod sse;
 mod streams;
 

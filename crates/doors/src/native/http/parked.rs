@@ -7,8 +7,8 @@ use forebay_wire::json;
 use super::failure::{Failure, in_query};
 use super::live::Reply;
 use super::request::{Entered, InGroup, Json, Messages, NoQuery, Numbered, Query};
-use super::{message, report, settings};
-use crate::native::service::{ParkedFilter, Selection, Service};
+use super::{message, report};
+use crate::native::service::{ParkedFilter, Selection, Service, check_rate};
 
 type Answer<T> = Result<Reply<T>, Failure>;
 
@@ -70,12 +70,7 @@ async fn start(
     work: Work,
     request: json::SelectRequest,
 ) -> Answer<json::SelectReply> {
-    settings::check_rate("rate", request.rate.as_ref())?;
-    let terms = JobTerms {
-        limit: request.limit,
-        rate: request.rate.as_ref().map(settings::rate),
-        dry_run: request.dry_run,
-    };
+    let terms = JobTerms { limit: request.limit, rate: check_rate(request.rate)?, dry_run: request.dry_run };
     let filter = |json::SelectFilter { reason, key, kind }| ParkedFilter { reason, key, kind };
     let selection = Selection { seqs: request.seqs, filter: request.filter.map(filter), all: request.all };
     let selected = service.start_job(stream, group, work, selection, terms).await?;

@@ -8,13 +8,13 @@ use forebay_broker::api::{
 };
 use forebay_wire::json::{self, Time};
 
-use super::{message, settings};
+use super::message;
 
 pub(super) fn stream(report: &StreamReport) -> json::StreamReport {
     let figures = &report.figures;
     json::StreamReport {
         stream: report.name.to_string(),
-        settings: settings::of_stream(&report.settings),
+        settings: (&report.settings).into(),
         created_at: Time(figures.created.0),
         first_seq: figures.first.0,
         last_seq: figures.last.0,
@@ -43,7 +43,7 @@ pub(super) fn group(report: &GroupReport) -> json::GroupReport {
             Status::ParkedFull => json::GroupStatus::ParkedFull,
             Status::KeyScanFull => json::GroupStatus::KeyScanFull,
         },
-        settings: settings::of_group(&report.settings),
+        settings: (&report.settings).into(),
         last_known_seq: figures.last_known.0,
         last_processed_seq: figures.counters.last_processed.0,
         last_checkpointed_seq: figures.checkpoint.0,
@@ -193,7 +193,7 @@ pub(super) fn job(report: &JobReport) -> json::Job {
         state,
         started_at: Time(report.started.0),
         ended_at: ended.map(|at| Time(at.0)),
-        rate: report.rate.map(settings::of_rate),
+        rate: report.rate,
         matched: report.matched,
         done: report.done,
         failed: report.failed,

@@ -8,7 +8,7 @@ use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
 use super::request::{Entered, InStream, Json, Messages, NoQuery, Query, bad_parameter};
-use super::{Door, live::Reply, message, report, settings, sse};
+use super::{Door, live::Reply, message, report, sse};
 use crate::native::service::{From, Service, filter};
 
 type Answer<T> = Result<Reply<T>, Failure>;
@@ -17,11 +17,9 @@ pub(super) async fn create(
     Entered(service): Entered,
     InStream(stream): InStream,
     _: NoQuery,
-    Json(wire): Json<json::StreamSettings>,
+    Json(patch): Json<json::StreamSettings>,
 ) -> Answer<json::StreamReport> {
-    settings::check_stream(&wire)?;
-    let change = move |settings: &mut _| settings::set_stream(&wire, settings);
-    let is_new = service.create_stream(stream.clone(), change).await?;
+    let is_new = service.create_stream(stream.clone(), patch).await?;
     report_of(&service, if is_new { StatusCode::CREATED } else { StatusCode::OK }, stream).await
 }
 
@@ -33,10 +31,9 @@ pub(super) async fn change(
     Entered(service): Entered,
     InStream(stream): InStream,
     _: NoQuery,
-    Json(wire): Json<json::StreamSettings>,
+    Json(patch): Json<json::StreamSettings>,
 ) -> Answer<json::StreamReport> {
-    settings::check_stream(&wire)?;
-    service.change_stream(stream.clone(), move |settings| settings::set_stream(&wire, settings)).await?;
+    service.change_stream(stream.clone(), Vec::new(), patch).await?;
     report_of(&service, StatusCode::OK, stream).await
 }
 

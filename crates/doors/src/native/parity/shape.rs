@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::{GroupSettings, StreamSettings};
+use forebay_model::{GroupPatch, StreamPatch};
 use forebay_wire::json::Time;
+use forebay_wire::settings::reported;
 use forebay_wire::v1;
 use serde_json::{Value, json};
 
@@ -60,11 +61,10 @@ impl Shape for v1::StreamReport {
             published,
             groups,
         } = self;
-        let mut read = StreamSettings::default();
-        grpc::settings::stream(&settings.expect("settings"), &mut read).expect("settings that can be read");
+        let read: StreamPatch = reported(&settings.expect("settings"));
         json!({
             "stream": stream,
-            "settings": http::settings::of_stream(&read),
+            "settings": read,
             "created_at": Time(created_at_us),
             "first_seq": first_seq,
             "last_seq": last_seq,
@@ -185,14 +185,14 @@ impl Shape for v1::GetGroupReply {
             resting_ms,
             start,
         } = self;
-        let mut read = GroupSettings::default();
-        grpc::settings::group(&settings.expect("settings"), &mut read).expect("settings that can be read");
-        read.start = grpc::convert::start(start.as_ref()).expect("a start");
+        let start = forebay_wire::settings::start(start.as_ref());
+        let mut read: GroupPatch = reported(&settings.expect("settings"));
+        read.start = start;
         json!({
             "stream": stream,
             "group": group,
             "status": status,
-            "settings": http::settings::of_group(&read),
+            "settings": read,
             "last_known_seq": last_known_seq,
             "last_processed_seq": last_processed_seq,
             "last_checkpointed_seq": last_checkpointed_seq,

@@ -6,31 +6,32 @@ use forebay_broker::api::{
     GroupCursor, GroupReport, GroupSettings, Page, ScalingReport, ScalingTarget, Start,
 };
 use forebay_core::types::{GroupName, Seq, StreamName};
+use forebay_model::GroupPatch;
 use forebay_wire::problem::Kind;
 
 use super::reports::as_shown;
-use super::settings::group_difference;
-use super::{Answer, Service, check_some_duration, page};
+use super::{Answer, Service, check_some_duration, fields, page};
 use crate::native::limits::{TARGET_CONSUMERS_MAX, TARGET_DRAIN};
 use crate::native::problem::Refusal;
 
 impl Service {
-    /// Creates a group, and its stream if that is absent. True if it is new; a group that is there must agree with
-    /// `change`.
+    /// Creates a group, and its stream if that is absent. True if it is new; a group that exists must agree with
+    /// `patch`.
     pub(in crate::native) async fn create_group(
         &self,
         stream: StreamName,
         group: GroupName,
-        change: impl Fn(&mut GroupSettings) + Clone + Send + 'static,
+        patch: GroupPatch,
     ) -> Answer<bool> {
-        let created = self.caller.create_group(stream.clone(), group.clone(), change.clone()).await;
+        patch.check().map_err(|error| Refusal::of_settings(&error))?;
+        let asked = patch.clone();
+        let change = move |settings: &mut _| asked.apply(settings);
+        let created = self.caller.create_group(stream.clone(), group.clone(), change).await;
         match self.answer(created) {
             Ok(created) => Ok(created.new),
             Err(refusal) if refusal.kind == Kind::SettingsDiffer => {
                 let is = self.group(stream, group).await?.settings;
-                let mut wanted = is.clone();
-                change(&mut wanted);
-                Err(match group_difference(&wanted, &is) {
+                Err(match patch.difference(&is) {
                     Some(field) => refusal.with_field(field),
                     None => refusal,
                 })
@@ -39,19 +40,28 @@ impl Service {
         }
     }
 
-    /// Changes settings. `start` may only repeat what it is, so that a client can send back what it was told.
+    /// Changes settings: first the fields of `clear` go back to their defaults, then the patch applies. A `start` may
+    /// only repeat the present one, so that a client can send back the settings that it was told.
     pub(in crate::native) async fn change_group(
         &self,
         stream: StreamName,
         group: GroupName,
-        start: Option<Start>,
-        change: impl FnOnce(&mut GroupSettings) + Send + 'static,
+        clear: Vec<String>,
+        patch: GroupPatch,
     ) -> Answer<()> {
-        if let Some(start) = start
+        patch.check().map_err(|error| Refusal::of_settings(&error))?;
+        let clear = fields(clear, GroupSettings::FIELDS)?;
+        if let Some(start) = patch.start
             && start != self.group(stream.clone(), group.clone()).await?.settings.start
         {
             return Err(Refusal::field("start", "must not change: a reset moves a group that exists"));
         }
+        let change = move |settings: &mut GroupSettings| {
+            for field in &clear {
+                settings.reset(field);
+            }
+            patch.apply(settings);
+        };
         self.answer(self.caller.change_group(stream, group, change).await)
     }
 

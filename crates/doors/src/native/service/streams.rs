@@ -2,26 +2,27 @@
 
 use forebay_broker::api::{Page, Purge, StreamReport, StreamSettings};
 use forebay_core::types::StreamName;
+use forebay_model::StreamPatch;
 use forebay_wire::problem::Kind;
 
-use super::settings::stream_difference;
-use super::{Answer, Service, page};
+use super::{Answer, Service, fields, page};
 use crate::native::problem::Refusal;
 
 impl Service {
-    /// Creates a stream. True if it is new; a stream that is there must agree with `change`.
+    /// Creates a stream. True if it is new; a stream that exists must agree with `patch`.
     pub(in crate::native) async fn create_stream(
         &self,
         stream: StreamName,
-        change: impl Fn(&mut StreamSettings) + Clone + Send + 'static,
+        patch: StreamPatch,
     ) -> Answer<bool> {
-        match self.answer(self.caller.create_stream(stream.clone(), change.clone()).await) {
+        patch.check().map_err(|error| Refusal::of_settings(&error))?;
+        let asked = patch.clone();
+        let change = move |settings: &mut _| asked.apply(settings);
+        match self.answer(self.caller.create_stream(stream.clone(), change).await) {
             Ok(created) => Ok(created.new),
             Err(refusal) if refusal.kind == Kind::SettingsDiffer => {
                 let is = self.stream(stream).await?.settings;
-                let mut wanted = is.clone();
-                change(&mut wanted);
-                Err(match stream_difference(&wanted, &is) {
+                Err(match patch.difference(&is) {
                     Some(field) => refusal.with_field(field),
                     None => refusal,
                 })
@@ -30,11 +31,21 @@ impl Service {
         }
     }
 
+    /// Changes settings: first the fields of `clear` go back to their defaults, then the patch applies.
     pub(in crate::native) async fn change_stream(
         &self,
         stream: StreamName,
-        change: impl FnOnce(&mut StreamSettings) + Send + 'static,
+        clear: Vec<String>,
+        patch: StreamPatch,
     ) -> Answer<()> {
+        patch.check().map_err(|error| Refusal::of_settings(&error))?;
+        let clear = fields(clear, StreamSettings::FIELDS)?;
+        let change = move |settings: &mut StreamSettings| {
+            for field in &clear {
+                settings.reset(field);
+            }
+            patch.apply(settings);
+        };
         self.answer(self.caller.change_stream(stream, change).await)
     }
 

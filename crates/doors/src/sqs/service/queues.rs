@@ -78,7 +78,7 @@ impl Service {
                 } else {
                     of_stream.shape_deduplication(settings);
                     if says_retention {
-                        settings.limits.age_max = Some(of_stream.retention());
+                        settings.limits.max_age = Some(of_stream.retention());
                     }
                     if says_delay {
                         settings.delay = of_stream.stream_delay();
@@ -256,7 +256,7 @@ impl Service {
             arrangement = arrangement
                 .stream(move |settings| {
                     if says_retention {
-                        settings.limits.age_max = Some(retention);
+                        settings.limits.max_age = Some(retention);
                     }
                     if delays_otherwise {
                         settings.delay = delay;
