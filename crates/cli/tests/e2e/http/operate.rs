@@ -41,7 +41,13 @@ fn a_group_is_created_once_changed_and_deleted() {
         "max_consumers": 0, "rate": { "per_second": 100.0, "burst": 1 }, "acks": "journal",
         "checkpoint": { "interval": "2s", "min": 10, "max": 1_000 }, "buffer": 500, "extra_statistics": true,
     });
-    assert_eq!(created.json()["settings"], expected);
+    let told = created.json()["settings"].clone();
+    for (name, value) in expected.as_object().expect("an object") {
+        assert_eq!(&told[name], value, "{name}");
+    }
+    let mut names: Vec<&str> = forebay_model::GroupSettings::FIELDS.iter().map(|field| field.name).collect();
+    names.sort_unstable();
+    assert_eq!(told.as_object().map(|told| told.keys().map(String::as_str).collect()), Some(names));
     let patch = r#"{"rate":null,"parked_max_age":"1h","max_retries":3,"extra_statistics":false}"#;
     let changed = server.ok("PATCH", "/subscriptions/work/team", patch);
     let settings = &changed["settings"];
