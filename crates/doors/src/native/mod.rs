@@ -22,7 +22,7 @@ mod service;
 mod trace;
 
 #[cfg(test)]
-mod parity;
+mod tests;
 
 use std::future::Future;
 use std::net::SocketAddr;

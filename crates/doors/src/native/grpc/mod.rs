@@ -8,7 +8,7 @@
 //! | Module | Has |
 //! | --- | --- |
 //! | `publish`, `consume`, `follow` | the streaming calls |
-//! | `receive`, `streams`, `groups`, `parked` | the calls with one answer: a request to the service, its report to a reply |
+//! | `receive`, `streams`, `groups`, `parked` | the calls with one answer: request to service, report to reply |
 //! | `request` | what all of these read out of requests, and the size of replies |
 //! | `convert`, `settings`, `report` | between the types of the wire and those of the broker |
 //! | `status` | a refusal in gRPC's words |

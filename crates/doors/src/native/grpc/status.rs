@@ -1,5 +1,5 @@
-//! Refusals in the words of gRPC. Every status carries the kind of the problem in the metadata `forebay-problem`, by the
-//! name that it has over HTTP too, and the advice of the API in `forebay-retry`: `never`, `later` or `same_id`.
+//! Refusals in the words of gRPC. Every status carries the kind of the problem in the metadata `forebay-problem`, by
+//! the name that it has over HTTP too, and the advice of the API in `forebay-retry`: `never`, `later` or `same_id`.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Every metric is one row of [`METRICS`], and `docs/reference/metrics.md` is written from the same rows.
 //!
-//! Labels are names of streams and groups, and of no more than [`OVERVIEW_MAX`](crate::native::limits::OVERVIEW_MAX) of each: every label costs the
+//! Labels are names of streams and groups, and of no more than `limits::OVERVIEW_MAX` of each: every label costs the
 //! program that watches many servers. Of more, the first by name are shown, and `forebay_left_out` says how many
 //! are not. Consumers and keys are never labels.
 

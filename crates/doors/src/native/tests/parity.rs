@@ -2,8 +2,8 @@
 //! and the answers must be the same, refusals included.
 //!
 //! Both brokers are on the memory engine and share a clock that stands still, so that even leases and times agree. The
-//! list of calls is that of `http/api.rs` and that of the service in `forebay.proto`: a call that only one protocol has,
-//! or that no test runs, fails.
+//! list of calls is that of `http/api.rs` and that of the service in `forebay.proto`: a call that only one protocol
+//! has, or that no test runs, fails.
 
 mod shape;
 
@@ -26,9 +26,8 @@ use serde_json::{Value, json};
 use tonic::service::Routes;
 use tonic::{Response, Status};
 
-use super::NativeConfig;
-use super::http::HttpDoor;
-use super::{grpc, http};
+use crate::native::http::HttpDoor;
+use crate::native::{NativeConfig, grpc, http};
 use shape::Shape;
 
 /// Calls that only one protocol can have.
@@ -386,7 +385,8 @@ async fn streams(pair: &mut Pair) {
     let rate = Some(v1::Rate { per_second: 0.5, burst: 20 });
     let settings = v1::StreamSettings { ingress_rate: rate, ..Default::default() };
     let request = request!(UpdateStreamRequest, stream: "work", settings: Some(settings));
-    both!(pair, "PATCH" "/streams/work", { "ingress_rate": { "per_second": 0.5, "burst": 20 } } = update_stream request);
+    let body = json!({ "ingress_rate": { "per_second": 0.5, "burst": 20 } });
+    both!(pair, "PATCH" "/streams/work", body = update_stream request);
     both!(pair, "GET" "/streams/work", null = get_stream request!(GetStreamRequest, stream: "work"));
     let (absent, get, update) = ("/streams/none", request!(GetStreamRequest, stream: "none"), "none");
     both!(pair, "GET" absent, null = get_stream get);
@@ -440,7 +440,10 @@ async fn streams(pair: &mut Pair) {
     both!(pair, "GET" "/streams?after=other", null = list_streams list(0, "other"));
     both!(pair, "GET" "/streams?after=$x", null = list_streams list(0, "$x"));
     both!(pair, "GET" "/streams?limit=1001", null = list_streams list(1_001, ""));
-    let read = |from: u64, limit: u32, key: &str| request!(ReadMessagesRequest, stream: "work", from: from, limit: limit, key: key);
+    let read = |from: u64, limit: u32, key: &str| {
+        let stream = "work";
+        request!(ReadMessagesRequest, stream: stream, from: from, limit: limit, key: key)
+    };
     both!(pair, "GET" "/streams/work/messages", null = read_messages read(0, 0, ""));
     both!(pair, "GET" "/streams/work/messages?from=2&limit=2", null = read_messages read(2, 2, ""));
     both!(pair, "GET" "/streams/work/messages?key=k", null = read_messages read(0, 0, "k"));
@@ -478,7 +481,10 @@ async fn groups(pair: &mut Pair) {
     both!(pair, "GET" "/subscriptions/work/none", null = get_group absent);
     let absent = request!(GetGroupRequest, stream: "none", group: "none");
     both!(pair, "GET" "/subscriptions/none/none", null = get_group absent);
-    let list = |stream: &str, limit: u32, after: Option<v1::GroupCursor>| request!(ListGroupsRequest, stream: stream, limit: limit, after: after);
+    let list = |stream: &str, limit: u32, after: Option<v1::GroupCursor>| {
+        let stream = stream.to_owned();
+        request!(ListGroupsRequest, stream: stream, limit: limit, after: after)
+    };
     both!(pair, "GET" "/subscriptions", null = list_groups list("", 0, None));
     both!(pair, "GET" "/subscriptions?limit=1", null = list_groups list("", 1, None));
     let after = v1::GroupCursor { stream: "other".into(), group: "plain".into() };
@@ -649,7 +655,8 @@ async fn ends(pair: &mut Pair) {
         let request = of_team!(ResetGroupRequest, to: Some(v1::Start { at: Some(at_) }));
         both!(pair, "POST" at("reset"), { "to": to } = reset_group request);
     }
-    let absent = request!(ResetGroupRequest, stream: "work", group: "none", to: Some(v1::Start { at: Some(At::End(true)) }));
+    let to = Some(v1::Start { at: Some(At::End(true)) });
+    let absent = request!(ResetGroupRequest, stream: "work", group: "none", to: to);
     both!(pair, "POST" "/subscriptions/work/none/reset", { "to": "end" } = reset_group absent);
     let purge = request!(PurgeStreamRequest, stream: "work", parked: true);
     both!(pair, "POST" "/streams/work/purge", { "parked": true } = purge_stream purge);

@@ -1,0 +1,3 @@
+//! Tests of both protocols together.
+
+mod parity;
