@@ -265,7 +265,7 @@ pub fn run<S: Subject, F: Future<Output = ()>>(clause: impl FnOnce(S) -> F) {
 /// Makes a module of tests, one for each clause of the contract, for a type that is a
 /// [`Subject`](crate::conformance::Subject).
 ///
-/// ```ignore
+/// ```text
 /// forebay_storage::engine_conforms!(memory, Memory);
 /// ```
 #[macro_export]

@@ -1,4 +1,5 @@
-//! Messages that a caller asked to see by position. One fetch may name several ranges, and is answered when all of them were found, or are known to be gone.
+//! Messages that a caller asked to see by position. One fetch may name several ranges, and is answered when all of
+//! them were found, or are known to be gone.
 
 use std::collections::BTreeMap;
 
