@@ -69,8 +69,8 @@ pub enum Verb {
         delay: Option<Duration>,
     },
     /// More time, or less, counted from now; none at all ends the lease. With `total_max` a lease that would last
-    /// longer than that altogether, from when its message was handed out, is left as it is: [`Outcome::TooLong`]. Settles
-    /// nothing.
+    /// longer than that altogether, from when its message was handed out, is left as it is: [`Outcome::TooLong`].
+    /// Settles nothing.
     Extend {
         by: Duration,
         total_max: Option<Duration>,
