@@ -161,7 +161,7 @@ fn parked(messages: u64) -> Result<(Stage, GroupId), Box<dyn Error>> {
     let mut stage = Stage::new(plain)?;
     let group = stage.group("workers", &settings(None))?;
     let consumer = stage.join(group, SLOTS as u32)?;
-    let reason = |reason| Settlement { reason: Some(reason.to_owned()), ..Verb::Park.into() };
+    let reason = |reason: &str| Settlement { reason: Some(reason.to_owned()), ..Verb::Park.into() };
     let mut left = messages;
     while left > 0 {
         let some = left.min(10_000);

@@ -369,8 +369,8 @@ impl Driver {
         self.confirmations.push(ticket);
     }
 
-    /// Stores a batch, whole or not at all, and says where. The ticket comes back when the batch is durable, which may be
-    /// before the rest of the turn is. A batch that is refused has no ticket.
+    /// Stores a batch, whole or not at all, and says where. The ticket comes back when the batch is durable, which may
+    /// be before the rest of the turn is. A batch that is refused has no ticket.
     pub fn publish(
         &mut self,
         now: Timestamp,

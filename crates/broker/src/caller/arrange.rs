@@ -60,8 +60,8 @@ impl Arrangement {
         self
     }
 
-    /// A group of the stream is created, or changed if it is there. It goes with [`Arrangement::stream`]; without, nothing
-    /// is arranged.
+    /// A group of the stream is created, or changed if it is there. It goes with [`Arrangement::stream`]; without,
+    /// nothing is arranged.
     pub fn group(
         mut self,
         name: GroupName,

@@ -28,8 +28,8 @@ impl Caller {
             .await
     }
 
-    /// Notes of a door whose keys begin with `prefix`, beside any stream, by key, after `after`. At most `limit` of them,
-    /// and no more than a page has.
+    /// Notes of a door whose keys begin with `prefix`, beside any stream, by key, after `after`. At most `limit` of
+    /// them, and no more than a page has.
     pub async fn notes(
         &self,
         door: Door,

@@ -1,5 +1,5 @@
-//! Decisions of the shard that the driver has a part in: contents that are stored or dropped with them, and storage that
-//! may be full. All others go through [`Driver::decide`].
+//! Decisions of the shard that the driver has a part in: contents that are stored or dropped with them, and storage
+//! that may be full. All others go through [`Driver::decide`].
 
 use forebay_core::group::JobRefusal;
 use forebay_core::notes::{Expected, NoteRefusal};

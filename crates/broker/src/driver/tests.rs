@@ -8,7 +8,7 @@ use forebay_core::group::{Outcome, Verb, each_outcome};
 use forebay_core::notes::NoteRefusal;
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{ResubmitRefusal, Start};
-use forebay_core::types::{GroupName, Limits, Seq};
+use forebay_core::types::{Epoch, Grant, GroupName, Limits, Seq};
 use forebay_storage::engine::SavedPart;
 use forebay_storage::memory::MemoryLog;
 
@@ -30,6 +30,34 @@ fn settle(driver: &mut Driver, now: Timestamp, group: GroupId, leases: &[Lease],
 /// The messages of a delivery, each with its lease.
 fn each(delivery: &Delivery) -> Vec<Delivered> {
     delivery.clone().into_each().collect()
+}
+
+#[test]
+fn a_delivery_without_some_of_its_messages_is_several() {
+    let message =
+        |n: u8| RunMessage { published: NOW, priority: 0, past: None, content: Bytes::copy_from_slice(&[n]) };
+    let lease = |n: u64| Lease { epoch: Epoch(1), seq: Seq(10 + n), grant: Grant(100 + n) };
+    let delivery = Delivery {
+        group: GroupId(1),
+        consumer: WORKER,
+        lease: lease(0),
+        attempt: Attempt(1),
+        first_received: NOW,
+        deadline: NOW,
+        messages: (0..5).map(message).collect(),
+    };
+    let kept = |gone: &[u64]| -> Vec<(Lease, Vec<u8>)> {
+        let mut runs = Vec::new();
+        let keep = |of: Lease| !gone.iter().any(|n| lease(*n) == of);
+        delivery.clone().keep(keep, |run| {
+            runs.push((run.lease, run.messages.iter().map(|message| message.content[0]).collect()));
+        });
+        runs
+    };
+    assert_eq!(kept(&[]), [(lease(0), vec![0, 1, 2, 3, 4])]);
+    assert_eq!(kept(&[2]), [(lease(0), vec![0, 1]), (lease(3), vec![3, 4])]);
+    assert_eq!(kept(&[0, 1, 4]), [(lease(2), vec![2, 3])]);
+    assert_eq!(kept(&[0, 1, 2, 3, 4]), []);
 }
 
 /// A driver, its log, and the frames that the log has not been given yet.

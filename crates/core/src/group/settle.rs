@@ -69,9 +69,9 @@ pub enum Verb {
     Return {
         delay: Option<Duration>,
     },
-    /// More time, or less, counted from now; none at all ends the lease. With `total_max` a lease that would last longer
-    /// than that altogether, from when its message was handed out, is left as it is: [`Outcome::TooLong`]. Settles
-    /// nothing.
+    /// More time, or less, counted from now; none at all ends the lease. With `total_max` a lease that would last
+    /// longer than that altogether, from when its message was handed out, is left as it is: [`Outcome::TooLong`].
+    /// Settles nothing.
     Extend {
         by: Duration,
         total_max: Option<Duration>,
@@ -569,5 +569,43 @@ impl Group {
     /// Whether a message may not be offered any more. One that was replayed is what somebody asked for.
     pub(super) fn is_expired(&self, stream: &Stream, seq: Seq) -> bool {
         stream.is_expired(seq) && !self.ledger.replayed().contains_key(&seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Epoch, Grant};
+
+    fn lease(seq: u64, grant: u64) -> Lease {
+        Lease { epoch: Epoch(1), seq: Seq(seq), grant: Grant(grant) }
+    }
+
+    fn run(seq: u64, grant: u64, count: u32) -> LeaseRun {
+        LeaseRun { first: lease(seq, grant), count }
+    }
+
+    #[test]
+    fn leases_that_follow_each_other_are_joined() {
+        let leases = [lease(5, 9), lease(6, 10), lease(7, 20), lease(9, 21), lease(10, 22)];
+        let runs = LeaseRun::join(leases);
+        assert_eq!(runs, [run(5, 9, 2), run(7, 20, 1), run(9, 21, 2)]);
+        assert_eq!(runs.into_iter().flat_map(LeaseRun::leases).collect::<Vec<_>>(), leases);
+    }
+
+    #[test]
+    fn runs_of_leases_and_of_outcomes_need_not_end_together() {
+        let leases = [run(1, 1, 3), run(7, 20, 2)];
+        let outcomes = [(Outcome::Acked, 1), (Outcome::Parked, 3), (Outcome::Acked, 1)];
+        let mut seen = Vec::new();
+        with_outcomes(&leases, &outcomes, |run, outcome| seen.push((run, outcome)));
+        let expected = [
+            (run(1, 1, 1), Outcome::Acked),
+            (run(2, 2, 2), Outcome::Parked),
+            (run(7, 20, 1), Outcome::Parked),
+            (run(8, 21, 1), Outcome::Acked),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(each_outcome(&outcomes).count(), 5);
     }
 }
