@@ -59,7 +59,7 @@ pub(crate) struct Stream {
     pub(crate) scheduled: Option<Timestamp>,
     /// Whether the shard has it on its list for the end of the turn.
     pub(crate) touched: bool,
-    /// Whether something changed since a snapshot took this part.
+    /// Whether something changed since an image took this part.
     pub(crate) changed: bool,
     /// Recovery: the part as loaded has every entry up to here.
     pub(crate) through: Position,

@@ -6,7 +6,7 @@
 
 use crate::entry::{Cause, Ending};
 use crate::group::decision::Decision;
-use crate::group::settle::Blame;
+use crate::group::settle::FailureSource;
 use crate::group::standing::State;
 use crate::group::timers::Lapse;
 use crate::group::{Departure, Group, Turn};
@@ -62,9 +62,9 @@ impl Group {
             if let Some(holder) = lease.holder {
                 self.members.count_failed(holder, seqs.count());
             }
-            let blame = Blame { cause: Cause::Timeout, reason: None, consumer };
+            let source = FailureSource { cause: Cause::Timeout, reason: None, consumer };
             for seq in seqs.seqs() {
-                self.fail(turn.now, turn.stream, seq, lease.attempt, None, blame.clone());
+                self.fail(turn.now, turn.stream, seq, lease.attempt, None, source.clone());
             }
             self.timers.lapsed_through(lapse, seqs.last);
         }
@@ -90,9 +90,9 @@ impl Group {
                     Departure::Lost if self.settings.is_exhausted(lease.attempt) => {
                         turn.budget.spend_each(seqs.count());
                         let consumer = Some(name.clone());
-                        let blame = Blame { cause: Cause::Lost, reason: None, consumer };
+                        let source = FailureSource { cause: Cause::Lost, reason: None, consumer };
                         for seq in seqs.seqs() {
-                            self.fail(turn.now, turn.stream, seq, lease.attempt, None, blame.clone());
+                            self.fail(turn.now, turn.stream, seq, lease.attempt, None, source.clone());
                         }
                     }
                     Departure::Lost => {

@@ -20,7 +20,7 @@
 //! | `moves` | jobs that bring what is waiting to another stream |
 //! | `checkpoint` | progress as users see it, and acks that are written only with it |
 //! | `change` | settings, pause, reset, purge |
-//! | `figures` | what a group says about itself |
+//! | `stats` | what a group reports about itself |
 
 mod candidates;
 mod change;
@@ -29,7 +29,7 @@ mod checkpoint;
 pub(crate) mod decision;
 mod dispatch;
 mod expiry;
-mod figures;
+mod gradual;
 pub(crate) mod jobs;
 mod keys;
 pub(crate) mod ledger;
@@ -39,9 +39,9 @@ mod offer;
 pub(crate) mod parked;
 pub(crate) mod progress;
 pub(crate) mod scan;
-mod scatter;
 mod settle;
 pub(crate) mod standing;
+mod stats;
 mod timers;
 mod triage;
 
@@ -67,13 +67,13 @@ use moves::Moves;
 use standing::{Leased, State};
 use timers::Timers;
 
-pub use figures::{ConsumerFigures, Counters, GroupFigures, Status};
 pub use jobs::{Job, JobState};
 pub use members::{Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
 pub use settle::{Extension, NotYours, Outcome, REST_MAX, Settled, Settlement};
 pub use standing::Bound;
-pub(crate) use triage::Grip;
+pub use stats::{ConsumerFigures, Counters, GroupFigures, Status};
+pub(crate) use triage::Hold;
 pub use triage::JobRefusal;
 
 /// One delivery of one message to one consumer. The epoch and the grant make it unlike any other, so a

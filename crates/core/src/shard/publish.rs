@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::entry::{self, JobEnd, JobFailure, MessageMeta, Origin, Route, Trail};
+use crate::entry::{self, JobEnd, JobFailure, MessageMeta, MoveTrail, Origin, Route};
 use crate::fault::{Fault, planted};
-use crate::group::{Grip, Group, Job};
+use crate::group::{Group, Hold, Job};
 use crate::producers::{ProducerRefusal, ProducerStamp, Verdict};
 use crate::settings::{OnFull, Retention, StreamSettings, YEAR};
 use crate::shard::Shard;
@@ -333,10 +333,10 @@ impl Shard {
             }
             let (mut last, mut held, mut wanted) = (stream.last, None, false);
             for (_, group) in &stream.groups {
-                match self.groups[group].grip(next) {
-                    (Grip::Held, until) => held = held.max(Some(until)),
-                    (Grip::Wanted, until) => (last, wanted) = (last.min(until), true),
-                    (Grip::Done, until) => last = last.min(until),
+                match self.groups[group].hold(next) {
+                    (Hold::Held, until) => held = held.max(Some(until)),
+                    (Hold::Wanted, until) => (last, wanted) = (last.min(until), true),
+                    (Hold::Done, until) => last = last.min(until),
                 }
             }
             // What every group is done with takes no room.
@@ -403,7 +403,7 @@ impl Shard {
         };
         let known = known.and_then(|origin| origin.trail);
         let (home, first) = known.map_or((from, seq), |trail| (trail.home, trail.seq));
-        let origin = Some(Origin { published, receives, trail: Some(Trail { home, seq: first, from }) });
+        let origin = Some(Origin { published, receives, trail: Some(MoveTrail { home, seq: first, from }) });
         let age_max = target.as_ref().ok().and_then(|target| self.streams[target].settings.age_max());
         let keeps_age = matches!(route, Route::Alone { terms, .. } if terms.keep_age);
         let over = age_max.filter(|_| keeps_age).map(|age| published + age);
