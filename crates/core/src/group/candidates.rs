@@ -22,6 +22,7 @@ pub(super) use keyed::Keyed;
 pub(super) use plain::Plain;
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a group has one, and nearly always the large one")]
 pub(super) enum Candidates {
     Plain(Plain),
     Keyed(Box<Keyed>),

@@ -179,7 +179,7 @@ impl Keys {
         if let Some(of) = self.table.get(&key)
             && of.queue.is_empty()
             && of.held == 0
-            // What is on offer has to be taken off first.
+            // A message on offer has to be taken off first.
             && of.offered.is_none()
         {
             self.bytes -= KEY_COST + of.cost;
@@ -224,7 +224,7 @@ impl Keys {
         let twice = planted(Fault::KeyLockedTwice);
         while let Some(first) = of.queue.first() {
             match fate(first) {
-                // It expired, say, while it was waiting behind others, when nobody knew its key.
+                // It expired, for example, while it waited behind others and its key was not known.
                 KeyFate::Gone { before } => {
                     of.queue.remove_before(before);
                     self.known.remove(&first);

@@ -104,8 +104,8 @@ pub struct Deliver {
     /// Of the first; the others follow.
     pub grant: Grant,
     pub attempt: Attempt,
-    /// When these were first handed out in this group, whoever had them then. What was given back untouched does
-    /// not count.
+    /// When these were first handed out in this group, to any consumer. Deliveries that were given back untouched
+    /// do not count.
     pub first_received: Timestamp,
     pub granted: Timestamp,
     pub deadline: Timestamp,
@@ -130,7 +130,7 @@ pub struct ReadAhead {
     pub seqs: SeqRange,
     /// The group looks at keys, and has to be told them.
     pub keys: bool,
-    /// What is read will be handed out soon, so its content is worth reading too.
+    /// The messages will be handed out soon, so their contents are worth reading too.
     pub contents: bool,
 }
 
@@ -336,7 +336,7 @@ impl Group {
         credit: Credit,
     ) {
         let counts = matches!(credit, Credit::Slots { bytes: Some(_), .. });
-        // Bytes are not counted while nobody asks for them, so they are now.
+        // Bytes are counted only while the credit asks for them, so they are counted now.
         if counts && !self.members.counts_bytes(consumer) {
             let held = self.members.get(consumer).map(|member| &member.held);
             let runs = held.into_iter().flat_map(SeqSet::runs);
@@ -366,7 +366,7 @@ impl Group {
         self.check();
     }
 
-    /// When the group next has something to do by itself. What is late is late already.
+    /// When the group next has something to do by itself. A time in the past means at once.
     pub(crate) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
         if self.members.are_leaving() || self.ledger.sweeps_through().is_some() || self.ledger.has_dead() {
             return Some(Timestamp::ZERO);

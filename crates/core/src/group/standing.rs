@@ -56,7 +56,7 @@ pub(crate) struct Leased {
     pub(crate) deadline: Timestamp,
     /// The first grant of the delivery that this run is what is left of. Names its deadline.
     pub(crate) delivery: Grant,
-    /// `None` after a restart: the lease is still good, but nobody knows yet who will answer.
+    /// `None` after a restart: the lease is still good, but the consumer that will answer is not known yet.
     pub(crate) holder: Option<ConsumerId>,
 }
 
@@ -186,7 +186,7 @@ impl Standing {
         })
     }
 
-    /// The end of what is with somebody, or on its way, from `seq` on without a gap.
+    /// The end of messages that are leased or on their way, from `seq` on without a gap.
     pub(crate) fn held_until(&self, seq: Seq) -> Seq {
         let mut until = seq;
         for (piece, state) in self.run_at(seq).into_iter().chain(self.runs_after(seq)) {

@@ -69,7 +69,7 @@ impl Group {
             Work::Move { .. } => self.ledger.unsettled(&selection).count(),
         };
         let matched = meant.min(limit.unwrap_or(u64::MAX));
-        // Whoever wants a group to be empty has what he wants.
+        // A job that empties a group may find it empty.
         if matched == 0 && !moves(&work) {
             return Err(JobRefusal::Empty);
         }
@@ -314,9 +314,9 @@ impl Group {
 /// How a group holds on to a message when its stream is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// It is with somebody, or parked.
+    /// It is leased, on its way to another stream, or parked.
     Held,
-    /// It would be offered to somebody some time.
+    /// It is still to be handed out.
     Wanted,
     Done,
 }

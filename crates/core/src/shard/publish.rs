@@ -407,7 +407,7 @@ impl Shard {
         let age_max = target.as_ref().ok().and_then(|target| self.streams[target].settings.age_max());
         let keeps_age = matches!(route, Route::Alone { terms, .. } if terms.keep_age);
         let over = age_max.filter(|_| keeps_age).map(|age| published + age);
-        // What is further away than any message may ask for is as good as never.
+        // An expiry that is further away than a message may ask for counts as never.
         let expires = over.filter(|over| *over <= now + YEAR);
         let moved = MessageMeta { id: None, not_before: None, expires, origin, ..*meta };
         let admitted = target.and_then(|target| {
@@ -473,7 +473,7 @@ impl Shard {
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
         let is_over = |job: &JobId| !of.job(*job).is_some_and(Job::is_running);
         let refusal = match (route, obstacle) {
-            // Nobody wants it to go there any more.
+            // The job is over, so the message does not go there any more.
             (Route::Job { job, .. }, Obstacle::Passing) if is_over(job) => {
                 of.stay(now, stream, seq);
                 MoveRefusal::Kept
@@ -541,7 +541,7 @@ impl Shard {
     pub fn abandon_move(&mut self, now: Timestamp, group: GroupId, seq: Seq, why: &str) {
         let Some(of) = self.groups.get_mut(&group) else { return };
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
-        // A job leaves it where somebody will look for it.
+        // A job leaves it in its group, where it was before.
         match of.moving(seq).and_then(|(route, _)| route.job()) {
             Some(_) => of.stay(now, stream, seq),
             None => of.park_instead(now, stream, seq, why),
