@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use forebay_core::entry::{MessageMeta, Messages, Origin, Trail};
+use forebay_core::entry::{MessageMeta, Messages, Origin, MoveTrail};
 use forebay_core::types::{KeyHash, Seq, SeqRange, StreamId, Timestamp};
 
 /// What a chunk costs beside its bytes, by rough count.
@@ -133,7 +133,7 @@ impl Found {
     }
 
     /// The streams that it comes from, if it was moved here.
-    pub fn trail(&self) -> Option<Trail> {
+    pub fn trail(&self) -> Option<MoveTrail> {
         self.extra.origin.as_ref().and_then(|origin| origin.trail)
     }
 

@@ -1,7 +1,7 @@
 //! Which message ids a stream has seen lately.
 //!
 //! Ids are kept as hashes, and in the order in which they came in generations of a few thousand. A full
-//! generation never changes again, so that a snapshot writes it once, and is dropped whole when its
+//! generation never changes again, so that an image writes it once, and is dropped whole when its
 //! youngest id is older than the window, or when there are too many ids, in which case the window is
 //! shorter than asked for. A generation is small, so that neither writing nor dropping one makes a long
 //! turn.
@@ -20,7 +20,7 @@ const GENERATION: usize = 2_048;
 pub(crate) struct Dedupe {
     seen: HashMap<IdHash, Sighting, BuildHasherDefault<TakeBits>>,
     generations: VecDeque<Generation>,
-    /// Number of the next generation, which names its part in a snapshot.
+    /// Number of the next generation, which names its part in an image.
     next: u32,
 }
 
@@ -31,7 +31,7 @@ struct Generation {
     ids: Vec<IdHash>,
     /// The latest of the times at which they came.
     youngest: Timestamp,
-    /// Whether a snapshot has it as it is now.
+    /// Whether an image has it as it is now.
     saved: bool,
 }
 
@@ -66,7 +66,7 @@ impl Dedupe {
         (now.since(seen.at) < settings.dedupe_window).then_some(seen.seq)
     }
 
-    /// Remembers an id. What is remembered already is not remembered again: after a snapshot that was
+    /// Remembers an id. What is remembered already is not remembered again: after an image that was
     /// taken in several turns, recovery may meet entries whose ids are in it.
     pub(crate) fn remember(&mut self, at: Timestamp, id: IdHash, seq: Seq, settings: &StreamSettings) {
         let sighting = Sighting { seq, at };
@@ -89,7 +89,7 @@ impl Dedupe {
     }
 
     /// No id is known any more. Generations keep their numbers for themselves, so that what is remembered from now on
-    /// is not taken for what a snapshot has.
+    /// is not taken for what an image has.
     pub(crate) fn clear(&mut self) {
         *self = Dedupe { next: self.next, ..Dedupe::default() };
     }
@@ -117,12 +117,12 @@ impl Dedupe {
         }
     }
 
-    /// Numbers of the generations, and whether each has changed since a snapshot took it.
+    /// Numbers of the generations, and whether each has changed since an image took it.
     pub(crate) fn generations(&self) -> impl Iterator<Item = (u32, bool)> + '_ {
         self.generations.iter().map(|generation| (generation.number, !generation.saved))
     }
 
-    /// Whether a generation has changed since a snapshot took it; `None` if there is no such one.
+    /// Whether a generation has changed since an image took it; `None` if there is no such one.
     pub(crate) fn changed(&self, number: u32) -> Option<bool> {
         let at = self.generations.binary_search_by_key(&number, |generation| generation.number).ok()?;
         Some(!self.generations[at].saved)
@@ -131,7 +131,7 @@ impl Dedupe {
     /// `count`, then `seq | at | id` in the order in which they came, the first two as distances.
     pub(crate) fn encode(&mut self, number: u32, out: &mut Vec<u8>) {
         let at = self.generations.binary_search_by_key(&number, |generation| generation.number);
-        let generation = &mut self.generations[at.expect("a snapshot asks for a generation that exists")];
+        let generation = &mut self.generations[at.expect("an image asks for a generation that exists")];
         put_varint(out, generation.ids.len() as u64);
         let mut from = Sighting { seq: Seq::START, at: Timestamp::ZERO };
         for id in &generation.ids {
@@ -144,7 +144,7 @@ impl Dedupe {
         generation.saved = true;
     }
 
-    /// Takes in a generation from a snapshot; they come in any order.
+    /// Takes in a generation from an image; they come in any order.
     pub(crate) fn decode(&mut self, number: u32, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let mut generation = Generation { number, ids: Vec::new(), youngest: Timestamp::ZERO, saved: true };
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(dedupe.find(at(14), IdHash(7), &settings), Some(Seq(9_000)));
     }
 
-    /// A copy made of snapshot parts, with the ids of the last `again` met once more.
+    /// A copy made of parts of an image, with the ids of the last `again` met once more.
     fn copied(dedupe: &mut Dedupe) -> Dedupe {
         let numbers: Vec<u32> = dedupe.generations().map(|(number, _)| number).collect();
         let mut copy = Dedupe::default();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_brings_every_id_back() {
+    fn an_image_brings_every_id_back() {
         let settings = settings(600, 1_000_000);
         let mut dedupe = Dedupe::default();
         let count = GENERATION as u64 * 3 + 5;

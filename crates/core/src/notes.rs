@@ -2,7 +2,7 @@
 //!
 //! A note belongs to a door and has a key. Every change gives it a new version, drawn from one counter for
 //! all notes, so that whoever saw a note once can tell that it is another one now, also after it was removed
-//! and made anew. A note may expire. For snapshots the notes are spread over a fixed number of buckets by a
+//! and made anew. A note may expire. For images the notes are spread over a fixed number of buckets by a
 //! hash of their key, and only buckets that changed are written again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ pub const NOTE_VALUE_BYTES_MAX: usize = 64 << 10;
 const NOTES_MAX: usize = 100_000;
 /// Keys and values of all notes together.
 const BYTES_MAX: usize = 64 << 20;
-/// Parts of a snapshot.
+/// Parts of an image.
 pub(crate) const BUCKETS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,9 +83,9 @@ pub(crate) struct Notes {
 #[derive(Debug, Default)]
 struct Bucket {
     keys: BTreeSet<(u8, Key)>,
-    /// Since a snapshot took it.
+    /// Since an image took it.
     changed: bool,
-    /// There was a note in it once. It stays in every snapshot then, with the last version that was given.
+    /// There was a note in it once. It stays in every image then, with the last version that was given.
     used: bool,
 }
 
@@ -240,12 +240,12 @@ impl Notes {
         expired.take(max).map(|(_, door, key)| (*door, key.clone())).collect()
     }
 
-    /// Whether a bucket belongs into a snapshot.
+    /// Whether a bucket belongs into an image.
     pub(crate) fn bucket_used(&self, number: usize) -> bool {
         self.buckets[number].used
     }
 
-    /// Whether a bucket has changed since a snapshot took it.
+    /// Whether a bucket has changed since an image took it.
     pub(crate) fn bucket_changed(&self, number: usize) -> bool {
         self.buckets[number].changed
     }
@@ -267,7 +267,7 @@ impl Notes {
         self.buckets[number].changed = false;
     }
 
-    /// Takes in a bucket from a snapshot; they come in any order.
+    /// Takes in a bucket from an image; they come in any order.
     pub(crate) fn decode_bucket(&mut self, number: usize, bytes: &[u8]) -> Result<(), DecodeError> {
         let bucket = self.buckets.get_mut(number);
         bucket.ok_or(DecodeError::OutOfRange("number of a bucket of notes"))?.used = true;
@@ -292,7 +292,7 @@ impl Notes {
     }
 }
 
-/// FNV-1a. Written down in snapshots by what it decides, so it never changes.
+/// FNV-1a. Written down in images by what it decides, so it never changes.
 fn bucket_of(door: u8, key: &[u8]) -> usize {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for &byte in [door].iter().chain(key) {

@@ -110,7 +110,7 @@ impl Producers {
     }
 
     /// Remembers a batch of so many messages, with the positions of those that were new. One from before what is
-    /// remembered is ignored: after a snapshot that was taken in several turns, recovery may meet batches
+    /// remembered is ignored: after an image that was taken in several turns, recovery may meet batches
     /// that are in it. One from beyond starts anew: those between were lost with a damaged log.
     pub(crate) fn remember(
         &mut self,

@@ -7,8 +7,8 @@
 use crate::codec::DecodeError;
 use crate::entry::Ending;
 use crate::group::decision::Decision;
+use crate::image::{DEDUPE, GROUP, PARKED, REGISTRY, STREAM};
 use crate::shard::Shard;
-use crate::snapshot::{DEDUPE, GROUP, PARKED, REGISTRY, STREAM};
 use crate::types::{GroupId, PartKey, Position, Seq, SeqRange, StreamId};
 
 /// What becomes of a group when messages of its stream are lost.

@@ -59,7 +59,7 @@ pub(crate) struct Stream {
     pub(crate) scheduled: Option<Timestamp>,
     /// Whether the shard has it on its list for the end of the turn.
     pub(crate) touched: bool,
-    /// Whether something changed since a snapshot took this part.
+    /// Whether something changed since an image took this part.
     pub(crate) changed: bool,
     /// Recovery: the part as loaded has every entry up to here.
     pub(crate) through: Position,
@@ -123,33 +123,52 @@ impl Stream {
         admissions: &mut Vec<Admission>,
     ) -> Option<SeqRange> {
         let first = self.last.next();
-        let (mut next, mut bytes, mut has_duplicates) = (first, 0, false);
-        admissions.reserve(messages.len());
+        let has_ids = messages.iter().any(|message| message.id.is_some());
+        if has_ids {
+            self.find_duplicates(now, messages, fresh, admissions);
+        } else {
+            let seqs = SeqRange::starting(first, messages.len() as u64).seqs();
+            admissions.extend(seqs.map(|seq| Admission { seq, duplicate: false }));
+        }
+        let has_duplicates = has_ids && admissions.iter().rev().take(messages.len()).any(|of| of.duplicate);
+        let new = if has_duplicates { &fresh[..] } else { messages };
+        if new.is_empty() {
+            return None;
+        }
+        let range = SeqRange::starting(first, new.len() as u64);
+        let bytes = new.iter().map(|message| u64::from(message.size)).sum();
+        for (n, message) in new.iter().enumerate().filter(|(_, message)| message.is_special()) {
+            self.take_in(first.plus(n as u64), message);
+        }
+        self.advance(range, ordinal, bytes, now);
+        Some(range)
+    }
+
+    fn find_duplicates(
+        &mut self,
+        now: Timestamp,
+        messages: &[MessageMeta],
+        fresh: &mut Vec<MessageMeta>,
+        admissions: &mut Vec<Admission>,
+    ) {
+        let (mut next, mut has_duplicates) = (self.last.next(), false);
         for (n, message) in messages.iter().enumerate() {
             let known = message.id.and_then(|id| self.dedupe.find(now, id, &self.settings));
             admissions.push(Admission { seq: known.unwrap_or(next), duplicate: known.is_some() });
-            if known.is_some() {
-                if !has_duplicates {
-                    fresh.extend_from_slice(&messages[..n]);
-                }
+            if known.is_some() && !has_duplicates {
                 has_duplicates = true;
-                continue;
+                fresh.extend_from_slice(&messages[..n]);
             }
-            if has_duplicates {
-                fresh.push(*message);
+            if known.is_none() {
+                if has_duplicates {
+                    fresh.push(*message);
+                }
+                if let Some(id) = message.id {
+                    self.dedupe.remember(now, id, next, &self.settings);
+                }
+                next = next.next();
             }
-            if let Some(id) = message.id {
-                self.dedupe.remember(now, id, next, &self.settings);
-            }
-            bytes += u64::from(message.size);
-            if message.is_special() {
-                self.take_in(next, message);
-            }
-            next = next.next();
         }
-        let range = (next > first).then(|| SeqRange::starting(first, next.0 - first.0))?;
-        self.advance(range, ordinal, bytes, now);
-        Some(range)
     }
 
     /// Where the messages of a batch are that came before. `None` if that cannot be told any more: some of

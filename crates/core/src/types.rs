@@ -123,7 +123,7 @@ impl Position {
     pub const START: Position = Position(0);
 }
 
-/// Names one part of a shard's snapshot.
+/// Names one part of a shard's image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartKey {
     pub kind: u8,

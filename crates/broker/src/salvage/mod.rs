@@ -26,7 +26,7 @@ use forebay_core::salvage::GroupLoss;
 use forebay_core::seqset::SeqSet;
 use forebay_core::settings::StreamSettings;
 use forebay_core::shard::Shard;
-use forebay_core::snapshot::Taking;
+use forebay_core::image::Taking;
 use forebay_core::types::{
     Epoch, GroupId, Limits, Ordinal, PartKey, Position, Seq, SeqRange, StreamId, StreamName, Timestamp,
 };

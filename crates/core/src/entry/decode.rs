@@ -7,7 +7,7 @@ use forebay_model::limits::PRIORITY_MAX;
 
 use super::{
     Cause, Ending, Entry, FailedMessage, Failure, JobEnd, JobFailure, LeasedRun, MessageMeta, Messages,
-    Origin, ParkedMessage, Route, Selection, Trail, Work, blame, copied, flag, form, kind, purge,
+    MoveTrail, Origin, ParkedMessage, Route, Selection, Work, blame, copied, flag, form, kind, purge,
 };
 use crate::codec::{Cursor, DecodeError, unzigzag};
 use crate::pace::Rate;
@@ -289,7 +289,7 @@ fn take_origin(cursor: &mut Cursor<'_>, has_trail: bool) -> Result<Origin, Decod
     let (published, receives) = (Timestamp(cursor.varint()?), cursor.varint_u32()?);
     let trail = if has_trail {
         let (home, seq) = (take_stream(cursor)?, Seq(cursor.varint()?));
-        Some(Trail { home, seq, from: take_stream(cursor)? })
+        Some(MoveTrail { home, seq, from: take_stream(cursor)? })
     } else {
         None
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Entry, FailedMessage, Failure, JobEnd, JobFailure, LeasedRun, MessageMeta, ParkedMessage, Selection,
-    Trail, Work, blame, flag, form, kind, purge,
+    Entry, FailedMessage, Failure, JobEnd, JobFailure, LeasedRun, MessageMeta, MoveTrail, ParkedMessage,
+    Selection, Work, blame, flag, form, kind, purge,
 };
 use crate::codec::{put_bytes, put_varint, zigzag};
 use crate::entry::{Ending, put_copied};
@@ -77,7 +77,7 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &MessageMeta) {
     if let Some(origin) = message.origin {
         put_varint(out, origin.published.0);
         put_varint(out, origin.receives.into());
-        if let Some(Trail { home, seq, from }) = origin.trail {
+        if let Some(MoveTrail { home, seq, from }) = origin.trail {
             put_varint(out, home.0.into());
             put_varint(out, seq.0);
             put_varint(out, from.0.into());

@@ -34,12 +34,12 @@ pub struct Origin {
     /// How often it was handed out before it came here.
     pub receives: u32,
     /// Not known of messages that were moved when this was not written down yet.
-    pub trail: Option<Trail>,
+    pub trail: Option<MoveTrail>,
 }
 
 /// The streams that a moved message comes from. They may be gone, and their numbers are not given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trail {
+pub struct MoveTrail {
     /// Where it was published first.
     pub home: StreamId,
     /// As which message there.

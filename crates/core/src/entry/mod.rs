@@ -35,7 +35,7 @@ pub use copied::{COPIED_MAX, CopiedMessage, copied_runs, put_copied};
 pub use decode::{each_encoded, entries};
 pub(crate) use encode::put_published;
 pub use encode::{note_bytes_max, published_bytes_max};
-pub use messages::{MessageMeta, Messages, Origin, Trail};
+pub use messages::{MessageMeta, Messages, MoveTrail, Origin};
 pub use route::Route;
 
 /// One durable fact.

@@ -83,7 +83,7 @@ fn message() -> impl Strategy<Value = MessageMeta> {
             origin: (timed && priority > 4).then_some(Origin {
                 published: at,
                 receives: size,
-                trail: (priority > 6).then_some(Trail {
+                trail: (priority > 6).then_some(MoveTrail {
                     home: StreamId(size),
                     seq: Seq(at.0),
                     from: StreamId(7),

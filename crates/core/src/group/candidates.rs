@@ -1,7 +1,7 @@
 //! Messages that may go next.
 //!
-//! A plain group hands out by position and need not look at messages: the range between its cursor and the messages that
-//! have arrived is on offer as it is. A group that cares for keys looks at every message, in order.
+//! A plain group hands out by position and need not look at messages: the range between its cursor and the messages
+//! that have arrived is on offer as it is. A group that cares for keys looks at every message, in order.
 //!
 //! [`Candidates::next`] says which messages a consumer gets next. The other methods tell what happened to messages.
 
@@ -10,7 +10,7 @@ mod plain;
 
 use crate::fault::{Fault, planted};
 use crate::group::Budget;
-use crate::group::keys::Fate;
+use crate::group::keys::KeyFate;
 use crate::group::ledger::Ledger;
 use crate::group::members::{Member, Members};
 use crate::group::standing::State;
@@ -22,6 +22,7 @@ pub(super) use keyed::Keyed;
 pub(super) use plain::Plain;
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a group has one, and nearly always the large one")]
 pub(super) enum Candidates {
     Plain(Plain),
     Keyed(Box<Keyed>),
@@ -320,14 +321,14 @@ impl View<'_> {
     }
 
     /// Whether a message that is first of its key may go.
-    fn fate(&self, seq: Seq) -> Fate {
+    fn fate(&self, seq: Seq) -> KeyFate {
         if self.ledger.is_settled(seq) {
-            return Fate::Gone { before: self.ledger.unsettled_from(seq).max(seq.next()) };
+            return KeyFate::Gone { before: self.ledger.unsettled_from(seq).max(seq.next()) };
         }
         match self.ledger.standing().run_at(seq) {
-            None if self.stream.undue.contains(seq) => Fate::Waits,
-            None | Some((_, State::Ready { .. })) => Fate::Ready,
-            Some(_) => Fate::Waits,
+            None if self.stream.undue.contains(seq) => KeyFate::Waits,
+            None | Some((_, State::Ready { .. })) => KeyFate::Ready,
+            Some(_) => KeyFate::Waits,
         }
     }
 

@@ -51,7 +51,7 @@ impl Group {
     /// of it; until then the group does nothing else.
     pub(super) fn sweep(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(through) = self.ledger.sweeps_through() else {
-            // What nobody wants any more is in nobody's way.
+            // Parked messages that were let go of are in no other message's way.
             if self.ledger.has_dead() && !turn.budget.is_spent() {
                 turn.budget.spend_each(SLICE);
                 self.ledger.drop_dead(SLICE as usize);

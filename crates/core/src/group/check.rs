@@ -1,8 +1,8 @@
 //! Facts that hold whenever a turn is over.
 //!
 //! [`Group::check`] adds up running sums that are kept in different places. It takes a few comparisons, so it runs at
-//! the end of every turn, in release builds too. [`Group::check_all`] looks at every message and is for tests, the model
-//! and the simulator, which call [`crate::shard::Shard::check`].
+//! the end of every turn, in release builds too. [`Group::check_all`] looks at every message and is for tests, the
+//! model and the simulator, which call [`crate::shard::Shard::check`].
 
 use crate::group::Group;
 use crate::group::standing::State;

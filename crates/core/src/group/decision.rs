@@ -1,7 +1,7 @@
 //! Decisions: the only way in which the durable state of a group changes.
 //!
-//! [`Group::decide`] applies a decision to the ledger and adds it to the entries of the turn. Recovery turns the entries
-//! back into decisions and applies the same ones, so it arrives at the state that was decided.
+//! [`Group::decide`] applies a decision to the ledger and adds it to the entries of the turn. Recovery turns the
+//! entries back into decisions and applies the same ones, so it arrives at the state that was decided.
 //!
 //! Decisions of one kind become one entry, as long as no other decision about the same message lies between them: a
 //! turn's acks take a dozen bytes however many there are. Decisions about one message keep their order.

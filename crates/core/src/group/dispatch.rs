@@ -1,4 +1,4 @@
-//! Sharing out what is on offer among those who have room.
+//! Sharing out messages among consumers with room.
 //!
 //! One precedence, so that features do not fight: a paused group hands out nothing, nor does one that rests; pace,
 //! the group's in-flight limit and its window say how many may go; what is on offer is due, not expired and of a key
@@ -87,10 +87,10 @@ impl Group {
             let single = self.settings.strategy == Strategy::Single;
             let same = single && n == 0;
             let next = if same { self.members.same_hungry() } else { self.members.next_hungry() };
-            let consumer = next.expect("those who are counted have not been served yet");
+            let consumer = next.expect("as many consumers have room as were counted");
             let member = self.members.get(consumer).expect("only a member is hungry");
             let share = if single { total } else { base + u64::from(n < extra) };
-            // Those who came before may have taken more than their share along with it.
+            // Consumers before this one may have taken more than their share, with followers of a key.
             let share = share.min(member.room()).min(self.allowance(turn.now));
             if share == 0 {
                 break;
@@ -115,7 +115,7 @@ impl Group {
         given > 0
     }
 
-    /// Everybody takes what belongs to it. False when nobody could.
+    /// Every consumer takes the messages that belong to it. False if none of them took any.
     fn round_by_key(&mut self, turn: &mut Turn<'_>, once: &mut Vec<ConsumerId>) -> bool {
         let mut given = 0;
         for _ in 0..self.members.hungry() {

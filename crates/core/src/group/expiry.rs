@@ -6,7 +6,7 @@
 
 use crate::entry::{Cause, Ending};
 use crate::group::decision::Decision;
-use crate::group::settle::Blame;
+use crate::group::settle::FailureSource;
 use crate::group::standing::State;
 use crate::group::timers::Lapse;
 use crate::group::{Departure, Group, Turn};
@@ -21,7 +21,7 @@ const LOOKUPS: u64 = 4;
 
 impl Group {
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
-        // First those who left: a goodbye that came in time must not be taken for a timeout.
+        // Consumers that left come first: a goodbye that came in time must not be taken for a timeout.
         self.release_left_behind(turn);
         self.lapse(turn);
         self.expire_gone(turn);
@@ -63,9 +63,9 @@ impl Group {
             if let Some(holder) = lease.holder {
                 self.members.count_failed(holder, seqs.count());
             }
-            let blame = Blame { cause: Cause::Timeout, reason: None, consumer };
+            let source = FailureSource { cause: Cause::Timeout, reason: None, consumer };
             for seq in seqs.seqs() {
-                self.fail(turn.now, turn.stream, seq, lease.attempt, None, blame.clone());
+                self.fail(turn.now, turn.stream, seq, lease.attempt, None, source.clone());
             }
             self.timers.lapsed_through(lapse, seqs.last);
         }
@@ -91,9 +91,9 @@ impl Group {
                     Departure::Lost if is_exhausted(self.settings.max_retries, lease.attempt) => {
                         turn.budget.spend_each(seqs.count());
                         let consumer = Some(name.clone());
-                        let blame = Blame { cause: Cause::Lost, reason: None, consumer };
+                        let source = FailureSource { cause: Cause::Lost, reason: None, consumer };
                         for seq in seqs.seqs() {
-                            self.fail(turn.now, turn.stream, seq, lease.attempt, None, blame.clone());
+                            self.fail(turn.now, turn.stream, seq, lease.attempt, None, source.clone());
                         }
                     }
                     Departure::Lost => {
@@ -106,7 +106,7 @@ impl Group {
         }
     }
 
-    /// What is given back goes out again at once, unless its time is over.
+    /// Messages that are given back go out again at once, unless they have expired.
     pub(super) fn offer_returned(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange) {
         if stream.expired.is_empty() && seqs.first > stream.gone {
             self.put_on_offer(stream, seqs);
@@ -168,8 +168,8 @@ impl Group {
             let seqs = match state {
                 Some(State::Leased(_) | State::Moving { .. }) => seqs,
                 None => {
-                    // What was looked at for its key has to be looked up again, and is let go a slice at a
-                    // time. What nobody has looked at is let go all at once, however much it is.
+                    // Messages whose keys were looked at have to be looked up again, and go a slice at a time.
+                    // All others go at once, however many there are.
                     let arrived = self.candidates.arrived();
                     let seen = self.settings.is_keyed() && seqs.first <= arrived;
                     let last = if seen { arrived.min(seqs.first.plus(SLICE - 1)) } else { seqs.last };

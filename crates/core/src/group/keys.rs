@@ -7,8 +7,8 @@
 //! again.
 
 use crate::fault::{Fault, planted};
+use crate::group::gradual::GradualMap;
 use crate::group::offer::{NO_KEY, Offer};
-use crate::group::scatter::Scattered;
 use crate::queue::Queue;
 use crate::seqset::SeqSet;
 use crate::settings::KeyLock;
@@ -19,9 +19,9 @@ pub(crate) struct Keys {
     /// What keeps a key waiting, where order matters.
     lock: Option<KeyLock>,
     /// Keys of messages that are on offer, in process, or first of their key.
-    known: Scattered<Seq, KeyHash>,
+    known: GradualMap<Seq, KeyHash>,
     /// Ordered: what is waiting for each key.
-    table: Scattered<KeyHash, Key>,
+    table: GradualMap<KeyHash, Key>,
     /// About how much memory the queues take, and which takes the most.
     bytes: usize,
     longest: Option<(KeyHash, u64)>,
@@ -53,8 +53,8 @@ impl Keys {
     pub(crate) fn new(lock: Option<KeyLock>) -> Keys {
         Keys {
             lock,
-            known: Scattered::default(),
-            table: Scattered::default(),
+            known: GradualMap::default(),
+            table: GradualMap::default(),
             bytes: 0,
             longest: None,
             again: SeqSet::new(),
@@ -179,7 +179,7 @@ impl Keys {
         if let Some(of) = self.table.get(&key)
             && of.queue.is_empty()
             && of.held == 0
-            // What is on offer has to be taken off first.
+            // A message on offer has to be taken off first.
             && of.offered.is_none()
         {
             self.bytes -= KEY_COST + of.cost;
@@ -215,7 +215,7 @@ impl Keys {
         &mut self,
         key: KeyHash,
         offer: &mut Offer,
-        fate: impl Fn(Seq) -> Fate,
+        fate: impl Fn(Seq) -> KeyFate,
         lane: impl Fn(Seq) -> u8,
     ) {
         let Some(of) = self.table.get_mut(&key) else { return };
@@ -224,20 +224,20 @@ impl Keys {
         let twice = planted(Fault::KeyLockedTwice);
         while let Some(first) = of.queue.first() {
             match fate(first) {
-                // It expired, say, while it was waiting behind others, when nobody knew its key.
-                Fate::Gone { before } => {
+                // It expired, for example, while it waited behind others and its key was not known.
+                KeyFate::Gone { before } => {
                     of.queue.remove_before(before);
                     self.known.remove(&first);
                     continue;
                 }
-                Fate::Ready => wanted = Some(first).filter(|_| of.held == 0 && !is_locked),
-                Fate::Waits if twice || (planted(Fault::KeyOrderBroken) && of.leased == 0) => {
-                    wanted = of.queue.next_after(first).filter(|&next| fate(next) == Fate::Ready);
+                KeyFate::Ready => wanted = Some(first).filter(|_| of.held == 0 && !is_locked),
+                KeyFate::Waits if twice || (planted(Fault::KeyOrderBroken) && of.leased == 0) => {
+                    wanted = of.queue.next_after(first).filter(|&next| fate(next) == KeyFate::Ready);
                     if let Some(next) = wanted {
                         self.known.insert(next, key);
                     }
                 }
-                Fate::Waits => {}
+                KeyFate::Waits => {}
             }
             // Whatever happens to the first of a key must be known to have happened to that key.
             self.known.insert(first, key);
@@ -258,7 +258,7 @@ impl Keys {
 
 /// Whether a message may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum KeyFate {
     Ready,
     /// With a consumer, or its time has not come.
     Waits,

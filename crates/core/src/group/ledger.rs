@@ -40,7 +40,7 @@ pub(crate) struct Ledger {
     /// After a reset or a purge: what is in `standing`, `failures`, `replayed` and `moving` up to here is
     /// over, and goes a slice a turn.
     sweep: Option<Seq>,
-    /// Parked messages that nobody wants any more, let go a slice a turn.
+    /// Parked messages that a reset or a purge has ended, let go a slice a turn.
     dead: Vec<ParkedStore>,
     /// Whether something changed since an image took this part.
     changed: bool,
@@ -177,7 +177,7 @@ impl Ledger {
         }
     }
 
-    /// What is remembered beside the standing of messages that are done with.
+    /// Forgets what is kept beside the standing of settled messages.
     fn forget(&mut self, range: SeqRange) {
         forget_in(&mut self.failures, range);
         forget_in(&mut self.replayed, range);
@@ -185,7 +185,7 @@ impl Ledger {
 
     /// The first of these that is on its way to another stream is so no longer.
     fn pop_moving(&mut self, range: SeqRange) -> Option<Route> {
-        // Nearly always there is none, and this is asked for every ack.
+        // Nearly always no message is moving, and this is asked for every ack.
         if self.moving.is_empty() {
             return None;
         }

@@ -234,7 +234,7 @@ impl Members {
         self.hungry.range((after, Unbounded)).next().or_else(|| self.hungry.first()).copied()
     }
 
-    /// The one who was served last while it has room, and then the next.
+    /// The consumer that was served last while it has room, and then the next.
     pub(crate) fn same_hungry(&self) -> Option<ConsumerId> {
         self.served.filter(|served| self.hungry.contains(served)).or_else(|| self.next_hungry())
     }
@@ -252,7 +252,7 @@ impl Members {
         }
     }
 
-    /// It is somebody else's turn, although this one was given nothing.
+    /// It is the next consumer's turn, although this one was given nothing.
     pub(crate) fn passed_over(&mut self, consumer: ConsumerId) {
         self.served = Some(consumer);
     }

@@ -20,7 +20,7 @@
 //! | `moves` | jobs that bring what is waiting to another stream |
 //! | `checkpoint` | progress as users see it, and acks that are written only with it |
 //! | `change` | settings, pause, reset, purge |
-//! | `figures` | what a group says about itself |
+//! | `stats` | what a group reports about itself |
 
 mod candidates;
 mod change;
@@ -29,7 +29,7 @@ mod checkpoint;
 pub(crate) mod decision;
 mod dispatch;
 mod expiry;
-mod figures;
+mod gradual;
 pub(crate) mod jobs;
 mod keys;
 pub(crate) mod ledger;
@@ -39,9 +39,9 @@ mod offer;
 pub(crate) mod parked;
 pub(crate) mod progress;
 pub(crate) mod scan;
-mod scatter;
 mod settle;
 pub(crate) mod standing;
+mod stats;
 mod timers;
 mod triage;
 
@@ -67,7 +67,6 @@ use moves::Moves;
 use standing::{Leased, State};
 use timers::Timers;
 
-pub use figures::{ConsumerFigures, Counters, GroupFigures, Status};
 pub use jobs::{Job, JobState};
 pub use members::{Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
@@ -75,7 +74,8 @@ pub use settle::{
     LeaseRun, NotYours, Outcome, OutcomeRun, REST_MAX, Settlement, Verb, each_outcome, with_outcomes,
 };
 pub use standing::Bound;
-pub(crate) use triage::Grip;
+pub use stats::{ConsumerFigures, Counters, GroupFigures, Status};
+pub(crate) use triage::Hold;
 pub use triage::JobRefusal;
 
 /// One delivery of one message to one consumer. The epoch and the grant make it unlike any other, so a
@@ -106,8 +106,8 @@ pub struct Deliver {
     /// Of the first; the others follow.
     pub grant: Grant,
     pub attempt: Attempt,
-    /// When these were first handed out in this group, whoever had them then. What was given back untouched does
-    /// not count.
+    /// When these were first handed out in this group, to any consumer. Deliveries that were given back untouched
+    /// do not count.
     pub first_received: Timestamp,
     pub granted: Timestamp,
     pub deadline: Timestamp,
@@ -132,7 +132,7 @@ pub struct ReadAhead {
     pub seqs: SeqRange,
     /// The group looks at keys, and has to be told them.
     pub keys: bool,
-    /// What is read will be handed out soon, so its content is worth reading too.
+    /// The messages will be handed out soon, so their contents are worth reading too.
     pub contents: bool,
 }
 
@@ -338,7 +338,7 @@ impl Group {
         credit: Credit,
     ) {
         let counts = matches!(credit, Credit::Slots { bytes: Some(_), .. });
-        // Bytes are not counted while nobody asks for them, so they are now.
+        // Bytes are counted only while the credit asks for them, so they are counted now.
         if counts && !self.members.counts_bytes(consumer) {
             let held = self.members.get(consumer).map(|member| &member.held);
             let runs = held.into_iter().flat_map(SeqSet::runs);
@@ -368,7 +368,7 @@ impl Group {
         self.check();
     }
 
-    /// When the group next has something to do by itself. What is late is late already.
+    /// When the group next has something to do by itself. A time in the past means at once.
     pub(crate) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
         if self.members.are_leaving() || self.ledger.sweeps_through().is_some() || self.ledger.has_dead() {
             return Some(Timestamp::ZERO);

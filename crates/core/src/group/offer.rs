@@ -98,7 +98,7 @@ impl Offer {
         }
     }
 
-    /// What is first in a lane for this consumer.
+    /// The first message of a lane for this consumer.
     pub(crate) fn first(&self, lane: u8, consumer: ConsumerId) -> Option<Seq> {
         match self {
             Offer::Position(lanes) => lanes.lane(lane).first(),
@@ -263,7 +263,7 @@ const BUCKETS: u64 = 1_024;
 #[derive(Debug, Default)]
 pub(crate) struct Pinned {
     count: u64,
-    /// What has no key goes to anybody.
+    /// Messages without a key go to any consumer.
     free: Lanes,
     buckets: BTreeMap<u16, Bucket>,
     consumers: BTreeMap<ConsumerId, Owned>,
@@ -278,7 +278,7 @@ struct Bucket {
 #[derive(Debug, Default)]
 struct Owned {
     buckets: BTreeSet<u16>,
-    /// What is first in each of its buckets.
+    /// The first message of each of its buckets.
     heads: [BTreeSet<(Seq, u16)>; LANES],
     count: u64,
 }

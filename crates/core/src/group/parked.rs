@@ -1,6 +1,6 @@
 //! Messages that were set aside, with what is known of their failures.
 //!
-//! They are kept in small chunks that can be shared: taking a snapshot of a million parked messages is
+//! They are kept in small chunks that can be shared: taking an image of a million parked messages is
 //! sharing some thousand chunks, and what changes while they are written is copied first, a chunk at a
 //! time. So no turn has to write them all.
 
@@ -52,7 +52,7 @@ pub(crate) type Chunk = Vec<(Seq, Parked)>;
 #[derive(Debug, Default)]
 pub(crate) struct ParkedStore {
     chunks: BTreeMap<u32, Arc<Chunk>>,
-    /// Chunks that changed since a snapshot took them. One that is empty is gone.
+    /// Chunks that changed since an image took them. One that is empty is gone.
     changed: BTreeSet<u32>,
     positions: SeqSet,
     reasons: BTreeMap<Arc<str>, SeqSet>,
@@ -175,7 +175,7 @@ impl ParkedStore {
         chunks.map(|(&number, chunk)| (number, chunk.clone(), changed.contains(&number))).collect()
     }
 
-    /// Takes in a chunk from a snapshot.
+    /// Takes in a chunk from an image.
     pub(crate) fn load(&mut self, number: u32, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let mut from = u64::from(number) << CHUNK_BITS;

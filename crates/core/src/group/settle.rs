@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage, Route};
 use crate::group::decision::Decision;
-use crate::group::standing::{Last, Leased, State};
+use crate::group::standing::{LastLease, Leased, State};
 use crate::group::{Group, Lease};
 use crate::settings::{MoveTerms, OnExhausted, YEAR, is_exhausted, ready_at};
 use crate::stream::Stream;
@@ -175,7 +175,7 @@ pub enum NotYours {
 
 /// Whose failure it was, and why.
 #[derive(Debug, Clone)]
-pub(super) struct Blame {
+pub(super) struct FailureSource {
     pub(super) cause: Cause,
     pub(super) reason: Option<Arc<str>>,
     pub(super) consumer: Option<Arc<str>>,
@@ -251,12 +251,12 @@ impl Group {
                 push_outcome(outcomes, Outcome::Returned, count);
             }
             other => {
-                let blame = Blame { cause: Cause::Nack, reason: reason.clone(), consumer };
+                let source = FailureSource { cause: Cause::Nack, reason: reason.clone(), consumer };
                 if let Some(holder) = lease.holder {
                     self.members.count_failed(holder, seqs.count());
                 }
                 for seq in seqs.seqs() {
-                    let outcome = self.end(now, stream, seq, lease.attempt, other, blame.clone());
+                    let outcome = self.end(now, stream, seq, lease.attempt, other, source.clone());
                     push_outcome(outcomes, outcome, 1);
                 }
             }
@@ -277,12 +277,12 @@ impl Group {
         seq: Seq,
         attempt: Attempt,
         verb: &Verb,
-        blame: Blame,
+        source: FailureSource,
     ) -> Outcome {
         match verb {
             Verb::Ack | Verb::Return { .. } | Verb::Extend { .. } => unreachable!("these are done by runs"),
-            Verb::Retry { delay } => self.fail(now, stream, seq, attempt, *delay, blame),
-            Verb::Park => self.park(now, stream, seq, attempt, blame),
+            Verb::Retry { delay } => self.fail(now, stream, seq, attempt, *delay, source),
+            Verb::Park => self.park(now, stream, seq, attempt, source),
             Verb::Skip => {
                 self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
                 Outcome::Skipped
@@ -324,7 +324,7 @@ impl Group {
         match run.map(|(_, state)| state) {
             Some(State::Moving { .. }) => NotYours::Gone,
             Some(state @ (State::Ready { .. } | State::Waiting { .. }))
-                if state.last() == Some(Last { epoch: lease.epoch, grant: lease.grant }) =>
+                if state.last() == Some(LastLease { epoch: lease.epoch, grant: lease.grant }) =>
             {
                 NotYours::Lapsed
             }
@@ -409,7 +409,7 @@ impl Group {
         seq: Seq,
         attempt: Attempt,
         delay: Option<Duration>,
-        blame: Blame,
+        source: FailureSource,
     ) -> Outcome {
         if self.is_expired(stream, seq) {
             self.done(now, stream, SeqRange::one(seq), Ending::Expired);
@@ -417,7 +417,7 @@ impl Group {
         }
         if is_exhausted(self.settings.max_retries, attempt) {
             return match self.settings.on_exhausted.clone() {
-                OnExhausted::Park => self.park(now, stream, seq, attempt, blame),
+                OnExhausted::Park => self.park(now, stream, seq, attempt, source),
                 OnExhausted::Skip => {
                     self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
                     Outcome::Skipped
@@ -429,7 +429,7 @@ impl Group {
             Some(delay) => now + delay.min(YEAR),
             None => ready_at(&self.settings.backoff, now, seq, attempt),
         };
-        self.try_again(now, stream, seq, attempt, until, blame)
+        self.try_again(now, stream, seq, attempt, until, source)
     }
 
     /// Offers a message again that was not finished, from `until` on.
@@ -440,9 +440,9 @@ impl Group {
         seq: Seq,
         attempt: Attempt,
         until: Timestamp,
-        blame: Blame,
+        source: FailureSource,
     ) -> Outcome {
-        let Blame { cause, reason, consumer } = blame;
+        let FailureSource { cause, reason, consumer } = source;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
         self.decide(Decision::Failed(FailedMessage { seq, until, failure }));
         self.timers.wait(until, seq);
@@ -474,9 +474,9 @@ impl Group {
         stream: &Stream,
         seq: Seq,
         attempt: Attempt,
-        blame: Blame,
+        source: FailureSource,
     ) -> Outcome {
-        let Blame { cause, reason, consumer } = blame;
+        let FailureSource { cause, reason, consumer } = source;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
         let key = self.candidates.key(seq);
         self.decide(Decision::Parked(ParkedMessage { seq, key, failure }));
@@ -518,25 +518,25 @@ impl Group {
     /// The message cannot be moved, and is set aside.
     pub(crate) fn park_instead(&mut self, now: Timestamp, stream: &Stream, seq: Seq, why: &str) {
         let Some((_, attempts)) = self.moving(seq) else { return };
-        let blame = self.not_moved(seq, why);
-        self.park(now, stream, seq, Attempt(attempts), blame);
+        let source = self.not_moved(seq, why);
+        self.park(now, stream, seq, Attempt(attempts), source);
     }
 
     /// The message cannot be moved, and stays: it is offered again, and goes when it fails again and can go then.
     pub(crate) fn keep_instead(&mut self, now: Timestamp, stream: &Stream, seq: Seq, why: &str) {
         let Some((_, attempts)) = self.moving(seq) else { return };
-        let (attempt, blame) = (Attempt(attempts), self.not_moved(seq, why));
+        let (attempt, source) = (Attempt(attempts), self.not_moved(seq, why));
         if self.is_expired(stream, seq) {
             self.done(now, stream, SeqRange::one(seq), Ending::Expired);
             return;
         }
         let until = ready_at(&self.settings.backoff, now, seq, attempt);
-        self.try_again(now, stream, seq, attempt, until, blame);
+        self.try_again(now, stream, seq, attempt, until, source);
     }
 
-    fn not_moved(&mut self, seq: Seq, why: &str) -> Blame {
+    fn not_moved(&mut self, seq: Seq, why: &str) -> FailureSource {
         self.moves.ended(seq);
-        Blame { cause: Cause::Nack, reason: self.reason(Some(why)), consumer: None }
+        FailureSource { cause: Cause::Nack, reason: self.reason(Some(why)), consumer: None }
     }
 
     /// Another message may be the first of its key now.

@@ -16,14 +16,14 @@ pub(crate) enum State {
     Ready {
         attempts: u32,
         first: Timestamp,
-        last: Option<Last>,
+        last: Option<LastLease>,
     },
     /// Failed, and may go out from `until` on.
     Waiting {
         attempts: u32,
         first: Timestamp,
         until: Timestamp,
-        last: Option<Last>,
+        last: Option<LastLease>,
     },
     Leased(Leased),
     /// On its way to another stream.
@@ -31,13 +31,13 @@ pub(crate) enum State {
         attempts: u32,
         first: Timestamp,
         /// It may come back, if it cannot go there.
-        last: Option<Last>,
+        last: Option<LastLease>,
     },
 }
 
 /// The lease that a message was on last, if it hung on the clock: a late answer may still count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Last {
+pub(crate) struct LastLease {
     pub(crate) epoch: Epoch,
     /// Of the run's first message; the others follow.
     pub(crate) grant: Grant,
@@ -56,7 +56,7 @@ pub(crate) struct Leased {
     pub(crate) deadline: Timestamp,
     /// The first grant of the delivery that this run is what is left of. Names its deadline.
     pub(crate) delivery: Grant,
-    /// `None` after a restart: the lease is still good, but nobody knows yet who will answer.
+    /// `None` after a restart: the lease is still good, but the consumer that will answer is not known yet.
     pub(crate) holder: Option<ConsumerId>,
 }
 
@@ -105,11 +105,11 @@ impl State {
     }
 
     /// The lease that a late answer would have to name.
-    pub(crate) fn last(&self) -> Option<Last> {
+    pub(crate) fn last(&self) -> Option<LastLease> {
         match self {
             State::Ready { last, .. } | State::Waiting { last, .. } | State::Moving { last, .. } => *last,
             State::Leased(lease) if lease.bound == Bound::Clock => {
-                Some(Last { epoch: lease.epoch, grant: lease.grant })
+                Some(LastLease { epoch: lease.epoch, grant: lease.grant })
             }
             State::Leased(_) => None,
         }
@@ -117,7 +117,8 @@ impl State {
 
     /// The state of the message `by` places after the first of the run.
     fn shifted(self, by: u64) -> State {
-        let later = |last: Option<Last>| last.map(|last| Last { grant: last.grant.plus(by), ..last });
+        let later =
+            |last: Option<LastLease>| last.map(|last| LastLease { grant: last.grant.plus(by), ..last });
         match self {
             State::Leased(lease) => State::Leased(Leased { grant: lease.grant.plus(by), ..lease }),
             State::Ready { attempts, first, last } => State::Ready { attempts, first, last: later(last) },
@@ -185,7 +186,7 @@ impl Standing {
         })
     }
 
-    /// The end of what is with somebody, or on its way, from `seq` on without a gap.
+    /// The end of messages that are leased or on their way, from `seq` on without a gap.
     pub(crate) fn held_until(&self, seq: Seq) -> Seq {
         let mut until = seq;
         for (piece, state) in self.run_at(seq).into_iter().chain(self.runs_after(seq)) {

@@ -69,7 +69,7 @@ impl Group {
             Work::Move { .. } => self.ledger.unsettled(&selection).count(),
         };
         let matched = meant.min(limit.unwrap_or(u64::MAX));
-        // Whoever wants a group to be empty has what he wants.
+        // A job that empties a group may find it empty.
         if matched == 0 && !moves(&work) {
             return Err(JobRefusal::Empty);
         }
@@ -259,26 +259,26 @@ impl Group {
     }
 
     /// How the group holds on to a message, and up to which one it does so likewise.
-    pub(crate) fn grip(&self, seq: Seq) -> (Grip, Seq) {
+    pub(crate) fn hold(&self, seq: Seq) -> (Hold, Seq) {
         let (standing, parked, progress) =
             (self.ledger.standing(), self.ledger.parked(), self.ledger.progress());
         let before = |next: Option<Seq>| next.map_or(Seq(u64::MAX - 1), |next| Seq(next.0 - 1));
         let run = standing.run_from(seq);
         if let Some((run, state)) = run.filter(|(run, _)| run.first == seq) {
             return match state {
-                State::Leased(_) | State::Moving { .. } => (Grip::Held, standing.held_until(seq)),
-                State::Ready { .. } | State::Waiting { .. } => (Grip::Wanted, run.last),
+                State::Leased(_) | State::Moving { .. } => (Hold::Held, standing.held_until(seq)),
+                State::Ready { .. } | State::Waiting { .. } => (Hold::Wanted, run.last),
             };
         }
         let until = before(run.map(|(run, _)| run.first));
         if !progress.is_settled(seq) {
-            return (Grip::Wanted, until.min(before(progress.above().first_from(seq))));
+            return (Hold::Wanted, until.min(before(progress.above().first_from(seq))));
         }
         match parked.positions().run_from(seq) {
-            Some(run) if run.first == seq => (Grip::Held, run.last),
+            Some(run) if run.first == seq => (Hold::Held, run.last),
             run => {
                 let settled = before(Some(progress.unsettled_from(seq)));
-                (Grip::Done, until.min(settled).min(before(run.map(|run| run.first))))
+                (Hold::Done, until.min(settled).min(before(run.map(|run| run.first))))
             }
         }
     }
@@ -313,10 +313,10 @@ impl Group {
 
 /// How a group holds on to a message when its stream is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Grip {
-    /// It is with somebody, or parked.
+pub(crate) enum Hold {
+    /// It is leased, on its way to another stream, or parked.
     Held,
-    /// It would be offered to somebody some time.
+    /// It is still to be handed out.
     Wanted,
     Done,
 }

@@ -14,17 +14,17 @@
 //! | `consume` | members, credit, settling, extending |
 //! | `arrange` | a stream and a group of it, created or changed together |
 //! | `admin` | creating, changing, deleting, reset, purge, jobs, notes, readers |
-//! | `tend` | the end of a turn, and what time does to streams |
+//! | `turn` | the end of a turn, and what time does to streams |
 //! | `apply` | entries from the log, and decisions on their way into it |
-//! | `look` | looking without touching |
+//! | `query` | reading without changing |
 
 mod admin;
 mod apply;
 mod arrange;
 mod consume;
-mod look;
 mod publish;
-mod tend;
+mod query;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +43,8 @@ pub use admin::{ChangeRefusal, CreateRefusal, Purge, ResetTo, ResubmitRefusal};
 pub use arrange::Arrangement;
 pub use consume::MemberRefusal;
 pub use forebay_model::Start;
-pub use look::StreamFigures;
 pub use publish::{MoveRefusal, Moved, PublishOptions, PublishRefusal};
+pub use query::StreamFigures;
 
 /// Who wants to be called at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +68,7 @@ pub struct Shard {
     pub(crate) next_ordinal: Ordinal,
     /// Jobs that ended and that the shell has not been told of.
     pub(crate) ended_jobs: Vec<(GroupId, JobId)>,
-    /// Whether the registry changed since a snapshot took it.
+    /// Whether the registry changed since an image took it.
     pub(crate) changed: bool,
     /// Recovery: the registry as loaded has every entry up to here.
     pub(crate) through: Position,
@@ -77,7 +77,7 @@ pub struct Shard {
     pub(crate) doomed_streams: BTreeSet<StreamId>,
     pub(crate) doomed_groups: BTreeSet<GroupId>,
     /// Parked messages as they were when their group's part was taken, until they are taken themselves.
-    pub(crate) frozen: BTreeMap<crate::types::PartKey, crate::snapshot::Frozen>,
+    pub(crate) frozen: BTreeMap<crate::types::PartKey, crate::image::FrozenChunk>,
     next_grant: Grant,
     /// When each stream and group next has something to do by itself.
     wakeups: BTreeSet<(Timestamp, Owner)>,

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use forebay_model::limits::PRIORITY_MAX;
 
-use crate::entry::{self, JobEnd, JobFailure, MessageMeta, Origin, Route, Trail};
+use crate::entry::{self, JobEnd, JobFailure, MessageMeta, MoveTrail, Origin, Route};
 use crate::fault::{Fault, planted};
-use crate::group::{Grip, Group, Job};
+use crate::group::{Group, Hold, Job};
 use crate::producers::{ProducerRefusal, ProducerStamp, Verdict};
 use crate::settings::{OnFull, Retention, StreamSettings, YEAR};
 use crate::shard::Shard;
@@ -338,10 +338,10 @@ impl Shard {
             }
             let (mut last, mut held, mut wanted) = (stream.last, None, false);
             for (_, group) in &stream.groups {
-                match self.groups[group].grip(next) {
-                    (Grip::Held, until) => held = held.max(Some(until)),
-                    (Grip::Wanted, until) => (last, wanted) = (last.min(until), true),
-                    (Grip::Done, until) => last = last.min(until),
+                match self.groups[group].hold(next) {
+                    (Hold::Held, until) => held = held.max(Some(until)),
+                    (Hold::Wanted, until) => (last, wanted) = (last.min(until), true),
+                    (Hold::Done, until) => last = last.min(until),
                 }
             }
             // What every group is done with takes no room.
@@ -408,11 +408,11 @@ impl Shard {
         };
         let known = known.and_then(|origin| origin.trail);
         let (home, first) = known.map_or((from, seq), |trail| (trail.home, trail.seq));
-        let origin = Some(Origin { published, receives, trail: Some(Trail { home, seq: first, from }) });
+        let origin = Some(Origin { published, receives, trail: Some(MoveTrail { home, seq: first, from }) });
         let age_max = target.as_ref().ok().and_then(|target| self.streams[target].settings.max_age());
         let keeps_age = matches!(route, Route::Alone { terms, .. } if terms.keep_age);
         let over = age_max.filter(|_| keeps_age).map(|age| published + age);
-        // What is further away than any message may ask for is as good as never.
+        // An expiry that is further away than a message may ask for counts as never.
         let expires = over.filter(|over| *over <= now + YEAR);
         let moved = MessageMeta { id: None, not_before: None, expires, origin, ..*meta };
         let admitted = target.and_then(|target| {
@@ -478,7 +478,7 @@ impl Shard {
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
         let is_over = |job: &JobId| !of.job(*job).is_some_and(Job::is_running);
         let refusal = match (route, obstacle) {
-            // Nobody wants it to go there any more.
+            // The job is over, so the message does not go there any more.
             (Route::Job { job, .. }, Obstacle::Passing) if is_over(job) => {
                 of.stay(now, stream, seq);
                 MoveRefusal::Kept
@@ -546,7 +546,7 @@ impl Shard {
     pub fn abandon_move(&mut self, now: Timestamp, group: GroupId, seq: Seq, why: &str) {
         let Some(of) = self.groups.get_mut(&group) else { return };
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
-        // A job leaves it where somebody will look for it.
+        // A job leaves it in its group, where it was before.
         match of.moving(seq).and_then(|(route, _)| route.job()) {
             Some(_) => of.stay(now, stream, seq),
             None => of.park_instead(now, stream, seq, why),

@@ -273,7 +273,7 @@ impl Recorder {
     fn take(&mut self, key: crate::types::PartKey) {
         let mut bytes = Vec::new();
         let through = Position(self.frames.len() as u64);
-        if self.shard.take_part(key, &mut bytes) == crate::snapshot::Taking::Taken {
+        if self.shard.take_part(key, &mut bytes) == crate::image::Taking::Taken {
             self.parts.push((key, through, bytes));
         }
     }

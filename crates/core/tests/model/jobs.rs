@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_core::entry::{Cause, JobEnd, MessageMeta, Origin, Route, Selection, Trail, Work};
+use forebay_core::entry::{Cause, JobEnd, MessageMeta, MoveTrail, Origin, Route, Selection, Work};
 use forebay_core::group::JobRefusal;
 use forebay_core::pace::Rate;
 use forebay_core::settings::StreamSettings;
@@ -104,7 +104,7 @@ impl World {
             origin: message.from.map(|from| Origin {
                 published: message.published,
                 receives: 9,
-                trail: Some(Trail { home: from, seq: Seq(1), from }),
+                trail: Some(MoveTrail { home: from, seq: Seq(1), from }),
             }),
             ..MessageMeta::plain(SIZE)
         };

@@ -7,11 +7,11 @@ use forebay_core::entry::{Entry, MessageMeta, Route, entries};
 use forebay_core::group::{
     Bound, Credit, Departure, Effects, Lease, LeaseRun, NotYours, Outcome, Settlement, Verb, each_outcome,
 };
+use forebay_core::image::Taking;
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention};
 use forebay_core::shard::{KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start};
-use forebay_core::snapshot::Taking;
 use forebay_core::types::{
     ConsumerId, Epoch, Grant, GroupId, GroupName, IdHash, KeyHash, Limits, PartKey, Position, Seq, SeqRange,
     StreamId, Timestamp,

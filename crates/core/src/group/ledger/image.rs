@@ -8,7 +8,7 @@ use crate::fault::{Fault, planted};
 use crate::group::jobs::Job;
 use crate::group::ledger::Ledger;
 use crate::group::parked::{put_failures, take_failures};
-use crate::group::standing::{Bound, Last, Leased, State};
+use crate::group::standing::{Bound, LastLease, Leased, State};
 use crate::types::{Attempt, Epoch, Grant, JobId, KeyHash, Seq, SeqRange, Timestamp};
 
 impl Ledger {
@@ -189,7 +189,7 @@ fn take_state(cursor: &mut Cursor<'_>) -> Result<State, DecodeError> {
     let said = if kind & FIRST != 0 { Some(Timestamp(cursor.varint()?)) } else { None };
     let first = said.unwrap_or(Timestamp::ZERO);
     let last = if kind & LAST != 0 {
-        Some(Last { epoch: Epoch(cursor.varint_u32()?), grant: Grant(cursor.varint()?) })
+        Some(LastLease { epoch: Epoch(cursor.varint_u32()?), grant: Grant(cursor.varint()?) })
     } else {
         None
     };

@@ -62,7 +62,8 @@ use expect_test::Expect;
 pub(super) use expect_test::expect;
 
 use super::*;
-use crate::entry::{Entry, MessageMeta, Origin, Selection, Trail, Work, entries};
+use crate::entry::{Entry, MessageMeta, MoveTrail, Origin, Selection, Work, entries};
+use crate::image::Taking;
 use crate::pace::Rate;
 use crate::producers::ProducerStamp;
 use crate::settings::{
@@ -70,7 +71,6 @@ use crate::settings::{
     Retries, Strategy, StreamSettings,
 };
 use crate::shard::{KeyRun, Moved, PublishOptions, Purge, Shard, Start, StreamFigures};
-use crate::snapshot::Taking;
 use crate::types::{IdHash, KeyHash, Limits, PartKey, StreamName};
 
 #[track_caller]
@@ -635,7 +635,7 @@ impl Stage {
 
     fn bring_over(&mut self, moved: &MoveOut) {
         let origin = self.source.map(|source| {
-            let trail = Some(Trail { home: source, seq: Seq(77), from: source });
+            let trail = Some(MoveTrail { home: source, seq: Seq(77), from: source });
             Origin { published: Timestamp::ZERO, receives: 3, trail }
         });
         let meta = MessageMeta { origin, ..MessageMeta::plain(100) };

@@ -2,7 +2,7 @@
 
 use super::rig::{BEGIN, Rig};
 use super::*;
-use crate::entry::Trail;
+use crate::entry::MoveTrail;
 use crate::group::{JobRefusal, LeaseRun, Outcome, Verb};
 use crate::producers::ProducerStamp;
 use crate::settings::{OnParkedKey, Retention, StreamLimits, UNASKED_BYTES_MAX};
@@ -202,7 +202,7 @@ fn what_is_moved_does_not_expire_there_and_the_stream_it_makes_has_a_limit() {
     assert_eq!(moved.meta.expires, None);
     assert_eq!(moved.meta.origin.map(|origin| origin.receives), Some(1));
     let trail = moved.meta.origin.and_then(|origin| origin.trail);
-    assert_eq!(trail, Some(Trail { home: rig.stream, seq: Seq(1), from: rig.stream }));
+    assert_eq!(trail, Some(MoveTrail { home: rig.stream, seq: Seq(1), from: rig.stream }));
     let limits = &rig.shard.stream_settings(moved.stream).expect("it was made for the message").limits;
     assert_eq!(limits.max_bytes, Some(UNASKED_BYTES_MAX));
 }

@@ -41,7 +41,7 @@ const VERSION: u8 = 1;
 
 /// A chunk of parked messages as it was when its group was taken.
 #[derive(Debug)]
-pub(crate) struct Frozen {
+pub(crate) struct FrozenChunk {
     chunk: Arc<Chunk>,
     changed: bool,
 }
@@ -85,7 +85,7 @@ impl Shard {
                 let chunks = group.ledger.freeze_parked().into_iter();
                 let parts = chunks.map(|(sub, chunk, changed)| {
                     let part = PartKey { kind: PARKED, id: key.id, sub };
-                    self.frozen.insert(part, Frozen { chunk, changed });
+                    self.frozen.insert(part, FrozenChunk { chunk, changed });
                     part
                 });
                 parts.collect()

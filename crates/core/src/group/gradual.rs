@@ -30,15 +30,15 @@ impl Hasher for Scatter {
 }
 
 #[derive(Debug)]
-pub(crate) struct Scattered<K, V> {
+pub(crate) struct GradualMap<K, V> {
     /// None at all until there is something to put in, since most groups are idle.
     tables: Vec<HashMap<K, V, BuildHasherDefault<Scatter>>>,
     len: usize,
 }
 
-impl<K, V> Default for Scattered<K, V> {
-    fn default() -> Scattered<K, V> {
-        Scattered { tables: Vec::new(), len: 0 }
+impl<K, V> Default for GradualMap<K, V> {
+    fn default() -> GradualMap<K, V> {
+        GradualMap { tables: Vec::new(), len: 0 }
     }
 }
 
@@ -53,7 +53,7 @@ fn number_of<K: Hash>(key: &K) -> usize {
     (place + ((place * place) >> 16)) >> 11
 }
 
-impl<K: Hash + Eq, V> Scattered<K, V> {
+impl<K: Hash + Eq, V> GradualMap<K, V> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -112,7 +112,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_agrees_with_one_table(steps in proptest::collection::vec((0u8..4, 0u64..50, 0u32..9), 0..200)) {
-            let mut many = Scattered::default();
+            let mut many = GradualMap::default();
             let mut one = std::collections::BTreeMap::new();
             for (step, key, value) in steps {
                 match step {

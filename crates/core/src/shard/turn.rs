@@ -191,7 +191,7 @@ impl Shard {
         }
         stream.gone = beyond;
         stream.changed = true;
-        // What was to wait longer than it is kept does not count as waiting any more.
+        // A message whose delay is longer than the stream keeps it does not count as waiting any more.
         stream.undue.remove(SeqRange::new(Seq::START, beyond));
         stream.delayed.forget_through(beyond);
         let keeps = stream.settings.retention == Retention::Work && !stream.groups.is_empty();
