@@ -20,14 +20,15 @@ use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
 use forebay_broker::clock::Clock;
-use forebay_client::worker::{BreakerPolicy, Concurrency, RunningWorker, WorkerStats};
-use forebay_client::{Client, Fault, Job, Worker, v1};
+use forebay_client::admin::Created;
+use forebay_client::error::ProblemKind;
+use forebay_client::worker::{BreakerPolicy, Concurrency, WorkerStats};
+use forebay_client::{Client, Fault, GroupSettings, Job, Worker};
 use forebay_core::types::Timestamp;
 use hyper::Uri;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tonic::Code;
 
 use self::exec::Exec;
 use self::push::{Headers, Push};
@@ -223,12 +224,11 @@ async fn work(options: &Work, output: Output, voice: Voice) -> anyhow::Result<()
 
 /// As `sub` does it: whoever works on a new stream should not have to know of groups first.
 async fn create_group(client: &Client, options: &Work, voice: &Voice) -> anyhow::Result<()> {
-    let GroupPath { stream, group } = options.group.clone();
-    let request = v1::CreateGroupRequest { stream, group, ..Default::default() };
-    match client.raw().create_group(request).await {
-        Ok(reply) if reply.get_ref().created => voice.say(format!("created the group {}", options.group)),
-        // One that is there with settings of its own is as good.
-        Err(status) if status.code() != Code::AlreadyExists => return Err(failure::of_call(&status.into())),
+    let GroupPath { stream, group } = &options.group;
+    match client.create_group(stream, group, GroupSettings::new()).await {
+        Ok(Created::New) => voice.say(format!("created the group {}", options.group)),
+        // A group with other settings is used as it is.
+        Err(error) if !error.is(ProblemKind::SettingsDiffer) => return Err(failure::of_call(&error)),
         Ok(_) | Err(_) => {}
     }
     Ok(())
@@ -239,13 +239,13 @@ async fn start(
     options: &Work,
     runner: Runner,
     teller: Arc<Teller>,
-) -> anyhow::Result<RunningWorker> {
+) -> anyhow::Result<Worker> {
     let GroupPath { stream, group } = options.group.clone();
     let concurrency: Concurrency = match options.max {
         Some(max) => (options.min.into()..=max.into()).into(),
         None => usize::from(options.concurrency).into(),
     };
-    let mut worker = Worker::new(client, stream, group, Arc::new(runner))
+    let mut worker = Worker::builder(client, stream, group, Arc::new(runner))
         .name(options.name.clone().unwrap_or_else(own_name))
         .concurrency(concurrency)
         .target_drain(options.drain)
@@ -271,7 +271,7 @@ fn own_name() -> String {
 
 /// Until somebody stops it, there is nothing more to do, or the server will not have it any more.
 async fn watch_over(
-    worker: RunningWorker,
+    worker: Worker,
     options: &Work,
     signals: &mut Signals,
     hurry: &watch::Sender<bool>,
