@@ -2,17 +2,18 @@
 
 mod backup;
 mod bench;
+mod clock;
 mod commands;
 mod config;
 mod connect;
 mod demo;
 mod doctor;
 mod exit;
+mod failure;
 mod http;
 mod log;
 mod print;
 mod publish;
-mod report;
 mod safe;
 mod screen;
 mod serve;

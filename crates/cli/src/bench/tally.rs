@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forebay_core::types::Timestamp;
-
 use super::histogram::Histogram;
 use super::ledger::{Delivery, Ledger};
 use super::pace::Feed;
 use super::stamp::Stamp;
+use crate::clock::Timestamp;
 
 /// Messages that were sent together.
 #[derive(Debug, Clone, Copy)]

@@ -3,14 +3,13 @@
 //! The SDK's worker does the rest: it takes messages, keeps their leases, tells the server what became of them, and
 //! leaves well. This module says what there is to say meanwhile.
 
+mod console;
+mod event_printer;
 mod exec;
-mod failure;
 mod push;
 mod rate;
 mod reason;
 mod task;
-mod tell;
-mod voice;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,28 +18,27 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
-use forebay_broker::clock::Clock;
-use forebay_client::admin::Created;
-use forebay_client::error::ProblemKind;
 use forebay_client::worker::{BreakerPolicy, Concurrency, WorkerStats};
-use forebay_client::{Client, Fault, GroupSettings, Job, Worker};
-use forebay_core::types::Timestamp;
+use forebay_client::{Client, Fault, Job, Worker};
 use hyper::Uri;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
+use self::console::Console;
+use self::event_printer::EventPrinter;
 use self::exec::Exec;
 use self::push::{Headers, Push};
 use self::rate::PerSecond;
-use self::tell::Teller;
-use self::voice::Voice;
+use crate::clock::{Clock, Timestamp};
 use crate::commands::GroupPath;
 use crate::connect::{self, Server};
 use crate::exit::Exit;
+use crate::failure;
 use crate::log::{self, Format, Level};
 use crate::print::{Output, print};
 use crate::settings::values::{duration, or_none};
+use crate::subscribe::create_group;
 
 pub(crate) const EXAMPLES: &str = "\
 --exec runs CMD by `sh -c` for each message, with the body on its standard input. How it ends says what becomes of
@@ -180,23 +178,23 @@ pub(crate) fn run(options: &Work, output: Output) -> anyhow::Result<()> {
         );
     }
     if output == Output::Json {
-        log::start(Some(Format::Json), Level::Info, Clock::start());
+        log::start(Some(Format::Json), Level::Info, forebay_broker::clock::Clock::start());
     }
-    let (voice, written) = Voice::start(output);
+    let (console, written) = Console::start(output);
     let runtime = connect::runtime()?;
-    let done = runtime.block_on(work(options, output, voice));
+    let done = runtime.block_on(work(options, output, console));
     // Ends every handler that is still there.
     drop(runtime);
     written.wait();
     done
 }
 
-async fn work(options: &Work, output: Output, voice: Voice) -> anyhow::Result<()> {
+async fn work(options: &Work, output: Output, console: Console) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let (hurry, hurried) = watch::channel(false);
     let runner = match (&options.exec, &options.push) {
         (Some(command), _) => {
-            Runner::Exec(Exec::new(command, options.timeout.0, &options.server, voice.clone(), hurried)?)
+            Runner::Exec(Exec::new(command, options.timeout.0, &options.server, console.clone(), hurried)?)
         }
         (None, Some(target)) => {
             let headers = Headers::read(&options.headers)?;
@@ -204,41 +202,27 @@ async fn work(options: &Work, output: Output, voice: Voice) -> anyhow::Result<()
         }
         (None, None) => unreachable!("one of them is required"),
     };
-    let client = Client::builder(&options.server.server)
-        .application("forebay-work")
-        .connect()
-        .await
-        .map_err(|error| failure::of_connect(&error, &options.server))?;
-    create_group(&client, options, &voice).await?;
-    let teller = Arc::new(Teller::new(voice, output));
+    let client = options.server.client("forebay-work").await?;
+    if create_group(&client, &options.group).await? {
+        console.say(format!("created the group {}", options.group));
+    }
+    let printer = Arc::new(EventPrinter::new(console, output));
     let worker = tokio::select! {
-        worker = start(client, options, runner, teller.clone()) => worker?,
+        worker = start(client, options, runner, printer.clone()) => worker?,
         () = signals.any() => return Ok(()),
     };
-    teller.say(format!("working on {}; ^C stops", options.group));
+    printer.say(format!("working on {}; ^C stops", options.group));
     let stats = worker.stats_handle();
-    let ended = watch_over(worker, options, &mut signals, &hurry, &teller).await;
-    summary(options, output, &stats(), &teller)?;
+    let ended = watch_over(worker, options, &mut signals, &hurry, &printer).await;
+    summary(options, output, &stats(), &printer)?;
     ended
-}
-
-/// As `sub` does it: whoever works on a new stream should not have to know of groups first.
-async fn create_group(client: &Client, options: &Work, voice: &Voice) -> anyhow::Result<()> {
-    let GroupPath { stream, group } = &options.group;
-    match client.create_group(stream, group, GroupSettings::new()).await {
-        Ok(Created::New) => voice.say(format!("created the group {}", options.group)),
-        // A group with other settings is used as it is.
-        Err(error) if !error.is(ProblemKind::SettingsDiffer) => return Err(failure::of_call(&error)),
-        Ok(_) | Err(_) => {}
-    }
-    Ok(())
 }
 
 async fn start(
     client: Client,
     options: &Work,
     runner: Runner,
-    teller: Arc<Teller>,
+    printer: Arc<EventPrinter>,
 ) -> anyhow::Result<Worker> {
     let GroupPath { stream, group } = options.group.clone();
     let concurrency: Concurrency = match options.max {
@@ -250,7 +234,7 @@ async fn start(
         .concurrency(concurrency)
         .target_drain(options.drain)
         .shutdown_within(options.drain_timeout)
-        .on_event(move |event| teller.hear(event))
+        .on_event(move |event| printer.print_event(event))
         .on_any(|runner: Arc<Runner>, job| async move { runner.run(&job).await });
     if let Some(PerSecond { rate, burst }) = options.rate {
         worker = worker.rate(rate, burst);
@@ -261,7 +245,7 @@ async fn start(
     if !options.no_breaker {
         worker = worker.breaker(BreakerPolicy { failure_ratio: FAILURE_RATIO, ..Default::default() });
     }
-    worker.start().await.map_err(|error| failure::of_worker(&error))
+    worker.start().await.map_err(|error| failure::from_worker(&error))
 }
 
 fn own_name() -> String {
@@ -275,7 +259,7 @@ async fn watch_over(
     options: &Work,
     signals: &mut Signals,
     hurry: &watch::Sender<bool>,
-    teller: &Teller,
+    printer: &EventPrinter,
 ) -> anyhow::Result<()> {
     let clock = Clock::start();
     let stats = worker.stats_handle();
@@ -287,14 +271,14 @@ async fn watch_over(
     let mut ended = pin!(worker.run_until(async { drop(stopped.await) }));
     loop {
         let told = tokio::select! {
-            ended = &mut ended => return ended.map(drop).map_err(|error| failure::of_worker(&error)),
+            ended = &mut ended => return ended.map(drop).map_err(|error| failure::from_worker(&error)),
             () = signals.any() => true,
             _ = look.tick() => {
                 let (now, stats) = (clock.now(), stats());
                 if hurry_at.is_some_and(|at| now >= at) {
                     let _ = hurry.send(true);
                 }
-                teller.look(now, &stats);
+                printer.print_counts(now, &stats);
                 options.idle.is_some_and(|idle| stop.is_some() && lull.lasts(now, &stats) >= idle)
             }
         };
@@ -309,7 +293,7 @@ async fn watch_over(
         let _ = stop.send(());
         let (running, time) = (stats().running, options.drain_timeout);
         if running > 0 {
-            teller.stopping(running, time);
+            printer.stopping(running, time);
         }
         // Handlers are asked to end a little before their time is over, rather than killed when it is.
         hurry_at = Some(clock.now() + time.saturating_sub(exec::GRACE).max(time * 3 / 4));
@@ -332,9 +316,14 @@ impl Lull {
 }
 
 /// What became of everything.
-fn summary(options: &Work, output: Output, stats: &WorkerStats, teller: &Teller) -> anyhow::Result<()> {
+fn summary(
+    options: &Work,
+    output: Output,
+    stats: &WorkerStats,
+    printer: &EventPrinter,
+) -> anyhow::Result<()> {
     if output == Output::Text {
-        teller.say(tell::counts(stats));
+        printer.say(event_printer::counts(stats));
         return Ok(());
     }
     let GroupPath { stream, group } = &options.group;

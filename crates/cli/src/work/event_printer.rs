@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use forebay_client::CallError;
 use forebay_client::worker::{BreakerState, WorkerEvent, WorkerStats};
-use forebay_core::types::Timestamp;
 use serde_json::Value;
 
+use super::console::Console;
 use super::reason::first;
-use super::voice::Voice;
+use crate::clock::Timestamp;
 use crate::log::Level;
 use crate::print::Output;
 use crate::units;
@@ -21,8 +21,8 @@ const COUNTS_EVERY: Duration = Duration::from_secs(10);
 /// What is shown of a reason on a line for people.
 const SHOWN_BYTES_MAX: usize = 200;
 
-pub(super) struct Teller {
-    voice: Voice,
+pub(super) struct EventPrinter {
+    console: Console,
     /// Whether anybody wants to know how it goes.
     counts: bool,
     /// The server's absence is said once.
@@ -31,10 +31,10 @@ pub(super) struct Teller {
     said: Mutex<Option<(Timestamp, u64)>>,
 }
 
-impl Teller {
-    pub(super) fn new(voice: Voice, output: Output) -> Teller {
-        Teller {
-            voice,
+impl EventPrinter {
+    pub(super) fn new(console: Console, output: Output) -> EventPrinter {
+        EventPrinter {
+            console,
             counts: output == Output::Json || std::io::stderr().is_terminal(),
             is_away: AtomicBool::new(false),
             said: Mutex::new(None),
@@ -42,7 +42,7 @@ impl Teller {
     }
 
     pub(super) fn say(&self, text: impl Into<String>) {
-        self.voice.tell(Level::Info, text, &[]);
+        self.console.log(Level::Info, text, &[]);
     }
 
     pub(super) fn stopping(&self, running: usize, time: Duration) {
@@ -52,7 +52,7 @@ impl Teller {
     }
 
     /// Called from the worker's own tasks.
-    pub(super) fn hear(&self, event: &WorkerEvent) {
+    pub(super) fn print_event(&self, event: &WorkerEvent) {
         match event {
             WorkerEvent::Connected => self.is_back(),
             WorkerEvent::Disconnected { error, .. } => self.is_away(error),
@@ -61,16 +61,16 @@ impl Teller {
                 let text = format!("{word}: {}", first(reason, SHOWN_BYTES_MAX));
                 let facts: [(&'static str, Value); 3] =
                     [("seq", (*seq).into()), ("attempt", (*attempt).into()), ("parked", (*parked).into())];
-                self.voice.tell_of(Level::Warn, (*seq, *attempt), text, &facts);
+                self.console.log_message(Level::Warn, (*seq, *attempt), text, &facts);
             }
             WorkerEvent::LateAnswer { seq } => {
                 let text = format!("message {seq} was done when its lease was over, and may be done again");
-                self.voice.tell(Level::Warn, text, &[("seq", (*seq).into())]);
+                self.console.log(Level::Warn, text, &[("seq", (*seq).into())]);
             }
-            WorkerEvent::Breaker(state) => self.voice.tell(Level::Warn, breaker(*state), &[]),
+            WorkerEvent::Breaker(state) => self.console.log(Level::Warn, breaker(*state), &[]),
             WorkerEvent::Concurrency(jobs) => {
                 let text = format!("{jobs} at a time from now on");
-                self.voice.tell(Level::Info, text, &[("concurrency", (*jobs).into())]);
+                self.console.log(Level::Info, text, &[("concurrency", (*jobs).into())]);
             }
             // The handler that is ended by it says so; and one that had not begun is no news.
             WorkerEvent::LeaseLost { .. } => {}
@@ -87,12 +87,12 @@ impl Teller {
     fn is_away(&self, error: &CallError) {
         if !self.is_away.swap(true, Ordering::Relaxed) {
             let text = format!("the server is away, and is tried again until it is back: {error}");
-            self.voice.tell(Level::Warn, text, &[]);
+            self.console.log(Level::Warn, text, &[]);
         }
     }
 
     /// Says how it goes, if it is time to and there is news.
-    pub(super) fn look(&self, now: Timestamp, stats: &WorkerStats) {
+    pub(super) fn print_counts(&self, now: Timestamp, stats: &WorkerStats) {
         if !self.counts {
             return;
         }
@@ -118,7 +118,7 @@ impl Teller {
                 ("running", stats.running.into()),
                 ("concurrency", stats.concurrency.into()),
             ];
-            self.voice.tell(Level::Info, text, &facts);
+            self.console.log(Level::Info, text, &facts);
         }
     }
 }
