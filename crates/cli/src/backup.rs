@@ -46,7 +46,7 @@ pub(crate) struct Backup {
     /// The folder to copy.
     #[arg(long, value_name = "DIR", default_value = "./forebay-data")]
     data: PathBuf,
-    /// Where to. The folder is made if it is absent, and must be empty.
+    /// Destination folder. It is created if it does not exist, and must be empty.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Restore {
     /// The backup.
     #[arg(long, value_name = "DIR")]
     from: PathBuf,
-    /// The new data folder. It is made if it is absent, and must be empty.
+    /// The new data folder. It is created if it does not exist, and must be empty.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 }

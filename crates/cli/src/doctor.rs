@@ -38,10 +38,10 @@ Exit codes:
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// The folder to look at.
+    /// The data folder to verify.
     #[arg(long, value_name = "DIR", default_value = "./forebay-data")]
     data: PathBuf,
-    /// Write what can be read into this new folder, and say what was lost.
+    /// Write everything readable into this new folder, and report losses.
     #[arg(long, value_name = "NEWDIR")]
     salvage: Option<PathBuf>,
 }

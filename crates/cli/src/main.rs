@@ -29,13 +29,13 @@ use clap_complete::Shell;
 
 use crate::print::Output;
 
-/// Forebay levels load: durable streams, and groups of competing consumers that work through them.
+/// Forebay is a message server for load leveling: durable streams, and groups of competing consumers.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, after_help = after_help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// How to print: for people, or as the API's JSON.
+    /// Output format: text for people, or the JSON of the API.
     #[arg(
         short,
         long,
@@ -70,27 +70,28 @@ enum Command {
     /// Start the server.
     #[command(after_help = serve::EXAMPLES)]
     Serve(settings::Sources),
-    /// Say what the server's settings are, and where they come from.
+    /// Show the server's settings and where each value comes from.
     Config(config::Config),
-    /// Publish messages to a stream, which is created if it is absent.
+    /// Publish messages to a stream, which is created if it does not exist.
     #[command(after_help = publish::EXAMPLES)]
     Pub(publish::Pub),
-    /// Receive messages as a consumer of a group, which is created if it is absent.
+    /// Receive messages as a consumer of a group, which is created if it does not exist.
     #[command(after_help = subscribe::EXAMPLES)]
     Sub(subscribe::Sub),
-    /// Work through a group with handlers in any language: a command, or an HTTP service.
+    /// Process the messages of a group with handlers in any language: a command, or an HTTP service.
     #[command(after_help = work::EXAMPLES)]
     Work(work::Work),
-    /// See, make, change, empty and delete streams.
+    /// List, create, change, purge and delete streams.
     Stream(commands::stream::Stream),
-    /// See, make, change, pause, move and delete groups.
+    /// List, create, change, pause, reset and delete groups.
     Group(commands::group::Group),
-    /// See what was set aside, and replay or discard it.
+    /// List parked messages, and replay or discard them.
     Parked(commands::parked::Parked),
     /// Watch streams and groups.
     #[command(after_help = commands::top::EXAMPLES)]
     Top(commands::top::Top),
-    /// See load being leveled: a burst, a steady pace, a worker and the server killed, and nothing lost.
+    /// Watch a demonstration: a burst is leveled to a steady rate, a worker and the server are killed, and nothing is
+    /// lost.
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::Demo),
     /// Part of `demo`: a server that ends with it.
@@ -99,19 +100,19 @@ enum Command {
     /// Part of `demo`: one of its workers.
     #[command(hide = true)]
     DemoWorker(demo::worker::DemoWorker),
-    /// Put load on a server, and say what it does to it: throughput, latencies, cost; and whether all of it arrived.
+    /// Measure throughput, latency and cost of a server under load, and check that every message arrived.
     #[command(after_help = bench::EXAMPLES)]
     Bench(bench::Bench),
-    /// Verify a data folder, or salvage what can be read of a damaged one.
+    /// Verify a data folder, or salvage the readable part of a damaged one.
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Doctor),
-    /// Copy a data folder, also while a server uses it.
+    /// Copy a data folder, even while a server uses it.
     #[command(after_help = backup::BACKUP_EXAMPLES)]
     Backup(backup::Backup),
-    /// Make a data folder from a backup.
+    /// Create a data folder from a backup.
     #[command(after_help = backup::RESTORE_EXAMPLES)]
     Restore(backup::Restore),
-    /// Write a script that completes this command in a shell.
+    /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions { shell: Shell },
 }

@@ -1,5 +1,5 @@
-//! Makes foreign text safe to print: names, contents and reasons may hold anything, and must not move the cursor, change
-//! colours or hide text on a terminal.
+//! Makes foreign text safe to print: names, contents and reasons may hold anything, and must not move the cursor,
+//! change colours or hide text on a terminal.
 
 /// The text with control and invisible characters escaped.
 pub(crate) fn printable(text: &str) -> String {

@@ -25,14 +25,14 @@ use crate::safe::printable_bytes;
 use crate::settings::values::duration;
 
 pub(crate) const EXAMPLES: &str = "\
-A line is the message's position, how often it was handed out, and its body, with control characters escaped;
-with -o json it is an object as in the API.
+A line has the message's position, its attempt and its body, with control characters escaped. With -o json it is a
+message object of the API.
 
 Examples:
-  forebay sub emails/senders             look at messages; they are given back when you leave
-  forebay sub emails/senders --ack       settle them
+  forebay sub emails/senders             look at messages; they are given back at the end
+  forebay sub emails/senders --ack       acknowledge them
   forebay sub emails/senders --ack --max 10
-  forebay sub emails/senders --ack --idle 1s       leave when nothing more comes
+  forebay sub emails/senders --ack --idle 1s       stop when no more come
   forebay sub emails/senders --ack --raw > bodies.txt
   forebay sub emails/senders --nack park --reason 'cleaning up' --max 3
   forebay sub emails/senders --ack --name laptop -o json | jq .body";
@@ -46,25 +46,25 @@ pub(crate) struct Sub {
     /// The group, as STREAM/GROUP.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
-    /// Settle each message once it is printed.
+    /// Acknowledge each message once it is printed.
     #[arg(long)]
     ack: bool,
-    /// Refuse each message once it is printed.
+    /// Reject each message once it is printed.
     #[arg(long, value_name = "ACTION", conflicts_with = "ack")]
     nack: Option<Nack>,
-    /// Why, for those who look at failures later.
+    /// Reason of the rejection. It is kept with the message.
     #[arg(long, value_name = "TEXT", requires = "nack", default_value = "")]
     reason: String,
-    /// Leave after this many messages.
+    /// Stop after this many messages.
     #[arg(long, value_name = "N")]
     max: Option<u64>,
-    /// Leave when nothing has come for this long.
+    /// Stop when no message was received for this long.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle: Option<Duration>,
-    /// Print bodies alone, as they are, each with the end of a line.
+    /// Print only the bodies, unchanged, each on a line.
     #[arg(long)]
     raw: bool,
-    /// What the consumer is called in figures and failures.
+    /// Name of the consumer in statistics and failures.
     #[arg(long, value_name = "NAME", default_value = "forebay-sub")]
     name: String,
     #[command(flatten)]
@@ -73,11 +73,11 @@ pub(crate) struct Sub {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Nack {
-    /// Offer it again.
+    /// Deliver it again.
     Retry,
-    /// Set it aside.
+    /// Park it.
     Park,
-    /// Never offer it again.
+    /// Settle it without processing it.
     Skip,
 }
 

@@ -14,8 +14,8 @@ use crate::publish::Streams;
 
 /// The port of a server that is addressed without one.
 const PORT: u16 = 7070;
-/// Bytes that the server may send on one call, and on the connection, before this side has read them. The server has the
-/// same limits.
+/// Bytes that the server may send on one call, and on the connection, before this side has read them. The server has
+/// the same limits.
 const CALL_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// The longest HTTP/2 frame. Fewer frames need fewer system calls.

@@ -53,13 +53,13 @@ fn stream_path(stream: &str) -> String {
 
 #[derive(Debug, Args)]
 struct Sure {
-    /// Do not ask first. Nobody is asked where there is no terminal.
+    /// Do not ask for confirmation. Without a terminal there is no question.
     #[arg(long, short)]
     yes: bool,
 }
 
 impl Sure {
-    /// Asks whoever sits at the terminal.
+    /// Asks for confirmation on the terminal.
     fn ask(&self, question: &str) -> anyhow::Result<()> {
         if self.yes || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Ok(());

@@ -46,10 +46,10 @@ enum ParkedCommand {
     /// Count parked messages by their reason.
     #[command(after_help = REASONS_EXAMPLES)]
     Reasons(One),
-    /// Offer parked messages again, with all their retries.
+    /// Replay parked messages: deliver them again, with all their retries.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Select),
-    /// Drop parked messages.
+    /// Discard parked messages.
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard {
         #[command(flatten)]
@@ -57,7 +57,7 @@ enum ParkedCommand {
         #[command(flatten)]
         sure: Sure,
     },
-    /// Publish an edited copy of a parked message and drop the message, in one step.
+    /// Publish an edited copy of a parked message and discard the original, in one step.
     #[command(after_help = RESUBMIT_EXAMPLES)]
     Resubmit(Resubmit),
     /// List replays and discards, or show one.
@@ -67,10 +67,10 @@ enum ParkedCommand {
     Jobs {
         #[command(flatten)]
         one: One,
-        /// Only this one.
+        /// Show only this job.
         job: Option<u32>,
     },
-    /// Stop a replay or a discard where it is.
+    /// Cancel a replay or a discard.
     #[command(after_help = CANCEL_EXAMPLES)]
     Cancel {
         #[command(flatten)]
@@ -104,7 +104,7 @@ Examples:
   forebay parked list emails/senders -o json | jq '.parked[].message.body'";
 
 const REPLAY_EXAMPLES: &str = "\
-Positions, --all, or at least one of --reason, --key and --type must say which messages are meant. What is
+Select messages by positions, with --all, or with at least one of --reason, --key and --type. What is
 meant is fixed when the command is given; messages that are parked later are not touched.
 
 Examples:
@@ -138,10 +138,10 @@ struct One {
 struct ListOptions {
     #[command(flatten)]
     one: One,
-    /// How many to show at most.
+    /// Show at most this many.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     limit: u64,
-    /// Only those after this position.
+    /// Show only messages after this position.
     #[arg(long, value_name = "SEQ")]
     after: Option<String>,
     #[command(flatten)]
@@ -150,13 +150,13 @@ struct ListOptions {
 
 #[derive(Debug, Args)]
 struct Filter {
-    /// Those with exactly this reason.
+    /// Messages with exactly this reason.
     #[arg(long)]
     reason: Option<String>,
-    /// Those of this key.
+    /// Messages with this key.
     #[arg(long)]
     key: Option<String>,
-    /// Those of this type.
+    /// Messages of this type.
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
 }
@@ -165,21 +165,21 @@ struct Filter {
 struct Select {
     #[command(flatten)]
     one: One,
-    /// Positions.
+    /// Positions of messages.
     #[arg(value_name = "SEQ", conflicts_with_all = ["all", "reason", "key", "kind"])]
     seqs: Vec<u64>,
-    /// Everything that is parked.
+    /// All parked messages.
     #[arg(long, conflicts_with_all = ["reason", "key", "kind"])]
     all: bool,
     #[command(flatten)]
     filter: Filter,
-    /// No more than this many, the oldest positions first.
+    /// At most this many, lowest positions first.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// No faster than this many a second.
+    /// At most this many messages per second.
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// Only say how many there are.
+    /// Only count the messages.
     #[arg(long)]
     dry_run: bool,
 }
@@ -210,10 +210,10 @@ struct Resubmit {
     #[command(flatten)]
     one: One,
     seq: u64,
-    /// The new body; all else stays as it was.
+    /// The new body. Everything else stays as it was.
     #[arg(long, value_name = "TEXT", required_unless_present = "file")]
     body: Option<String>,
-    /// A file with a message object of the API; what it leaves out stays as it was. `-` is the standard input.
+    /// A file with a message object of the API. Fields that it leaves out stay as they were. `-` is the standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     file: Option<PathBuf>,
 }

@@ -36,10 +36,10 @@ const NAME_MIN: usize = 12;
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// What comes first.
+    /// Sort order.
     #[arg(long, value_name = "COLUMN", default_value = "lag")]
     sort: Sort,
-    /// Print everything once, as it is now.
+    /// Print everything once and exit.
     #[arg(long)]
     once: bool,
     #[command(flatten)]

@@ -1,7 +1,7 @@
-//! `forebay pub`: publishes what is on the command line, or each line of its input.
+//! `forebay pub`: publishes messages from the command line, or each line of the input.
 //!
-//! Input is read on a thread of its own. The SDK's producer sends it: messages go together, a few batches are in flight at
-//! a time, and after a broken connection they are sent again and still stored once.
+//! Input is read on a thread of its own. The SDK's producer sends it: messages go together, a few batches are in
+//! flight at a time, and after a broken connection they are sent again and still stored once.
 
 mod input;
 mod progress;
@@ -31,7 +31,7 @@ pub(crate) const EXAMPLES: &str = "\
 With --ndjson each line is a message object of the API: id, type, key, headers, body or body_base64, delay or
 deliver_at, priority, ttl, schema.
 
-A batch that could not be stored is sent again for as long as --retry-for says, and is stored once even if the
+Messages that could not be stored are sent again for as long as --retry-for says, and are stored once even if the
 connection breaks. To be safe across several runs of the command, give messages ids.
 
 Examples:
@@ -39,7 +39,7 @@ Examples:
   seq 1000 | forebay pub numbers         one message for each line
   forebay pub events --ndjson --file events.ndjson
   echo '{\"id\": \"email-17\", \"body\": {\"to\": \"a@example.com\"}}' | forebay pub emails --ndjson
-  forebay pub emails 'now' --priority 9  goes before what has less
+  forebay pub emails 'now' --priority 9  goes before lower priorities
   forebay pub emails 'later' --delay 15m --ttl 2h
   forebay pub accounts 'debit 5' --key account-17 --id order-4711
   forebay pub numbers --file numbers.txt --id-prefix import-1";
@@ -50,39 +50,39 @@ const BATCHES_READ_AHEAD: usize = 4;
 #[derive(Debug, Args)]
 pub(crate) struct Pub {
     stream: String,
-    /// The messages. If there are none, each line of the standard input is one.
+    /// Message bodies. Without any, each line of the standard input is a message.
     text: Vec<String>,
-    /// Take each line of this file. `-` is the standard input.
+    /// Read each line of this file as a message. `-` is the standard input.
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
     /// Each line is a message object of the API.
     #[arg(long, conflicts_with_all = ["text", "priority", "delay", "ttl", "key", "kind", "headers", "id", "id_prefix"])]
     ndjson: bool,
-    /// Higher goes first.
+    /// Priority from 0 to 9. Higher priorities are delivered first.
     #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
-    /// Not handed out before this long has passed, such as 250ms, 30s, 15m, 12h, 7d.
+    /// Deliver the messages no earlier than after this long, for example 250ms, 30s, 15m, 12h or 7d.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
-    /// Not handed out after this long has passed.
+    /// Let the messages expire after this long.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttl: Option<Duration>,
-    /// Messages of one key belong together, where a group orders or spreads by key.
+    /// Key of the messages. Groups can process messages with the same key in order.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// What kind of message it is.
+    /// Type of the messages.
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Travels with the message. May be given several times.
+    /// Header of the messages. Can be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// The message's id: a second publish with it stores nothing, for a while.
+    /// Message id. A second message with the same id is not stored within the stream's dedupe window.
     #[arg(long, value_name = "ID", conflicts_with_all = ["id_prefix", "file"])]
     id: Option<String>,
-    /// Messages get the ids PREFIX-1, PREFIX-2 and so on, so that the command may be repeated.
+    /// Give messages the ids PREFIX-1, PREFIX-2 and so on, so that the command can be repeated safely.
     #[arg(long, value_name = "PREFIX")]
     id_prefix: Option<String>,
-    /// How long to try again while nothing can be stored.
+    /// How long to retry while no message can be stored.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     retry_for: Duration,
     #[command(flatten)]
@@ -90,14 +90,14 @@ pub(crate) struct Pub {
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as trace=4711")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, for example trace=4711")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
 pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
     if options.id.is_some() && options.text.len() != 1 {
         return Err(anyhow::anyhow!(Exit::NotUnderstood)
-            .context("--id names one message, and there is not exactly one; --id-prefix is for several"));
+            .context("--id needs exactly one message; use --id-prefix for several"));
     }
     let (input, size) = open(options)?;
     let source = Source { input, ndjson: options.ndjson, make: Box::new(maker(options)) };

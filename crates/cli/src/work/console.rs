@@ -1,7 +1,7 @@
 //! The standard error of `forebay work`: its own lines, and those of handlers.
 //!
-//! A terminal or the reader of a pipe can be slow, so a thread of its own writes the lines. Handlers wait until their lines
-//! are taken; the renewal of leases never waits.
+//! A terminal or the reader of a pipe can be slow, so a thread of its own writes the lines. Handlers wait until their
+//! lines are taken; the renewal of leases never waits.
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the command says of its work: failures as they come, the server's absence once, and counts now and then.
+//! Prints the events of the worker: failures as they come, a lost connection once, and counts now and then.
 
 use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,18 +16,18 @@ use crate::log::Level;
 use crate::print::Output;
 use crate::units;
 
-/// How often counts are said, if they have changed.
+/// How often counts are printed, if they have changed.
 const COUNTS_EVERY: Duration = Duration::from_secs(10);
-/// What is shown of a reason on a line for people.
+/// How much of a reason is shown on a line for people.
 const SHOWN_BYTES_MAX: usize = 200;
 
 pub(super) struct EventPrinter {
     console: Console,
-    /// Whether anybody wants to know how it goes.
+    /// Whether counts are printed.
     counts: bool,
-    /// The server's absence is said once.
+    /// The loss of the connection was printed.
     is_away: AtomicBool,
-    /// What was said last, and when.
+    /// The last count that was printed, and when.
     said: Mutex<Option<(Timestamp, u64)>>,
 }
 
@@ -80,18 +80,18 @@ impl EventPrinter {
 
     fn is_back(&self) {
         if self.is_away.swap(false, Ordering::Relaxed) {
-            self.say("the server is back");
+            self.say("connected to the server again");
         }
     }
 
     fn is_away(&self, error: &CallError) {
         if !self.is_away.swap(true, Ordering::Relaxed) {
-            let text = format!("the server is away, and is tried again until it is back: {error}");
+            let text = format!("the connection to the server is lost; reconnecting: {error}");
             self.console.log(Level::Warn, text, &[]);
         }
     }
 
-    /// Says how it goes, if it is time to and there is news.
+    /// Prints counts, if it is time to and they have changed.
     pub(super) fn print_counts(&self, now: Timestamp, stats: &WorkerStats) {
         if !self.counts {
             return;
@@ -125,13 +125,13 @@ impl EventPrinter {
 
 fn breaker(state: BreakerState) -> &'static str {
     match state {
-        BreakerState::Open => "nearly everything fails; nothing is taken for a while",
-        BreakerState::HalfOpen => "trying whether it goes better now",
-        BreakerState::Closed => "it goes better; working as before",
+        BreakerState::Open => "nearly all messages fail; no messages are taken for a while",
+        BreakerState::HalfOpen => "trying a message",
+        BreakerState::Closed => "messages succeed again; working as before",
     }
 }
 
-/// What became of messages, in a line. What there was none of is left out.
+/// The counts in a line, without those that are zero.
 pub(super) fn counts(stats: &WorkerStats) -> String {
     let mut text = format!("{} done", units::count(stats.acked));
     for (count, word) in [

@@ -1,7 +1,7 @@
 //! `forebay work`: works through a group with handlers in any language, each a process or an HTTP service.
 //!
-//! The SDK's worker does the rest: it takes messages, keeps their leases, tells the server what became of them, and
-//! leaves well. This module says what there is to say meanwhile.
+//! The SDK's worker takes messages, renews their leases, settles them and shuts down. This module runs handlers and
+//! prints events.
 
 mod console;
 mod event_printer;
@@ -41,27 +41,28 @@ use crate::settings::values::{duration, or_none};
 use crate::subscribe::create_group;
 
 pub(crate) const EXAMPLES: &str = "\
---exec runs CMD by `sh -c` for each message, with the body on its standard input. How it ends says what becomes of
-the message:
-   0  it is done
-  75  it is offered again, as the group's settings say; likewise for any other code, a signal, or a timeout
-  65  it is parked, for a person to look at
+--exec runs CMD by `sh -c` for each message, with the body on its standard input. Its exit code decides what
+happens to the message:
+   0  it is acknowledged
+  75  it is retried by the group's settings; the same for any other code, a signal or a timeout
+  65  it is parked
   99  it is skipped: settled without being done
-The end of what it writes to its standard error is kept as the reason. Its environment has FOREBAY_STREAM, _GROUP,
+The end of its standard error is kept as the reason. Its environment has FOREBAY_STREAM, _GROUP,
 _SEQ, _ATTEMPT (1 at first), _ID, _KEY, _TYPE, _SCHEMA, _PRIORITY, _PUBLISHED_AT and, for each header of the message,
 FOREBAY_HEADER_NAME; and FOREBAY_SERVER, so that `forebay pub` finds the same server.
 
 --push sends each message as an HTTP POST, with the same fields in headers (Forebay-Seq and so on), and an
-Idempotency-Key. The answer says what becomes of it:
-  2xx                  it is done
-  429, with a pause    it is offered again after that; it does not count as a try, and the group rests meanwhile
-  503 with a pause     it is offered again after that
-  408, any 5xx, none   it is offered again, as the group's settings say
+Idempotency-Key. The status of the answer decides what happens to it:
+  2xx                  it is acknowledged
+  429, with a pause    it is retried after the pause without counting as an attempt, and the whole group pauses
+  503 with a pause     it is retried after the pause
+  408, any 5xx, none   it is retried by the group's settings
   any other            it is parked; redirects are not followed
 A pause is a header Retry-After, in seconds or as a date.
 
-While most messages fail, fewer are taken, so that they do not use up their retries (--no-breaker turns that off).
-SIGINT or SIGTERM stops it: nothing more is taken, and what runs may finish. A second signal stops it at once.
+While nearly all messages fail, no messages are taken, so that they do not use up their retries (--no-breaker turns that
+off). SIGINT or SIGTERM stops the command: it takes no more messages, and running handlers may finish. A second signal
+stops it at once.
 
 Examples:
   forebay work emails/senders --exec ./send.sh
@@ -83,18 +84,18 @@ A handler in Python, send.py:
       sys.exit(65)            # sys.exit('text') ends with 1, which is tried again
   print('sent to', message['to'], 'try', os.environ['FOREBAY_ATTEMPT'])";
 
-/// A process for each message is a lot beyond this, and connections are few below it.
+/// The most handlers at a time.
 const CONCURRENCY_MAX: i64 = 1_000;
 const PREFETCH_MAX: i64 = 10_000;
-/// A breaker opens when nearly all fail: a few bad messages among good ones are nothing to stop for.
+/// The breaker opens when nearly all messages fail. A few bad messages among good ones are no reason to stop.
 const FAILURE_RATIO: f64 = 0.9;
-/// How often it is looked whether there is something to say.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the counts and the idle time are checked.
+const CHECK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("handler").required(true).args(["exec", "push"]))]
 pub(crate) struct Work {
-    /// The group, as STREAM/GROUP. It is created if it is absent.
+    /// The group, as STREAM/GROUP. It is created if it does not exist.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
     /// Run this command for each message.
@@ -103,60 +104,62 @@ pub(crate) struct Work {
     /// Send each message to this address.
     #[arg(long, value_name = "URL", value_parser = push::target)]
     push: Option<Uri>,
-    /// How many messages to work on at a time.
+    /// Number of handlers that run at a time.
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with_all = ["min", "max"],
           value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
     concurrency: u16,
-    /// Follow the backlog instead: at least so many at a time.
+    /// Follow the backlog instead, with at least this many handlers at a time.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "max",
           value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
     min: u16,
-    /// And at most so many.
+    /// Follow the backlog, with at most this many handlers at a time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
     max: Option<u16>,
-    /// How long a backlog may take to be worked off, where the number follows it.
+    /// How long a backlog may take to be worked off, with --max.
     #[arg(long, value_name = "TIME", default_value = "1m", requires = "max", value_parser = duration)]
     drain: Duration,
-    /// How long one message may take, or `none`.
+    /// How long a handler may take, or `none`.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = timeout)]
     timeout: Timeout,
-    /// Begin no more than so many, such as 10/s, 100/m, or 10 for each second.
+    /// Limit how many handlers begin, for example 10/s, 100/m, or 10 for each second.
     #[arg(long, value_name = "RATE")]
     rate: Option<PerSecond>,
-    /// A header of every request, as `NAME: VALUE`; or @FILE, with one on each line, for what others must not see.
+    /// Header of every request, as `NAME: VALUE`; or @FILE with one header on each line, for secrets.
     #[arg(long = "header", value_name = "HEADER", conflicts_with = "exec")]
     headers: Vec<String>,
-    /// Leave when there has been nothing to do for this long.
+    /// Stop when there was nothing to do for this long.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle: Option<Duration>,
-    /// What the worker is called in figures and failures. The machine's name and the process's number if not said.
+    /// Name of the worker in statistics and failures. The default is the host name and the process id.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How many messages to hold beside those that are being worked on. As many as is sensible if not said.
+    /// Number of messages to fetch ahead of the running handlers. The default follows how long handlers take.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=PREFETCH_MAX))]
     prefetch: Option<u16>,
-    /// How long what runs may take to finish when the command is told to stop. The rest goes back.
+    /// How long running handlers may take to finish when the command stops. Other messages are given back.
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = duration)]
     drain_timeout: Duration,
-    /// Go on as before even if nearly every message fails.
+    /// Go on even if nearly all messages fail.
     #[arg(long)]
     no_breaker: bool,
     #[command(flatten)]
     server: Server,
 }
 
-/// A type of its own, since an option of an option means something else on a command line.
+/// A type of its own, because clap reads `Option<Option<_>>` differently.
 #[derive(Debug, Clone, Copy)]
 struct Timeout(Option<Duration>);
 
 fn timeout(text: &str) -> Result<Timeout, String> {
     match or_none(text, duration)? {
-        Some(time) if time.is_zero() => Err("nothing can be done in no time; `none` is no limit".to_owned()),
+        Some(time) if time.is_zero() => {
+            Err("the timeout must be greater than zero; `none` is no limit".to_owned())
+        }
         time => Ok(Timeout(time)),
     }
 }
 
-/// Whatever handles a message.
+/// The handler of the messages.
 enum Runner {
     Exec(Exec),
     Push(Box<Push>),
@@ -173,9 +176,8 @@ impl Runner {
 
 pub(crate) fn run(options: &Work, output: Output) -> anyhow::Result<()> {
     if options.max.is_some_and(|max| max < options.min) {
-        return Err(
-            anyhow!(Exit::NotUnderstood).context(format!("--max is at least --min. min=`{}`", options.min))
-        );
+        return Err(anyhow!(Exit::NotUnderstood)
+            .context(format!("--max must be at least --min. min=`{}`", options.min)));
     }
     if output == Output::Json {
         log::start(Some(Format::Json), Level::Info, forebay_broker::clock::Clock::start());
@@ -253,7 +255,7 @@ fn own_name() -> String {
     format!("{machine}-{}", std::process::id())
 }
 
-/// Until somebody stops it, there is nothing more to do, or the server will not have it any more.
+/// Runs until a signal comes, the group was idle for long enough, or the server refuses the worker.
 async fn watch_over(
     worker: Worker,
     options: &Work,
@@ -264,7 +266,7 @@ async fn watch_over(
     let clock = Clock::start();
     let stats = worker.stats_handle();
     let mut lull = Lull { since: clock.now(), received: 0 };
-    let mut look = tokio::time::interval(LOOK);
+    let mut look = tokio::time::interval(CHECK);
     let (stop, stopped) = oneshot::channel::<()>();
     let mut stop = Some(stop);
     let mut hurry_at = None;
@@ -287,7 +289,7 @@ async fn watch_over(
         }
         let Some(stop) = stop.take() else {
             bail!(
-                "stopped at once, by a second signal; what was in hand goes to others, and counts as tried"
+                "stopped at once, by a second signal; its messages go to other consumers, and count as tried"
             );
         };
         let _ = stop.send(());
@@ -300,7 +302,7 @@ async fn watch_over(
     }
 }
 
-/// Since when there has been nothing to do.
+/// Since when the worker is idle.
 struct Lull {
     since: Timestamp,
     received: u64,
@@ -315,7 +317,7 @@ impl Lull {
     }
 }
 
-/// What became of everything.
+/// Prints the counts at the end.
 fn summary(
     options: &Work,
     output: Output,
@@ -335,7 +337,7 @@ fn summary(
     print(&format!("{facts}\n"))
 }
 
-/// What tells a process to stop.
+/// The signals that stop the command.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

@@ -11,8 +11,8 @@ use crate::error::{Advice, CallError, ProblemKind};
 use crate::message::millis;
 
 impl Client {
-    /// Creates a group, and its stream if that does not exist. Succeeds if the group exists with the same settings; fails
-    /// with [`ProblemKind::SettingsDiffer`] if one of the given settings differs.
+    /// Creates a group, and its stream if that does not exist. Succeeds if the group exists with the same settings;
+    /// fails with [`ProblemKind::SettingsDiffer`] if one of the given settings differs.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -119,8 +119,8 @@ impl Client {
         Ok(())
     }
 
-    /// Moves the position of a group, and discards its parked messages if `drop_parked` is set. Returns the position up to
-    /// which everything counts as settled now.
+    /// Moves the position of a group, and discards its parked messages if `drop_parked` is set. Returns the position
+    /// up to which everything counts as settled now.
     pub async fn reset_group(
         &self,
         stream: &str,
@@ -346,7 +346,10 @@ impl From<v1::Rates> for Rates {
 
 /// Declares a struct with a field for each kind of event, and its conversion from the wire.
 macro_rules! per_event {
-    ($(#[$doc:meta])* $name:ident: $type:ty { $($(#[$field_doc:meta])* $field:ident)* } from |$value:ident| $convert:expr) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident: $type:ty { $($(#[$field_doc:meta])* $field:ident)* } from |$value:ident| $convert:expr
+    ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, Default, PartialEq)]
         #[non_exhaustive]

@@ -1,9 +1,10 @@
 //! Idempotency stores: marks of work that is done, so that a message that is delivered twice is worked on once.
 //!
-//! A worker with a store asks it before it runs a handler. The store gives a [`Claim`] to the first worker that asks. The
-//! worker turns it into a mark when the handler succeeds, and gives it up when the handler fails. If the worker dies, the
-//! claim lapses by itself. A mark is kept for as long as the worker says. Keep it for longer than a message can be
-//! delivered again, by retries or replays of parked messages, and for longer than producers may publish it again.
+//! A worker with a store asks it before it runs a handler. The store gives a [`Claim`] to the first worker that asks.
+//! The worker turns it into a mark when the handler succeeds, and gives it up when the handler fails. If the worker
+//! dies, the claim lapses by itself. A mark is kept for as long as the worker says. Keep it for longer than a message
+//! can be delivered again, by retries or replays of parked messages, and for longer than producers may publish it
+//! again.
 //!
 //! The key of a message is made from its group and its id, or from its position in the stream if it has no id.
 //!
@@ -18,8 +19,8 @@
 //!
 //! A handler that has done its work may still die before the mark is written, and then the work is done again. With
 //! a store in the database that the handler writes to, the mark can be a part of the handler's own transaction:
-//! see `PostgresStore::mark_in` and `SqliteStore::mark_in`. Then the effect and the mark are committed together, and the
-//! effect happens exactly once, for as long as the mark is kept.
+//! see `PostgresStore::mark_in` and `SqliteStore::mark_in`. Then the effect and the mark are committed together, and
+//! the effect happens exactly once, for as long as the mark is kept.
 //!
 //! # A store of your own
 //!
@@ -59,8 +60,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Remembers which work is done. Shared by all workers with the same effects.
 ///
-/// When a store fails, the attempt fails: a worker begins only after [`Begun::New`]. A worker that stops may drop a call
-/// in the middle, and the call may then take effect or not.
+/// When a store fails, the attempt fails: a worker begins only after [`Begun::New`]. A worker that stops may drop a
+/// call in the middle, and the call may then take effect or not.
 pub trait IdempotencyStore: Send + Sync + 'static {
     /// Claims the work of this key, unless it is done or another worker has claimed it. The claim lapses after
     /// `lasts` if it is not renewed.
@@ -74,8 +75,8 @@ pub trait IdempotencyStore: Send + Sync + 'static {
     /// does no harm.
     fn finish<'a>(&'a self, claim: &'a Claim, keep: Duration) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Gives a claim up, so that the next worker can begin. Does nothing if another worker has taken the claim, or if it
-    /// is a mark.
+    /// Gives a claim up, so that the next worker can begin. Does nothing if another worker has taken the claim, or if
+    /// it is a mark.
     fn abandon<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
@@ -183,9 +184,9 @@ impl StoreError {
     }
 }
 
-/// Tells the worker that the mark of a job is written, or will be when the handler's transaction is committed, so that the
-/// worker does not write it. Only for stores that write marks in a handler's transaction; to call it without writing the
-/// mark means that the work may be done twice.
+/// Tells the worker that the mark of a job is written, or will be when the handler's transaction is committed, so
+/// that the worker does not write it. Only for stores that write marks in a handler's transaction; to call it without
+/// writing the mark means that the work may be done twice.
 pub fn mark_written(job: &impl AsRef<JobInfo>) {
     job.as_ref().set_marked();
 }

@@ -1,8 +1,8 @@
 //! The relay, which publishes the rows of an outbox.
 //!
-//! One relay at a time holds the table. It reads rows in order and sorts them by stream. The rows of a stream are published
-//! as one batch, and only when that is answered are further rows of the stream read. So the messages of a stream keep
-//! their order, and a stream that is full holds up no other.
+//! One relay at a time holds the table. It reads rows in order and sorts them by stream. The rows of a stream are
+//! published as one batch, and only when that is answered are further rows of the stream read. So the messages of a
+//! stream keep their order, and a stream that is full holds up no other.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -107,8 +107,8 @@ impl Relay {
         Relay { client, table, poll_every, batch: BATCH, stop_within: STOP_WITHIN, figures }
     }
 
-    /// Sets how often to look for rows, and for a chance to take over when standing by. PostgreSQL notifies of inserts, so
-    /// the default there is one second; in SQLite it is 100 milliseconds.
+    /// Sets how often to look for rows, and for a chance to take over when standing by. PostgreSQL notifies of
+    /// inserts, so the default there is one second; in SQLite it is 100 milliseconds.
     pub fn poll_every(mut self, interval: Duration) -> Relay {
         self.poll_every = interval.max(Duration::from_millis(1));
         self

@@ -101,8 +101,8 @@ impl SqliteOutbox {
         SqliteOutbox { inner: Arc::new(inner), lease: LEASE }
     }
 
-    /// Sets how long a silent relay counts as alive. The default is fifteen seconds. It must be the same for all relays of
-    /// a table, and longer than the longest transaction that they may have to wait for.
+    /// Sets how long a silent relay counts as alive. The default is fifteen seconds. It must be the same for all
+    /// relays of a table, and longer than the longest transaction that they may have to wait for.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> SqliteOutbox {
         self.lease = lease.max(Duration::from_millis(20));

@@ -179,8 +179,8 @@ impl Handle {
     }
 }
 
-/// The pending confirmation of a message that was sent. To `.await` it waits until the message is durable or has failed.
-/// It can be dropped: [`Producer::flush`](super::Producer::flush) still reports a failure.
+/// The pending confirmation of a message that was sent. To `.await` it waits until the message is durable or has
+/// failed. It can be dropped: [`Producer::flush`](super::Producer::flush) still reports a failure.
 // Not a future itself, because futures are `must_use` and this one may be dropped.
 #[derive(Debug)]
 pub struct Confirmation(oneshot::Receiver<Result<Published, PublishError>>);

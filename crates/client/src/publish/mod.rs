@@ -1,7 +1,7 @@
 //! Publishing: one message, a batch that is stored whole or not at all, or a steady flow.
 //!
-//! All messages go through a pipeline. It collects waiting messages into batches, keeps a few batches in flight, and sends
-//! again after a broken connection, so that every message is stored once and in order.
+//! All messages go through a pipeline. It collects waiting messages into batches, keeps a few batches in flight, and
+//! sends again after a broken connection, so that every message is stored once and in order.
 //!
 //! | Module | Has |
 //! | --- | --- |

@@ -1,7 +1,7 @@
 //! The decisions of a pipeline: which messages go into which batch, which batches are sent again, and who is told what.
 //!
-//! The pipeline does no I/O. It is told of messages, answers, broken calls and the time; it says what to send next and when
-//! to be called again. So a test can take it through any history.
+//! The pipeline does no I/O. It is told of messages, answers, broken calls and the time; it says what to send next
+//! and when to be called again. So a test can take it through any history.
 //!
 //! Exactness rests on the server's memory of producers. Every batch carries a number, and the server stores a batch
 //! only right behind the one numbered before it. So a batch that is sent again is stored once, and while one batch is
@@ -9,12 +9,12 @@
 //! than five are in flight.
 //!
 //! The content of a number never changes while a copy of the batch may be under way. A batch whose answer was lost
-//! is in doubt, and is sent again unchanged. Once no answer is missing, the remaining messages may be put into new batches
-//! under the next epoch, so that the server refuses late copies from before.
+//! is in doubt, and is sent again unchanged. Once no answer is missing, the remaining messages may be put into new
+//! batches under the next epoch, so that the server refuses late copies from before.
 //!
 //! A producer, or an epoch, that the server does not know may begin with any number. If the second batch became
-//! the first one stored, the first could never be stored. So until a batch has been confirmed, on every call and in every
-//! epoch, one batch goes alone.
+//! the first one stored, the first could never be stored. So until a batch has been confirmed, on every call and in
+//! every epoch, one batch goes alone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -141,8 +141,8 @@ impl Producer {
         }
     }
 
-    /// Sends messages in order, each once there is room for it, and returns a confirmation for each. They are not stored
-    /// as one unit; see [`Client::publish_batch`] for that.
+    /// Sends messages in order, each once there is room for it, and returns a confirmation for each. They are not
+    /// stored as one unit; see [`Client::publish_batch`] for that.
     pub async fn send_batch<M: IntoMessage>(
         &self,
         messages: impl IntoIterator<Item = M>,

@@ -29,8 +29,8 @@ impl Streams {
         Streams { runtime, channel, identity: handle::new_identity(), open: Mutex::default() }
     }
 
-    /// The pipeline of a stream. `None` if too many are in use, or if the last one is about to end: the server would take
-    /// two at a time for one producer that restarted.
+    /// The pipeline of a stream. `None` if too many are in use, or if the last one is about to end: the server would
+    /// take two at a time for one producer that restarted.
     pub(super) fn try_get(&self, stream: &str) -> Option<Handle> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = open.get(stream) {

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 /// Settings of a circuit breaker: when a worker stops taking messages because a service that its jobs need is down.
 ///
 /// While the breaker is open the worker takes nothing and gives back messages that have not begun, so that they do not
-/// use up their retries in vain. After a while it lets a few probes through: if they succeed it closes, and if one fails
-/// it stays open for twice as long.
+/// use up their retries in vain. After a while it lets a few probes through: if they succeed it closes, and if one
+/// fails it stays open for twice as long.
 ///
 /// Only failures that may pass count: transient faults, timeouts, panics and throttling.
 #[derive(Debug, Clone, PartialEq)]

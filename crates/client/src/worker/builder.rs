@@ -135,7 +135,8 @@ impl<S: Clone + Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Sets how long a backlog may take to be worked off, where the number of jobs follows it. The default is one minute.
+    /// Sets how long a backlog may take to be worked off, where the number of jobs follows it. The default is one
+    /// minute.
     pub fn target_drain(mut self, target: Duration) -> WorkerBuilder<S> {
         self.target_drain = target;
         self
@@ -194,8 +195,8 @@ impl<S: Clone + Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Adds middleware, which runs around every job that is handled by itself: before it, after it, or instead of it. The
-    /// first one added is the outermost. Batches have no middleware.
+    /// Adds middleware, which runs around every job that is handled by itself: before it, after it, or instead of it.
+    /// The first one added is the outermost. Batches have no middleware.
     ///
     /// ```
     /// # use forebay_client::worker::WorkerBuilder;
@@ -217,15 +218,15 @@ impl<S: Clone + Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Makes handlers idempotent: a message that the store has marked as done is acked without running its handler. Marks
-    /// are kept for `keep`, which should be longer than a message can be delivered or published again.
+    /// Makes handlers idempotent: a message that the store has marked as done is acked without running its handler.
+    /// Marks are kept for `keep`, which should be longer than a message can be delivered or published again.
     pub fn idempotency(mut self, store: impl IdempotencyStore, keep: Duration) -> WorkerBuilder<S> {
         self.idempotency = Some((Arc::new(store), keep));
         self
     }
 
-    /// Sets the key of a message in the store. The default is made from the group and the message id, or the position and
-    /// time of a message without an id.
+    /// Sets the key of a message in the store. The default is made from the group and the message id, or the position
+    /// and time of a message without an id.
     pub fn idempotency_key(
         mut self,
         key: impl Fn(&JobInfo) -> String + Send + Sync + 'static,
@@ -246,8 +247,8 @@ impl<S: Clone + Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Sets how long running jobs may take to finish after a shutdown began. Messages that are not done by then are given
-    /// back, and their delivery does not count as an attempt. The default is 25 seconds.
+    /// Sets how long running jobs may take to finish after a shutdown began. Messages that are not done by then are
+    /// given back, and their delivery does not count as an attempt. The default is 25 seconds.
     pub fn shutdown_within(mut self, time: Duration) -> WorkerBuilder<S> {
         self.shutdown_within = time;
         self

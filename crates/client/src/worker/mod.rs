@@ -149,8 +149,8 @@ impl Worker {
         move || stats()
     }
 
-    /// Stops taking messages, lets running jobs finish within [`WorkerBuilder::shutdown_within`], gives the other messages
-    /// back, and leaves the group.
+    /// Stops taking messages, lets running jobs finish within [`WorkerBuilder::shutdown_within`], gives the other
+    /// messages back, and leaves the group.
     pub async fn shutdown(mut self) -> Result<WorkerStats, WorkerError> {
         let _ = self.stop.send(true);
         let ended = (&mut self.task).await;

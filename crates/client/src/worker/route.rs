@@ -80,8 +80,8 @@ impl<S: Send + 'static> Route<S> {
         Route::with(Some((T::TYPE, T::SCHEMA)), Handler::One(Arc::new(handle)))
     }
 
-    /// A handler of up to `max` jobs at once, for messages of its payload's type and version. The first job waits for the
-    /// others for `linger` at most. The handler returns a result for each job, in their order.
+    /// A handler of up to `max` jobs at once, for messages of its payload's type and version. The first job waits for
+    /// the others for `linger` at most. The handler returns a result for each job, in their order.
     pub fn batch<T, F, R>(max: usize, linger: Duration, handler: F) -> Route<S>
     where
         T: Payload,

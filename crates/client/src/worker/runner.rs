@@ -1,7 +1,7 @@
 //! Runs jobs, one after the other.
 //!
-//! A runner is a task that takes work from the desk, runs the handler, and brings back a verdict. Runners stay, so a job
-//! costs no task of its own, and a runner that finds the next job waiting goes on without waking another task.
+//! A runner is a task that takes work from the desk, runs the handler, and brings back a verdict. Runners stay, so a
+//! job costs no task of its own, and a runner that finds the next job waiting goes on without waking another task.
 
 use std::any::Any;
 use std::error::Error;
