@@ -8,10 +8,13 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_client::{Client, Fault, Job, Payload, Worker, v1};
+use forebay_client::{Client, Fault, GroupSettings, Job, Payload, Strategy, Worker};
+use forebay_wire::v1;
+use forebay_wire::v1::forebay_client::ForebayClient;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::arguments::Arguments;
 use crate::measure::median;
@@ -120,11 +123,9 @@ impl std::fmt::Display for Figure {
 }
 
 async fn fill(client: &Client, messages: u64, ordered: bool) -> Result<(), Box<dyn Error>> {
-    let strategy = if ordered { v1::group_settings::Strategy::Ordered } else { Default::default() };
-    let settings = v1::GroupSettings { strategy: strategy.into(), ..Default::default() };
-    let (stream, group) = (STREAM.to_owned(), STREAM.to_owned());
-    let request = v1::CreateGroupRequest { stream, group, settings: Some(settings), start: None };
-    client.raw().create_group(request).await?;
+    let settings = GroupSettings::new();
+    let settings = if ordered { settings.strategy(Strategy::Ordered) } else { settings };
+    client.create_group(STREAM, STREAM, settings).await?;
     let message = move |n: u64| {
         let empty = Empty { n, padding: "x".repeat(80) };
         let body = Bytes::from(serde_json::to_vec(&empty).expect("it is plain"));
@@ -144,7 +145,7 @@ async fn fill(client: &Client, messages: u64, ordered: bool) -> Result<(), Box<d
         }
     });
     let sent = tokio_stream::wrappers::ReceiverStream::new(sent);
-    let mut replies = client.raw().publish(sent).await?.into_inner();
+    let mut replies = bare(client).await?.publish(sent).await?.into_inner();
     while let Some(reply) = replies.message().await? {
         if let Some(problem) = reply.confirmations.into_iter().find_map(|of| of.problem) {
             return Err(problem.detail.into());
@@ -153,9 +154,20 @@ async fn fill(client: &Client, messages: u64, ordered: bool) -> Result<(), Box<d
     Ok(())
 }
 
+/// The generated client, without the SDK.
+async fn bare(client: &Client) -> Result<ForebayClient<Channel>, Box<dyn Error>> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", client.server()))?;
+    let endpoint = endpoint
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .max_frame_size(256 << 10);
+    Ok(ForebayClient::new(endpoint.connect().await?).max_decoding_message_size(64 << 20))
+}
+
 async fn work(client: &Client, messages: u64, concurrency: usize) -> Result<(), Box<dyn Error>> {
     let prefetch = CREDIT as usize - concurrency;
-    let worker = Worker::new(client.clone(), STREAM, STREAM, ()).concurrency(concurrency).prefetch(prefetch);
+    let worker =
+        Worker::builder(client.clone(), STREAM, STREAM, ()).concurrency(concurrency).prefetch(prefetch);
     let worker = worker.on(handle).start().await?;
     while worker.stats().acked < messages {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -169,7 +181,7 @@ async fn consume(client: &Client, messages: u64) -> Result<(), Box<dyn Error>> {
     let (stream, group) = (STREAM.to_owned(), STREAM.to_owned());
     let open = v1::Open { stream, group, consumer: "bare".to_owned(), credit: CREDIT };
     requests.send(v1::ConsumeRequest { open: Some(open), ..Default::default() })?;
-    let mut replies = client.raw().consume(UnboundedReceiverStream::new(sent)).await?.into_inner();
+    let mut replies = bare(client).await?.consume(UnboundedReceiverStream::new(sent)).await?.into_inner();
     let mut acked = 0;
     while acked < messages {
         let reply = replies.message().await?.ok_or("the server closed the call")?;

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use forebay_client::admin::parked::{ParkedFilter, Selection};
 use forebay_client::admin::settings::{Backoff, Rate};
+use forebay_client::worker::WorkerBuilder;
 use forebay_client::{Class, Client, Fault, GroupSettings, Job, Message, Payload, Worker};
 use serde::{Deserialize, Serialize};
 use smtp::{Refusal, Smtp};
@@ -61,8 +62,8 @@ async fn create_group(client: &Client) -> Result<(), Box<dyn std::error::Error>>
     Ok(())
 }
 
-fn worker(client: Client, smtp: Smtp) -> Worker<Smtp> {
-    Worker::new(client, STREAM, GROUP, smtp).concurrency(4).classify(classify).on(send_email)
+fn worker(client: Client, smtp: Smtp) -> WorkerBuilder<Smtp> {
+    Worker::builder(client, STREAM, GROUP, smtp).concurrency(4).classify(classify).on(send_email)
 }
 
 /// A newsletter: everything at once.

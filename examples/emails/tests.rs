@@ -33,7 +33,7 @@ async fn a_burst_is_sent_at_the_groups_pace_and_what_is_left_over_is_triaged() {
     let smtp = Smtp::default();
     // Two workers share one pace.
     let workers = [worker(client.clone(), smtp.clone()), worker(client.clone(), smtp.clone())];
-    let [first, second] = workers.map(Worker::start);
+    let [first, second] = workers.map(WorkerBuilder::start);
     let (first, second) = (first.await.expect("it joins"), second.await.expect("it joins"));
     publish_burst(&client, COUNT).await.expect("it is stored");
     let took = level(&server, &client, &smtp).await;

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use forebay_client::admin::settings::{Backoff, Strategy};
 use forebay_client::idempotency::SqliteStore;
+use forebay_client::worker::WorkerBuilder;
 use forebay_client::{Client, Fault, GroupSettings, Job, Message, Payload, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::SqlitePool;
@@ -103,9 +104,9 @@ async fn create_group(client: &Client) -> Result<(), Box<dyn std::error::Error>>
     Ok(())
 }
 
-fn worker(client: Client, shop: Shop) -> Worker<Shop> {
+fn worker(client: Client, shop: Shop) -> WorkerBuilder<Shop> {
     let done = shop.done.clone();
-    Worker::new(client, STREAM, GROUP, shop).concurrency(8).idempotency(done, MARKS_KEPT).on(do_step)
+    Worker::builder(client, STREAM, GROUP, shop).concurrency(8).idempotency(done, MARKS_KEPT).on(do_step)
 }
 
 /// Every message has an id, so an order that is placed again after an unknown outcome is stored once.

@@ -18,6 +18,7 @@ mod tests;
 use std::time::Duration;
 
 use forebay_client::outbox::SqliteOutbox;
+use forebay_client::worker::WorkerBuilder;
 use forebay_client::{Client, Fault, GroupSettings, Job, Message, Payload, StreamSettings, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::SqlitePool;
@@ -76,12 +77,15 @@ async fn create_stream(client: &Client) -> Result<(), Box<dyn std::error::Error>
 }
 
 /// The warehouse hears of orders by a function of its own.
-fn warehouse<F: Fn(&OrderPlaced) + Clone + Send + Sync + 'static>(client: Client, pick: F) -> Worker<F> {
+fn warehouse<F: Fn(&OrderPlaced) + Clone + Send + Sync + 'static>(
+    client: Client,
+    pick: F,
+) -> WorkerBuilder<F> {
     async fn handle<F: Fn(&OrderPlaced)>(pick: F, job: Job<OrderPlaced>) -> Result<(), Fault> {
         pick(&job);
         Ok(())
     }
-    Worker::new(client, STREAM, GROUP, pick).on(handle)
+    Worker::builder(client, STREAM, GROUP, pick).on(handle)
 }
 
 #[tokio::main]

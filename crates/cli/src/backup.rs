@@ -8,10 +8,10 @@ use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::inspect::{self, Copied, CopyError};
 use serde::Serialize;
 
+use crate::doctor::report::{Report, size};
 use crate::doctor::{self, Progress, check_new, epoch_jump};
 use crate::exit::Exit;
 use crate::print::Output;
-use crate::report::{Report, size};
 use crate::serve::open_error;
 
 pub(crate) const BACKUP_EXAMPLES: &str = "\

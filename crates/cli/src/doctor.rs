@@ -1,5 +1,7 @@
 //! `forebay doctor`: says what a data folder holds and what is wrong with it, and salvages what can be read.
 
+pub(crate) mod report;
+
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -13,9 +15,9 @@ use forebay_storage::journal::inspect::Inspection;
 use forebay_storage::journal::{JournalConfig, OpenError};
 use serde::Serialize;
 
+use self::report::{Loss, Report, size};
 use crate::exit::{Exit, say};
 use crate::print::Output;
-use crate::report::{Loss, Report, size};
 use crate::serve::{open_error, random_id};
 
 pub(crate) const EXAMPLES: &str = "\

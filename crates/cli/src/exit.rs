@@ -1,4 +1,4 @@
-//! What the command says when it ends badly, and with which code. The codes are in `--help`.
+//! How a command fails: its message and its exit code. The codes are in `--help`.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     Denied = 12,
 }
 
-/// For `--help`. A test sees to it that every code is there.
+/// For `--help`. A test checks that every code is listed.
 pub(crate) const CODES: &str = "\
 Exit codes:
   0  done, or stopped as asked
@@ -39,17 +39,17 @@ Exit codes:
 impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Exit::NotUnderstood => "that could not be understood",
+            Exit::NotUnderstood => "the request could not be understood",
             Exit::DataInUse => "the data folder is in use",
             Exit::DataRefused => "the data folder was refused",
             Exit::CannotListen => "cannot listen",
             Exit::StorageFailed => "storage failed",
             Exit::Unreachable => "the server cannot be reached",
-            Exit::NotFound => "there is no such thing",
+            Exit::NotFound => "it does not exist",
             Exit::Conflict => "the server refused",
             Exit::Later => "the server cannot do it now",
             Exit::Unknown => "the outcome is unknown",
-            Exit::Denied => "not allowed",
+            Exit::Denied => "permission denied",
         })
     }
 }
@@ -72,6 +72,6 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
 
 /// A line for the person at the terminal.
 pub(crate) fn say(text: &str) {
-    // Nobody reads it if the other end is closed, and there is nowhere else to say so.
+    // If the standard error is closed, there is nowhere else to report it.
     let _ = writeln!(std::io::stderr(), "{text}");
 }

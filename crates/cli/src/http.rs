@@ -1,44 +1,40 @@
 //! The native API over HTTP, as the commands of operators use it: one connection, JSON both ways, and
-//! problems as errors that a person can read.
+//! problems as errors that a person can read. [`Connection`] is plain HTTP, for other APIs.
+
+mod connection;
 
 use std::fmt;
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
 use forebay_wire::problem::{Problem, Retry};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1::{SendRequest, handshake};
+use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Method, Request};
-use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::net::TcpStream;
 
-use crate::connect::{CONNECT_PATIENCE, Server, runtime};
+use crate::connect::{Server, runtime};
 use crate::exit::Exit;
 use crate::print::{Output, print};
 use crate::safe::{printable, printable_bytes};
 use crate::units;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// What an answer may hold.
-const REPLY_BYTES_MAX: usize = 64 << 20;
-/// How much is shown of an answer that is no problem document.
+pub(crate) use self::connection::Connection;
+
+/// How much is shown of an answer that is not a problem document.
 const SHOWN_BYTES_MAX: usize = 200;
-/// What is asked for at once where there may be many.
+/// Items of a page.
 const PAGE: u64 = 500;
 
-/// A connection to a server.
+/// The native API on one connection.
 pub(crate) struct Http {
     server: Server,
-    sender: SendRequest<Full<Bytes>>,
+    connection: Connection,
 }
 
-/// What a server answered, if it did as it was asked.
+/// A successful answer.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     bytes: Bytes,
@@ -56,7 +52,7 @@ impl Reply {
     }
 }
 
-/// The server said no, and why.
+/// The server refused, and why.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) problem: Problem,
@@ -98,20 +94,9 @@ impl Refused {
 
 impl Http {
     pub(crate) async fn connect(server: &Server) -> anyhow::Result<Http> {
-        let unreachable =
-            |error: anyhow::Error| error.context(Exit::Unreachable).context(server.unreachable());
-        let connecting = tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(server.authority()));
-        let socket = match connecting.await {
-            Ok(Ok(socket)) => socket,
-            Ok(Err(error)) => return Err(unreachable(error.into())),
-            Err(_) => return Err(unreachable(anyhow!("the server did not answer in time"))),
-        };
-        let _ = socket.set_nodelay(true);
-        let (sender, connection) =
-            handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(error.into()))?;
-        // Ends with the connection; whoever waits for an answer then learns that there is none.
-        tokio::spawn(connection);
-        Ok(Http { server: server.clone(), sender })
+        let opened = Connection::open(server.authority()).await;
+        let connection = opened.with_context(|| server.unreachable())?;
+        Ok(Http { server: server.clone(), connection })
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Reply> {
@@ -133,22 +118,9 @@ impl Http {
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Full::new(body)).context(Exit::NotUnderstood).with_context(|| {
-            format!("that is no address; expected HOST:PORT. server=`{}`", printable(&self.server.server))
-        })?;
-        let exchange = async {
-            // The task of the connection may not have seen yet that the answer before was read to its end.
-            self.sender.ready().await.context("the connection broke")?;
-            let reply = self.sender.send_request(request).await.context("the connection broke")?;
-            let status = reply.status().as_u16();
-            let body = Limited::new(reply.into_body(), REPLY_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| anyhow!(error)).context("the answer broke off")?;
-            Ok((status, body.to_bytes()))
-        };
-        let (status, bytes) = match tokio::time::timeout(PATIENCE, exchange).await {
-            Ok(answered) => answered.map_err(|error: anyhow::Error| error.context(Exit::Unreachable))?,
-            Err(_) => return Err(anyhow!(Exit::Unreachable).context("the server did not answer in time")),
-        };
+        let request = request.body(Full::new(body)).context(Exit::NotUnderstood);
+        let request = request.with_context(|| self.server.invalid())?;
+        let (status, bytes) = self.connection.exchange(request).await?;
         if (200..300).contains(&status) {
             return Ok(Reply { status, bytes });
         }
@@ -240,7 +212,7 @@ fn refused(status: u16, bytes: &[u8]) -> anyhow::Error {
         }
         Err(_) => {
             let shown = printable_bytes(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
-            anyhow!("the server answered with status {status}, and is perhaps no Forebay. answer=`{shown}`")
+            anyhow!("the server answered with status {status}; it may not be Forebay. answer=`{shown}`")
         }
     }
 }

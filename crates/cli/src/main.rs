@@ -2,17 +2,18 @@
 
 mod backup;
 mod bench;
+mod clock;
 mod commands;
 mod config;
 mod connect;
 mod demo;
 mod doctor;
 mod exit;
+mod failure;
 mod http;
 mod log;
 mod print;
 mod publish;
-mod report;
 mod safe;
 mod screen;
 mod serve;
@@ -104,13 +105,13 @@ enum Command {
     /// Verify a data folder, or salvage the readable part of a damaged one.
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Doctor),
-    /// Copy a data folder, also while a server uses it.
+    /// Copy a data folder, even while a server uses it.
     #[command(after_help = backup::BACKUP_EXAMPLES)]
     Backup(backup::Backup),
     /// Create a data folder from a backup.
     #[command(after_help = backup::RESTORE_EXAMPLES)]
     Restore(backup::Restore),
-    /// Write a script that completes this command in a shell.
+    /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions { shell: Shell },
 }

@@ -1,7 +1,7 @@
-//! What others wrote, made safe to show: names, contents and reasons may hold anything, and must not move the
-//! cursor, change colours or hide text on the terminal of whoever looks at them.
+//! Makes foreign text safe to print: names, contents and reasons may hold anything, and must not move the cursor,
+//! change colours or hide text on a terminal.
 
-/// The text with everything escaped that is not plain to see.
+/// The text with control and invisible characters escaped.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -10,7 +10,7 @@ pub(crate) fn printable(text: &str) -> String {
     out
 }
 
-/// Likewise for bytes; those that are not text are shown by their numbers.
+/// The same for bytes. Bytes that are not text are shown in hexadecimal.
 pub(crate) fn printable_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

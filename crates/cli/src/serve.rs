@@ -7,7 +7,6 @@ mod sqs;
 mod sqs;
 
 use std::convert::Infallible;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,9 +176,7 @@ pub(crate) fn random_id() -> anyhow::Result<u128> {
 
 fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
     let mut bytes = [0; N];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut bytes))
-        .context("cannot read random numbers")?;
+    getrandom::fill(&mut bytes).context("cannot read random numbers")?;
     Ok(bytes)
 }
 

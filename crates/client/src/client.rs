@@ -1,4 +1,4 @@
-//! The connection to a server, and where everything else is asked for.
+//! The connection to a server, from which everything else starts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,27 +12,28 @@ use tonic::transport::{Channel, Endpoint};
 use crate::error::{CallError, ConnectError};
 use crate::publish::Streams;
 
-/// Where a server listens if nobody says otherwise.
+/// The port of a server that is addressed without one.
 const PORT: u16 = 7070;
-/// Bytes that may come on one call, and on the connection, before this side has read them: as the server has it.
+/// Bytes that the server may send on one call, and on the connection, before this side has read them. The server has
+/// the same limits.
 const CALL_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// The longest frame of HTTP/2 that may come: the fewer, the fewer system calls.
+/// The longest HTTP/2 frame. Fewer frames need fewer system calls.
 const FRAME_MAX: u32 = 256 << 10;
-/// A connection that says nothing is asked whether it is still there, and given up if it does not answer.
+/// A quiet connection is pinged this often, and closed if no answer comes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
-/// What one reply may hold: as many messages as fit the largest credit.
+/// The largest reply: as many messages as fit the largest credit.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 /// How long a server may take to accept a connection and to answer on it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long something is tried that may go better later.
+/// How long a publish is retried.
 const RETRY_FOR: Duration = Duration::from_secs(60);
 
 /// A connection to a server.
 ///
-/// Cheap to clone; all clones share one connection, which comes back by itself when it breaks. A call that is made
-/// while there is none fails with advice to try later. What is published is tried again for a while.
+/// Cheap to clone. All clones share one connection, which reconnects by itself. A call made while there is no
+/// connection fails with [`Advice::RetryLater`](crate::Advice); publishing retries for a while.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,7 +50,7 @@ pub struct Client {
 
 struct Shared {
     grpc: ForebayClient<Channel>,
-    /// Ends with the last handle.
+    /// The pipelines end with the last clone of the client.
     streams: Streams,
     server: String,
     retry_for: Duration,
@@ -62,7 +63,7 @@ impl Client {
         Client::builder(url).connect().await
     }
 
-    /// Connects in some other way than usual.
+    /// Connects with settings of your own.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -92,24 +93,6 @@ impl Client {
         &self.shared.server
     }
 
-    /// The generated client of `forebay.v1` on the same connection, for what this one has no method for. The
-    /// messages are in [`crate::v1`].
-    ///
-    /// ```no_run
-    /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// use forebay_client::v1;
-    ///
-    /// let request = v1::ListJobsRequest { stream: "emails".into(), group: "senders".into() };
-    /// for job in client.raw().list_jobs(request).await?.into_inner().jobs {
-    ///     println!("{} of {}", job.done, job.matched);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn raw(&self) -> ForebayClient<Channel> {
-        self.grpc()
-    }
-
     pub(crate) fn grpc(&self) -> ForebayClient<Channel> {
         self.shared.grpc.clone()
     }
@@ -118,7 +101,7 @@ impl Client {
         &self.shared.streams
     }
 
-    /// How long something is tried that may go better later.
+    /// How long a publish is retried.
     pub(crate) fn retry_for(&self) -> Duration {
         self.shared.retry_for
     }
@@ -130,8 +113,9 @@ impl fmt::Debug for Client {
     }
 }
 
-/// How to connect. Made by [`Client::builder`].
+/// Settings of a [`Client`]. Made by [`Client::builder`].
 #[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until `connect` or `connect_lazy` is called"]
 pub struct ClientBuilder {
     url: String,
     application: Option<String>,
@@ -140,29 +124,26 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// What the program is called, for whoever looks at the server's side of the connection.
-    #[must_use]
+    /// Sets the name of the program, which is sent as part of the user agent.
     pub fn application(mut self, name: impl Into<String>) -> ClientBuilder {
         self.application = Some(name.into());
         self
     }
 
-    /// How long the server may take to accept a connection and to answer on it. Ten seconds unless said.
-    #[must_use]
+    /// Sets how long the server may take to accept a connection and to answer on it. The default is ten seconds.
     pub fn connect_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long a message is sent again and again if it may go better later: the stream is full, the server is
-    /// restarting, the network is down. A minute unless said.
-    #[must_use]
+    /// Sets how long a publish is retried while the stream is full, the server restarts or the network is down. The
+    /// default is one minute.
     pub fn retry_for(mut self, time: Duration) -> ClientBuilder {
         self.retry_for = time;
         self
     }
 
-    /// Connects, and asks the server something, so that whoever has a client has been answered once.
+    /// Connects, and makes one call to see that the server answers.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let server = authority(&self.url)?;
         let endpoint = self.endpoint(&server)?;
@@ -172,8 +153,8 @@ impl ClientBuilder {
         Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
     }
 
-    /// A client that connects when it is first needed: for programs that may start before their server does. An address
-    /// that cannot be one is refused all the same.
+    /// A client that connects when it is first used, for programs that may start before their server. It must be made
+    /// inside a Tokio runtime and fails with [`ConnectError::NoRuntime`] otherwise.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -186,9 +167,10 @@ impl ClientBuilder {
     /// ```
     pub fn connect_lazy(self) -> Result<Client, ConnectError> {
         let server = authority(&self.url)?;
+        let runtime = Runtime::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let channel = self.endpoint(&server)?.connect_lazy();
         let grpc = grpc_on(&channel);
-        let streams = Streams::new(Runtime::current(), channel);
+        let streams = Streams::new(runtime, channel);
         Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
     }
 
@@ -219,7 +201,7 @@ fn grpc_on(channel: &Channel) -> ForebayClient<Channel> {
     ForebayClient::new(channel.clone()).max_decoding_message_size(REPLY_BYTES_MAX)
 }
 
-/// Connects and waits for one answer: a port may be open with nobody behind it, or with somebody else.
+/// Connects and waits for one answer: another program, or none, may be behind an open port.
 async fn ask(endpoint: &Endpoint, server: &str) -> Result<(Channel, ForebayClient<Channel>), ConnectError> {
     let channel = endpoint
         .connect()
@@ -228,13 +210,13 @@ async fn ask(endpoint: &Endpoint, server: &str) -> Result<(Channel, ForebayClien
     let mut grpc = grpc_on(&channel);
     let question = ListStreamsRequest { limit: 1, ..ListStreamsRequest::default() };
     match grpc.list_streams(question).await.map_err(CallError::from) {
-        // A refusal is an answer too. Whatever is asked next may be allowed, or come when the server is ready.
+        // A refusal is an answer too: the next call may be allowed, or come when the server is ready.
         Ok(_) | Err(CallError::Refused { .. }) => Ok((channel, grpc)),
         Err(CallError::NotUnderstood(cause)) => {
             Err(ConnectError::NotForebay { server: server.to_owned(), cause })
         }
         Err(CallError::Unreachable(cause) | CallError::Broken(cause)) => {
-            Err(ConnectError::Unreachable { server: server.to_owned(), cause: Arc::new(*cause) })
+            Err(ConnectError::Unreachable { server: server.to_owned(), cause })
         }
     }
 }
@@ -254,7 +236,7 @@ fn authority(url: &str) -> Result<String, ConnectError> {
     if host.is_empty() || rest.contains('@') {
         return Err(invalid());
     }
-    // What comes behind the host is a port, or else nothing.
+    // Only a port may follow the host.
     match (&rest[host.len()..], parsed.port_u16()) {
         ("", _) => Ok(format!("{host}:{PORT}")),
         (_, Some(port)) if port > 0 => Ok(format!("{host}:{port}")),
@@ -281,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_by_name() {
+    fn a_client_that_cannot_work_is_refused() {
         for url in [
             "",
             "http://",
@@ -295,6 +277,7 @@ mod tests {
             let error = authority(url).expect_err(url);
             assert!(matches!(error, ConnectError::InvalidUrl { .. }), "{url}: {error}");
         }
+        assert!(matches!(Client::builder("a:1").connect_lazy(), Err(ConnectError::NoRuntime)));
         assert!(matches!(authority("https://a:1"), Err(ConnectError::NoTls { .. })));
         assert!(matches!(authority("redis://a:1"), Err(ConnectError::UnknownScheme { .. })));
     }

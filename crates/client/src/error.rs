@@ -1,4 +1,4 @@
-//! Why something was not done, and what the one who asked can do about it.
+//! Errors, and what a caller can do about each.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,6 +7,10 @@ use forebay_wire::v1;
 use tonic::{Code, Status};
 
 pub use forebay_wire::problem::Kind as ProblemKind;
+
+/// The error behind another one, for example of the network. It can be shown and logged; its type is not part of the
+/// API.
+pub type Cause = Arc<dyn Error + Send + Sync>;
 
 /// What a caller can do about an error.
 ///
@@ -21,17 +25,17 @@ pub use forebay_wire::problem::Kind as ProblemKind;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// It was not done, and will not be done in these words.
+    /// Nothing was done, and the same request will fail again.
     FixRequest,
-    /// It was not done. Later it may be.
+    /// Nothing was done. The same request may succeed later.
     RetryLater,
-    /// Nobody knows whether it was done. A publish with the same message ids stores nothing twice; most other
-    /// calls can simply be repeated.
+    /// It is not known whether the request was carried out. Publishing again with the same message ids stores nothing
+    /// twice; most other calls can simply be repeated.
     RetryWithSameId,
 }
 
 impl Advice {
-    pub(crate) fn of(retry: v1::Retry) -> Advice {
+    pub(crate) fn from_wire(retry: v1::Retry) -> Advice {
         match retry {
             v1::Retry::Later => Advice::RetryLater,
             v1::Retry::SameId => Advice::RetryWithSameId,
@@ -40,36 +44,65 @@ impl Advice {
     }
 }
 
-/// Why there is no connection.
+/// Why a client could not connect.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    #[error("that is no address of a server; expected http://HOST:PORT. url=`{url}`")]
-    InvalidUrl { url: String },
-    #[error("TLS is not there yet; a server is reached by http://HOST:PORT. url=`{url}`")]
-    NoTls { url: String },
-    #[error("a server is reached by http, and not otherwise. scheme=`{scheme}`")]
-    UnknownScheme { scheme: String },
-    /// It cannot be part of a header.
-    #[error("that is no name of an application: it has characters that are not plain. name=`{name}`")]
-    InvalidName { name: String },
+    /// The text is not an address.
+    #[error("the address must be http://HOST:PORT or HOST:PORT. url=`{url}`")]
+    InvalidUrl {
+        /// The address as it was given.
+        url: String,
+    },
+    /// The address asks for TLS.
+    #[error("TLS is not supported; the address must be http://HOST:PORT. url=`{url}`")]
+    NoTls {
+        /// The address as it was given.
+        url: String,
+    },
+    /// The address asks for another protocol.
+    #[error("the scheme of the address must be `http`. scheme=`{scheme}`")]
+    UnknownScheme {
+        /// The scheme as it was given.
+        scheme: String,
+    },
+    /// The application's name cannot be sent as a header.
+    #[error("the application name must have visible ASCII characters only. name=`{name}`")]
+    InvalidName {
+        /// The name as it was given.
+        name: String,
+    },
+    /// The client was made outside of a Tokio runtime, which it needs for its connection.
+    #[error("a client must be made inside a Tokio runtime")]
+    NoRuntime,
+    /// No connection could be made.
     #[error("cannot connect; is the server running? server=`{server}`")]
     Unreachable {
+        /// Host and port.
         server: String,
+        /// The error of the network.
         #[source]
-        cause: Arc<dyn Error + Send + Sync>,
+        cause: Cause,
     },
-    #[error("whoever answers there is no Forebay. server=`{server}`")]
+    /// Another program listens there.
+    #[error("the server at this address is not Forebay. server=`{server}`")]
     NotForebay {
+        /// Host and port.
         server: String,
+        /// The answer, as an error.
         #[source]
-        cause: Box<Status>,
+        cause: Cause,
     },
+    /// The connection was made, and then no answer came.
     #[error("the server did not answer in time. server=`{server}`")]
-    Silent { server: String },
+    Silent {
+        /// Host and port.
+        server: String,
+    },
 }
 
 impl ConnectError {
+    /// What to do about it.
     pub fn advice(&self) -> Advice {
         match self {
             ConnectError::Unreachable { .. } | ConnectError::Silent { .. } => Advice::RetryLater,
@@ -78,7 +111,7 @@ impl ConnectError {
     }
 }
 
-/// Why a call with one answer did not do what it should.
+/// Why a call failed.
 ///
 /// ```
 /// use forebay_client::error::{CallError, ProblemKind};
@@ -90,27 +123,29 @@ impl ConnectError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The server said no.
+    /// The server refused the request.
     #[error("{detail}")]
     Refused {
-        /// What is wrong, if this client knows the word for it.
+        /// The kind of problem, if this version of the SDK knows it.
         kind: Option<ProblemKind>,
-        /// The same for a person.
+        /// A description for people.
         detail: String,
+        /// What to do about it.
         advice: Advice,
     },
-    /// There is no connection, so nothing was asked.
+    /// There is no connection, so the request was not sent.
     #[error("the server cannot be reached")]
-    Unreachable(#[source] Box<Status>),
-    /// The connection broke, or the call was cut short. It may or may not have been done.
+    Unreachable(#[source] Cause),
+    /// The connection broke, or the call was cut short. The request may or may not have been carried out.
     #[error("the call broke off")]
-    Broken(#[source] Box<Status>),
-    /// What came back is nothing that a server of this API says.
+    Broken(#[source] Cause),
+    /// The answer is not one of this API.
     #[error("the answer was not understood; is the server of another version?")]
-    NotUnderstood(#[source] Box<Status>),
+    NotUnderstood(#[source] Cause),
 }
 
 impl CallError {
+    /// What to do about it.
     pub fn advice(&self) -> Advice {
         match self {
             CallError::Refused { advice, .. } => *advice,
@@ -120,7 +155,7 @@ impl CallError {
         }
     }
 
-    /// What the server says is wrong, if it said so.
+    /// The kind of problem that the server reported, if it did.
     pub fn kind(&self) -> Option<ProblemKind> {
         match self {
             CallError::Refused { kind, .. } => *kind,
@@ -128,7 +163,7 @@ impl CallError {
         }
     }
 
-    /// Whether the server says that this is wrong.
+    /// Whether the server reported this kind of problem.
     pub fn is(&self, kind: ProblemKind) -> bool {
         self.kind() == Some(kind)
     }
@@ -136,26 +171,28 @@ impl CallError {
 
 impl From<Status> for CallError {
     fn from(status: Status) -> CallError {
-        if let Some((kind, advice)) = said_by_forebay(&status) {
+        if let Some((kind, advice)) = reported_by_forebay(&status) {
             return CallError::Refused { kind, detail: status.message().to_owned(), advice };
         }
-        if is_unconnected(&status) {
-            return CallError::Unreachable(Box::new(status));
+        let (code, is_unconnected) = (status.code(), is_unconnected(&status));
+        let cause: Cause = Arc::new(status);
+        if is_unconnected {
+            return CallError::Unreachable(cause);
         }
-        match status.code() {
+        match code {
             Code::Unimplemented
             | Code::InvalidArgument
             | Code::NotFound
             | Code::PermissionDenied
             | Code::Unauthenticated
-            | Code::FailedPrecondition => CallError::NotUnderstood(Box::new(status)),
-            _ => CallError::Broken(Box::new(status)),
+            | Code::FailedPrecondition => CallError::NotUnderstood(cause),
+            _ => CallError::Broken(cause),
         }
     }
 }
 
-/// The problem and the advice that a server puts beside its status. Nobody else does.
-fn said_by_forebay(status: &Status) -> Option<(Option<ProblemKind>, Advice)> {
+/// The problem and the advice that a Forebay server puts beside its status.
+fn reported_by_forebay(status: &Status) -> Option<(Option<ProblemKind>, Advice)> {
     let text = |name| status.metadata().get(name).and_then(|value| value.to_str().ok());
     let advice = match text("forebay-retry")? {
         "later" => Advice::RetryLater,
@@ -179,38 +216,124 @@ fn is_unconnected(status: &Status) -> bool {
     false
 }
 
+/// The kind of a problem that came inside a call. Codes that stand for several kinds have none.
+pub(crate) fn kind_of_code(code: v1::problem::Code) -> Option<ProblemKind> {
+    use v1::problem::Code;
+    Some(match code {
+        Code::NoSuchStream => ProblemKind::NoSuchStream,
+        Code::NoSuchGroup => ProblemKind::NoSuchGroup,
+        Code::TooLarge => ProblemKind::MessageTooLarge,
+        Code::StorageFull => ProblemKind::StorageFull,
+        Code::Stopping => ProblemKind::Stopping,
+        Code::OutcomeUnknown => ProblemKind::OutcomeUnknown,
+        Code::Limit => ProblemKind::LimitReached,
+        Code::StreamFull => ProblemKind::StreamFull,
+        Code::TooFast => ProblemKind::TooFast,
+        Code::WrongLastSeq => ProblemKind::WrongLastSeq,
+        Code::Denied => ProblemKind::Denied,
+        _ => return None,
+    })
+}
+
 /// Why a message was not stored, or may not have been.
 ///
-/// What may go better later has been tried again by then, for as long as the client's `retry_for` says.
+/// Where a later try could succeed, the SDK has tried again by then, for as long as the client's `retry_for` says.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// A payload that serde cannot write as JSON. It was never sent.
+    /// The payload cannot be written as JSON. The message was not sent.
     #[error("the payload cannot be serialized")]
     NotSerialized(#[source] Arc<serde_json::Error>),
-    /// The server will not store it. Nothing was stored.
+    /// The server refused the message, and nothing was stored.
     #[error("{detail}")]
-    Refused { code: v1::problem::Code, detail: String },
-    /// The batch should be stored only behind a certain message, and the stream ends elsewhere.
-    #[error("the stream does not end where it was expected to. last_seq=`{last_seq}`")]
-    WrongLastSeq { last_seq: u64 },
-    /// Time is over. The message was never sent, or the server has said each time that it stored nothing.
+    Refused {
+        /// The reason, for programs.
+        refusal: Refusal,
+        /// The reason, for people.
+        detail: String,
+    },
+    /// The batch should be stored only after a certain message, and the stream does not end there.
+    #[error("the stream does not end at the expected position. last_seq=`{last_seq}`")]
+    WrongLastSeq {
+        /// Where the stream ends.
+        last_seq: u64,
+    },
+    /// The time to retry is over. The message was never sent, or the server said each time that it stored nothing.
     #[error("not stored in time: {detail}")]
-    NotInTime { detail: String },
-    /// Time is over, and the message may or may not be stored.
+    NotInTime {
+        /// What stood in the way last.
+        detail: String,
+        /// Whether that was the connection, rather than an answer of the server.
+        is_disconnected: bool,
+    },
+    /// The time to retry is over, and it is not known whether the message was stored.
     #[error("outcome unknown, the message may or may not be stored: {detail}")]
-    Unknown { detail: String },
-    /// It was not sent: the producer is closed.
+    Unknown {
+        /// What stood in the way last.
+        detail: String,
+        /// Whether that was the connection, rather than an answer of the server.
+        is_disconnected: bool,
+    },
+    /// The server refused an earlier message, and the producer stops at the first failure. Nothing was stored.
+    #[error("not stored, because an earlier message was refused")]
+    Aborted,
+    /// The producer is closed. The message was not sent.
     #[error("the producer is closed")]
     Closed,
 }
 
+/// Why the server refused a message for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A name or a field has a value that it cannot have.
+    Invalid,
+    /// The message, or the batch, is larger than the server takes.
+    TooLarge,
+    /// There is no such stream, and the server does not create streams by itself.
+    NoSuchStream,
+    /// The client is not allowed to publish to the stream.
+    Denied,
+    /// The server cannot have more streams.
+    Limit,
+    /// The message uses a part of the API that this server does not have.
+    Unsupported,
+    /// Another reason. The description says which.
+    Other,
+}
+
+impl Refusal {
+    pub(crate) fn from_code(code: v1::problem::Code) -> Refusal {
+        use v1::problem::Code;
+        match code {
+            Code::Invalid => Refusal::Invalid,
+            Code::TooLarge => Refusal::TooLarge,
+            Code::NoSuchStream => Refusal::NoSuchStream,
+            Code::Denied => Refusal::Denied,
+            Code::Limit => Refusal::Limit,
+            Code::Unsupported => Refusal::Unsupported,
+            _ => Refusal::Other,
+        }
+    }
+
+    pub(crate) fn from_kind(kind: Option<ProblemKind>) -> Refusal {
+        match kind {
+            Some(ProblemKind::Denied) => Refusal::Denied,
+            Some(ProblemKind::NoSuchStream) => Refusal::NoSuchStream,
+            Some(ProblemKind::LimitReached) => Refusal::Limit,
+            _ => Refusal::Invalid,
+        }
+    }
+}
+
 impl PublishError {
+    /// What to do about it.
     pub fn advice(&self) -> Advice {
         match self {
             PublishError::NotSerialized(_)
             | PublishError::Refused { .. }
             | PublishError::WrongLastSeq { .. }
+            | PublishError::Aborted
             | PublishError::Closed => Advice::FixRequest,
             PublishError::NotInTime { .. } => Advice::RetryLater,
             PublishError::Unknown { .. } => Advice::RetryWithSameId,
@@ -224,7 +347,7 @@ impl From<serde_json::Error> for PublishError {
     }
 }
 
-/// An error and what caused it, in one line, where only text can be kept.
+/// An error and its causes in one line.
 pub(crate) fn in_words(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

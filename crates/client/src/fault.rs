@@ -1,4 +1,4 @@
-//! How a job can fail, and what follows from it.
+//! How a job can fail, and what happens to its message.
 
 use std::error::Error;
 use std::fmt;
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use crate::error::in_words;
 
-/// What a failure means for the message.
+/// What happens to the message of a failed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Class {
-    /// It may go better next time: offered again by the group's retry policy.
+    /// The next attempt may succeed: the message is delivered again by the group's retry policy.
     Transient,
-    /// Likewise, after this long. Costs an attempt.
+    /// The next attempt may succeed after this long. It counts as an attempt.
     RetryAfter(Duration),
-    /// It will never go better: parked, for a person to look at.
+    /// No attempt will succeed: the message is parked.
     Permanent,
-    /// Not wanted any more: settled without being done.
+    /// The work is no longer needed: the message is settled without being done.
     Skip,
-    /// Not yet: offered again after this long, and the attempt does not count.
+    /// It is too early: the message is delivered again after this long, and the attempt does not count.
     Snooze(Duration),
-    /// Whoever does the work for us is overloaded. Offered again after this long, or after a second; the attempt does
-    /// not count, and this worker and the whole group rest meanwhile, for five minutes at most.
+    /// A service that the job needs is overloaded. The message is delivered again after this long, or after one second;
+    /// the attempt does not count. Until then this worker and the whole group pause, for five minutes at most.
     Throttled(Option<Duration>),
 }
 
-/// Why a job was not done.
+/// Why a job failed.
 ///
-/// Any error becomes a fault by `?`, and the worker's `classify` function then says what it means; without one it
-/// is transient. A fault that a handler makes itself has said so already.
+/// Any error becomes a fault by `?`. The worker's [`classify`](crate::worker::WorkerBuilder::classify) function then
+/// decides its class; without one it is transient. A fault that a handler makes itself has its class already.
 ///
 /// ```
 /// use forebay_client::{Class, Fault};
@@ -45,7 +45,7 @@ pub enum Class {
 /// assert_eq!(parse("x").unwrap_err().class(), None);
 /// assert_eq!(parse("101").unwrap_err().class(), Some(Class::Permanent));
 /// ```
-// It is no `Error` itself: otherwise not every error could become one.
+// It does not implement `Error`, because then not every error could be converted into it.
 pub struct Fault {
     class: Option<Class>,
     reason: String,
@@ -53,41 +53,43 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// A fault with this class and reason.
     pub fn new(class: Class, reason: impl fmt::Display) -> Fault {
         Fault { class: Some(class), reason: reason.to_string(), error: None }
     }
 
-    /// It may go better next time.
+    /// The next attempt may succeed: see [`Class::Transient`].
     pub fn transient(reason: impl fmt::Display) -> Fault {
         Fault::new(Class::Transient, reason)
     }
 
-    /// It may go better after this long.
+    /// The next attempt may succeed after this long: see [`Class::RetryAfter`].
     pub fn retry_after(after: Duration, reason: impl fmt::Display) -> Fault {
         Fault::new(Class::RetryAfter(after), reason)
     }
 
-    /// It will never go better.
+    /// No attempt will succeed: see [`Class::Permanent`].
     pub fn permanent(reason: impl fmt::Display) -> Fault {
         Fault::new(Class::Permanent, reason)
     }
 
-    /// It need not be done any more.
+    /// The work is no longer needed: see [`Class::Skip`].
     pub fn skip(reason: impl fmt::Display) -> Fault {
         Fault::new(Class::Skip, reason)
     }
 
-    /// It is too early.
+    /// It is too early: see [`Class::Snooze`].
     pub fn snooze(until: Duration) -> Fault {
         Fault::new(Class::Snooze(until), "snoozed")
     }
 
-    /// Whoever does the work for us is overloaded, and said for how long if it did.
+    /// A service that the job needs is overloaded, for this long if it said so: see [`Class::Throttled`].
     pub fn throttled(after: Option<Duration>, reason: impl fmt::Display) -> Fault {
         Fault::new(Class::Throttled(after), reason)
     }
 
-    /// From an error that `?` cannot take, because it is no `Error` itself: one of `anyhow` or `eyre`, or a boxed one.
+    /// Converts an error that does not implement `Error` itself, which `?` cannot: an `anyhow` or `eyre` error, or a
+    /// boxed one.
     ///
     /// ```
     /// use forebay_client::Fault;
@@ -107,29 +109,29 @@ impl Fault {
         Fault { class: None, reason: in_words(&*error), error: Some(error) }
     }
 
-    /// The error behind it, with a class of its own.
+    /// The same fault with another class.
     #[must_use]
     pub fn with_class(mut self, class: Class) -> Fault {
         self.class = Some(class);
         self
     }
 
-    /// The same once more, for another job that failed with this one.
+    /// A copy without the error, for another job of the same batch.
     pub(crate) fn again(&self) -> Fault {
         Fault { class: self.class, reason: self.reason.clone(), error: None }
     }
 
-    /// What the handler said it is; nothing if it came by `?` alone.
+    /// The class, if the handler has chosen one. A fault made by `?` has none.
     pub fn class(&self) -> Option<Class> {
         self.class
     }
 
-    /// The error that it came from.
+    /// The error that it was made from, if any.
     pub fn error(&self) -> Option<&(dyn Error + Send + Sync + 'static)> {
         self.error.as_deref()
     }
 
-    /// Why, in words: what is kept with the message's failures.
+    /// The reason as text. It is kept with the message's failures.
     pub fn reason(&self) -> &str {
         &self.reason
     }

@@ -1,22 +1,23 @@
-//! A message in the hands of a handler.
+//! A message and its payload, as a handler gets it.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use forebay_wire::v1;
 use tokio::sync::Notify;
 
 use crate::idempotency::Claim;
+use crate::message::StoredMessage;
 
-/// A message in the hands of a handler: its payload, and what is known about it.
+/// A message that a handler works on: its payload, and everything else that is known about it.
 ///
 /// Dereferences to the payload.
 #[derive(Debug, Clone)]
 pub struct Job<T> {
+    /// The decoded body.
     pub payload: T,
+    /// Everything else: position, attempt, id, key, headers.
     pub info: JobInfo,
 }
 
@@ -40,7 +41,9 @@ impl AsRef<JobInfo> for JobInfo {
     }
 }
 
-/// What is known about a message beside its payload. Cheap to clone.
+/// Everything that is known about a message except its payload. Cheap to clone.
+///
+/// Dereferences to the [`StoredMessage`], which has the id, the key, the headers and so on.
 #[derive(Debug, Clone)]
 pub struct JobInfo(Arc<Facts>);
 
@@ -48,18 +51,16 @@ pub struct JobInfo(Arc<Facts>);
 struct Facts {
     stream: Arc<str>,
     group: Arc<str>,
-    seq: u64,
     attempt: u32,
-    /// As it was delivered.
-    message: v1::Message,
+    message: StoredMessage,
     cancelled: Cancelled,
-    /// The right to do the work, if there is an idempotency store.
+    /// The claim on the work, if the worker has an idempotency store.
     claim: OnceLock<Claim>,
     /// The handler has written the mark itself.
     marked: AtomicBool,
 }
 
-/// Told once, to whoever asks. Lies in the job, so that a job costs one allocation.
+/// A signal that is given once. It lies in the job, so that a job costs one allocation.
 #[derive(Debug, Default)]
 struct Cancelled {
     is: AtomicBool,
@@ -77,71 +78,31 @@ impl JobInfo {
         JobInfo(Arc::new(Facts {
             stream,
             group,
-            seq,
             attempt,
-            message,
+            message: StoredMessage::new(seq, message),
             cancelled: Cancelled::default(),
             claim: OnceLock::new(),
             marked: AtomicBool::new(false),
         }))
     }
 
+    /// The stream that the message is in.
     pub fn stream(&self) -> &str {
         &self.0.stream
     }
 
+    /// The group that delivered the message.
     pub fn group(&self) -> &str {
         &self.0.group
     }
 
-    /// The message's position in its stream.
-    pub fn seq(&self) -> u64 {
-        self.0.seq
-    }
-
-    /// How often the message has been handed out. The first time is 1.
+    /// How often the message has been delivered. The first delivery is 1.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
     }
 
-    pub fn id(&self) -> Option<&str> {
-        given(&self.0.message.id)
-    }
-
-    pub fn key(&self) -> Option<&str> {
-        given(&self.0.message.key)
-    }
-
-    /// What the message is called.
-    pub fn kind(&self) -> Option<&str> {
-        given(&self.0.message.r#type)
-    }
-
-    /// Version of the message's type.
-    pub fn schema(&self) -> Option<u64> {
-        self.0.message.schema
-    }
-
-    pub fn priority(&self) -> u8 {
-        u8::try_from(self.0.message.priority).unwrap_or(u8::MAX)
-    }
-
-    /// The value of the first header of this name.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers().find(|(of, _)| *of == name).map(|(_, value)| value)
-    }
-
-    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.message.headers.iter().map(|header| (&*header.name, &*header.value))
-    }
-
-    /// When the message was published, as the server's clock told it.
-    pub fn published_at(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_micros(self.0.message.published_at_us)
-    }
-
-    /// The lease was lost, or the worker has run out of time: what is done from now on may be done by another as
-    /// well, and will not be acked.
+    /// Whether the job was cancelled: the lease was lost, or the worker has run out of time to shut down. The message
+    /// may be with another worker by now, and an ack will have no effect.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.is.load(Ordering::Acquire)
     }
@@ -159,12 +120,7 @@ impl JobInfo {
         self.0.cancelled.told.notify_waiters();
     }
 
-    /// The message's body, as it was published.
-    pub fn body(&self) -> &Bytes {
-        &self.0.message.body
-    }
-
-    /// The right to do the work, which a store of marks has given. Without a store there is none.
+    /// The claim on the work that the idempotency store has given. `None` if the worker has no store.
     pub fn claim(&self) -> Option<&Claim> {
         self.0.claim.get()
     }
@@ -174,9 +130,8 @@ impl JobInfo {
         let _ = self.0.claim.set(claim);
     }
 
-    /// The mark is written, or will be when the handler's transaction is committed; the worker need not do it. For
-    /// stores that write marks in a handler's transaction.
-    pub fn set_marked(&self) {
+    /// The mark is written, or will be when the handler's transaction is committed.
+    pub(crate) fn set_marked(&self) {
         self.0.marked.store(true, Ordering::Release);
     }
 
@@ -185,6 +140,10 @@ impl JobInfo {
     }
 }
 
-fn given(text: &str) -> Option<&str> {
-    Some(text).filter(|text| !text.is_empty())
+impl Deref for JobInfo {
+    type Target = StoredMessage;
+
+    fn deref(&self) -> &StoredMessage {
+        &self.0.message
+    }
 }

@@ -1,6 +1,17 @@
-//! The Rust SDK of Forebay: publishing, consuming, and workers that survive failure.
+//! The Rust SDK of Forebay: publishing, consuming, and workers that survive failures.
 //!
-//! What most programs want is a [`Message`] type, a [`Client`] to publish it, and a worker that handles it.
+//! Most programs need a [`Payload`] type, a [`Client`] to publish it, and a [`Worker`] that handles it.
+//!
+//! | To | Use |
+//! | --- | --- |
+//! | publish one message, or a batch that is stored whole | [`Client::publish`], [`Client::publish_batch`] |
+//! | publish a steady flow | [`Producer`] |
+//! | publish what a database transaction commits | `outbox`, with the feature `sqlite` or `postgres` |
+//! | run handlers with retries, concurrency and shutdown | [`Worker`] |
+//! | do each piece of work once | [`idempotency`] |
+//! | receive and settle messages yourself | [`Consumer`] |
+//! | create streams and groups, look at them, replay parked messages | [`admin`] |
+#![warn(missing_docs)]
 
 pub mod admin;
 pub mod client;
@@ -22,12 +33,10 @@ pub mod worker;
 
 pub use admin::settings::{Backoff, GroupSettings, Rate, Retries, Strategy, StreamSettings};
 pub use client::Client;
+pub use consumer::{Consumer, Delivery};
 pub use error::{Advice, CallError, ConnectError, PublishError};
 pub use fault::{Class, Fault};
 pub use job::{Job, JobInfo};
-pub use message::{IntoMessage, Message, Payload};
+pub use message::{IntoMessage, Message, Payload, StoredMessage};
 pub use publish::{Confirmation, Producer, Published};
 pub use worker::Worker;
-
-/// The native API as the generated client has it, for [`Client::raw`].
-pub use forebay_wire::v1;

@@ -1,4 +1,4 @@
-//! What is published: a body and its terms, typed or not.
+//! Messages: a body with a type, an id, a key, headers and times, to publish or as the server stored it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 /// A type of message: a serde struct with a name and a version.
 ///
-/// The name and the version travel with every message, so that a worker finds the handler for it, and so that
-/// a struct that changes its shape can be told from what it was. Bodies are JSON.
+/// The name and the version travel with every message, so that a worker can choose the handler, and so that two
+/// shapes of the same type can be told apart. Bodies are JSON.
 ///
 /// ```
 /// use forebay_client::Payload;
@@ -26,9 +26,9 @@ use serde::de::DeserializeOwned;
 /// }
 /// ```
 pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
-    /// What messages of this type are called, in every language.
+    /// The name of the type, the same in every language.
     const TYPE: &'static str;
-    /// Version of the type's shape. A message that says none is of version 1.
+    /// The version of the type's shape. A message without a version has version 1.
     const SCHEMA: u64 = 1;
 }
 
@@ -50,49 +50,57 @@ impl Message {
         Message(v1::Message { body: body.into(), ..Default::default() })
     }
 
-    /// A message of a type of its own.
+    /// A message with this payload as its body, and the payload's type and version.
     pub fn of<T: Payload>(payload: &T) -> Result<Message, serde_json::Error> {
-        let mut message = Message::new(serde_json::to_vec(payload)?).kind(T::TYPE);
-        message.0.schema = Some(T::SCHEMA);
-        Ok(message)
+        Ok(Message::new(serde_json::to_vec(payload)?).kind(T::TYPE).schema(T::SCHEMA))
     }
 
-    /// The idempotency key: within the stream's dedupe window, a second message of this id is not stored.
+    /// Sets the message id, which makes publishing idempotent: within the stream's dedupe window a second message with
+    /// the same id is not stored.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Message {
         self.0.id = id.into();
         self
     }
 
-    /// Messages of one key belong together, where a group orders or spreads by key.
+    /// Sets the key. Groups can process messages with the same key in order, prefer one consumer for a key, or take
+    /// turns between keys.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Message {
         self.0.key = key.into();
         self
     }
 
-    /// What the message is called, if [`Message::of`] has not said it.
+    /// Sets the name of the message's type. [`Message::of`] sets it from the payload.
     #[must_use]
     pub fn kind(mut self, kind: impl Into<String>) -> Message {
         self.0.r#type = kind.into();
         self
     }
 
-    /// Adds a header. One name may come several times.
+    /// Sets the version of the message's type. [`Message::of`] sets it from the payload.
+    #[must_use]
+    pub fn schema(mut self, version: u64) -> Message {
+        self.0.schema = Some(version);
+        self
+    }
+
+    /// Adds a header. A message can have several headers with the same name.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Message {
         self.0.headers.push(v1::Header { name: name.into(), value: value.into() });
         self
     }
 
-    /// 0 to 9; higher goes first.
+    /// Sets the priority, from 0 (the default) to 9. Higher priorities are delivered first.
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Message {
         self.0.priority = priority.into();
         self
     }
 
-    /// Not offered before this long has passed.
+    /// Delivers the message no earlier than this long after it was published. Replaces
+    /// [`deliver_at`](Message::deliver_at).
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Message {
         self.0.delay_ms = millis(delay);
@@ -100,7 +108,7 @@ impl Message {
         self
     }
 
-    /// Not offered before this time.
+    /// Delivers the message no earlier than at this time. Replaces [`delay`](Message::delay).
     #[must_use]
     pub fn deliver_at(mut self, at: SystemTime) -> Message {
         let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -109,25 +117,34 @@ impl Message {
         self
     }
 
-    /// Not offered any more after this long.
+    /// Lets the message expire this long after it was published. An expired message is not delivered.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Message {
         self.0.ttl_ms = millis(ttl);
         self
     }
 
+    /// Replaces the body.
+    #[must_use]
+    pub fn with_body(mut self, body: impl Into<Bytes>) -> Message {
+        self.0.body = body.into();
+        self
+    }
+
+    /// The body.
     pub fn body(&self) -> &Bytes {
         &self.0.body
     }
 }
 
-/// Rounds up, so that something short does not become nothing.
+/// Rounds up, so that a short time does not become zero.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// What can be published: a typed payload, or a [`Message`].
+/// Anything that can be published: a reference to a typed payload, or a [`Message`].
 pub trait IntoMessage {
+    /// The message to publish. Fails if the payload cannot be serialized.
     fn into_message(self) -> Result<Message, serde_json::Error>;
 }
 
@@ -147,4 +164,88 @@ impl IntoMessage for Message {
     fn into_message(self) -> Result<Message, serde_json::Error> {
         Ok(self)
     }
+}
+
+/// A message as the server stored it. A [`Delivery`](crate::Delivery) and a [`JobInfo`](crate::JobInfo)
+/// dereference to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredMessage {
+    seq: u64,
+    message: v1::Message,
+}
+
+impl StoredMessage {
+    pub(crate) fn new(seq: u64, message: v1::Message) -> StoredMessage {
+        StoredMessage { seq, message }
+    }
+
+    /// The message's position in its stream. The first message of a stream has position 1.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The body, as it was published.
+    pub fn body(&self) -> &Bytes {
+        &self.message.body
+    }
+
+    /// The body as a payload.
+    pub fn payload<T: Payload>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.message.body)
+    }
+
+    /// The message id, if it has one.
+    pub fn id(&self) -> Option<&str> {
+        given(&self.message.id)
+    }
+
+    /// The key, if it has one.
+    pub fn key(&self) -> Option<&str> {
+        given(&self.message.key)
+    }
+
+    /// The name of the message's type, if it has one.
+    pub fn kind(&self) -> Option<&str> {
+        given(&self.message.r#type)
+    }
+
+    /// The version of the message's type, if it has one.
+    pub fn schema(&self) -> Option<u64> {
+        self.message.schema
+    }
+
+    /// The priority, from 0 to 9.
+    pub fn priority(&self) -> u8 {
+        u8::try_from(self.message.priority).unwrap_or(u8::MAX)
+    }
+
+    /// The value of the first header with this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers().find(|(of, _)| *of == name).map(|(_, value)| value)
+    }
+
+    /// All headers, as names and values.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.message.headers.iter().map(|header| (&*header.name, &*header.value))
+    }
+
+    /// When the message was published, by the server's clock.
+    pub fn published_at(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.message.published_at_us)
+    }
+
+    /// A message to publish with the same content, to be delivered at once.
+    pub fn to_message(&self) -> Message {
+        Message(v1::Message { published_at_us: 0, ..self.message.clone() })
+    }
+}
+
+impl From<v1::StoredMessage> for StoredMessage {
+    fn from(of: v1::StoredMessage) -> StoredMessage {
+        StoredMessage::new(of.seq, of.message.unwrap_or_default())
+    }
+}
+
+fn given(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }

@@ -7,11 +7,10 @@
 //! | `pace` | when messages are due, and the thread that tells producers |
 //! | `native`, `sqs` | producers and consumers of the two doors |
 //! | `stamp` | what a message says of itself |
-//! | `tally`, `ledger`, `histogram` | what is written down: counts, what became of each message, how long it took |
+//! | `tally`, `ledger` | what is written down: counts, what became of each message, how long it took |
 //! | `process` | what the kernel says of the server |
 //! | `report` | what is printed at the end |
 
-mod histogram;
 mod ledger;
 mod native;
 mod pace;
@@ -63,56 +62,56 @@ Examples:
 pub(crate) struct Bench {
     #[arg(value_enum, default_value = "steady", hide_default_value = true)]
     mode: Mode,
-    /// The way into the server. Default: native, or sqs where --sqs is given.
+    /// The protocol. Default: native, or sqs if --sqs is given.
     #[arg(long, value_enum, value_name = "native|sqs", hide_possible_values = true)]
     door: Option<Door>,
-    /// Where the server speaks SQS. Default: http://127.0.0.1:9324, for a server on this machine.
+    /// Address of the server's SQS endpoint. Default: http://127.0.0.1:9324, for a server on this machine.
     #[arg(long, value_name = "URL")]
     sqs: Option<String>,
-    /// The stream, or the queue, which must not be there yet. Default: bench- and a few digits.
+    /// Name of the stream or queue, which must not exist. Default: bench- and a few digits.
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Leave the stream as it is at the end.
+    /// Do not delete the stream at the end.
     #[arg(long)]
     keep: bool,
-    /// Default: 2; 1 for latency; 8 over SQS.
+    /// Number of producers. Default: 2; 1 for latency; 8 over SQS.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     producers: Option<u16>,
-    /// Messages of a producer that are not confirmed yet, at most. Default: 1024. Not over SQS.
+    /// Most unconfirmed messages of a producer. Default: 1024. Not over SQS.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     window: Option<u64>,
-    /// Messages that go together, at most. Default: 64; 1 for latency; 10 over SQS, which takes no more.
+    /// Most messages in a batch. Default: 64; 1 for latency; 10 over SQS, which allows no more.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     batch: Option<u64>,
-    /// Default: 4; 1 for latency; 16 over SQS.
+    /// Number of consumers. Default: 4; 1 for latency; 16 over SQS.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     consumers: Option<u16>,
-    /// Messages that a consumer may hold. Default: 256; over SQS what it asks for at once, 10.
+    /// Messages that a consumer may hold (prefetch). Default: 256; over SQS 10, the size of a receive.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     credit: Option<u32>,
-    /// Bytes of a message, with or without a unit.
+    /// Size of a message, with or without a unit.
     #[arg(long, value_name = "SIZE", default_value = "100", value_parser = size)]
     size: u64,
-    /// How many keys messages have, in turn. 0: none. Over SQS these are message groups.
+    /// Number of different keys. 0: messages have no key. Over SQS keys are message groups.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     keys: u64,
-    /// Messages a second that are due, of all producers. Default: none, and 1000 for latency.
+    /// Messages per second of all producers together. Default: no limit; 1000 for latency.
     #[arg(long, value_name = "N", value_parser = rate)]
     rate: Option<f64>,
-    /// For how long to measure. Default: 10s, unless --messages is given.
+    /// How long to measure. Default: 10s, unless --messages is given.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
-    /// Send this many, and end when they are through. For drain: how many wait at the beginning; default 500000, and
-    /// 20000 over SQS.
+    /// Send this many messages, and end when they are processed. For drain: the backlog at the beginning; default
+    /// 500000, and 20000 over SQS.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     messages: Option<u64>,
-    /// What is not measured, at the beginning. Default: 1s, or nothing where --messages is given.
+    /// Time before the measurement. Default: 1s, or nothing if --messages is given.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     warmup: Option<Duration>,
-    /// A setting of the group, as for `forebay group create`. May be given several times.
+    /// Setting of the group, as for `forebay group create`. Can be given several times.
     #[arg(long = "group", value_name = "NAME=VALUE")]
     settings: Vec<String>,
-    /// The server's process, if it is on this machine, for its CPU, what it writes and its memory.
+    /// Process id of the server, if it is on this machine, to measure its CPU, its writes and its memory.
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
     #[command(flatten)]
@@ -123,11 +122,11 @@ pub(crate) struct Bench {
 enum Mode {
     /// Producers and consumers, as fast as they can or at a rate.
     Steady,
-    /// Producers alone.
+    /// Producers only.
     Publish,
-    /// Consumers alone: what was published before is worked through.
+    /// Consumers only: a backlog is worked off.
     Drain,
-    /// How long a message takes, at a rate that is no trouble.
+    /// The latency of messages at a moderate rate.
     Latency,
 }
 
@@ -191,13 +190,13 @@ fn key(keys: u64, producer: u16, number: u64) -> Option<String> {
 
 fn is_there_already(stream: &str) -> anyhow::Error {
     anyhow!(Exit::Conflict).context(format!(
-        "there is one of that name already, and a bench wants a stream of its own. stream=`{}`",
+        "there is one of that name already; a bench needs a stream of its own. stream=`{}`",
         printable(stream)
     ))
 }
 
 fn no_sqs_address(url: &str) -> String {
-    format!("that is no address for SQS; expected http://HOST:PORT. sqs=`{}`", printable(url))
+    format!("the address of SQS must be http://HOST:PORT. sqs=`{}`", printable(url))
 }
 
 /// What the person should know, but is no result.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use bytes::{Bytes, BytesMut};
-use forebay_broker::clock::Clock;
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_client::ForebayClient;
 use forebay_wire::v1::outcome_run::Outcome;
@@ -23,16 +22,40 @@ use tonic::transport::Channel;
 use super::pace::{Feed, Next};
 use super::stamp::{self, Stamp};
 use super::tally::{Sent, Tally};
-use crate::connect::{self, Server};
+use crate::clock::Clock;
+use crate::connect::{CONNECT_PATIENCE, Server};
 use crate::exit::Exit;
+use crate::failure::from_call;
 use crate::http::{Http, encoded};
 use crate::safe::printable;
-use crate::subscribe::refused;
 
 /// The group whose consumers take what is published.
 pub(super) const GROUP: &str = "bench";
 /// How long a producer waits that was told to try later, if it was not told how long.
 const REST: Duration = Duration::from_millis(10);
+
+/// The largest reply.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+/// Bytes that the server may send on one call, and on the connection, before they are read: as the SDK has it.
+const CALL_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+const FRAME_MAX: u32 = 256 << 10;
+
+/// A connection with wide windows, so that a side seldom waits until the other has read.
+pub(super) async fn connect(server: &Server) -> anyhow::Result<ForebayClient<Channel>> {
+    let endpoint = Channel::from_shared(format!("http://{}", server.authority()));
+    let endpoint = endpoint.context(Exit::NotUnderstood).with_context(|| server.invalid())?;
+    let channel = endpoint
+        .initial_stream_window_size(CALL_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME_MAX)
+        .connect_timeout(CONNECT_PATIENCE)
+        .connect()
+        .await
+        .context(Exit::Unreachable)
+        .with_context(|| server.unreachable())?;
+    Ok(ForebayClient::new(channel).max_decoding_message_size(REPLY_BYTES_MAX))
+}
 
 /// Makes the stream, which must be new, and its group if there are consumers.
 pub(super) async fn create(
@@ -80,7 +103,7 @@ impl Producer {
         // As long as the window lets it become, which is told by the confirmations.
         let (requests, sent) = mpsc::unbounded_channel();
         let replies = self.client.publish(UnboundedReceiverStream::new(sent)).await;
-        let mut replies = replies.map_err(|status| refused(&status))?.into_inner();
+        let mut replies = replies.map_err(|status| from_call(&status.into()))?.into_inner();
         let mut on_their_way: VecDeque<Sent> = VecDeque::new();
         let mut count_on_their_way = 0;
         let mut rest = None;
@@ -105,7 +128,7 @@ impl Producer {
             }
             let resting = rest.map_or(Duration::ZERO, |until| until.since(now));
             let reply = tokio::select! {
-                reply = replies.message() => reply.map_err(|status| refused(&status))?.ok_or_else(broke_off)?,
+                reply = replies.message() => reply.map_err(|status| from_call(&status.into()))?.ok_or_else(broke_off)?,
                 () = bell.notified(), if next == Next::Wait => continue,
                 () = tokio::time::sleep(resting), if !resting.is_zero() => continue,
             };
@@ -176,16 +199,16 @@ impl Consumer {
         let open = v1::Open { stream: stream.to_owned(), group: GROUP.to_owned(), consumer: name, credit };
         let first = v1::ConsumeRequest { open: Some(open), ..Default::default() };
         requests.send(first).map_err(|_| broke_off())?;
-        let mut client = connect::wide_grpc(server).await?;
+        let mut client = connect(server).await?;
         let replies = client.consume(UnboundedReceiverStream::new(sent)).await;
-        Ok(Consumer { requests, replies: replies.map_err(|status| refused(&status))?.into_inner() })
+        Ok(Consumer { requests, replies: replies.map_err(|status| from_call(&status.into()))?.into_inner() })
     }
 
     /// Acks everything, for as long as the call lasts.
     pub(super) async fn run(mut self, tally: Arc<Tally>, clock: Clock) -> anyhow::Result<()> {
         let mut stamps = Vec::new();
         loop {
-            let reply = self.replies.message().await.map_err(|status| refused(&status))?;
+            let reply = self.replies.message().await.map_err(|status| from_call(&status.into()))?;
             let reply = reply.ok_or_else(broke_off)?;
             let now = clock.now();
             if !reply.settled.is_empty() {

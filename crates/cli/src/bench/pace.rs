@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use forebay_broker::clock::Clock;
-use forebay_core::types::Timestamp;
 use tokio::sync::Notify;
+
+use crate::clock::{Clock, Timestamp};
 
 /// A timer of the runtime is good to a millisecond, which is more than a message takes; a thread's sleep to some
 /// fifty microseconds. Sleeping less than this at a time gains nothing.

@@ -8,22 +8,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
-use forebay_broker::clock::Clock;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::Request;
-use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONTENT_TYPE, HOST};
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::pace::{Feed, Next};
 use super::stamp::{self, Stamp};
 use super::tally::{Sent, Tally};
-use crate::connect::CONNECT_PATIENCE;
+use crate::clock::Clock;
 use crate::exit::Exit;
+use crate::http;
 use crate::safe::{printable, printable_bytes};
 
 pub(super) const DEFAULT_ADDRESS: &str = "127.0.0.1:9324";
@@ -31,12 +28,9 @@ pub(super) const DEFAULT_ADDRESS: &str = "127.0.0.1:9324";
 pub(super) const BATCH_MAX: u64 = 10;
 /// How long a receive waits for the first message.
 const WAIT_SECONDS: u32 = 20;
-/// How long an answer may take beyond that.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a producer waits that was told to try later.
 const REST: Duration = Duration::from_millis(10);
-const REPLY_BYTES_MAX: usize = 64 << 20;
-/// How much is shown of an answer that is no error of SQS.
+/// How much is shown of an answer that is not an error of SQS.
 const SHOWN_BYTES_MAX: usize = 200;
 
 /// A queue by its URL, as it stands in JSON.
@@ -329,18 +323,25 @@ impl Refusal {
     }
 }
 
-/// One connection, opened again if the server closes it between requests.
+/// The API of SQS on one connection.
 pub(super) struct Connection {
     address: String,
-    sender: SendRequest<Full<Bytes>>,
+    http: http::Connection,
 }
 
 impl Connection {
     pub(super) async fn open(address: &str) -> anyhow::Result<Connection> {
-        Ok(Connection { address: address.to_owned(), sender: open(address).await? })
+        let opened = http::Connection::open(address).await;
+        let http = opened.with_context(|| {
+            format!(
+                "cannot connect; does the server speak SQS there? --sqs takes another address. sqs=`{}`",
+                printable(address)
+            )
+        })?;
+        Ok(Connection { address: address.to_owned(), http })
     }
 
-    /// What is answered, if it is done.
+    /// The answer to a request that must succeed.
     async fn done(&mut self, action: &str, body: String) -> anyhow::Result<Bytes> {
         match self.ask(action, body).await? {
             Answer::Done(reply) => Ok(reply),
@@ -349,9 +350,6 @@ impl Connection {
     }
 
     async fn ask(&mut self, action: &str, body: String) -> anyhow::Result<Answer> {
-        if self.sender.ready().await.is_err() {
-            self.sender = open(&self.address).await?;
-        }
         let request = Request::post("/")
             .header(HOST, &self.address)
             .header(CONTENT_TYPE, "application/x-amz-json-1.0")
@@ -359,41 +357,12 @@ impl Connection {
             .body(Full::new(Bytes::from(body)))
             .context(Exit::NotUnderstood)
             .with_context(|| super::no_sqs_address(&self.address))?;
-        let exchange = async {
-            let reply = self.sender.send_request(request).await.context("the connection broke")?;
-            let status = reply.status().as_u16();
-            let body = Limited::new(reply.into_body(), REPLY_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| anyhow!(error)).context("the answer broke off")?.to_bytes();
-            Ok(match status {
-                200 => Answer::Done(body),
-                _ => Answer::Refused(Refusal::read(status, &body)),
-            })
-        };
-        match tokio::time::timeout(PATIENCE, exchange).await {
-            Ok(answered) => answered.map_err(|error: anyhow::Error| error.context(Exit::Unreachable)),
-            Err(_) => Err(anyhow!(Exit::Unreachable).context("the server did not answer in time")),
-        }
+        let (status, body) = self.http.exchange(request).await?;
+        Ok(match status {
+            200 => Answer::Done(body),
+            _ => Answer::Refused(Refusal::read(status, &body)),
+        })
     }
-}
-
-async fn open(address: &str) -> anyhow::Result<SendRequest<Full<Bytes>>> {
-    let unreachable = |error: anyhow::Error| {
-        let text = format!(
-            "cannot connect; does the server speak SQS there? --sqs takes another address. sqs=`{}`",
-            printable(address)
-        );
-        error.context(Exit::Unreachable).context(text)
-    };
-    let socket = match tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await {
-        Ok(socket) => socket.map_err(|error| unreachable(error.into()))?,
-        Err(_) => return Err(unreachable(anyhow!("the server did not answer in time"))),
-    };
-    let _ = socket.set_nodelay(true);
-    let (sender, connection) =
-        handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(error.into()))?;
-    // Ends with the connection; whoever waits for an answer then learns that there is none.
-    tokio::spawn(connection);
-    Ok(sender)
 }
 
 #[cfg(test)]

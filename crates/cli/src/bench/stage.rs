@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use forebay_broker::clock::Clock;
-use forebay_core::types::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
@@ -18,7 +16,7 @@ use super::process::{Usage, usage};
 use super::report::latency;
 use super::tally::{Counts, Scope, Tally, Times};
 use super::{Mode, native, sqs, warn};
-use crate::connect;
+use crate::clock::{Clock, Timestamp};
 use crate::exit::{self, say};
 use crate::safe::printable;
 use crate::units;
@@ -450,7 +448,7 @@ async fn connect_producers(plan: &Plan, queue: Option<&sqs::Queue>) -> anyhow::R
                 Producer::Sqs(sqs::Producer { connection, queue: queue.clone(), size, keys })
             }
             (Place::Native(server), _) => {
-                let client = connect::wide_grpc(server).await?;
+                let client = native::connect(server).await?;
                 let (stream, window) = (plan.stream.clone(), plan.window);
                 Producer::Native(native::Producer { client, stream, window, size, keys })
             }

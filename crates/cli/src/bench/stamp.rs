@@ -4,7 +4,7 @@
 //! process's clock, so producers and consumers must live in one process. Where a body has to be text, the same is
 //! written in hexadecimal digits.
 
-use forebay_core::types::Timestamp;
+use crate::clock::Timestamp;
 
 /// What a stamp takes of a body.
 pub(super) const BYTES: usize = 16;

@@ -59,7 +59,7 @@ struct Sure {
 }
 
 impl Sure {
-    /// Asks whoever sits at the terminal.
+    /// Asks for confirmation on the terminal.
     fn ask(&self, question: &str) -> anyhow::Result<()> {
         if self.yes || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Ok(());

@@ -46,7 +46,7 @@ enum ParkedCommand {
     /// Count parked messages by their reason.
     #[command(after_help = REASONS_EXAMPLES)]
     Reasons(One),
-    /// Offer parked messages again, with all their retries.
+    /// Replay parked messages: deliver them again, with all their retries.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Select),
     /// Discard parked messages.
@@ -165,7 +165,7 @@ struct Filter {
 struct Select {
     #[command(flatten)]
     one: One,
-    /// Positions.
+    /// Positions of messages.
     #[arg(value_name = "SEQ", conflicts_with_all = ["all", "reason", "key", "kind"])]
     seqs: Vec<u64>,
     /// All parked messages.

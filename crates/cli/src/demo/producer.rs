@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use forebay_broker::clock::Clock;
 use forebay_client::{Client, Confirmation, Message, PublishError};
-use forebay_core::types::Timestamp;
 use tokio::sync::mpsc;
 
 use super::ledger::Ledger;
 use super::plan::{Plan, Trouble};
 use super::worker::Order;
 use super::{STREAM, id_of};
+use crate::clock::{Clock, Timestamp};
 
 /// Producers that share the orders.
 pub(super) const PRODUCERS: u32 = 3;

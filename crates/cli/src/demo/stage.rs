@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use forebay_broker::clock::Clock;
 use forebay_client::admin::groups::GroupReport;
 use forebay_client::admin::parked::ParkedFilter;
 use forebay_client::admin::settings::{Backoff, Rate};
 use forebay_client::{Client, GroupSettings};
-use forebay_core::types::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -21,6 +19,7 @@ use super::server::ServerProcess;
 use super::view::{Curves, Meter, Picture, WorkerFigures};
 use super::worker::{State, WorkerProcess};
 use super::{GROUP, STREAM, order_of};
+use crate::clock::{Clock, Timestamp};
 use crate::print::{Output, colours, print};
 use crate::screen::Screen;
 use crate::units;

@@ -69,7 +69,7 @@ pub(crate) fn run(options: &DemoWorker) -> anyhow::Result<()> {
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
             let _ = stop.send(());
         });
-        Worker::new(client, STREAM, GROUP, ())
+        Worker::builder(client, STREAM, GROUP, ())
             .name(&options.name)
             .concurrency(CONCURRENCY)
             .on(bill)

@@ -1,110 +1,95 @@
-//! Reads messages and puts them together to batches.
+//! Reads messages from the command line or from lines, a batch at a time.
 
 use std::io::{BufRead as _, BufReader, Read};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use forebay_wire::{json, v1};
+use forebay_client::Message;
+use forebay_wire::json;
 use tokio::sync::mpsc;
 
 use crate::exit::Exit;
 
-/// What is published as one batch at most.
+/// The most that is passed on at once.
 const MESSAGES_PER_BATCH: usize = 1_000;
 const BYTES_PER_BATCH: usize = 1 << 20;
 const BUFFER: usize = 256 << 10;
-/// No message may be longer than the largest that a server takes, by far.
+/// Far longer than the largest message that a server takes.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
-/// Messages that are stored together, and which lines of the input they are.
-pub(super) struct Batch {
-    pub(super) messages: Vec<v1::Message>,
-    pub(super) lines: (u64, u64),
-    /// Of the input.
+/// A message and where it came from.
+pub(super) struct Line {
+    pub(super) message: Message,
+    pub(super) number: u64,
+    /// Bytes of the input up to the next message.
     pub(super) bytes: u64,
 }
 
-pub(super) enum From {
+pub(super) enum Input {
     Words(Vec<String>),
     Lines(Box<dyn Read + Send>),
 }
 
-pub(super) enum Ids {
-    None,
-    One(String),
-    Numbered(String),
-}
+/// The channel that lines are sent to. A mistake in the input comes last.
+pub(super) type Lines = mpsc::Sender<anyhow::Result<Vec<Line>>>;
 
 pub(super) struct Source {
-    pub(super) from: From,
+    pub(super) input: Input,
+    /// Each line is a message object of the API, and `make` is not used.
     pub(super) ndjson: bool,
-    /// What every message is beside its body.
-    pub(super) terms: v1::Message,
-    pub(super) ids: Ids,
+    /// Makes a message from its number and its body.
+    pub(super) make: Box<dyn Fn(u64, Vec<u8>) -> Message + Send>,
 }
 
 impl Source {
-    /// Sends batches until there is nothing more to read, or until nobody takes them.
-    pub(super) fn read(self, batches: &mpsc::Sender<anyhow::Result<Batch>>) {
-        let (ndjson, terms, ids) = (self.ndjson, self.terms, self.ids);
-        let mut filling =
-            Filling { batches, messages: Vec::new(), lines: (1, 1), line: 0, contents: 0, bytes: 0 };
-        let message = |line: u64, body: Vec<u8>| -> anyhow::Result<v1::Message> {
-            if ndjson {
-                let parsed = parse(&body).context(Exit::NotUnderstood);
-                return parsed.with_context(|| format!("line {line} is no message"));
-            }
-            let id = match &ids {
-                Ids::None => String::new(),
-                Ids::One(id) => id.clone(),
-                Ids::Numbered(prefix) => format!("{prefix}-{line}"),
-            };
-            Ok(v1::Message { body: body.into(), id, ..terms.clone() })
+    /// Sends lines until the input ends, or until the receiver is gone.
+    pub(super) fn read(self, lines: &Lines) {
+        let mut reader = Reader {
+            ndjson: self.ndjson,
+            make: self.make,
+            lines,
+            batch: Vec::new(),
+            number: 0,
+            contents: 0,
+            skipped: 0,
         };
-        let read = match self.from {
-            From::Words(words) => words.into_iter().try_for_each(|word| {
-                filling.line += 1;
-                let message = message(filling.line, word.into_bytes())?;
-                filling.push(message, 0)
-            }),
-            From::Lines(lines) => filling.lines(lines, ndjson, message),
+        let read = match self.input {
+            Input::Words(words) => words.into_iter().try_for_each(|word| reader.add(word.into_bytes(), 0)),
+            Input::Lines(input) => reader.read(input),
         };
-        // What was read before a mistake is published.
-        let sent = filling.send();
+        // Messages before a mistake are published.
+        let sent = reader.send();
         if let (Err(error), Ok(())) = (read, sent)
-            && !error.is::<NobodyThere>()
+            && !error.is::<ReceiverGone>()
         {
-            let _ = batches.blocking_send(Err(error));
+            let _ = lines.blocking_send(Err(error));
         }
     }
 }
 
-/// The receiving side is gone, and reports the reason itself.
+/// The other side takes no more lines, and knows why.
 #[derive(Debug, thiserror::Error)]
-#[error("publishing has ended")]
-struct NobodyThere;
+#[error("no more messages are taken")]
+struct ReceiverGone;
 
-struct Filling<'a> {
-    batches: &'a mpsc::Sender<anyhow::Result<Batch>>,
-    messages: Vec<v1::Message>,
-    /// The lines of the first and the last of them.
-    lines: (u64, u64),
-    /// The last line that was read.
-    line: u64,
+struct Reader<'a> {
+    ndjson: bool,
+    make: Box<dyn Fn(u64, Vec<u8>) -> Message + Send>,
+    lines: &'a Lines,
+    batch: Vec<Line>,
+    /// Of the last line that was read.
+    number: u64,
+    /// Bytes of the bodies in the batch.
     contents: usize,
-    bytes: u64,
+    /// Bytes of empty lines since the last message.
+    skipped: u64,
 }
 
-impl Filling<'_> {
-    fn lines(
-        &mut self,
-        lines: Box<dyn Read + Send>,
-        ndjson: bool,
-        message: impl Fn(u64, Vec<u8>) -> anyhow::Result<v1::Message>,
-    ) -> anyhow::Result<()> {
-        let mut input = BufReader::with_capacity(BUFFER, lines);
+impl Reader<'_> {
+    fn read(&mut self, input: Box<dyn Read + Send>) -> anyhow::Result<()> {
+        let mut input = BufReader::with_capacity(BUFFER, input);
         loop {
             let mut line = Vec::new();
             let read = input
@@ -115,59 +100,59 @@ impl Filling<'_> {
             if read == 0 {
                 return Ok(());
             }
-            self.line += 1;
             if line.last() == Some(&b'\n') {
                 line.pop();
             } else if read as u64 == LINE_BYTES_MAX {
-                return Err(anyhow!(Exit::NotUnderstood).context(format!("line {} is too long", self.line)));
+                let text = format!("line {} is too long", self.number + 1);
+                return Err(anyhow!(Exit::NotUnderstood).context(text));
             }
-            // An empty line is a message without a body; but it is no message object.
-            if ndjson && line.trim_ascii().is_empty() {
-                self.bytes += read as u64;
+            // An empty line is a message with an empty body, but not a message object.
+            if self.ndjson && line.trim_ascii().is_empty() {
+                self.number += 1;
+                self.skipped += read as u64;
             } else {
-                let message = message(self.line, line)?;
-                self.push(message, read as u64)?;
+                self.add(line, read as u64)?;
             }
-            // Nothing more to read just now: what has been read must not wait for what may never come.
+            // Lines must not wait for input that may never come.
             if input.buffer().is_empty() {
                 self.send()?;
             }
         }
     }
 
-    fn push(&mut self, message: v1::Message, bytes: u64) -> anyhow::Result<()> {
-        // Either all messages of a batch have ids, or it is numbered.
-        let other_kind = self.messages.last().is_some_and(|last| last.id.is_empty() != message.id.is_empty());
-        let full =
-            self.messages.len() >= MESSAGES_PER_BATCH || self.contents + message.body.len() > BYTES_PER_BATCH;
-        if full || other_kind {
+    fn add(&mut self, body: Vec<u8>, bytes: u64) -> anyhow::Result<()> {
+        self.number += 1;
+        let number = self.number;
+        let message = if self.ndjson {
+            let parsed = parse(&body).context(Exit::NotUnderstood);
+            parsed.with_context(|| format!("line {number} is not a message"))?
+        } else {
+            (self.make)(number, body)
+        };
+        let length = message.body().len();
+        if self.batch.len() >= MESSAGES_PER_BATCH || self.contents + length > BYTES_PER_BATCH {
             self.send()?;
         }
-        if self.messages.is_empty() {
-            self.lines.0 = self.line;
-        }
-        self.lines.1 = self.line;
-        self.contents += message.body.len();
-        self.bytes += bytes;
-        self.messages.push(message);
+        self.contents += length;
+        let bytes = bytes + std::mem::take(&mut self.skipped);
+        self.batch.push(Line { message, number, bytes });
         Ok(())
     }
 
     fn send(&mut self) -> anyhow::Result<()> {
-        if self.messages.is_empty() {
+        if self.batch.is_empty() {
             return Ok(());
         }
-        let messages = std::mem::take(&mut self.messages);
-        let batch = Batch { messages, lines: self.lines, bytes: std::mem::take(&mut self.bytes) };
         self.contents = 0;
-        self.batches.blocking_send(Ok(batch)).map_err(|_| NobodyThere.into())
+        let batch = std::mem::take(&mut self.batch);
+        self.lines.blocking_send(Ok(batch)).map_err(|_| ReceiverGone.into())
     }
 }
 
 /// A message object of the API.
-fn parse(line: &[u8]) -> anyhow::Result<v1::Message> {
+fn parse(line: &[u8]) -> anyhow::Result<Message> {
     let message: json::Message = serde_json::from_slice(line).map_err(|error| {
-        // The place within the line; which line it is, the reader knows.
+        // The place within the line. The reader knows the line's number.
         let text = error.to_string();
         let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
         anyhow!("{text}, at column {}", error.column())
@@ -181,35 +166,43 @@ fn parse(line: &[u8]) -> anyhow::Result<v1::Message> {
     if message.delay.is_some() && message.deliver_at.is_some() {
         return Err(anyhow!("it has both `delay` and `deliver_at`"));
     }
-    Ok(v1::Message {
-        body: body.into(),
-        id: message.id.unwrap_or_default(),
-        key: message.key.unwrap_or_default(),
-        r#type: message.kind.unwrap_or_default(),
-        schema: message.schema,
-        headers: message.headers.into_iter().map(|(name, value)| v1::Header { name, value }).collect(),
-        priority: message.priority.unwrap_or(0).into(),
-        delay_ms: message.delay.map_or(0, |delay| millis(delay.0)),
-        ttl_ms: message.ttl.map_or(0, |ttl| millis(ttl.0)),
-        deliver_at_us: message.deliver_at.map_or(0, |at| at.0),
-        ..v1::Message::default()
-    })
-}
-
-/// Rounded up, so that what is short does not become nothing.
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+    let mut made = Message::new(body).priority(message.priority.unwrap_or(0));
+    if let Some(id) = message.id {
+        made = made.id(id);
+    }
+    if let Some(key) = message.key {
+        made = made.key(key);
+    }
+    if let Some(kind) = message.kind {
+        made = made.kind(kind);
+    }
+    if let Some(schema) = message.schema {
+        made = made.schema(schema);
+    }
+    for (name, value) in message.headers {
+        made = made.header(name, value);
+    }
+    if let Some(delay) = message.delay {
+        made = made.delay(delay.0);
+    }
+    if let Some(at) = message.deliver_at {
+        made = made.deliver_at(UNIX_EPOCH + Duration::from_micros(at.0));
+    }
+    if let Some(ttl) = message.ttl {
+        made = made.ttl(ttl.0);
+    }
+    Ok(made)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str, ndjson: bool, ids: Ids) -> (Vec<Batch>, Option<String>) {
-        let (batches, mut read) = mpsc::channel(100);
-        let from = From::Lines(Box::new(std::io::Cursor::new(text.to_owned())));
-        Source { from, ndjson, terms: v1::Message::default(), ids }.read(&batches);
-        drop(batches);
+    fn read(text: &str, ndjson: bool) -> (Vec<Vec<Line>>, Option<String>) {
+        let (lines, mut read) = mpsc::channel(100);
+        let input = Input::Lines(Box::new(std::io::Cursor::new(text.to_owned())));
+        Source { input, ndjson, make: Box::new(|_, body| Message::new(body)) }.read(&lines);
+        drop(lines);
         let (mut good, mut wrong) = (Vec::new(), None);
         while let Some(batch) = read.blocking_recv() {
             match batch {
@@ -223,31 +216,31 @@ mod tests {
     #[test]
     fn lines_become_batches_that_know_where_they_came_from() {
         let text: String = (1..=2_500).map(|n| format!("{n}\n")).collect();
-        let (batches, wrong) = read(&text, false, Ids::Numbered("run".to_owned()));
+        let (batches, wrong) = read(&text, false);
         assert_eq!(wrong, None);
-        let lines: Vec<_> = batches.iter().map(|batch| (batch.messages.len(), batch.lines)).collect();
-        assert_eq!(lines, [(1000, (1, 1000)), (1000, (1001, 2000)), (500, (2001, 2500))]);
-        assert_eq!(batches[2].messages[0].id, "run-2001");
-        assert_eq!(batches.iter().map(|batch| batch.bytes).sum::<u64>(), text.len() as u64);
-        let (batches, _) = read("a\n\nlast", false, Ids::None);
-        let bodies: Vec<_> = batches[0].messages.iter().map(|message| message.body.to_vec()).collect();
+        let counts: Vec<_> = batches.iter().map(|batch| (batch.len(), batch[0].number)).collect();
+        assert_eq!(counts, [(1000, 1), (1000, 1001), (500, 2001)]);
+        let bytes: u64 = batches.iter().flatten().map(|line| line.bytes).sum();
+        assert_eq!(bytes, text.len() as u64);
+        let (batches, _) = read("a\n\nlast", false);
+        let bodies: Vec<_> = batches[0].iter().map(|line| line.message.body().to_vec()).collect();
         assert_eq!(bodies, [&b"a"[..], b"", b"last"]);
     }
 
     #[test]
-    fn a_line_that_is_no_message_is_named_and_those_before_it_are_kept() {
+    fn a_line_that_is_not_a_message_is_named_and_the_lines_before_it_are_kept() {
         let text = concat!(
             "{\"body\": 1}\n\n",
             "{\"id\":\"a\",\"body\":{\"x\":[1, 2]},\"delay\":\"5s\"}\n",
             "{\"bodi\": 2}\n{\"body\": 3}\n",
         );
-        let (batches, wrong) = read(text, true, Ids::None);
-        let found: Vec<_> = batches.iter().map(|batch| (batch.messages.len(), batch.lines)).collect();
-        assert_eq!(found, [(1, (1, 1)), (1, (3, 3))], "with ids and without do not mix");
-        let second = &batches[1].messages[0];
-        assert_eq!((&*second.body, &*second.id, second.delay_ms), (&br#"{"x":[1, 2]}"#[..], "a", 5_000));
+        let (batches, wrong) = read(text, true);
+        let found: Vec<_> = batches.iter().flatten().map(|line| (line.number, line.bytes)).collect();
+        assert_eq!(found, [(1, 12), (3, 46)], "the empty line counts with the next one");
+        let expected = Message::new(r#"{"x":[1, 2]}"#).id("a").delay(Duration::from_secs(5));
+        assert_eq!(batches[0][1].message, expected);
         let wrong = wrong.expect("the fourth line is wrong");
-        assert!(wrong.starts_with("line 4 is no message: unknown field `bodi`"), "{wrong}");
+        assert!(wrong.starts_with("line 4 is not a message: unknown field `bodi`"), "{wrong}");
         for (line, text) in [
             ("{\"body\":1,\"body_base64\":\"AA==\"}", "both `body`"),
             ("{\"body_base64\":\"?\"}", "not base64"),
@@ -255,7 +248,7 @@ mod tests {
             ("{\"body\":1", "EOF"),
             ("{\"body\":1,\"delay\":5}", "length of time"),
         ] {
-            let (_, wrong) = read(line, true, Ids::None);
+            let (_, wrong) = read(line, true);
             let wrong = wrong.unwrap_or_else(|| panic!("{line} was taken"));
             assert!(wrong.contains("line 1") && wrong.contains(text), "{wrong}");
         }

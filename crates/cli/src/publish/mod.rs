@@ -1,12 +1,11 @@
-//! `forebay pub`: publishes what is on the command line, or each line of its input.
+//! `forebay pub`: publishes messages from the command line, or each line of the input.
 //!
-//! Input is read on a thread of its own and put together to batches; a few batches are on their way at a time.
-//! A batch whose messages have no ids is numbered, so that it can be sent again after the connection broke, or
-//! after the server had no room, and is still stored once.
+//! Input is read on a thread of its own. The SDK's producer sends it: messages go together, a few batches are in
+//! flight at a time, and after a broken connection they are sent again and still stored once.
 
 mod input;
-mod pipeline;
 mod progress;
+mod upload;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use forebay_wire::v1;
+use forebay_client::Message;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -25,8 +24,7 @@ use crate::safe::printable;
 use crate::settings::values::duration;
 use crate::units;
 
-use self::input::Source;
-use self::pipeline::Pipeline;
+use self::input::{Input, Source};
 use self::progress::Progress;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -46,7 +44,7 @@ Examples:
   forebay pub accounts 'debit 5' --key account-17 --id order-4711
   forebay pub numbers --file numbers.txt --id-prefix import-1";
 
-/// Batches that wait to be sent.
+/// Batches of lines that wait to be sent.
 const BATCHES_READ_AHEAD: usize = 4;
 
 #[derive(Debug, Args)]
@@ -60,7 +58,7 @@ pub(crate) struct Pub {
     /// Each line is a message object of the API.
     #[arg(long, conflicts_with_all = ["text", "priority", "delay", "ttl", "key", "kind", "headers", "id", "id_prefix"])]
     ndjson: bool,
-    /// Higher goes first.
+    /// Priority from 0 to 9. Higher priorities are delivered first.
     #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
     /// Not delivered before this time has passed, such as 250ms, 30s, 15m, 12h, 7d.
@@ -81,7 +79,7 @@ pub(crate) struct Pub {
     /// Message id: within the stream's dedupe_window, a second publish with the same id stores nothing.
     #[arg(long, value_name = "ID", conflicts_with_all = ["id_prefix", "file"])]
     id: Option<String>,
-    /// Messages get the ids PREFIX-1, PREFIX-2 and so on, so that the command may be repeated.
+    /// Give messages the ids PREFIX-1, PREFIX-2 and so on, so that the command can be repeated safely.
     #[arg(long, value_name = "PREFIX")]
     id_prefix: Option<String>,
     /// How long to retry while nothing can be stored.
@@ -92,25 +90,24 @@ pub(crate) struct Pub {
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as trace=4711")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, for example trace=4711")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
 pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
     if options.id.is_some() && options.text.len() != 1 {
         return Err(anyhow::anyhow!(Exit::NotUnderstood)
-            .context("--id names one message, and there is not exactly one; --id-prefix is for several"));
+            .context("--id needs exactly one message; use --id-prefix for several"));
     }
-    let (source, size) = open(options)?;
-    let source = Source { from: source, ndjson: options.ndjson, terms: terms(options), ids: ids(options) };
+    let (input, size) = open(options)?;
+    let source = Source { input, ndjson: options.ndjson, make: Box::new(maker(options)) };
     connect::runtime()?.block_on(async {
-        let client = connect::grpc(&options.server).await?;
-        let (batches, input) = mpsc::channel(BATCHES_READ_AHEAD);
+        let client = options.server.client("forebay-pub").await?;
+        let (lines, read) = mpsc::channel(BATCHES_READ_AHEAD);
         // Reading lines blocks, so it has a thread of its own.
-        tokio::task::spawn_blocking(move || source.read(&batches));
+        tokio::task::spawn_blocking(move || source.read(&lines));
         let progress = Progress::new(size, std::io::stderr().is_terminal());
-        let pipeline = Pipeline::new(&options.stream, &options.server, options.retry_for, progress)?;
-        let tally = pipeline.run(client, input).await?;
+        let tally = upload::run(&client, &options.stream, options.retry_for, read, progress).await?;
         match output {
             Output::Json => {
                 let stored = json!({
@@ -134,44 +131,51 @@ pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
     })
 }
 
-/// Where messages come from, and how many bytes that is if it is known.
-fn open(options: &Pub) -> anyhow::Result<(input::From, Option<u64>)> {
+/// The input, and its size in bytes if that is known.
+fn open(options: &Pub) -> anyhow::Result<(Input, Option<u64>)> {
     if !options.text.is_empty() {
-        return Ok((input::From::Words(options.text.clone()), None));
+        return Ok((Input::Words(options.text.clone()), None));
     }
     let Some(path) = options.file.as_ref().filter(|path| path.as_os_str() != "-") else {
         if options.file.is_none() && std::io::stdin().is_terminal() {
             say("each line is a message; ^D ends");
         }
-        return Ok((input::From::Lines(Box::new(std::io::stdin())), None));
+        return Ok((Input::Lines(Box::new(std::io::stdin())), None));
     };
     let shown = printable(&path.display().to_string());
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
     let about = file.metadata().with_context(|| format!("cannot read {shown}"))?;
     if about.is_dir() {
-        bail!("cannot read {shown}: it is a folder");
+        bail!("cannot read {shown}: it is a directory");
     }
-    Ok((input::From::Lines(Box::new(file)), about.is_file().then_some(about.len())))
+    Ok((Input::Lines(Box::new(file)), about.is_file().then_some(about.len())))
 }
 
-/// What every message of a command is beside its body.
-fn terms(options: &Pub) -> v1::Message {
-    let headers = options.headers.iter().cloned().map(|(name, value)| v1::Header { name, value });
-    v1::Message {
-        key: options.key.clone().unwrap_or_default(),
-        r#type: options.kind.clone().unwrap_or_default(),
-        headers: headers.collect(),
-        priority: options.priority.into(),
-        delay_ms: options.delay.map_or(0, input::millis),
-        ttl_ms: options.ttl.map_or(0, input::millis),
-        ..v1::Message::default()
+/// Makes messages from lines, with the fields of the command line.
+fn maker(options: &Pub) -> impl Fn(u64, Vec<u8>) -> Message + Send + use<> {
+    let mut terms = Message::default().priority(options.priority);
+    if let Some(key) = &options.key {
+        terms = terms.key(key);
     }
-}
-
-fn ids(options: &Pub) -> input::Ids {
-    match (&options.id, &options.id_prefix) {
-        (Some(id), _) => input::Ids::One(id.clone()),
-        (None, Some(prefix)) => input::Ids::Numbered(prefix.clone()),
-        (None, None) => input::Ids::None,
+    if let Some(kind) = &options.kind {
+        terms = terms.kind(kind);
+    }
+    for (name, value) in &options.headers {
+        terms = terms.header(name, value);
+    }
+    if let Some(delay) = options.delay {
+        terms = terms.delay(delay);
+    }
+    if let Some(ttl) = options.ttl {
+        terms = terms.ttl(ttl);
+    }
+    let (id, id_prefix) = (options.id.clone(), options.id_prefix.clone());
+    move |number, body| {
+        let message = terms.clone().with_body(body);
+        match (&id, &id_prefix) {
+            (Some(id), _) => message.id(id),
+            (None, Some(prefix)) => message.id(format!("{prefix}-{number}")),
+            (None, None) => message,
+        }
     }
 }

@@ -3,9 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use forebay_broker::clock::Clock;
-use forebay_core::types::Timestamp;
-
+use crate::clock::{Clock, Timestamp};
 use crate::units;
 
 /// How often the line is drawn.

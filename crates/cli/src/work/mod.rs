@@ -1,16 +1,15 @@
 //! `forebay work`: works through a group with handlers in any language, each a process or an HTTP service.
 //!
-//! The SDK's worker does the rest: it takes messages, keeps their leases, tells the server what became of them, and
-//! leaves well. This module says what there is to say meanwhile.
+//! The SDK's worker takes messages, renews their leases, settles them and shuts down. This module runs handlers and
+//! prints events.
 
+mod console;
+mod event_printer;
 mod exec;
-mod failure;
 mod push;
 mod rate;
 mod reason;
 mod task;
-mod tell;
-mod voice;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,27 +18,27 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
-use forebay_broker::clock::Clock;
-use forebay_client::worker::{BreakerPolicy, Concurrency, RunningWorker, WorkerStats};
-use forebay_client::{Client, Fault, Job, Worker, v1};
-use forebay_core::types::Timestamp;
+use forebay_client::worker::{BreakerPolicy, Concurrency, WorkerStats};
+use forebay_client::{Client, Fault, Job, Worker};
 use hyper::Uri;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tonic::Code;
 
+use self::console::Console;
+use self::event_printer::EventPrinter;
 use self::exec::Exec;
 use self::push::{Headers, Push};
 use self::rate::PerSecond;
-use self::tell::Teller;
-use self::voice::Voice;
+use crate::clock::{Clock, Timestamp};
 use crate::commands::GroupPath;
 use crate::connect::{self, Server};
 use crate::exit::Exit;
+use crate::failure;
 use crate::log::{self, Format, Level};
 use crate::print::{Output, print};
 use crate::settings::values::{duration, or_none};
+use crate::subscribe::create_group;
 
 pub(crate) const EXAMPLES: &str = "\
 --exec runs CMD with `sh -c` for each message, with the body on its standard input. Its exit code decides what
@@ -85,13 +84,13 @@ A handler in Python, send.py:
       sys.exit(65)            # sys.exit('text') exits with 1, which is retried
   print('sent to', message['to'], 'try', os.environ['FOREBAY_ATTEMPT'])";
 
-/// A process for each message is a lot beyond this, and connections are few below it.
+/// The most handlers at a time.
 const CONCURRENCY_MAX: i64 = 1_000;
 const PREFETCH_MAX: i64 = 10_000;
-/// A breaker opens when nearly all fail: a few bad messages among good ones are nothing to stop for.
+/// The breaker opens when nearly all messages fail. A few bad messages among good ones are no reason to stop.
 const FAILURE_RATIO: f64 = 0.9;
-/// How often it is looked whether there is something to say.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the counts and the idle time are checked.
+const CHECK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("handler").required(true).args(["exec", "push"]))]
@@ -119,7 +118,7 @@ pub(crate) struct Work {
     /// Time within which the backlog should be worked off, with --min and --max.
     #[arg(long, value_name = "TIME", default_value = "1m", requires = "max", value_parser = duration)]
     drain: Duration,
-    /// How long one message may take, or `none`.
+    /// How long a handler may take, or `none`.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = timeout)]
     timeout: Timeout,
     /// Maximum rate at which messages begin, such as 10/s, 100/m, or 10 (per second).
@@ -147,18 +146,20 @@ pub(crate) struct Work {
     server: Server,
 }
 
-/// A type of its own, since an option of an option means something else on a command line.
+/// A type of its own, because clap reads `Option<Option<_>>` differently.
 #[derive(Debug, Clone, Copy)]
 struct Timeout(Option<Duration>);
 
 fn timeout(text: &str) -> Result<Timeout, String> {
     match or_none(text, duration)? {
-        Some(time) if time.is_zero() => Err("nothing can be done in no time; `none` is no limit".to_owned()),
+        Some(time) if time.is_zero() => {
+            Err("the timeout must be greater than zero; `none` is no limit".to_owned())
+        }
         time => Ok(Timeout(time)),
     }
 }
 
-/// Whatever handles a message.
+/// The handler of the messages.
 enum Runner {
     Exec(Exec),
     Push(Box<Push>),
@@ -175,28 +176,27 @@ impl Runner {
 
 pub(crate) fn run(options: &Work, output: Output) -> anyhow::Result<()> {
     if options.max.is_some_and(|max| max < options.min) {
-        return Err(
-            anyhow!(Exit::NotUnderstood).context(format!("--max is at least --min. min=`{}`", options.min))
-        );
+        return Err(anyhow!(Exit::NotUnderstood)
+            .context(format!("--max must be at least --min. min=`{}`", options.min)));
     }
     if output == Output::Json {
-        log::start(Some(Format::Json), Level::Info, Clock::start());
+        log::start(Some(Format::Json), Level::Info, forebay_broker::clock::Clock::start());
     }
-    let (voice, written) = Voice::start(output);
+    let (console, written) = Console::start(output);
     let runtime = connect::runtime()?;
-    let done = runtime.block_on(work(options, output, voice));
+    let done = runtime.block_on(work(options, output, console));
     // Ends every handler that is still there.
     drop(runtime);
     written.wait();
     done
 }
 
-async fn work(options: &Work, output: Output, voice: Voice) -> anyhow::Result<()> {
+async fn work(options: &Work, output: Output, console: Console) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let (hurry, hurried) = watch::channel(false);
     let runner = match (&options.exec, &options.push) {
         (Some(command), _) => {
-            Runner::Exec(Exec::new(command, options.timeout.0, &options.server, voice.clone(), hurried)?)
+            Runner::Exec(Exec::new(command, options.timeout.0, &options.server, console.clone(), hurried)?)
         }
         (None, Some(target)) => {
             let headers = Headers::read(&options.headers)?;
@@ -204,54 +204,39 @@ async fn work(options: &Work, output: Output, voice: Voice) -> anyhow::Result<()
         }
         (None, None) => unreachable!("one of them is required"),
     };
-    let client = Client::builder(&options.server.server)
-        .application("forebay-work")
-        .connect()
-        .await
-        .map_err(|error| failure::of_connect(&error, &options.server))?;
-    create_group(&client, options, &voice).await?;
-    let teller = Arc::new(Teller::new(voice, output));
+    let client = options.server.client("forebay-work").await?;
+    if create_group(&client, &options.group).await? {
+        console.say(format!("created the group {}", options.group));
+    }
+    let printer = Arc::new(EventPrinter::new(console, output));
     let worker = tokio::select! {
-        worker = start(client, options, runner, teller.clone()) => worker?,
+        worker = start(client, options, runner, printer.clone()) => worker?,
         () = signals.any() => return Ok(()),
     };
-    teller.say(format!("working on {}; ^C stops", options.group));
+    printer.say(format!("working on {}; ^C stops", options.group));
     let stats = worker.stats_handle();
-    let ended = watch_over(worker, options, &mut signals, &hurry, &teller).await;
-    summary(options, output, &stats(), &teller)?;
+    let ended = watch_over(worker, options, &mut signals, &hurry, &printer).await;
+    summary(options, output, &stats(), &printer)?;
     ended
-}
-
-/// As `sub` does it: whoever works on a new stream should not have to know of groups first.
-async fn create_group(client: &Client, options: &Work, voice: &Voice) -> anyhow::Result<()> {
-    let GroupPath { stream, group } = options.group.clone();
-    let request = v1::CreateGroupRequest { stream, group, ..Default::default() };
-    match client.raw().create_group(request).await {
-        Ok(reply) if reply.get_ref().created => voice.say(format!("created the group {}", options.group)),
-        // One that is there with settings of its own is as good.
-        Err(status) if status.code() != Code::AlreadyExists => return Err(failure::of_call(&status.into())),
-        Ok(_) | Err(_) => {}
-    }
-    Ok(())
 }
 
 async fn start(
     client: Client,
     options: &Work,
     runner: Runner,
-    teller: Arc<Teller>,
-) -> anyhow::Result<RunningWorker> {
+    printer: Arc<EventPrinter>,
+) -> anyhow::Result<Worker> {
     let GroupPath { stream, group } = options.group.clone();
     let concurrency: Concurrency = match options.max {
         Some(max) => (options.min.into()..=max.into()).into(),
         None => usize::from(options.concurrency).into(),
     };
-    let mut worker = Worker::new(client, stream, group, Arc::new(runner))
+    let mut worker = Worker::builder(client, stream, group, Arc::new(runner))
         .name(options.name.clone().unwrap_or_else(own_name))
         .concurrency(concurrency)
         .target_drain(options.drain)
         .shutdown_within(options.drain_timeout)
-        .on_event(move |event| teller.hear(event))
+        .on_event(move |event| printer.print_event(event))
         .on_any(|runner: Arc<Runner>, job| async move { runner.run(&job).await });
     if let Some(PerSecond { rate, burst }) = options.rate {
         worker = worker.rate(rate, burst);
@@ -262,7 +247,7 @@ async fn start(
     if !options.no_breaker {
         worker = worker.breaker(BreakerPolicy { failure_ratio: FAILURE_RATIO, ..Default::default() });
     }
-    worker.start().await.map_err(|error| failure::of_worker(&error))
+    worker.start().await.map_err(|error| failure::from_worker(&error))
 }
 
 fn own_name() -> String {
@@ -270,32 +255,32 @@ fn own_name() -> String {
     format!("{machine}-{}", std::process::id())
 }
 
-/// Until somebody stops it, there is nothing more to do, or the server will not have it any more.
+/// Runs until a signal comes, the group was idle for long enough, or the server refuses the worker.
 async fn watch_over(
-    worker: RunningWorker,
+    worker: Worker,
     options: &Work,
     signals: &mut Signals,
     hurry: &watch::Sender<bool>,
-    teller: &Teller,
+    printer: &EventPrinter,
 ) -> anyhow::Result<()> {
     let clock = Clock::start();
     let stats = worker.stats_handle();
     let mut lull = Lull { since: clock.now(), received: 0 };
-    let mut look = tokio::time::interval(LOOK);
+    let mut look = tokio::time::interval(CHECK);
     let (stop, stopped) = oneshot::channel::<()>();
     let mut stop = Some(stop);
     let mut hurry_at = None;
     let mut ended = pin!(worker.run_until(async { drop(stopped.await) }));
     loop {
         let told = tokio::select! {
-            ended = &mut ended => return ended.map(drop).map_err(|error| failure::of_worker(&error)),
+            ended = &mut ended => return ended.map(drop).map_err(|error| failure::from_worker(&error)),
             () = signals.any() => true,
             _ = look.tick() => {
                 let (now, stats) = (clock.now(), stats());
                 if hurry_at.is_some_and(|at| now >= at) {
                     let _ = hurry.send(true);
                 }
-                teller.look(now, &stats);
+                printer.print_counts(now, &stats);
                 options.idle.is_some_and(|idle| stop.is_some() && lull.lasts(now, &stats) >= idle)
             }
         };
@@ -310,14 +295,14 @@ async fn watch_over(
         let _ = stop.send(());
         let (running, time) = (stats().running, options.drain_timeout);
         if running > 0 {
-            teller.stopping(running, time);
+            printer.stopping(running, time);
         }
         // Handlers are asked to end a little before their time is over, rather than killed when it is.
         hurry_at = Some(clock.now() + time.saturating_sub(exec::GRACE).max(time * 3 / 4));
     }
 }
 
-/// Since when there has been nothing to do.
+/// Since when the worker is idle.
 struct Lull {
     since: Timestamp,
     received: u64,
@@ -332,10 +317,15 @@ impl Lull {
     }
 }
 
-/// What became of everything.
-fn summary(options: &Work, output: Output, stats: &WorkerStats, teller: &Teller) -> anyhow::Result<()> {
+/// Prints the counts at the end.
+fn summary(
+    options: &Work,
+    output: Output,
+    stats: &WorkerStats,
+    printer: &EventPrinter,
+) -> anyhow::Result<()> {
     if output == Output::Text {
-        teller.say(tell::counts(stats));
+        printer.say(event_printer::counts(stats));
         return Ok(());
     }
     let GroupPath { stream, group } = &options.group;
@@ -347,7 +337,7 @@ fn summary(options: &Work, output: Output, stats: &WorkerStats, teller: &Teller)
     print(&format!("{facts}\n"))
 }
 
-/// What tells a process to stop.
+/// The signals that stop the command.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

@@ -1,4 +1,4 @@
-//! Groups: what they are like, how they do, and what operators do to them.
+//! Groups: creating, changing and watching them.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,9 +11,8 @@ use crate::error::{Advice, CallError, ProblemKind};
 use crate::message::millis;
 
 impl Client {
-    /// Creates a group, and its stream if that is absent. If there is one already whose settings agree with the given
-    /// ones, that will do; if one differs, it fails with
-    /// `ProblemKind::SettingsDiffer`.
+    /// Creates a group, and its stream if that does not exist. Succeeds if the group exists with the same settings;
+    /// fails with [`ProblemKind::SettingsDiffer`] if one of the given settings differs.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -37,11 +36,11 @@ impl Client {
             settings: Some((&settings).into()),
             start: settings.start.map(v1::Start::from),
         };
-        Ok(Created::of(self.grpc().create_group(request).await?.into_inner().created))
+        Ok(Created::from_wire(self.grpc().create_group(request).await?.into_inner().created))
     }
 
-    /// Changes settings of a group while consumers stay connected. Those that are not set stay as they are; those
-    /// named in `clear`, as in `rate` or `backoff.max_ms`, go back to their defaults before.
+    /// Changes settings of a group while consumers stay connected. Settings that are not set stay as they are. Settings
+    /// named in `clear`, such as `rate` or `backoff.max_ms`, go back to their defaults first.
     pub async fn update_group(
         &self,
         stream: &str,
@@ -52,7 +51,7 @@ impl Client {
         if settings.start.is_some() {
             return Err(CallError::Refused {
                 kind: Some(ProblemKind::InvalidField),
-                detail: "start: only a new group begins somewhere; a reset moves one that is there"
+                detail: "start can only be set for a new group; use `reset_group` for an existing one"
                     .to_owned(),
                 advice: Advice::FixRequest,
             });
@@ -67,7 +66,7 @@ impl Client {
         Ok(())
     }
 
-    /// What a group says about itself.
+    /// The state of a group.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -81,7 +80,7 @@ impl Client {
         Ok(self.grpc().get_group(request).await?.into_inner().into())
     }
 
-    /// Groups of one stream or of all, by stream and name, up to a hundred that come after the given stream and
+    /// Groups of one stream or of all streams, ordered by stream and name: up to a hundred after the given stream and
     /// group.
     pub async fn groups_after(
         &self,
@@ -99,29 +98,29 @@ impl Client {
         Ok(Page { items, next: reply.next.map(|next| (next.stream, next.group)) })
     }
 
-    /// Deletes a group. What its consumers hold is nobody's any more.
+    /// Deletes a group. Its consumers are disconnected.
     pub async fn delete_group(&self, stream: &str, group: &str) -> Result<(), CallError> {
         let request = v1::DeleteGroupRequest { stream: stream.into(), group: group.into() };
         self.grpc().delete_group(request).await?;
         Ok(())
     }
 
-    /// Stops handing out. What consumers hold they may finish.
+    /// Pauses a group: nothing more is delivered. Consumers may settle the messages they hold.
     pub async fn pause_group(&self, stream: &str, group: &str) -> Result<(), CallError> {
         let request = v1::PauseGroupRequest { stream: stream.into(), group: group.into() };
         self.grpc().pause_group(request).await?;
         Ok(())
     }
 
-    /// Goes on with handing out.
+    /// Resumes a paused group.
     pub async fn resume_group(&self, stream: &str, group: &str) -> Result<(), CallError> {
         let request = v1::ResumeGroupRequest { stream: stream.into(), group: group.into() };
         self.grpc().resume_group(request).await?;
         Ok(())
     }
 
-    /// Moves the progress of a group, and lets go of what is parked if that is said. Answers up to where everything
-    /// now counts as settled.
+    /// Moves the position of a group, and discards its parked messages if `drop_parked` is set. Returns the position
+    /// up to which everything counts as settled now.
     pub async fn reset_group(
         &self,
         stream: &str,
@@ -134,7 +133,7 @@ impl Client {
         Ok(self.grpc().reset_group(request).await?.into_inner().checkpoint_seq)
     }
 
-    /// How many consumers a group should have, for whoever starts and stops them.
+    /// How many consumers a group should have, for autoscaling.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -173,14 +172,14 @@ impl Client {
     }
 }
 
-/// What is wanted of a group's consumers.
+/// The goal for the number of a group's consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScalingTarget {
-    /// How long the backlog may take. Zero means five minutes.
+    /// How long the backlog may take to be worked off. Zero means five minutes.
     pub drain: Duration,
-    /// The fewest consumers there may be.
+    /// The fewest consumers.
     pub min: u32,
-    /// The most. None means a thousand.
+    /// The most consumers. `None` means 1,000.
     pub max: Option<u32>,
 }
 
@@ -190,83 +189,97 @@ pub struct ScalingTarget {
 pub struct Scaling {
     /// Messages that wait for a consumer.
     pub backlog: u64,
+    /// The age of the oldest of them.
     pub oldest_age: Duration,
+    /// Messages that consumers hold.
     pub in_flight: u64,
+    /// Consumers at present.
     pub consumers: u64,
-    /// Messages for each second, over about the last minute.
+    /// Messages published per second, over about the last minute.
     pub arrival_rate: f64,
+    /// Messages settled per second, over about the last minute.
     pub service_rate: f64,
-    /// Until the backlog is gone at the present pace. None: it never will be.
+    /// How long the backlog lasts at the present rates. `None`: it grows.
     pub drain_time: Option<Duration>,
+    /// How many consumers the group should have.
     pub desired_consumers: u32,
 }
 
-/// How a group does. The first that applies.
+/// The status of a group: the first that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupStatus {
+    /// Messages are delivered as they are published.
     Live,
+    /// The group works through a backlog.
     CatchingUp,
+    /// The group is paused.
     Paused,
-    /// There is no consumer.
+    /// The group has no consumers.
     Idle,
-    /// As much is in process as `window_max` allows.
+    /// The limit `window_max` is reached.
     WindowFull,
-    /// As much is parked as `parked_max` allows.
+    /// The limit `parked_max` is reached.
     ParkedFull,
-    /// Too much waits for a key that is stuck.
+    /// Too many messages wait for a key that makes no progress.
     KeyScanFull,
-    /// One that this client does not know.
+    /// A status that this version of the SDK does not know.
     Other,
 }
 
-/// What a group says about itself.
+/// The state of a group.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct GroupReport {
+    /// The stream's name.
     pub stream: String,
+    /// The group's name.
     pub group: String,
+    /// The status.
     pub status: GroupStatus,
+    /// The settings, with defaults filled in.
     pub settings: GroupSettings,
     /// The last message of the stream.
     pub last_known_seq: u64,
-    /// Everything up to here is settled or parked.
+    /// Every message up to this position is settled or parked.
     pub checkpoint_seq: u64,
     /// The highest position that was settled or parked since the server started.
     pub last_processed_seq: u64,
-    /// Progress as it was last published, by the group's checkpoint policy.
+    /// The progress that was last written down, by the group's checkpoint policy.
     pub last_checkpointed_seq: u64,
-    /// Messages not yet settled.
+    /// Messages that are neither settled nor parked.
     pub lag: u64,
-    /// Messages that could go out now.
+    /// Messages that could be delivered now.
     pub ready: u64,
     /// Messages that wait for their retry.
     pub waiting: u64,
-    /// Messages in the hands of consumers.
+    /// Messages that consumers hold.
     pub in_flight: u64,
+    /// Messages that were set aside.
     pub parked: u64,
     /// Messages on their way to another stream.
     pub moving: u64,
-    /// How long the oldest message that is not settled has been there.
+    /// The age of the oldest message that is not settled.
     pub oldest_age: Option<Duration>,
+    /// How long the oldest parked message has been parked.
     pub oldest_parked_age: Option<Duration>,
-    /// How much longer the group hands out nothing, because a consumer asked it to rest.
+    /// How much longer the group delivers nothing, because a consumer asked for a pause.
     pub resting_for: Option<Duration>,
-    /// `KeyScanFull`: how many messages wait for the key that most wait for.
+    /// For [`GroupStatus::KeyScanFull`]: the messages that wait for the key with the most of them.
     pub stuck_key_messages: u64,
-    /// What it has done since the server started.
-    pub counters: v1::Counters,
-    /// How often that happens.
-    pub throughput: v1::Throughput,
-    /// Messages that come into the stream, for each second.
-    pub arrivals: v1::Rates,
-    /// Until the group has caught up at the present pace. None: it never will.
+    /// Counters since the server started.
+    pub counters: Counters,
+    /// The same as rates.
+    pub throughput: Throughput,
+    /// Messages published to the stream.
+    pub arrivals: Rates,
+    /// How long the group takes to catch up at the present rates. `None`: the backlog grows.
     pub catch_up_time: Option<Duration>,
-    /// From the delivery to the answer. None if nothing was answered yet, or nobody wants to know.
+    /// The time from a delivery to its answer. `None` without answers, or if the group keeps no statistics.
     pub processing_time: Option<ProcessingTime>,
-    /// How many consumers there are.
+    /// How many consumers the group has.
     pub consumers: u32,
-    /// The consumers, one by one, up to 1000 of them.
+    /// The consumers, up to 1,000 of them.
     pub members: Vec<ConsumerReport>,
 }
 
@@ -302,9 +315,9 @@ impl From<v1::GetGroupReply> for GroupReport {
             oldest_parked_age: convert::duration(of.oldest_parked_age_ms),
             resting_for: convert::duration(of.resting_ms),
             stuck_key_messages: of.stuck_key_messages,
-            counters: of.counters.unwrap_or_default(),
-            throughput: of.throughput.unwrap_or_default(),
-            arrivals: of.arrivals.unwrap_or_default(),
+            counters: of.counters.unwrap_or_default().into(),
+            throughput: of.throughput.unwrap_or_default().into(),
+            arrivals: of.arrivals.unwrap_or_default().into(),
             catch_up_time: convert::seconds(of.catch_up_seconds),
             processing_time: of.processing_time.map(ProcessingTime::from),
             consumers: of.consumers,
@@ -313,18 +326,124 @@ impl From<v1::GetGroupReply> for GroupReport {
     }
 }
 
-/// How long consumers take.
+/// Messages per second, averaged over three periods.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Rates {
+    /// Over the last second.
+    pub second: f64,
+    /// Over the last minute.
+    pub minute: f64,
+    /// Over the last fifteen minutes.
+    pub quarter_hour: f64,
+}
+
+impl From<v1::Rates> for Rates {
+    fn from(of: v1::Rates) -> Rates {
+        Rates { second: of.second, minute: of.minute, quarter_hour: of.quarter_hour }
+    }
+}
+
+/// Declares a struct with a field for each kind of event, and its conversion from the wire.
+macro_rules! per_event {
+    (
+        $(#[$doc:meta])*
+        $name:ident: $type:ty { $($(#[$field_doc:meta])* $field:ident)* } from |$value:ident| $convert:expr
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq)]
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        impl From<v1::$name> for $name {
+            fn from(of: v1::$name) -> $name {
+                $name {
+                    $($field: { let $value = of.$field; $convert },)*
+                }
+            }
+        }
+    };
+}
+
+per_event! {
+    /// Counters of a group since the server started.
+    Counters: u64 {
+        /// Deliveries.
+        delivered
+        /// Messages that were acked.
+        acked
+        /// Failures that lead to another delivery.
+        retried
+        /// Messages that were parked.
+        parked
+        /// Leases that ran out.
+        timed_out
+        /// Messages that were skipped.
+        skipped
+        /// Messages whose time to live was over.
+        expired
+        /// Messages that were moved to another stream.
+        moved
+        /// Messages that were dropped to make room in their stream.
+        dropped
+        /// Messages that were given back.
+        returned
+        /// Parked messages that were replayed.
+        replayed
+        /// Parked messages that were discarded.
+        discarded
+    } from |count| count
+}
+
+per_event! {
+    /// Rates of a group.
+    Throughput: Rates {
+        /// Deliveries.
+        delivered
+        /// Messages that were settled in any way.
+        settled
+        /// Messages that were acked.
+        acked
+        /// Failures that lead to another delivery.
+        retried
+        /// Messages that were parked.
+        parked
+        /// Leases that ran out.
+        timed_out
+        /// Messages that were skipped.
+        skipped
+        /// Messages whose time to live was over.
+        expired
+        /// Messages that were moved to another stream.
+        moved
+        /// Messages that were dropped to make room in their stream.
+        dropped
+    } from |rates| rates.unwrap_or_default().into()
+}
+
+/// How long consumers take for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessingTime {
+    /// How many messages were measured.
     pub count: u64,
+    /// The mean.
     pub mean: Duration,
+    /// The standard deviation.
     pub stddev: Duration,
+    /// The median.
     pub p50: Duration,
+    /// The 90th percentile.
     pub p90: Duration,
+    /// The 95th percentile.
     pub p95: Duration,
+    /// The 99th percentile.
     pub p99: Duration,
+    /// The 99.9th percentile.
     pub p999: Duration,
+    /// The maximum.
     pub max: Duration,
 }
 
@@ -348,16 +467,23 @@ impl From<v1::ProcessingTime> for ProcessingTime {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConsumerReport {
+    /// The consumer's name.
     pub name: String,
-    /// Address and port, if it is known.
+    /// Address and port, if they are known.
     pub address: Option<String>,
-    /// Whether it stays connected, or asks again and again.
+    /// Whether it has a connection, rather than polling.
     pub connected: bool,
+    /// When it joined the group.
     pub joined_at: SystemTime,
+    /// Messages that it holds.
     pub in_flight: u64,
+    /// Messages that it may hold.
     pub credit: u32,
+    /// Messages that it acked.
     pub acked: u64,
+    /// Messages that it failed.
     pub failed: u64,
+    /// The time from a delivery to its answer.
     pub processing_time: Option<ProcessingTime>,
 }
 

@@ -1,14 +1,12 @@
-//! What programs and their operators ask of a server beside messages: streams, groups, parked messages.
+//! Administration: creating and changing streams and groups, looking at them, and dealing with parked messages.
 //!
-//! Every call has one answer, and fails with a [`CallError`] that says what can be done about it. Lists come in
-//! pages. What has no method here is reached through [`Client::raw`].
-//!
-//! [`CallError`]: crate::CallError
-//! [`Client::raw`]: crate::Client::raw
+//! The calls are methods of [`Client`](crate::Client). A call that fails has a [`CallError`](crate::CallError), which
+//! says what can be done about it. Lists come in pages.
 
 mod convert;
 pub mod groups;
 pub mod parked;
+#[allow(missing_docs)] // The settings are documented at their declarations.
 pub mod settings;
 pub mod streams;
 
@@ -16,20 +14,23 @@ pub mod streams;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Page<T, C> {
+    /// The items of this page.
     pub items: Vec<T>,
-    /// Where the next page begins. None if there is none.
+    /// Where the next page begins. `None` if this is the last one.
     pub next: Option<C>,
 }
 
-/// Whether something was made, or was there already as it should be.
+/// Whether a call created a stream or group, or found one with the same settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Created {
+    /// It was created.
     New,
+    /// It existed already, with the same settings.
     AlreadyThere,
 }
 
 impl Created {
-    fn of(created: bool) -> Created {
+    fn from_wire(created: bool) -> Created {
         if created { Created::New } else { Created::AlreadyThere }
     }
 }

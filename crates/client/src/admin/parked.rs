@@ -1,18 +1,17 @@
-//! Parked messages: seeing them, bringing them back, letting them go.
+//! Parked messages: listing, replaying, editing and discarding them.
 
 use std::time::SystemTime;
 
 use forebay_wire::v1;
 
 use super::settings::Rate;
-use super::streams::StoredMessage;
 use super::{Page, convert};
 use crate::client::Client;
 use crate::error::CallError;
-use crate::message::Message;
+use crate::message::{Message, StoredMessage};
 
 impl Client {
-    /// Messages that a group has set aside, by position: up to a hundred after the given one.
+    /// Parked messages of a group, ordered by position: up to a hundred after the given position.
     pub async fn parked_after(
         &self,
         stream: &str,
@@ -32,7 +31,7 @@ impl Client {
         Ok(Page { items, next: Some(reply.next).filter(|next| *next > 0) })
     }
 
-    /// One of them.
+    /// One parked message.
     pub async fn parked(&self, stream: &str, group: &str, seq: u64) -> Result<Parked, CallError> {
         let request = v1::GetParkedRequest { stream: stream.into(), group: group.into(), seq };
         Ok(self.grpc().get_parked(request).await?.into_inner().into())
@@ -45,7 +44,7 @@ impl Client {
         Ok(reply.reasons.into_iter().map(|of| (of.reason, of.count)).collect())
     }
 
-    /// Offers parked messages again, with all their retries.
+    /// Replays parked messages: they are delivered again, with all their retries.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -66,10 +65,10 @@ impl Client {
         which: Selection,
     ) -> Result<JobStarted, CallError> {
         let reply = self.grpc().replay_parked(which.request(stream, group)).await?;
-        Ok(JobStarted::of(reply.into_inner()))
+        Ok(JobStarted::from_wire(reply.into_inner()))
     }
 
-    /// Lets parked messages go for good.
+    /// Discards parked messages for good.
     pub async fn discard_parked(
         &self,
         stream: &str,
@@ -77,11 +76,11 @@ impl Client {
         which: Selection,
     ) -> Result<JobStarted, CallError> {
         let reply = self.grpc().discard_parked(which.request(stream, group)).await?;
-        Ok(JobStarted::of(reply.into_inner()))
+        Ok(JobStarted::from_wire(reply.into_inner()))
     }
 
-    /// Publishes an edited copy of a parked message and lets go of the message, in one step. Answers where the copy
-    /// is.
+    /// Publishes an edited copy of a parked message and discards the original, in one step. Returns the position of the
+    /// copy.
     pub async fn resubmit_parked(
         &self,
         stream: &str,
@@ -95,20 +94,20 @@ impl Client {
         Ok(self.grpc().resubmit_parked(request).await?.into_inner().seq)
     }
 
-    /// How far a replay or a discard has come.
+    /// The progress of a replay or a discard.
     pub async fn parked_job(&self, stream: &str, group: &str, job: u32) -> Result<ParkedJob, CallError> {
         let request = v1::GetJobRequest { stream: stream.into(), group: group.into(), job };
-        let of = self.grpc().get_job(request).await?.into_inner();
-        let state = match of.state() {
-            v1::job::State::Done => JobState::Done,
-            v1::job::State::Cancelled => JobState::Cancelled,
-            v1::job::State::Failed => JobState::Failed,
-            v1::job::State::Running | v1::job::State::Unspecified => JobState::Running,
-        };
-        Ok(ParkedJob { job: of.job, state, matched: of.matched, done: of.done, failed: of.failed })
+        Ok(self.grpc().get_job(request).await?.into_inner().into())
     }
 
-    /// Ends a replay or a discard that is under way. What it has done stays done.
+    /// The jobs of a group that run, or have ended lately.
+    pub async fn parked_jobs(&self, stream: &str, group: &str) -> Result<Vec<ParkedJob>, CallError> {
+        let request = v1::ListJobsRequest { stream: stream.into(), group: group.into() };
+        let reply = self.grpc().list_jobs(request).await?.into_inner();
+        Ok(reply.jobs.into_iter().map(ParkedJob::from).collect())
+    }
+
+    /// Cancels a replay or a discard. Messages that it has dealt with stay as they are.
     pub async fn cancel_parked_job(&self, stream: &str, group: &str, job: u32) -> Result<(), CallError> {
         let request = v1::CancelJobRequest { stream: stream.into(), group: group.into(), job };
         self.grpc().cancel_job(request).await?;
@@ -116,12 +115,14 @@ impl Client {
     }
 }
 
-/// Which parked messages are wanted. What is absent does not matter.
+/// Selects parked messages. A field that is `None` does not matter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParkedFilter {
+    /// Only messages that were parked for this reason.
     pub reason: Option<String>,
+    /// Only messages with this key.
     pub key: Option<String>,
-    /// What the messages are called.
+    /// Only messages of this type.
     pub kind: Option<String>,
 }
 
@@ -135,18 +136,21 @@ impl From<ParkedFilter> for v1::ParkedFilter {
     }
 }
 
-/// A message that was set aside.
+/// A parked message.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Parked {
+    /// Its position in the stream.
     pub seq: u64,
-    /// None if it cannot be read.
+    /// The message. `None` if it cannot be read.
     pub message: Option<StoredMessage>,
+    /// How often it was delivered.
     pub attempts: u32,
-    /// What the consumer said, or else what happened.
+    /// The consumer's reason, or what happened.
     pub reason: String,
+    /// When it was parked.
     pub parked_at: SystemTime,
-    /// The last that had it.
+    /// The consumer that had it last.
     pub consumer: Option<String>,
     /// Its last failures, oldest first.
     pub history: Vec<Failure>,
@@ -166,31 +170,35 @@ impl From<v1::Parked> for Parked {
     }
 }
 
-/// One attempt that did not succeed.
+/// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
+    /// When it failed.
     pub at: SystemTime,
+    /// The attempt.
     pub attempt: u32,
+    /// How it failed.
     pub cause: Cause,
-    /// What the consumer said.
+    /// The consumer's reason.
     pub reason: Option<String>,
+    /// The consumer's name.
     pub consumer: Option<String>,
 }
 
-/// Why an attempt did not succeed.
+/// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The consumer said so.
+    /// The consumer reported it.
     Nack,
     /// The lease ran out.
     Timeout,
-    /// The consumer went away without a word.
+    /// The consumer's connection was lost.
     Lost,
-    /// The content could not be read back.
+    /// The content could not be read from the disk.
     Damaged,
-    /// One that this client does not know.
+    /// A cause that this version of the SDK does not know.
     Other,
 }
 
@@ -213,7 +221,7 @@ impl From<v1::Failure> for Failure {
     }
 }
 
-/// Which parked messages to replay or discard, and how fast. What is meant is fixed when the job starts.
+/// Which parked messages to replay or discard, and how fast. The selection is fixed when the job starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
     select: v1::parked_job_request::Select,
@@ -227,35 +235,35 @@ impl Selection {
         Selection { select, limit: 0, rate: None, dry_run: false }
     }
 
-    /// Everything that is parked.
+    /// All parked messages.
     pub fn all() -> Selection {
         Selection::new(v1::parked_job_request::Select::All(true))
     }
 
-    /// These. At most 10000.
+    /// Messages at these positions, at most 10,000.
     pub fn seqs(seqs: impl IntoIterator<Item = u64>) -> Selection {
         let seqs = seqs.into_iter().collect();
         Selection::new(v1::parked_job_request::Select::Seqs(v1::Seqs { seqs }))
     }
 
-    /// Those that pass a filter, which must say something.
+    /// Messages that match a filter, which must have at least one field.
     pub fn matching(filter: ParkedFilter) -> Selection {
         Selection::new(v1::parked_job_request::Select::Filter(filter.into()))
     }
 
-    /// No more than this many, the oldest positions first.
+    /// Selects at most this many, lowest positions first.
     #[must_use]
     pub fn limit(self, limit: u64) -> Selection {
         Selection { limit, ..self }
     }
 
-    /// No faster than this.
+    /// Limits the rate.
     #[must_use]
     pub fn rate(self, rate: Rate) -> Selection {
         Selection { rate: Some(rate), ..self }
     }
 
-    /// Only say how many there are.
+    /// Only counts the messages.
     #[must_use]
     pub fn dry_run(self) -> Selection {
         Selection { dry_run: true, ..self }
@@ -273,41 +281,60 @@ impl Selection {
     }
 }
 
-/// A replay or a discard that was asked for.
+/// A replay or a discard that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobStarted {
-    /// How many messages are meant.
+    /// How many messages are selected.
     pub matched: u64,
-    /// None if nothing was started: it was a dry run, or there are none.
+    /// The job. `None` for a dry run, or if no message matched.
     pub job: Option<u32>,
 }
 
 impl JobStarted {
-    fn of(reply: v1::ParkedJobReply) -> JobStarted {
+    fn from_wire(reply: v1::ParkedJobReply) -> JobStarted {
         JobStarted { matched: reply.matched, job: Some(reply.job).filter(|job| *job > 0) }
     }
 }
 
-/// How far a replay or a discard has come.
+/// The progress of a replay or a discard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParkedJob {
+    /// The job's number.
     pub job: u32,
+    /// Whether it runs, or how it ended.
     pub state: JobState,
-    /// How many messages it was started for.
+    /// How many messages were selected.
     pub matched: u64,
+    /// How many of them are done.
     pub done: u64,
-    /// Those that were not parked any more when it came to them.
+    /// How many were no longer parked when their turn came.
     pub failed: u64,
 }
 
+impl From<v1::Job> for ParkedJob {
+    fn from(of: v1::Job) -> ParkedJob {
+        let state = match of.state() {
+            v1::job::State::Done => JobState::Done,
+            v1::job::State::Cancelled => JobState::Cancelled,
+            v1::job::State::Failed => JobState::Failed,
+            v1::job::State::Running | v1::job::State::Unspecified => JobState::Running,
+        };
+        ParkedJob { job: of.job, state, matched: of.matched, done: of.done, failed: of.failed }
+    }
+}
+
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobState {
+    /// It runs.
     Running,
+    /// It is complete.
     Done,
+    /// It was cancelled.
     Cancelled,
-    /// It could not go on, and what was left stays.
+    /// It could not go on. The remaining messages stay parked.
     Failed,
 }

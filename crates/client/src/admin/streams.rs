@@ -1,19 +1,19 @@
-//! Streams: what they are like, and what is in them.
+//! Streams: creating, changing and reading them.
 
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use forebay_wire::v1;
 
+use super::groups::Rates;
 use super::settings::StreamSettings;
 use super::{Created, Page, convert};
 use crate::client::Client;
 use crate::error::CallError;
-use crate::message::Payload;
+use crate::message::StoredMessage;
 
 impl Client {
-    /// Creates a stream. If there is one already whose settings agree with the given ones, that will do; if one
-    /// differs, it fails with `ProblemKind::SettingsDiffer`.
+    /// Creates a stream. Succeeds if the stream exists with the same settings; fails with
+    /// [`ProblemKind::SettingsDiffer`](crate::error::ProblemKind) if one of the given settings differs.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -27,11 +27,11 @@ impl Client {
     /// ```
     pub async fn create_stream(&self, stream: &str, settings: StreamSettings) -> Result<Created, CallError> {
         let request = v1::CreateStreamRequest { stream: stream.into(), settings: Some((&settings).into()) };
-        Ok(Created::of(self.grpc().create_stream(request).await?.into_inner().created))
+        Ok(Created::from_wire(self.grpc().create_stream(request).await?.into_inner().created))
     }
 
-    /// Changes settings of a stream. Those that are not set stay as they are; those named in `clear`, as in
-    /// `ingress_rate` or `limits.max_age_ms`, go back to their defaults before.
+    /// Changes settings of a stream. Settings that are not set stay as they are. Settings named in `clear`, such as
+    /// `ingress_rate` or `limits.max_age_ms`, go back to their defaults first.
     pub async fn update_stream(
         &self,
         stream: &str,
@@ -45,13 +45,13 @@ impl Client {
         Ok(())
     }
 
-    /// What a stream says about itself.
+    /// The state of a stream.
     pub async fn stream(&self, stream: &str) -> Result<StreamReport, CallError> {
         let request = v1::GetStreamRequest { stream: stream.into() };
         Ok(self.grpc().get_stream(request).await?.into_inner().into())
     }
 
-    /// Streams by name, up to a hundred that come after the given one.
+    /// Streams, ordered by name: up to a hundred after the given one.
     pub async fn streams_after(&self, after: Option<&str>) -> Result<Page<StreamReport, String>, CallError> {
         let request = v1::ListStreamsRequest { after: after.unwrap_or_default().into(), limit: 0 };
         let reply = self.grpc().list_streams(request).await?.into_inner();
@@ -59,20 +59,20 @@ impl Client {
         Ok(Page { items, next: convert::some_text(reply.next) })
     }
 
-    /// Deletes a stream with its groups; even while these have consumers, if forced.
+    /// Deletes a stream with its groups. If a group has consumers, it fails unless `force` is set.
     pub async fn delete_stream(&self, stream: &str, force: bool) -> Result<(), CallError> {
         self.grpc().delete_stream(v1::DeleteStreamRequest { stream: stream.into(), force }).await?;
         Ok(())
     }
 
-    /// Drops everything that is ready, delayed or leased, in all groups of the stream, and what is parked too if that
-    /// is said. Answers how many messages.
+    /// Drops all messages that are ready, delayed or in flight, in all groups of the stream, and parked messages too if
+    /// `parked` is set. Returns how many messages were dropped.
     pub async fn purge_stream(&self, stream: &str, parked: bool) -> Result<u64, CallError> {
         let request = v1::PurgeStreamRequest { stream: stream.into(), parked };
         Ok(self.grpc().purge_stream(request).await?.into_inner().messages)
     }
 
-    /// Messages of a stream, without disturbing anything.
+    /// Reads messages of a stream without consuming them.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -109,25 +109,31 @@ impl Client {
     }
 }
 
-/// What a stream says about itself.
+/// The state of a stream.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StreamReport {
+    /// The stream's name.
     pub stream: String,
+    /// The settings, with defaults filled in.
     pub settings: StreamSettings,
+    /// When it was created.
     pub created_at: SystemTime,
-    /// The oldest message that is kept.
+    /// The position of the oldest message that is kept.
     pub first_seq: u64,
-    /// The last message. Zero: there never was one.
+    /// The position of the last message. Zero: the stream never had one.
     pub last_seq: u64,
-    /// Messages and bytes that count against the limits.
+    /// Messages that count against the limits.
     pub messages: u64,
+    /// Bytes that count against the limits.
     pub bytes: u64,
-    /// Messages whose time has not come.
+    /// Messages that are not due yet.
     pub delayed: u64,
+    /// The age of the oldest message.
     pub oldest_age: Option<Duration>,
-    /// Messages published, for each second.
-    pub published: v1::Rates,
+    /// Messages published.
+    pub published: Rates,
+    /// The names of the stream's groups.
     pub groups: Vec<String>,
 }
 
@@ -143,7 +149,7 @@ impl From<v1::StreamReport> for StreamReport {
             bytes: of.bytes,
             delayed: of.delayed,
             oldest_age: convert::duration(of.oldest_age_ms),
-            published: of.published.unwrap_or_default(),
+            published: of.published.unwrap_or_default().into(),
             groups: of.groups,
         }
     }
@@ -152,11 +158,11 @@ impl From<v1::StreamReport> for StreamReport {
 /// Which messages of a stream to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadQuery {
-    /// The first position that is wanted. Zero: the first message that is kept.
+    /// The first position to read. Zero: the oldest message that is kept.
     pub from: u64,
-    /// Zero means 100; at most 1000. There may be fewer, if they are large or few pass the filter.
+    /// The most messages of a page, up to 1,000. Zero means 100. A page has fewer if they are large or few match.
     pub limit: u32,
-    /// Only messages of this key.
+    /// Only messages with this key.
     pub key: Option<String>,
     /// Only messages of this type.
     pub kind: Option<String>,
@@ -166,87 +172,10 @@ pub struct ReadQuery {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ReadPage {
+    /// The messages.
     pub messages: Vec<StoredMessage>,
-    /// Where to read on. After `last_seq`: there is nothing more yet.
+    /// Where the next page begins. Beyond `last_seq`: there are no more messages yet.
     pub next: u64,
-    /// The last message of the stream.
+    /// The position of the stream's last message.
     pub last_seq: u64,
-}
-
-/// A message as it is stored.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StoredMessage {
-    seq: u64,
-    message: v1::Message,
-}
-
-impl StoredMessage {
-    pub(super) fn new(seq: u64, message: v1::Message) -> StoredMessage {
-        StoredMessage { seq, message }
-    }
-
-    /// The message's position in its stream.
-    pub fn seq(&self) -> u64 {
-        self.seq
-    }
-
-    pub fn body(&self) -> &Bytes {
-        &self.message.body
-    }
-
-    /// The body as a payload.
-    pub fn payload<T: Payload>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.message.body)
-    }
-
-    pub fn id(&self) -> Option<&str> {
-        given(&self.message.id)
-    }
-
-    pub fn key(&self) -> Option<&str> {
-        given(&self.message.key)
-    }
-
-    /// What the message is called.
-    pub fn kind(&self) -> Option<&str> {
-        given(&self.message.r#type)
-    }
-
-    /// Version of the message's type.
-    pub fn schema(&self) -> Option<u64> {
-        self.message.schema
-    }
-
-    pub fn priority(&self) -> u8 {
-        u8::try_from(self.message.priority).unwrap_or(u8::MAX)
-    }
-
-    /// The value of the first header of this name.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers().find(|(of, _)| *of == name).map(|(_, value)| value)
-    }
-
-    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.message.headers.iter().map(|header| (&*header.name, &*header.value))
-    }
-
-    /// When the message was published, as the server's clock told it.
-    pub fn published_at(&self) -> SystemTime {
-        convert::time(self.message.published_at_us)
-    }
-
-    /// The same as a message to publish, with nothing of when it is due.
-    pub fn to_message(&self) -> crate::Message {
-        crate::Message(v1::Message { published_at_us: 0, ..self.message.clone() })
-    }
-}
-
-impl From<v1::StoredMessage> for StoredMessage {
-    fn from(of: v1::StoredMessage) -> StoredMessage {
-        StoredMessage::new(of.seq, of.message.unwrap_or_default())
-    }
-}
-
-fn given(text: &str) -> Option<&str> {
-    Some(text).filter(|text| !text.is_empty())
 }

@@ -1,37 +1,35 @@
-//! A plain consumer: messages as they come, and answers as the program likes.
+//! A plain consumer: a stream of deliveries, each of which the program settles itself.
 //!
-//! Most programs want a [worker](crate::worker) instead, which does all of this.
+//! Most programs want a [worker](crate::worker) instead, which runs handlers, renews leases and reconnects.
 
+mod delivery;
 mod session;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::time::Duration;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use forebay_wire::v1;
-use forebay_wire::v1::settlement::Action;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
-use tonic::Status;
+use futures_util::Stream;
+use tokio::sync::mpsc;
 
 use crate::client::Client;
 use crate::clock;
-use crate::error::{Advice, CallError};
-use crate::message::millis;
+use crate::error::{Advice, CallError, kind_of_code};
 
-pub use session::Lease;
-pub(crate) use session::{Arrived, Session, arrived, outcomes, runs};
+use delivery::{Call, Waiting};
+pub use delivery::{Delivery, Outcome, Settlement};
+pub(crate) use session::{Lease, Session, arrived, outcomes};
 
-/// What a consumer holds in bytes if nothing is said, so that no reply becomes larger than can be read.
+/// The byte limit of a consumer that sets none, so that no reply becomes larger than can be read.
 const CREDIT_BYTES: u64 = 16 << 20;
-
-/// What became of a lease that a consumer wanted to end or to prolong.
-pub use forebay_wire::v1::outcome_run::Outcome;
+const CREDIT: u32 = 64;
 
 impl Client {
-    /// Begins to consume as one member of a group.
+    /// Consumes as one member of a group. The builder opens the consumer.
     ///
     /// ```
     /// # use forebay_test::TestServer;
@@ -45,10 +43,13 @@ impl Client {
     /// client.publish("emails", Message::new("hello")).await?;
     ///
     /// let mut consumer = client.consumer("emails", "senders").credit(100).open().await?;
-    /// let messages = consumer.next().await?.expect("the call is open");
-    /// assert_eq!(messages[0].body(), "hello");
-    /// consumer.ack(&messages).await?;
-    /// consumer.goodbye().await?;
+    /// while let Some(delivery) = consumer.next().await {
+    ///     let delivery = delivery?;
+    ///     assert_eq!(delivery.body(), "hello");
+    ///     delivery.ack().await?;
+    ///     # break;
+    /// }
+    /// consumer.close().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -57,14 +58,15 @@ impl Client {
             stream: stream.into(),
             group: group.into(),
             consumer: "forebay-client".to_owned(),
-            credit: 64,
+            credit: CREDIT,
         };
         ConsumerBuilder { client: self.clone(), open, credit_bytes: Some(CREDIT_BYTES) }
     }
 }
 
-/// Says how to consume.
+/// Settings of a [`Consumer`]. Made by [`Client::consumer`].
 #[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until `open` is called"]
 pub struct ConsumerBuilder {
     client: Client,
     open: v1::Open,
@@ -72,172 +74,126 @@ pub struct ConsumerBuilder {
 }
 
 impl ConsumerBuilder {
-    /// What the consumer is called in figures and failures.
-    #[must_use]
+    /// Sets the name that statistics and failures show. The default is `forebay-client`.
     pub fn name(mut self, name: impl Into<String>) -> ConsumerBuilder {
         self.open.consumer = name.into();
         self
     }
 
-    /// How many messages to hold at a time. 64 if not said.
-    #[must_use]
+    /// Sets how many messages the consumer holds at a time at most (its prefetch). The default is 64.
     pub fn credit(mut self, messages: u32) -> ConsumerBuilder {
         self.open.credit = messages;
         self
     }
 
-    /// How many bytes to hold at a time, beside the limit in messages. One message always fits. 16 MiB if not said.
-    #[must_use]
-    pub fn credit_bytes(mut self, bytes: u64) -> ConsumerBuilder {
-        self.credit_bytes = Some(bytes);
+    /// Sets how many bytes the consumer holds at a time at most; `None` is no limit. One message is always delivered,
+    /// however large it is. The default is 16 MiB.
+    pub fn credit_bytes(mut self, bytes: impl Into<Option<u64>>) -> ConsumerBuilder {
+        self.credit_bytes = bytes.into();
         self
     }
 
+    /// Joins the group. Fails if there is no such group, or if the server cannot be reached.
     pub async fn open(self) -> Result<Consumer, CallError> {
         let session = Session::open(self.client.grpc(), self.open, self.credit_bytes).await?;
         let (deliveries, received) = mpsc::unbounded_channel();
         let (tickets, waiting) = mpsc::unbounded_channel();
-        let requests = session.requests.clone();
-        tokio::spawn(read(session, deliveries, waiting));
-        Ok(Consumer { requests, tickets, received, ticket: 0, credit_bytes: self.credit_bytes })
-    }
-}
-
-/// A message in the hands of a [`Consumer`].
-#[derive(Debug)]
-pub struct Delivery(Arrived);
-
-impl Delivery {
-    /// Its position in the stream.
-    pub fn seq(&self) -> u64 {
-        self.0.lease.seq
-    }
-
-    /// How often it has been handed out. The first time is 1.
-    pub fn attempt(&self) -> u32 {
-        self.0.attempt
-    }
-
-    pub fn body(&self) -> &Bytes {
-        &self.0.message.body
-    }
-
-    /// Everything else: id, key, type, headers, times.
-    pub fn message(&self) -> &v1::Message {
-        &self.0.message
-    }
-
-    /// When the lease lapses, unless it is extended.
-    pub fn deadline(&self) -> Instant {
-        self.0.deadline
-    }
-
-    pub fn lease(&self) -> Lease {
-        self.0.lease
-    }
-}
-
-/// How to end leases, or to prolong them.
-#[derive(Debug, Clone, Default)]
-pub struct Settlement {
-    action: Action,
-    delay: Option<Duration>,
-    reason: String,
-    move_to: String,
-    rest: Option<Duration>,
-}
-
-impl Settlement {
-    fn of(action: Action) -> Settlement {
-        Settlement { action, ..Settlement::default() }
-    }
-
-    /// Done.
-    pub fn ack() -> Settlement {
-        Settlement::of(Action::Ack)
-    }
-
-    /// Offer it again, as the group's policy says.
-    pub fn retry() -> Settlement {
-        Settlement::of(Action::Retry)
-    }
-
-    /// Set it aside.
-    pub fn park() -> Settlement {
-        Settlement::of(Action::Park)
-    }
-
-    /// Never offer it again.
-    pub fn skip() -> Settlement {
-        Settlement::of(Action::Skip)
-    }
-
-    /// Give it back, as if it had never been handed out.
-    pub fn give_back() -> Settlement {
-        Settlement::of(Action::Return)
-    }
-
-    /// Settle it here and publish it to another stream.
-    pub fn move_to(stream: impl Into<String>) -> Settlement {
-        Settlement { move_to: stream.into(), ..Settlement::of(Action::Move) }
-    }
-
-    /// Not an end: the lease lasts for this long from now.
-    pub fn extend(by: Duration) -> Settlement {
-        Settlement { delay: Some(by), ..Settlement::of(Action::Extend) }
-    }
-
-    /// Offer it again after this long: for [`retry`](Settlement::retry) and [`give_back`](Settlement::give_back).
-    #[must_use]
-    pub fn after(mut self, delay: Duration) -> Settlement {
-        self.delay = Some(delay);
-        self
-    }
-
-    /// Why, in words. Kept with the message's failures.
-    #[must_use]
-    pub fn because(mut self, reason: impl Into<String>) -> Settlement {
-        self.reason = reason.into();
-        self
-    }
-
-    /// The whole group hands out nothing for this long.
-    #[must_use]
-    pub fn rest(mut self, rest: Duration) -> Settlement {
-        self.rest = Some(rest);
-        self
-    }
-
-    /// In the words of the wire.
-    pub(crate) fn into_wire(self, ticket: u64, leases: impl IntoIterator<Item = Lease>) -> v1::Settlement {
-        let mut epoch = 0;
-        let leases = runs(leases.into_iter().inspect(|lease| epoch = lease.epoch));
-        v1::Settlement {
-            ticket,
-            action: self.action.into(),
-            epoch,
-            leases,
-            delay_ms: self.delay.map(millis),
-            reason: self.reason,
-            move_to: self.move_to,
-            rest_ms: self.rest.map(millis),
-        }
+        let call = Arc::new(Call::new(session.requests.clone(), tickets));
+        tokio::spawn(read(session, call.clone(), deliveries, waiting));
+        let batch = Vec::new().into_iter();
+        Ok(Consumer { call, received, batch, credit_bytes: self.credit_bytes })
     }
 }
 
 /// A member of a group, for as long as it lives.
 ///
-/// Leases hang on the connection: when it breaks, or the consumer is dropped without a
-/// [`goodbye`](Consumer::goodbye), what it held goes to others and counts as tried.
+/// A consumer is a [`Stream`] of single deliveries. [`next`](Consumer::next) is the same without a trait to import, and
+/// [`next_batch`](Consumer::next_batch) has all messages that arrived together.
+///
+/// Leases belong to the connection. When it breaks, or when the consumer is dropped without [`close`](Consumer::close),
+/// unsettled messages are delivered to other consumers and the delivery counts as an attempt. A consumer does not
+/// reconnect; a [worker](crate::Worker) does.
 pub struct Consumer {
-    requests: mpsc::UnboundedSender<v1::ConsumeRequest>,
-    tickets: mpsc::UnboundedSender<(u64, Waiting)>,
-    received: mpsc::UnboundedReceiver<Result<Vec<Delivery>, Status>>,
-    ticket: u64,
+    call: Arc<Call>,
+    received: mpsc::UnboundedReceiver<Result<Vec<Delivery>, CallError>>,
+    /// The rest of the messages that arrived together last.
+    batch: std::vec::IntoIter<Delivery>,
     credit_bytes: Option<u64>,
 }
 
-type Waiting = oneshot::Sender<Result<Vec<Outcome>, CallError>>;
+impl Consumer {
+    /// The next message. `None` once the server has ended the call.
+    pub async fn next(&mut self) -> Option<Result<Delivery, CallError>> {
+        std::future::poll_fn(|cx| self.poll_delivery(cx)).await
+    }
+
+    /// The next messages that arrived together, at least one. `None` once the server has ended the call.
+    pub async fn next_batch(&mut self) -> Option<Result<Vec<Delivery>, CallError>> {
+        if self.batch.len() > 0 {
+            return Some(Ok(self.batch.by_ref().collect()));
+        }
+        self.received.recv().await
+    }
+
+    fn poll_delivery(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Delivery, CallError>>> {
+        loop {
+            if let Some(delivery) = self.batch.next() {
+                return Poll::Ready(Some(Ok(delivery)));
+            }
+            match ready!(self.received.poll_recv(cx)) {
+                Some(Ok(batch)) => self.batch = batch.into_iter(),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+
+    /// Changes how many messages the consumer holds at a time at most. With zero nothing more is delivered. The limit
+    /// in bytes stays as it is.
+    pub fn set_credit(&self, messages: u32) {
+        let (credit, credit_bytes) = (Some(messages), self.credit_bytes);
+        self.call.send(v1::ConsumeRequest { credit, credit_bytes, ..Default::default() });
+    }
+
+    /// Acknowledges messages together, which is cheaper than one by one; see [`settle`](Consumer::settle).
+    pub fn ack(
+        &self,
+        of: &[Delivery],
+    ) -> impl Future<Output = Result<Vec<Outcome>, CallError>> + Send + use<> {
+        self.settle(of, Settlement::ack())
+    }
+
+    /// Settles messages together, or extends their leases. Resolves to an outcome for each message, in their order.
+    /// [`Outcome::NotYours`] means that the lease had run out and nothing was changed.
+    ///
+    /// Like every future it does nothing until it is awaited. It borrows nothing, so it can be spawned.
+    pub fn settle(
+        &self,
+        of: &[Delivery],
+        how: Settlement,
+    ) -> impl Future<Output = Result<Vec<Outcome>, CallError>> + Send + use<> {
+        let call = Arc::clone(&self.call);
+        let leases: Vec<Lease> = of.iter().map(|delivery| delivery.lease).collect();
+        async move { call.settle(leases, how).await }
+    }
+
+    /// Leaves the group. Unsettled messages are given back, and their delivery does not count as an attempt.
+    pub async fn close(mut self) -> Result<(), CallError> {
+        self.call.send(v1::ConsumeRequest { goodbye: true, ..Default::default() });
+        while let Some(batch) = self.received.recv().await {
+            batch?;
+        }
+        Ok(())
+    }
+}
+
+impl Stream for Consumer {
+    type Item = Result<Delivery, CallError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_delivery(cx)
+    }
+}
 
 impl fmt::Debug for Consumer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -245,85 +201,34 @@ impl fmt::Debug for Consumer {
     }
 }
 
-impl Consumer {
-    /// The messages that came together next. None once the call is over, which it is after a goodbye.
-    pub async fn next(&mut self) -> Result<Option<Vec<Delivery>>, CallError> {
-        self.received.recv().await.transpose().map_err(CallError::from)
-    }
-
-    /// From now on the consumer is willing to hold this many messages at a time. Zero takes a rest. A limit in bytes
-    /// stays what it was.
-    pub fn credit(&self, messages: u32) {
-        let (credit, credit_bytes) = (Some(messages), self.credit_bytes);
-        let _ = self.requests.send(v1::ConsumeRequest { credit, credit_bytes, ..Default::default() });
-    }
-
-    /// Acks messages; see [`settle`](Consumer::settle).
-    pub fn ack(
-        &mut self,
-        of: &[Delivery],
-    ) -> impl Future<Output = Result<Vec<Outcome>, CallError>> + Send + use<> {
-        self.settle(of, Settlement::ack())
-    }
-
-    /// Ends leases, or prolongs them. It is on its way when this returns; the future has an outcome for each
-    /// message, in their order. [`Outcome::NotYours`] means that the lease was over, and nothing was changed.
-    pub fn settle(
-        &mut self,
-        of: &[Delivery],
-        how: Settlement,
-    ) -> impl Future<Output = Result<Vec<Outcome>, CallError>> + Send + use<> {
-        let (tell, told) = oneshot::channel();
-        self.ticket += 1;
-        if of.is_empty() {
-            let _ = tell.send(Ok(Vec::new()));
-        } else {
-            let settlement = how.into_wire(self.ticket, of.iter().map(|delivery| delivery.0.lease));
-            let _ = self.tickets.send((self.ticket, tell));
-            let request = v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() };
-            let _ = self.requests.send(request);
-        }
-        async { told.await.unwrap_or_else(|_| Err(over())) }
-    }
-
-    /// Leaves, and gives back what it still holds without costing it an attempt.
-    pub async fn goodbye(mut self) -> Result<(), CallError> {
-        let _ = self.requests.send(v1::ConsumeRequest { goodbye: true, ..Default::default() });
-        while self.next().await?.is_some() {}
-        Ok(())
-    }
-}
-
 fn refused(problem: &v1::Problem) -> CallError {
-    let advice = Advice::of(problem.retry());
-    CallError::Refused { kind: None, detail: problem.detail.clone(), advice }
-}
-
-fn over() -> CallError {
-    Status::unavailable("the call is over").into()
+    let (kind, advice) = (kind_of_code(problem.code()), Advice::from_wire(problem.retry()));
+    CallError::Refused { kind, detail: problem.detail.clone(), advice }
 }
 
 /// Reads until the call is over. Deliveries wait in a queue whose length the credit limits.
 async fn read(
     mut session: Session,
-    deliveries: mpsc::UnboundedSender<Result<Vec<Delivery>, Status>>,
+    call: Arc<Call>,
+    deliveries: mpsc::UnboundedSender<Result<Vec<Delivery>, CallError>>,
     mut tickets: mpsc::UnboundedReceiver<(u64, Waiting)>,
 ) {
     let mut waiting: HashMap<u64, Waiting> = HashMap::new();
     let mut reply = std::mem::take(&mut session.first);
     let end = loop {
         if let Some(came) = reply.deliveries.take() {
-            let _ = deliveries.send(Ok(arrived(clock::now(), came).map(Delivery).collect()));
+            let batch = arrived(clock::now(), came).map(|of| Delivery::new(of, &call)).collect();
+            let _ = deliveries.send(Ok(batch));
         }
         for settled in &reply.settled {
-            // A ticket is handed over before its request is.
+            // A ticket is handed over before its request is sent.
             while !waiting.contains_key(&settled.ticket)
-                && let Ok((ticket, tell)) = tickets.try_recv()
+                && let Ok((ticket, reply)) = tickets.try_recv()
             {
-                waiting.insert(ticket, tell);
+                waiting.insert(ticket, reply);
             }
-            let Some(tell) = waiting.remove(&settled.ticket) else { continue };
-            let _ = tell.send(match &settled.problem {
+            let Some(reply) = waiting.remove(&settled.ticket) else { continue };
+            let _ = reply.send(match &settled.problem {
                 Some(problem) => Err(refused(problem)),
                 None => Ok(outcomes(settled).collect()),
             });
@@ -334,11 +239,11 @@ async fn read(
                 Ok(None) => break None,
                 Err(status) => break Some(status),
             },
-            // The consumer was dropped, and nobody will ever answer.
+            // The consumer was dropped.
             () = deliveries.closed() => break None,
         };
     };
     if let Some(status) = end {
-        let _ = deliveries.send(Err(status));
+        let _ = deliveries.send(Err(status.into()));
     }
 }

@@ -1,4 +1,4 @@
-//! One `Consume` call, in the words of the wire: what is shared by the plain consumer and the worker.
+//! One `Consume` call in the terms of the wire, shared by the plain consumer and the worker.
 
 use std::time::Duration;
 
@@ -10,9 +10,11 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-/// Names a lease: a message in the hands of one consumer, once.
+use super::Outcome;
+
+/// Names a lease: one delivery of a message to one consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lease {
+pub(crate) struct Lease {
     pub(crate) epoch: u32,
     pub(crate) seq: u64,
     pub(crate) grant: u64,
@@ -20,13 +22,13 @@ pub struct Lease {
 
 /// An open call.
 ///
-/// The queue of requests has no limit of its own. What goes into it are answers for messages in hand, whose number
-/// the credit limits, and extensions, of which the next is not sent before the last is answered.
+/// The queue of requests has no limit of its own. It holds answers for messages in hand, whose number the credit
+/// limits, and extensions.
 pub(crate) struct Session {
     pub(crate) requests: mpsc::UnboundedSender<v1::ConsumeRequest>,
     pub(crate) replies: Streaming<v1::ConsumeReply>,
     pub(crate) credit_max: u32,
-    /// What came with the first reply.
+    /// The first reply, which may have deliveries already.
     pub(crate) first: v1::ConsumeReply,
 }
 
@@ -46,13 +48,15 @@ impl Session {
     }
 }
 
-/// A message as it came, with its lease.
+/// A message with its lease.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) lease: Lease,
     pub(crate) attempt: u32,
-    /// Until when the lease lasts, by our own clock.
+    /// When the lease runs out, by our own clock.
     pub(crate) deadline: Instant,
+    /// The same by the server's clock.
+    pub(crate) deadline_us: u64,
     pub(crate) message: v1::Message,
 }
 
@@ -68,6 +72,7 @@ pub(crate) fn arrived(now: Instant, deliveries: v1::Deliveries) -> impl Iterator
             lease: Lease { epoch, seq: run.first_seq + n, grant: run.first_grant + n },
             attempt: run.attempt,
             deadline,
+            deadline_us: run.deadline_us,
             message,
         })
     })
@@ -91,8 +96,8 @@ pub(crate) fn runs(leases: impl IntoIterator<Item = Lease>) -> Vec<v1::LeaseRun>
 }
 
 /// The outcomes of an answer, one for each lease.
-pub(crate) fn outcomes(settled: &v1::Settled) -> impl Iterator<Item = v1::outcome_run::Outcome> {
-    settled.outcomes.iter().flat_map(|run| (0..run.count.max(1)).map(|_| run.outcome()))
+pub(crate) fn outcomes(settled: &v1::Settled) -> impl Iterator<Item = Outcome> {
+    settled.outcomes.iter().flat_map(|run| (0..run.count.max(1)).map(|_| run.outcome().into()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Marks in the memory of this process.
+//! The idempotency store in memory.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::{Begun, BoxFuture, Claim, DURATION_MAX, IdempotencyStore, StoreError};
 use crate::clock::{self, Instant};
 
-/// Marks in the memory of this process: for tests, and for a single worker whose duplicates come soon.
+/// An idempotency store in the memory of this process: for tests, and for a single worker whose duplicates come soon.
 ///
-/// It knows nothing of other processes, and a restart forgets everything. An entry takes about 200 bytes and the
-/// key. When it holds as many as it may and none has expired, nothing more is begun: [`StoreError::Full`].
+/// It is not shared with other processes, and a restart forgets everything. An entry takes about 200 bytes and the
+/// key. When the store is full and no entry has expired, no more work begins: [`StoreError::Full`].
 ///
 /// ```
 /// # tokio_test(async {
@@ -20,7 +20,7 @@ use crate::clock::{self, Instant};
 ///
 /// let store = MemoryStore::new().entries_max(10_000);
 /// let minute = Duration::from_secs(60);
-/// let Begun::New(claim) = store.begin("order-7", minute).await? else { panic!("nobody was here before") };
+/// let Begun::New(claim) = store.begin("order-7", minute).await? else { panic!("the key is new") };
 /// assert!(matches!(store.begin("order-7", minute).await?, Begun::Busy(_)));
 /// store.finish(&claim, 60 * minute).await?;
 /// assert_eq!(store.begin("order-7", minute).await?, Begun::Done);
@@ -36,17 +36,18 @@ pub struct MemoryStore {
     entries: Arc<Mutex<Entries>>,
 }
 
-/// How many claims and marks a store holds if not told.
+/// How many claims and marks a store holds by default.
 const ENTRIES_MAX: usize = 1_000_000;
 /// Expired entries that one call removes: more than one call adds, so that they do not pile up.
 const SWEPT_AT_ONCE: usize = 4;
 
 impl MemoryStore {
+    /// An empty store for up to a million claims and marks.
     pub fn new() -> MemoryStore {
         MemoryStore { entries: Arc::new(Mutex::new(Entries::new(ENTRIES_MAX))) }
     }
 
-    /// How many claims and marks it holds at most: a million if not told.
+    /// Sets how many claims and marks it holds at most. The default is a million.
     #[must_use]
     pub fn entries_max(self, entries_max: usize) -> MemoryStore {
         self.entries().entries_max = entries_max;
@@ -58,11 +59,12 @@ impl MemoryStore {
         self.entries().by_key.len()
     }
 
+    /// Whether it holds no claims and no marks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Removes everything that has expired, and says how much that was.
+    /// Removes all expired entries, and returns how many there were.
     pub fn sweep(&self) -> usize {
         self.entries().sweep(clock::now(), usize::MAX)
     }

@@ -1,26 +1,31 @@
-//! Marks of work that is done, so that a message that comes twice is worked on once.
+//! Idempotency stores: marks of work that is done, so that a message that is delivered twice is worked on once.
 //!
-//! A worker with a store asks it before it runs a handler. The store gives a [`Claim`] to the first who asks; the
-//! worker turns it into a mark when the handler is done, and gives it up when the handler fails. A claim that is
-//! neither lapses by itself, since whoever has it may have died. A mark is kept for as long as the worker wants,
-//! then forgotten. Keep it for longer than a message may come again: for as long as retries, replays and parked
-//! messages go on, and as producers may send it once more.
+//! A worker with a store asks it before it runs a handler. The store gives a [`Claim`] to the first worker that asks.
+//! The worker turns it into a mark when the handler succeeds, and gives it up when the handler fails. If the worker
+//! dies, the claim lapses by itself. A mark is kept for as long as the worker says. Keep it for longer than a message
+//! can be delivered again, by retries or replays of parked messages, and for longer than producers may publish it
+//! again.
 //!
-//! A message is known by its group and its id, or by its position in the stream if it has no id.
+//! The key of a message is made from its group and its id, or from its position in the stream if it has no id.
 //!
 //! | Store | Feature | Shared by | Survives |
 //! | --- | --- | --- | --- |
 //! | [`MemoryStore`] | | one process | nothing |
 //! | `SqliteStore` | `sqlite` | one machine | whatever the database survives |
-//! | `PostgresStore` | `postgres` | everybody | whatever the database survives |
-//! | `RedisStore` | `redis` | everybody | what Redis is told to keep |
+//! | `PostgresStore` | `postgres` | all workers | whatever the database survives |
+//! | `RedisStore` | `redis` | all workers | what Redis is told to keep |
 //!
 //! # Effect and mark as one
 //!
 //! A handler that has done its work may still die before the mark is written, and then the work is done again. With
 //! a store in the database that the handler writes to, the mark can be a part of the handler's own transaction:
-//! see `PostgresStore::mark_in` and `SqliteStore::mark_in`. Then the effect and the mark are there both or not at
-//! all, and the effect comes about exactly once, whatever dies when, for as long as the mark is kept.
+//! see `PostgresStore::mark_in` and `SqliteStore::mark_in`. Then the effect and the mark are committed together, and
+//! the effect happens exactly once, for as long as the mark is kept.
+//!
+//! # A store of your own
+//!
+//! Implement [`IdempotencyStore`], and run the suite in `conformance` (with the feature of that name) in your tests. A
+//! store that writes marks in a handler's transaction calls [`mark_written`].
 
 use std::fmt;
 use std::future::Future;
@@ -28,6 +33,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -38,6 +45,8 @@ mod sqlite;
 #[cfg(test)]
 mod tests;
 
+use crate::job::JobInfo;
+
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
@@ -46,27 +55,28 @@ pub use redis::RedisStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 
-/// A future that can be kept in a table of stores.
+/// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Remembers what was done. Shared by everyone who works on the same effects.
+/// Remembers which work is done. Shared by all workers with the same effects.
 ///
-/// A store that fails fails the attempt, never the promise: whoever is not told [`Begun::New`] does not begin.
-/// Calls are dropped in the middle when a worker stops, and what was asked for may then happen or not.
+/// When a store fails, the attempt fails: a worker begins only after [`Begun::New`]. A worker that stops may drop a
+/// call in the middle, and the call may then take effect or not.
 pub trait IdempotencyStore: Send + Sync + 'static {
-    /// Claims the work of this key, unless it is done or somebody else has claimed it. The claim lapses after
+    /// Claims the work of this key, unless it is done or another worker has claimed it. The claim lapses after
     /// `lasts` if it is not renewed.
     fn begin<'a>(&'a self, key: &'a str, lasts: Duration) -> BoxFuture<'a, Result<Begun, StoreError>>;
 
-    /// Keeps claims for another `lasts`, from now. Those that are no longer ours are left alone.
+    /// Renews claims: they lapse after `lasts` from now. Claims that another worker has taken are left alone.
     fn renew<'a>(&'a self, claims: &'a [Claim], lasts: Duration) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// The work is done; the mark is kept for this long. Fails with [`StoreError::Taken`] if the claim has lapsed
-    /// and another has taken it. A claim that has lapsed and that nobody took is as good as before. Finishing twice
+    /// Turns a claim into a mark, which is kept for this long. Fails with [`StoreError::Taken`] if the claim has lapsed
+    /// and another worker has taken the work. A claim that has lapsed and was not taken is still good. Finishing twice
     /// does no harm.
     fn finish<'a>(&'a self, claim: &'a Claim, keep: Duration) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// The work was not done, and the next one may try. Does nothing if the claim is no longer ours, or is a mark.
+    /// Gives a claim up, so that the next worker can begin. Does nothing if another worker has taken the claim, or if
+    /// it is a mark.
     fn abandon<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
@@ -88,36 +98,38 @@ impl<T: IdempotencyStore + ?Sized> IdempotencyStore for Arc<T> {
     }
 }
 
-/// What a store says to one who wants to begin.
+/// The answer to a worker that wants to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begun {
-    /// The work is ours.
+    /// The worker may begin, with this claim.
     New(Claim),
-    /// It is done already.
+    /// The work is done already.
     Done,
-    /// Somebody else is at it. If he dies, his claim lapses after this long.
+    /// Another worker has claimed it. Its claim lapses after this long unless it is renewed.
     Busy(Duration),
 }
 
-/// The right to do some work.
+/// The right to do a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     key: Arc<str>,
-    /// Told from every other claim on the same key.
+    /// Differs from every other claim on the same key.
     token: u64,
 }
 
 impl Claim {
-    /// A claim that a store has given. No other claim on this key may have the same token, whoever gave it and
-    /// however long ago; a random number is good enough.
+    /// A claim, made by a store. The token must differ from every other claim on this key, past and future; a random
+    /// number will do.
     pub fn new(key: &str, token: u64) -> Claim {
         Claim { key: key.into(), token }
     }
 
+    /// The key of the work.
     pub fn key(&self) -> &str {
         &self.key
     }
 
+    /// The number that tells this claim from others on the same key.
     pub fn token(&self) -> u64 {
         self.token
     }
@@ -129,29 +141,40 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Why a store did not do what it should.
+/// Why a store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The claim has lapsed, and another has the work, or has done it.
-    #[error("the work was taken by another. key=`{key}`")]
-    Taken { key: String },
-    #[error("the store holds as much as it may. entries=`{entries}`")]
-    Full { entries: usize },
-    /// There is nothing to mark: the worker that runs the handler was given no store.
-    #[error("the job has no claim, since its worker has no idempotency store")]
+    /// The claim has lapsed, and another worker has taken the work.
+    #[error("another worker has taken the work. key=`{key}`")]
+    Taken {
+        /// The key of the work.
+        key: String,
+    },
+    /// The store has reached its limit.
+    #[error("the store is full. entries=`{entries}`")]
+    Full {
+        /// How many entries it holds.
+        entries: usize,
+    },
+    /// There is no claim to mark: the worker that runs the handler has no store.
+    #[error("the job has no claim, because its worker has no idempotency store")]
     NoClaim,
+    /// The name of the table cannot be used.
     #[error(
-        "not a name for a table: letters, digits and `_`, 48 at most, with a schema before a dot if need be. \
-         name=`{name}`"
+        "a table name must have at most 48 letters, digits and `_`, optionally after a schema and a dot. name=`{name}`"
     )]
-    BadTableName { name: String },
+    BadTableName {
+        /// The name as it was given.
+        name: String,
+    },
+    /// The database, or whatever the store uses, failed.
     #[error("the store failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl StoreError {
-    /// A store's own trouble, for those who write one.
+    /// An error of the store itself, for implementations.
     pub fn failed(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
         StoreError::Failed(Box::new(error))
     }
@@ -161,11 +184,18 @@ impl StoreError {
     }
 }
 
-/// What tells a claim from every other.
+/// Tells the worker that the mark of a job is written, or will be when the handler's transaction is committed, so
+/// that the worker does not write it. Only for stores that write marks in a handler's transaction; to call it without
+/// writing the mark means that the work may be done twice.
+pub fn mark_written(job: &impl AsRef<JobInfo>) {
+    job.as_ref().set_marked();
+}
+
+/// A token that no other claim has.
 #[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 fn new_token() -> Result<u64, StoreError> {
     getrandom::u64().map_err(|error| StoreError::failed(std::io::Error::other(error.to_string())))
 }
 
-/// Longer than anybody waits, and short enough for every store to reckon with.
+/// The longest duration, short enough for the arithmetic of every store.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

@@ -1,8 +1,7 @@
-//! Messages that are published if, and only if, a transaction of the database is committed.
+//! The transactional outbox: messages that are published if, and only if, a database transaction is committed.
 //!
 //! A program that writes to its database and publishes a message does one of the two first, and may die in between.
-//! With an outbox it does neither first: the message is a row, inserted in the same transaction, and a [`Relay`]
-//! publishes what is committed, in its own time, as often as it takes.
+//! With an outbox the message is a row, inserted in the same transaction, and a [`Relay`] publishes committed rows.
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
@@ -26,20 +25,19 @@
 //! # }
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
 //! **Nothing is lost.** A row is removed once the server has confirmed that the message is durable, and not before.
 //!
 //! **Nothing is stored twice**, within the stream's dedupe window. A row has an id, which is the message's id unless
 //! that had one of its own. A relay that dies between the confirmation and the removal leaves the row to the next
-//! relay, which publishes it again with the same id, and the server knows it. So the window (`dedupe_window`, ten
-//! minutes unless said) must be longer than the time from one relay's death until the next one has caught up. A day
-//! is a good choice: ids cost a few bytes each. `dedupe_max` must be no less than the messages of that time.
+//! relay, which publishes it again with the same id, and the server stores it once. So the window (`dedupe_window`, ten
+//! minutes by default) must be longer than the time from one relay's death until the next one has caught up. A day
+//! is a good choice: ids cost a few bytes each. `dedupe_max` must be at least the number of messages of that time.
 //!
 //! **Messages of one stream keep their order**: one that was committed before another transaction began to insert goes
-//! first. A row that the server refuses for good, such as one that is too large, is set aside with the reason
-//! (`refused`), and what comes behind it goes on. A stream that cannot take anything now, being full perhaps, does not
-//! hold up the others.
+//! first. A row that the server refuses for good, for example because it is too large, is set aside with the reason
+//! (`refused`), and later rows go on. A stream that is full does not hold up the others.
 //!
 //! A delay or a time to live counts from the insert, by the database's clock.
 
@@ -54,7 +52,7 @@ mod tests;
 
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresOutbox;
-pub use relay::{Relay, RelayFigures};
+pub use relay::{Relay, RelayStats};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteOutbox;
 
@@ -74,25 +72,34 @@ pub struct RefusedRow {
     pub position: i64,
     /// The message's id.
     pub id: String,
+    /// The stream that the message is for.
     pub stream: String,
-    /// What the server said.
+    /// The server's reason.
     pub reason: String,
 }
 
-/// Why something could not be done with an outbox.
+/// Why a call of an outbox failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
+    /// The payload cannot be written as JSON.
     #[error("the payload cannot be serialized")]
     NotSerialized(#[from] serde_json::Error),
-    /// No server would take it, so it is not kept either.
+    /// No server would store the message, so it was not inserted.
     #[error("{what}")]
-    Invalid { what: String },
+    Invalid {
+        /// The reason.
+        what: String,
+    },
+    /// The name of the table cannot be used.
     #[error(
-        "not a name for a table: letters, digits and `_`, 48 at most, with a schema before a dot if need be. \
-         name=`{name}`"
+        "a table name must have at most 48 letters, digits and `_`, optionally after a schema and a dot. name=`{name}`"
     )]
-    BadTableName { name: String },
+    BadTableName {
+        /// The name as it was given.
+        name: String,
+    },
+    /// The database failed.
     #[error("the database failed")]
     Failed(#[from] sqlx::Error),
 }
@@ -102,16 +109,16 @@ trait Table: Send + Sync {
     /// Takes hold of the table, unless another relay has it.
     fn hold(&self) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, sqlx::Error>>;
 
-    /// For people, who may have several.
+    /// The table's name, for logs.
     fn name(&self) -> &str;
 }
 
-/// The right to publish what is in a table. Ends when it is dropped, if not at once then soon.
+/// The right to publish the rows of a table. It ends soon after it is dropped.
 ///
-/// It is no fence: one that has lost it may still publish and remove what it has read. That does no harm, since
-/// whoever has it now publishes with the same ids, and what is removed is stored.
+/// It is not a fence: a relay that has lost it may still publish and remove rows that it has read. That does no harm,
+/// because the next relay publishes with the same ids, and only stored rows are removed.
 trait Hold: Send {
-    /// Rows in order, and none of these streams. Fails if the hold is lost.
+    /// Rows in order, without those of the given streams. Fails if the hold is lost.
     fn read<'a>(
         &'a mut self,
         but_not: &'a [String],
@@ -122,7 +129,7 @@ trait Hold: Send {
 
     fn refuse<'a>(&'a mut self, position: i64, reason: &'a str) -> BoxFuture<'a, Result<(), sqlx::Error>>;
 
-    /// Resolves when something may have been inserted, if that can be known.
+    /// Resolves when rows may have been inserted, if the database can tell.
     fn inserted(&mut self) -> BoxFuture<'_, ()>;
 
     /// Fails if the hold is lost.

@@ -57,7 +57,7 @@ impl PostgresOutbox {
         Ok(PostgresOutbox::in_table(pool, name, true))
     }
 
-    /// Inserts do not notify the relay, which then looks once a second, or as often as it is told.
+    /// Inserts do not notify the relay, which then polls.
     #[must_use]
     pub fn without_notify(&self) -> PostgresOutbox {
         PostgresOutbox::in_table(self.0.pool.clone(), self.0.table.clone(), false)
@@ -112,7 +112,7 @@ impl PostgresOutbox {
         }))
     }
 
-    /// What makes the table, for those who keep all their tables in migrations. Does nothing where it is there.
+    /// The SQL that creates the table unless it exists, for migrations.
     pub fn table_sql(&self) -> String {
         let Inner { table, name, .. } = &*self.0;
         let (waiting, refused) = (table.local("_waiting"), table.local("_refused"));
@@ -139,7 +139,7 @@ CREATE INDEX IF NOT EXISTS {refused} ON {name} (position) WHERE refused IS NOT N
         )
     }
 
-    /// Makes the table unless it is there. Any number of programs may do so at once.
+    /// Creates the table unless it exists. Several programs may do so at once.
     pub async fn create_table(&self) -> Result<(), OutboxError> {
         Ok(crate::sql::create_in_postgres(&self.0.pool, &self.0.table, self.table_sql()).await?)
     }
@@ -195,13 +195,13 @@ CREATE INDEX IF NOT EXISTS {refused} ON {name} (position) WHERE refused IS NOT N
         Ok(row.message.id)
     }
 
-    /// Publishes what is in the table. While it is the one that works it has two
-    /// connections of its own, beside those of the pool.
+    /// A relay that publishes the rows of the table. While it works it has two connections of its own, beside those of
+    /// the pool.
     pub fn relay(&self, client: Client) -> Relay {
         Relay::new(client, Arc::new(self.clone()), POLL_EVERY)
     }
 
-    /// Rows that were refused for good, in order, behind this position.
+    /// Rows that were refused for good, in order, after this position.
     pub async fn refused(&self, after: i64, most: u32) -> Result<Vec<RefusedRow>, OutboxError> {
         let rows: Vec<(i64, String, String, String)> = sqlx::query_as(self.0.refused.sql())
             .bind(after)
@@ -212,13 +212,13 @@ CREATE INDEX IF NOT EXISTS {refused} ON {name} (position) WHERE refused IS NOT N
         Ok(rows.into_iter().map(row).collect())
     }
 
-    /// Has a refused row published after all, now that the server is of another mind. Says whether it was there.
+    /// Publishes a refused row after all. Returns whether it existed.
     pub async fn retry_refused(&self, position: i64) -> Result<bool, OutboxError> {
         let done = sqlx::query(self.0.retry.sql()).bind(position).execute(&self.0.pool).await?;
         Ok(done.rows_affected() == 1)
     }
 
-    /// Removes a refused row. Says whether it was there.
+    /// Removes a refused row. Returns whether it existed.
     pub async fn discard_refused(&self, position: i64) -> Result<bool, OutboxError> {
         let done = sqlx::query(self.0.discard.sql()).bind(position).execute(&self.0.pool).await?;
         Ok(done.rows_affected() == 1)

@@ -1,8 +1,8 @@
-//! What publishes the rows of an outbox.
+//! The relay, which publishes the rows of an outbox.
 //!
-//! One relay at a time holds the table. It reads rows in order and sorts them into lanes, one for each stream; a lane
-//! publishes its rows as one batch, and only when that is answered are further rows of its stream read. So the
-//! messages of a stream keep their order whatever goes wrong, and a stream that takes nothing holds up no other.
+//! One relay at a time holds the table. It reads rows in order and sorts them by stream. The rows of a stream are
+//! published as one batch, and only when that is answered are further rows of the stream read. So the messages of a
+//! stream keep their order, and a stream that is full holds up no other.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,36 +12,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_wire::v1::problem::Code;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
 use super::row::Row;
 use super::{Hold, Table};
 use crate::client::Client;
-use crate::error::{PublishError, in_words};
+use crate::error::{PublishError, Refusal, in_words};
 use crate::message::Message;
 
 /// Rows that are read at once, and so messages in one batch.
 const BATCH: usize = 500;
 /// Streams that are published to at a time.
-const LANES_MAX: usize = 64;
-/// Streams of which it is known how often they failed in a row.
+const STREAMS_MAX: usize = 64;
+/// Streams whose failures in a row are counted.
 const FAILING_MAX: usize = 1_000;
-/// How long a stop waits for what is on its way.
+/// How long a stop waits for batches in flight.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// A database that does not answer is taken to be gone.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// The wait before something is tried again: twice as long each time.
+/// The wait before a retry: twice as long each time.
 const REST_MIN: Duration = Duration::from_millis(100);
 const REST_MAX: Duration = Duration::from_secs(10);
 
-/// Publishes what is committed in an outbox, for as long as it runs. Made by `PostgresOutbox::relay` and
+/// Publishes the committed rows of an outbox, for as long as it runs. Made by `PostgresOutbox::relay` and
 /// `SqliteOutbox::relay`.
 ///
 /// Run one in several processes: one of them works, the others stand by and take over when it is gone. A relay that
-/// loses the database or the server waits and goes on; it never gives up by itself. See [`crate::outbox`] for what it
-/// promises.
+/// loses the database or the server retries and never gives up by itself. See [`crate::outbox`] for its guarantees.
 ///
 /// ```no_run
 /// # #[cfg(feature = "sqlite")]
@@ -51,10 +49,10 @@ const REST_MAX: Duration = Duration::from_secs(10);
 ///
 /// let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
 /// let relay = SqliteOutbox::new(pool).relay(client).poll_every(Duration::from_millis(20));
-/// let figures = relay.figures();
+/// let stats = relay.stats();
 /// let running = tokio::spawn(relay.run_until(async { drop(stopped.await) }));
 /// // Some time later:
-/// println!("{} published, {} refused", figures.published(), figures.refused());
+/// println!("{} published, {} refused", stats.published(), stats.refused());
 /// drop(stop);
 /// let _ = running.await;
 /// # }
@@ -66,12 +64,12 @@ pub struct Relay {
     poll_every: Duration,
     batch: usize,
     stop_within: Duration,
-    figures: RelayFigures,
+    figures: RelayStats,
 }
 
-/// What a relay has done since it was made. Cheap to clone.
+/// Counters of a relay. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct RelayFigures(Arc<Figures>);
+pub struct RelayStats(Arc<Figures>);
 
 #[derive(Debug, Default)]
 struct Figures {
@@ -81,7 +79,7 @@ struct Figures {
     is_active: AtomicBool,
 }
 
-impl RelayFigures {
+impl RelayStats {
     /// Rows that were published and removed.
     pub fn published(&self) -> u64 {
         self.0.published.load(Ordering::Relaxed)
@@ -92,12 +90,12 @@ impl RelayFigures {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    /// How often something failed that was tried again.
+    /// Failures that were retried.
     pub fn failures(&self) -> u64 {
         self.0.failures.load(Ordering::Relaxed)
     }
 
-    /// Whether it is the one that works.
+    /// Whether this relay works, rather than standing by.
     pub fn is_active(&self) -> bool {
         self.0.is_active.load(Ordering::Relaxed)
     }
@@ -105,32 +103,32 @@ impl RelayFigures {
 
 impl Relay {
     pub(super) fn new(client: Client, table: Arc<dyn Table>, poll_every: Duration) -> Relay {
-        let figures = RelayFigures::default();
+        let figures = RelayStats::default();
         Relay { client, table, poll_every, batch: BATCH, stop_within: STOP_WITHIN, figures }
     }
 
-    /// How often to look for rows when nobody tells of them, and whether to take over when standing by. PostgreSQL
-    /// tells of inserts, so a second is enough there, and the default; in SQLite it is 100 milliseconds.
+    /// Sets how often to look for rows, and for a chance to take over when standing by. PostgreSQL notifies of
+    /// inserts, so the default there is one second; in SQLite it is 100 milliseconds.
     pub fn poll_every(mut self, interval: Duration) -> Relay {
         self.poll_every = interval.max(Duration::from_millis(1));
         self
     }
 
-    /// The most rows in one batch. 500 unless said.
+    /// Sets the most rows in one batch, from 1 to 10,000. The default is 500.
     pub fn batch(mut self, rows: usize) -> Relay {
         self.batch = rows.clamp(1, 10_000);
         self
     }
 
-    /// How long a stop waits for what is on its way. Ten seconds unless said. What is not confirmed by then, the next
-    /// relay publishes again.
+    /// Sets how long a stop waits for batches in flight. The default is ten seconds. The next relay publishes batches
+    /// again that are not confirmed by then.
     pub fn stop_within(mut self, time: Duration) -> Relay {
         self.stop_within = time;
         self
     }
 
-    /// What it has done, also while it runs.
-    pub fn figures(&self) -> RelayFigures {
+    /// Counters, also while the relay runs.
+    pub fn stats(&self) -> RelayStats {
         self.figures.clone()
     }
 
@@ -208,7 +206,7 @@ impl fmt::Debug for Relay {
 struct Active<'a>(&'a AtomicBool);
 
 impl Active<'_> {
-    fn new(figures: &RelayFigures) -> Active<'_> {
+    fn new(figures: &RelayStats) -> Active<'_> {
         figures.0.is_active.store(true, Ordering::Relaxed);
         Active(&figures.0.is_active)
     }
@@ -269,7 +267,7 @@ impl<'a> Shift<'a> {
     ) -> Result<(), sqlx::Error> {
         let look_every = self.relay.poll_every.min(self.hold.keep_every());
         loop {
-            let more = if self.busy.len() < LANES_MAX {
+            let more = if self.busy.len() < STREAMS_MAX {
                 self.read().await?
             } else {
                 in_time(self.hold.keep()).await?;
@@ -300,7 +298,7 @@ impl<'a> Shift<'a> {
         let mut lanes: HashMap<String, Vec<Row>> = HashMap::new();
         for row in rows {
             // Those that find no lane are read again when one is free.
-            if lanes.contains_key(&row.stream) || self.busy.len() + lanes.len() < LANES_MAX {
+            if lanes.contains_key(&row.stream) || self.busy.len() + lanes.len() < STREAMS_MAX {
                 lanes.entry(row.stream.clone()).or_default().push(row);
             }
         }
@@ -394,7 +392,7 @@ async fn publish(client: &Client, stream: String, rows: Vec<Row>) -> Event {
         let messages: Vec<Message> = part.iter().map(|row| Message(row.message.clone())).collect();
         match client.publish_batch(&answered.stream, messages).await {
             Ok(_) => answered.published.extend(part.iter().map(|row| row.position)),
-            Err(PublishError::Refused { code, detail }) if is_about_content(code) => match &part[..] {
+            Err(PublishError::Refused { refusal, detail }) if is_about_content(refusal) => match &part[..] {
                 [row] => answered.refused.push((row.position, detail)),
                 _ => {
                     let behind = part.split_off(part.len() / 2);
@@ -413,8 +411,8 @@ async fn publish(client: &Client, stream: String, rows: Vec<Row>) -> Event {
 }
 
 /// Whether a refusal is about what is in a message, and so for good.
-fn is_about_content(code: Code) -> bool {
-    matches!(code, Code::Invalid | Code::TooLarge | Code::Unsupported)
+fn is_about_content(refusal: Refusal) -> bool {
+    matches!(refusal, Refusal::Invalid | Refusal::TooLarge | Refusal::Unsupported)
 }
 
 /// What the database answers, unless it takes too long.

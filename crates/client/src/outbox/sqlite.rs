@@ -101,15 +101,15 @@ impl SqliteOutbox {
         SqliteOutbox { inner: Arc::new(inner), lease: LEASE }
     }
 
-    /// How long a relay is taken to be alive that says nothing: fifteen seconds unless said. The same for all relays
-    /// of a table, and longer than the longest transaction that they may have to wait for.
+    /// Sets how long a silent relay counts as alive. The default is fifteen seconds. It must be the same for all
+    /// relays of a table, and longer than the longest transaction that they may have to wait for.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> SqliteOutbox {
         self.lease = lease.max(Duration::from_millis(20));
         self
     }
 
-    /// What makes the tables, for those who keep all their tables in migrations. Does nothing where they are there.
+    /// The SQL that creates the tables unless they exist, for migrations.
     pub fn table_sql(&self) -> String {
         let Inner { table, name, .. } = &*self.inner;
         let (waiting, refused) = (table.beside("_waiting"), table.beside("_refused"));
@@ -142,7 +142,7 @@ CREATE TABLE IF NOT EXISTS {lease} (
         )
     }
 
-    /// Makes the tables unless they are there. Any number of programs may do so at once.
+    /// Creates the tables unless they exist. Several programs may do so at once.
     pub async fn create_table(&self) -> Result<(), OutboxError> {
         Ok(crate::sql::create_in_sqlite(&self.inner.pool, self.table_sql()).await?)
     }
@@ -198,13 +198,13 @@ CREATE TABLE IF NOT EXISTS {lease} (
         Ok(row.message.id)
     }
 
-    /// Publishes what is in the table. One that dies without a word is succeeded after its
+    /// A relay that publishes the rows of the table. When it dies, another one takes over after its
     /// [`lease`](SqliteOutbox::lease).
     pub fn relay(&self, client: Client) -> Relay {
         Relay::new(client, Arc::new(self.clone()), POLL_EVERY)
     }
 
-    /// Rows that were refused for good, in order, behind this position.
+    /// Rows that were refused for good, in order, after this position.
     pub async fn refused(&self, after: i64, most: u32) -> Result<Vec<RefusedRow>, OutboxError> {
         let rows: Vec<(i64, String, String, String)> = sqlx::query_as(self.inner.refused.sql())
             .bind(after)
@@ -215,13 +215,13 @@ CREATE TABLE IF NOT EXISTS {lease} (
         Ok(rows.into_iter().map(row).collect())
     }
 
-    /// Has a refused row published after all, now that the server is of another mind. Says whether it was there.
+    /// Publishes a refused row after all. Returns whether it existed.
     pub async fn retry_refused(&self, position: i64) -> Result<bool, OutboxError> {
         let done = sqlx::query(self.inner.retry.sql()).bind(position).execute(&self.inner.pool).await?;
         Ok(done.rows_affected() == 1)
     }
 
-    /// Removes a refused row. Says whether it was there.
+    /// Removes a refused row. Returns whether it existed.
     pub async fn discard_refused(&self, position: i64) -> Result<bool, OutboxError> {
         let done = sqlx::query(self.inner.discard.sql()).bind(position).execute(&self.inner.pool).await?;
         Ok(done.rows_affected() == 1)

@@ -11,8 +11,8 @@ use crate::error::PublishError;
 use crate::message::{IntoMessage, Message};
 
 impl Client {
-    /// Publishes messages to a stream, all of them or none. Resolves when they are durable, with what became of
-    /// each, in their order. A batch has at least one message.
+    /// Publishes messages to a stream, all of them or none. Resolves when they are durable, to a result for each
+    /// message, in their order. A batch must have at least one message.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -22,10 +22,10 @@ impl Client {
     /// let results = client.publish_batch("lines", lines.map(Message::new)).await?;
     /// let last = results.last().map_or(0, |published| published.seq);
     ///
-    /// // Only if nobody else has published since.
+    /// // Only if no other message was published since.
     /// match client.publish_batch("lines", [Message::new("four")]).expect_last_seq(last).await {
     ///     Ok(_) => println!("stored"),
-    ///     Err(PublishError::WrongLastSeq { last_seq }) => println!("somebody was faster, up to {last_seq}"),
+    ///     Err(PublishError::WrongLastSeq { last_seq }) => println!("the stream ends at {last_seq} by now"),
     ///     Err(error) => return Err(error.into()),
     /// }
     /// # Ok(())
@@ -46,7 +46,7 @@ impl Client {
     }
 }
 
-/// Messages that are about to be published together, by `.await`. Made by [`Client::publish_batch`].
+/// A batch to publish. To `.await` it publishes it. Made by [`Client::publish_batch`].
 #[derive(Debug)]
 #[must_use = "nothing is published before it is awaited"]
 pub struct PublishBatch<'a> {
@@ -57,8 +57,8 @@ pub struct PublishBatch<'a> {
 }
 
 impl<'a> PublishBatch<'a> {
-    /// Stored only if this is the last position of the stream; zero: only if the stream has had no message.
-    /// Otherwise it fails with [`PublishError::WrongLastSeq`].
+    /// Stores the batch only if this is the last position of the stream; zero: only if the stream never had a message.
+    /// Otherwise publishing fails with [`PublishError::WrongLastSeq`].
     pub fn expect_last_seq(self, seq: u64) -> PublishBatch<'a> {
         PublishBatch { expected: Some(seq), ..self }
     }
@@ -75,7 +75,7 @@ impl<'a> PublishBatch<'a> {
             match pipeline.send_whole(&mut messages, self.expected, deadline).await {
                 Ok(answer) => return answer.await.unwrap_or_else(|_| Err(handle::ended())),
                 Err(NoRoom::Full) => return Err(too_late()),
-                // It has ended meanwhile, having been unused; there will be another.
+                // The pipeline was unused and has ended meanwhile. The next one starts.
                 Err(NoRoom::Closed) => tokio::task::yield_now().await,
             }
         }

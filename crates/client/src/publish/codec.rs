@@ -1,5 +1,5 @@
-//! How batches go onto the wire without being copied for it: the pipeline keeps what is on its way, in case it has
-//! to go again, and the call encodes from that.
+//! Encodes batches without copying them: the pipeline keeps every batch in flight, in case it has to be sent again, and
+//! the call encodes from there.
 
 use std::sync::Arc;
 

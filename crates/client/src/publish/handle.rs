@@ -1,4 +1,4 @@
-//! A pipeline as its users see it: a window and a channel. Cheap to clone; the state is elsewhere.
+//! A pipeline from the outside: a window and a channel. Cheap to clone.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,32 +7,31 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use forebay_wire::v1;
-use forebay_wire::v1::problem::Code;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tonic::transport::Channel;
 
 use super::Published;
-use super::pipeline::{BatchMax, Content, Identity, Item, Pipeline, Reply, Room};
+use super::pipeline::{Content, Identity, Item, Pipeline, Reply, Room, Rules};
 use super::task::{Command, Task};
 use super::window::{NoRoom, Window};
 use crate::clock::Instant;
-use crate::error::PublishError;
+use crate::error::{PublishError, Refusal};
 
-/// Encoded bytes of a batch that a server reads at all. One that sends more does not learn what was wrong with it.
+/// Encoded bytes of the largest batch that a server reads. It cannot name the mistake in a larger one.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// What a message has beside its texts and its body, by rough count.
+/// Bytes of a message beside its texts and its body, roughly.
 const MESSAGE_OVERHEAD: usize = 32;
-/// The highest priority there is.
+/// The highest priority.
 const PRIORITY_MAX: u32 = forebay_model::limits::PRIORITY_MAX as u32;
 
-/// What a pipeline is given when it starts.
+/// Settings of a pipeline.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     pub(super) window_messages: usize,
     pub(super) window_bytes: usize,
-    pub(super) batch_max: BatchMax,
+    pub(super) rules: Rules,
     pub(super) ends_when_idle: bool,
 }
 
@@ -44,7 +43,7 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Starts a pipeline. None of the same identity to the same stream may be there.
+    /// Starts a pipeline. No other pipeline may publish to the same stream with the same identity.
     pub(super) fn start(
         runtime: &Runtime,
         channel: Channel,
@@ -55,7 +54,7 @@ impl Handle {
         let (commands, taken) = mpsc::unbounded_channel();
         let window = Arc::new(Window::new(terms.window_messages, terms.window_bytes));
         let task = Task {
-            pipeline: Pipeline::new(stream.to_owned(), identity, terms.batch_max),
+            pipeline: Pipeline::new(stream.to_owned(), identity, terms.rules),
             channel,
             commands: taken,
             window: window.clone(),
@@ -65,7 +64,7 @@ impl Handle {
         Handle { commands, window, task }
     }
 
-    /// Hands a message over if there is room for it now. Otherwise it stays where it is.
+    /// Hands a message over if there is room for it now. Otherwise the message stays with the caller.
     pub(super) fn try_send(
         &self,
         message: &mut v1::Message,
@@ -129,13 +128,14 @@ impl Handle {
     }
 
     async fn take(&self, room: Room, deadline: Instant) -> Result<(), NoRoom> {
-        if self.window.try_take(room).is_ok() {
-            return Ok(());
+        match self.window.try_take(room) {
+            Err(NoRoom::Full) => {}
+            taken => return taken,
         }
         tokio::time::timeout_at(deadline, self.window.take(room)).await.unwrap_or(Err(NoRoom::Full))
     }
 
-    /// Gives the content back if nobody takes it any more.
+    /// Gives the content back if the task has ended.
     fn put(&self, item: Item) -> Option<Content> {
         match self.commands.send(Command::Publish(item)) {
             Err(mpsc::error::SendError(Command::Publish(item))) => {
@@ -146,43 +146,42 @@ impl Handle {
         }
     }
 
-    /// Waits until everything that was handed over before is answered, also by those who did so before this is
-    /// polled. Fails with the first failure since the last flush.
+    /// Waits until every message that was handed over before is answered. Fails with the first failure since the last
+    /// flush.
     pub(super) fn flush(&self) -> impl Future<Output = Result<(), PublishError>> + Send + use<> {
         let (reply, answer) = oneshot::channel();
         let _ = self.commands.send(Command::Flush(reply));
         let window = self.window.clone();
-        // What has ended by itself has answered everybody before; what ended with its runtime has not.
+        // A pipeline that ended by itself has answered every message; one that ended with its runtime has not.
         let ended = move || if window.is_unused() { Ok(()) } else { Err(ended()) };
         async move { answer.await.unwrap_or_else(|_| ended()) }
     }
 
-    /// Takes nothing more in. What was handed over is published all the same.
+    /// Takes no more messages. Those that were handed over are still published.
     pub(super) fn close(&self) {
         self.window.close();
         let _ = self.commands.send(Command::Close);
     }
 
-    /// Whether nothing is taken in any more.
+    /// Whether no more messages are taken.
     pub(super) fn is_closed(&self) -> bool {
         self.window.is_closed() || self.commands.is_closed()
     }
 
-    /// Whether everything that was handed over is answered as well.
+    /// Whether the task has ended, with everything answered.
     pub(super) fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Whether nothing is on its way.
+    /// Whether no message is in flight.
     pub(super) fn is_unused(&self) -> bool {
         self.window.is_unused()
     }
 }
 
-/// What will become of a message that was sent. To `.await` it is to wait until the message is durable, or until it is
-/// known that it will not be; to drop it is fine, and [`Producer::flush`](super::Producer::flush) still says if one
-/// failed.
-// It is no future itself, since whoever drops one has to say so to the compiler.
+/// The pending confirmation of a message that was sent. To `.await` it waits until the message is durable or has
+/// failed. It can be dropped: [`Producer::flush`](super::Producer::flush) still reports a failure.
+// Not a future itself, because futures are `must_use` and this one may be dropped.
 #[derive(Debug)]
 pub struct Confirmation(oneshot::Receiver<Result<Published, PublishError>>);
 
@@ -195,7 +194,7 @@ impl IntoFuture for Confirmation {
     }
 }
 
-/// Resolves when a message is durable, or when it is known that it will not be. Made from a [`Confirmation`].
+/// Resolves when a message is durable or has failed. Made from a [`Confirmation`].
 #[derive(Debug)]
 pub struct Confirming(oneshot::Receiver<Result<Published, PublishError>>);
 
@@ -207,31 +206,31 @@ impl Future for Confirming {
     }
 }
 
-/// The task is gone without a word, which happens when its runtime ends.
+/// The task was dropped, which happens when its runtime ends.
 pub(super) fn ended() -> PublishError {
-    PublishError::Unknown { detail: "the client's runtime has ended".to_owned() }
+    PublishError::Unknown { detail: "the client's runtime has ended".to_owned(), is_disconnected: false }
 }
 
-/// There was no room until it was too late.
 pub(super) fn no_room_in_time(retry_for: Duration) -> PublishError {
-    PublishError::NotInTime { detail: format!("there was no room in the window for {retry_for:?}") }
+    let detail = format!("the producer's window was full for {retry_for:?}");
+    PublishError::NotInTime { detail, is_disconnected: false }
 }
 
-/// What no server takes is not sent, since it would take what travels beside it with it.
+/// Refuses messages that no server takes, before they spoil the batch that they would be in.
 pub(super) fn check(messages: &[v1::Message]) -> Result<(), PublishError> {
-    let refused = |code, detail| Err(PublishError::Refused { code, detail });
+    let refused = |refusal, detail| Err(PublishError::Refused { refusal, detail });
     if messages.is_empty() {
-        return refused(Code::Invalid, "a batch has at least one message".to_owned());
+        return refused(Refusal::Invalid, "a batch must have at least one message".to_owned());
     }
     if let Some(message) = messages.iter().find(|message| message.priority > PRIORITY_MAX) {
-        let priority = message.priority;
-        return refused(Code::Invalid, format!("priority: 0 to {PRIORITY_MAX}. priority=`{priority}`"));
+        let detail = format!("priority must be between 0 and {PRIORITY_MAX}. value=`{}`", message.priority);
+        return refused(Refusal::Invalid, detail);
     }
     let bytes: usize = messages.iter().map(bytes_of).sum();
     if bytes > BATCH_BYTES_MAX {
         let what = if messages.len() == 1 { "message" } else { "batch" };
         let detail = format!("{what} is too large. bytes=`{bytes}` limit=`{BATCH_BYTES_MAX}`");
-        return refused(Code::TooLarge, detail);
+        return refused(Refusal::TooLarge, detail);
     }
     Ok(())
 }
@@ -243,10 +242,10 @@ fn bytes_of(message: &v1::Message) -> usize {
     message.body.len() + texts + headers.sum::<usize>() + MESSAGE_OVERHEAD
 }
 
-/// Told from all others.
+/// An identity that no other producer has.
 pub(super) fn new_identity() -> Arc<Identity> {
     let id = getrandom::u64().unwrap_or_else(|_| {
-        // Without the system's dice: the hasher of the standard library has its own.
+        // Without the system's random numbers: the standard library's hasher has its own seed.
         use std::hash::{BuildHasher as _, RandomState};
         RandomState::new().hash_one(std::process::id())
     });

@@ -18,11 +18,12 @@ use crate::message::{IntoMessage, Message};
 impl Client {
     /// Publishes a message to a stream, which is created if it does not exist. Resolves when the message is durable.
     ///
-    /// What is published at the same time travels together, so many may well do this at once. If it may go better
-    /// later, or if nobody knows whether the message was stored, it is sent again for as long as the client's
-    /// `retry_for` says, and never stored twice. Publishes that wait for each other keep their order.
+    /// Messages that are published at the same time are sent together, so many tasks can publish concurrently at little
+    /// cost. If the server cannot store the message now, or if it is not known whether it did, the message is sent
+    /// again for as long as the client's `retry_for` says, and is never stored twice. Publishes that are awaited one
+    /// after the other keep their order.
     ///
-    /// A future that is dropped before it is done does not take the message back.
+    /// To drop the future once it was polled does not take the message back.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,7 +45,7 @@ impl Client {
     /// let published = client.publish("emails", &email).key("user-4").id("email-17").await?;
     /// println!("stored at {}", published.seq);
     ///
-    /// client.publish("notes", Message::new("as plain as that")).delay(Duration::from_secs(5)).await?;
+    /// client.publish("notes", Message::new("plain text")).delay(Duration::from_secs(5)).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -54,7 +55,7 @@ impl Client {
     }
 }
 
-/// A message that is about to be published, by `.await`. Made by [`Client::publish`].
+/// A message to publish. To `.await` it publishes it. Made by [`Client::publish`].
 #[derive(Debug)]
 #[must_use = "nothing is published before it is awaited"]
 pub struct Publish<'a> {
@@ -64,37 +65,37 @@ pub struct Publish<'a> {
 }
 
 impl<'a> Publish<'a> {
-    /// The idempotency key: within the stream's dedupe window, a second message of this id is not stored.
+    /// Sets the message id: see [`Message::id`].
     pub fn id(self, id: impl Into<String>) -> Publish<'a> {
         self.with(|message| message.id(id))
     }
 
-    /// Messages of one key belong together, where a group orders or spreads by key.
+    /// Sets the key: see [`Message::key`].
     pub fn key(self, key: impl Into<String>) -> Publish<'a> {
         self.with(|message| message.key(key))
     }
 
-    /// Adds a header. A `traceparent` goes to the consumer as it is.
+    /// Adds a header. Workers continue the trace of a `traceparent` header.
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Publish<'a> {
         self.with(|message| message.header(name, value))
     }
 
-    /// 0 to 9; higher goes first.
+    /// Sets the priority: see [`Message::priority`].
     pub fn priority(self, priority: u8) -> Publish<'a> {
         self.with(|message| message.priority(priority))
     }
 
-    /// Not offered before this long has passed.
+    /// Delays the delivery: see [`Message::delay`].
     pub fn delay(self, delay: Duration) -> Publish<'a> {
         self.with(|message| message.delay(delay))
     }
 
-    /// Not offered before this time.
+    /// Sets the earliest time of delivery: see [`Message::deliver_at`].
     pub fn deliver_at(self, at: SystemTime) -> Publish<'a> {
         self.with(|message| message.deliver_at(at))
     }
 
-    /// Not offered any more after this long.
+    /// Sets the time to live: see [`Message::ttl`].
     pub fn ttl(self, ttl: Duration) -> Publish<'a> {
         self.with(|message| message.ttl(ttl))
     }
@@ -117,7 +118,7 @@ impl<'a> IntoFuture for Publish<'a> {
     }
 }
 
-/// A message that is being published.
+/// A message that is being published. Made from a [`Publish`].
 #[must_use = "nothing is published before it is awaited"]
 pub struct Publishing<'a> {
     client: Client,
@@ -128,7 +129,7 @@ pub struct Publishing<'a> {
 enum State {
     Begin(v1::Message),
     Failed(PublishError),
-    /// There was no room at once.
+    /// The window was full.
     Waiting(Pin<Box<dyn Future<Output = Result<Confirmation, PublishError>> + Send>>),
     Sent(Confirming),
     Over,
@@ -158,7 +159,7 @@ impl Future for Publishing<'_> {
                     };
                     return Poll::Ready(published);
                 }
-                // As other futures do, it has nothing to say a second time.
+                // A future must not be polled after it is done.
                 State::Over => return Poll::Pending,
             }
         }
@@ -195,7 +196,7 @@ async fn wait_and_send(
         match handle.send(&mut message, deadline).await {
             Ok(confirmation) => return Ok(confirmation),
             Err(NoRoom::Full) => return Err(too_late()),
-            // It has ended meanwhile, having been unused; there will be another.
+            // The pipeline was unused and has ended meanwhile. The next one starts.
             Err(NoRoom::Closed) => tokio::task::yield_now().await,
         }
     }

@@ -1,20 +1,20 @@
-//! What a pipeline decides: which messages go into which batch, what is sent again, and who is told what.
+//! The decisions of a pipeline: which messages go into which batch, which batches are sent again, and who is told what.
 //!
-//! It does nothing itself. It is told what came in, what the server said, that a call broke, and the time; it says
-//! what to send next and when to be called again. So a test can take it through any history.
+//! The pipeline does no I/O. It is told of messages, answers, broken calls and the time; it says what to send next
+//! and when to be called again. So a test can take it through any history.
 //!
 //! Exactness rests on the server's memory of producers. Every batch carries a number, and the server stores a batch
-//! only right behind the one numbered before it. So a batch that is sent again is stored once, and while one is
+//! only right behind the one numbered before it. So a batch that is sent again is stored once, and while one batch is
 //! missing nothing behind it is stored. The server remembers the last five batches of a producer, hence no more
-//! than five are on their way.
+//! than five are in flight.
 //!
-//! What a number stands for never changes while a copy of the batch may be under way. A batch whose answer was lost
-//! is in doubt, and goes again as it was. Once no answer to it is missing, what is left may be put together anew:
-//! under the next epoch, so that the server refuses whatever may still come from before.
+//! The content of a number never changes while a copy of the batch may be under way. A batch whose answer was lost
+//! is in doubt, and is sent again unchanged. Once no answer is missing, the remaining messages may be put into new
+//! batches under the next epoch, so that the server refuses late copies from before.
 //!
-//! A producer, or an epoch, that the server does not know may begin with any number. If the second batch came to be
-//! the first one stored, the first could never be. So until a batch has been confirmed, on every call and in every
-//! epoch, one goes alone.
+//! A producer, or an epoch, that the server does not know may begin with any number. If the second batch became
+//! the first one stored, the first could never be stored. So until a batch has been confirmed, on every call and in
+//! every epoch, one batch goes alone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,19 +27,19 @@ use tokio::sync::oneshot;
 
 use super::Published;
 use crate::clock::Instant;
-use crate::error::{Advice, PublishError};
+use crate::error::{Advice, PublishError, Refusal};
 
-/// Batches on their way at a time: as many as the server remembers of a producer.
-const ON_THEIR_WAY_MAX: usize = 5;
-/// The wait before something is tried again, unless the server says how long: twice as long each time, less a part
-/// that differs from one pipeline to the next.
+/// Batches in flight at a time: as many as the server remembers of a producer.
+const IN_FLIGHT_MAX: usize = 5;
+/// The wait before a retry, unless the server says how long: twice as long each time, less a part that differs from one
+/// pipeline to the next.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// If the server says to wait longer, it is asked again after this.
 const AFTER_MAX: Duration = Duration::from_secs(60);
 
-/// Who a producer is: an id that nobody else has, and the epochs that it has not used yet. Whoever is published for
-/// leaves a trace at the server, so one identity serves every pipeline of a client, one after the other.
+/// The identity of a producer: a unique id, and the epochs that it has not used yet. The server remembers every id, so
+/// one identity serves all pipelines of a client to one stream, one after the other.
 #[derive(Debug)]
 pub(super) struct Identity {
     id: u64,
@@ -59,6 +59,16 @@ impl Identity {
     }
 }
 
+/// How a pipeline decides.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) batch_max: BatchMax,
+    /// After the first message that the server refuses, nothing behind it is stored.
+    pub(super) stops_at_failure: bool,
+    /// Gives up when nothing was stored for this long, however old a message is.
+    pub(super) stall_timeout: Option<Duration>,
+}
+
 /// How large a batch may become.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchMax {
@@ -66,12 +76,12 @@ pub(super) struct BatchMax {
     pub(super) bytes: usize,
 }
 
-/// Something that was handed over to be published.
+/// A message or a batch to publish.
 pub(super) struct Item {
     pub(super) content: Content,
     /// When to give up.
     pub(super) deadline: Instant,
-    /// Room that it takes in the window.
+    /// Its room in the window.
     pub(super) room: Room,
     pub(super) reply: Reply,
 }
@@ -92,7 +102,7 @@ pub(super) struct Room {
     pub(super) bytes: usize,
 }
 
-/// Who waits for an answer.
+/// The channel for the answer.
 pub(super) enum Reply {
     One(oneshot::Sender<Result<Published, PublishError>>),
     Whole(oneshot::Sender<Result<Vec<Published>, PublishError>>),
@@ -100,7 +110,7 @@ pub(super) enum Reply {
 
 pub(super) struct Pipeline {
     stream: String,
-    batch_max: BatchMax,
+    rules: Rules,
     identity: Arc<Identity>,
     producer: u64,
     epoch: u32,
@@ -108,34 +118,44 @@ pub(super) struct Pipeline {
     number: u64,
     ticket: u64,
     queue: VecDeque<Item>,
-    /// In the order of their numbers. Those that are on the present call come first, unless one was refused.
+    /// In the order of their numbers. Batches of the present call come first, unless one was refused.
     on_their_way: VecDeque<Batch>,
     /// One batch goes at a time, until it is confirmed.
     alone: bool,
-    /// Messages that a batch may have at present: fewer than usual after one was refused that might be stored in
-    /// parts, or got lost on a line that may not hold for a large one; then more again.
+    /// Messages that a batch may have at present: fewer than usual after a batch was refused that might be stored in
+    /// parts, or was lost on a connection that may not last for a large one; then more again.
     messages_max: usize,
-    /// What the server said of the first batch. The rest is answered before anything is done about it.
+    /// The server's refusal of the first batch. It is acted on once the batches behind it are answered.
     refused: Option<v1::Problem>,
-    /// A batch was stored although one before it was refused, so the numbers are of no use any more.
+    /// A batch was stored although one before it was refused, so the numbers cannot be used any more.
     out_of_order: bool,
     pause: Duration,
-    /// How often something had to wait, so that each wait differs.
+    /// How many waits there were, so that each differs.
     waits: u64,
     retry_at: Option<Instant>,
-    /// What stood in the way last, for those whose time is over.
-    trouble: String,
-    /// Of the last item. Those that come later do not give up earlier.
+    /// What stood in the way last, for messages whose time is over.
+    trouble: Trouble,
+    /// With a stall timeout: nothing is given up before.
+    patient_until: Option<Instant>,
+    /// A message failed in a pipeline that stops at the first failure.
+    has_failed: bool,
+    /// Of the last item. Later items do not give up earlier.
     deadline: Option<Instant>,
     accepted: u64,
     answered: u64,
     released: Room,
     flushes: VecDeque<Flush>,
-    /// The first since somebody asked.
+    /// The first failure since the last flush.
     failure: Option<PublishError>,
 }
 
-/// Somebody who waits until everything before him is answered.
+struct Trouble {
+    text: String,
+    /// There was no connection, or it broke.
+    is_disconnected: bool,
+}
+
+/// A caller that waits until every message before it is answered.
 struct Flush {
     after: u64,
     reply: oneshot::Sender<Result<(), PublishError>>,
@@ -143,7 +163,7 @@ struct Flush {
 
 struct Batch {
     request: Arc<v1::PublishRequest>,
-    /// One for each message, or one for all.
+    /// One for each message, or one for the whole batch.
     waiters: Vec<Waiter>,
     in_the_air: bool,
     /// Its answer was lost, so that a copy of it may be stored, or may yet be.
@@ -162,7 +182,7 @@ impl Batch {
         self.waiters.iter().any(|waiter| waiter.reply.is_some())
     }
 
-    /// Somebody in it was told already that it is over.
+    /// At least one of its messages was given up.
     fn has_answered(&self) -> bool {
         self.waiters.iter().any(|waiter| waiter.reply.is_none())
     }
@@ -174,12 +194,12 @@ impl Batch {
 }
 
 impl Pipeline {
-    /// No other pipeline to the same stream may have this identity while this one is there.
-    pub(super) fn new(stream: String, identity: Arc<Identity>, batch_max: BatchMax) -> Pipeline {
+    /// No other pipeline to the same stream may have this identity at the same time.
+    pub(super) fn new(stream: String, identity: Arc<Identity>, rules: Rules) -> Pipeline {
         let (producer, epoch) = identity.next();
         Pipeline {
             stream,
-            batch_max,
+            rules,
             identity,
             producer,
             epoch,
@@ -188,13 +208,15 @@ impl Pipeline {
             queue: VecDeque::new(),
             on_their_way: VecDeque::new(),
             alone: true,
-            messages_max: batch_max.messages,
+            messages_max: rules.batch_max.messages,
             refused: None,
             out_of_order: false,
             pause: PAUSE_MIN,
             waits: 0,
             retry_at: None,
-            trouble: "it was not its turn yet".to_owned(),
+            trouble: Trouble { text: "it was not its turn yet".to_owned(), is_disconnected: false },
+            patient_until: None,
+            has_failed: false,
             deadline: None,
             accepted: 0,
             answered: 0,
@@ -205,6 +227,10 @@ impl Pipeline {
     }
 
     pub(super) fn accept(&mut self, mut item: Item) {
+        if self.has_failed {
+            self.accepted += 1;
+            return self.fail(Some(item.reply), item.room, &PublishError::Aborted);
+        }
         let deadline = self.deadline.map_or(item.deadline, |last| last.max(item.deadline));
         self.deadline = Some(deadline);
         item.deadline = deadline;
@@ -212,13 +238,13 @@ impl Pipeline {
         self.queue.push_back(item);
     }
 
-    /// Answers when everything that was accepted before is answered, with the first failure since the last flush.
+    /// Answers when every message accepted before is answered, with the first failure since the last flush.
     pub(super) fn flush(&mut self, reply: oneshot::Sender<Result<(), PublishError>>) {
         self.flushes.push_back(Flush { after: self.accepted, reply });
         self.answer_flushes();
     }
 
-    /// Whether nobody waits for anything.
+    /// Whether every message is answered.
     pub(super) fn is_idle(&self) -> bool {
         self.accepted == self.answered
     }
@@ -228,7 +254,7 @@ impl Pipeline {
         !self.is_idle() && self.retry_at.is_none_or(|at| at <= now)
     }
 
-    /// When to be called again if nothing happens before.
+    /// When to be called again at the latest.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let retry_at = self.retry_at.filter(|_| !self.is_idle());
         [retry_at, self.next_deadline()].into_iter().flatten().min()
@@ -237,7 +263,8 @@ impl Pipeline {
     fn next_deadline(&self) -> Option<Instant> {
         let mut waiters = self.on_their_way.iter().flat_map(|batch| &batch.waiters);
         let waiting = waiters.find(|waiter| waiter.reply.is_some()).map(|waiter| waiter.deadline);
-        waiting.or_else(|| self.queue.front().map(|item| item.deadline))
+        let deadline = waiting.or_else(|| self.queue.front().map(|item| item.deadline))?;
+        Some(self.patient_until.map_or(deadline, |until| until.max(deadline)))
     }
 
     /// Room in the window that became free since this was asked last.
@@ -255,8 +282,8 @@ impl Pipeline {
         if in_the_air == 0 {
             self.leave_behind();
         }
-        let careful = self.alone || self.messages_max < self.batch_max.messages;
-        let most = if careful { 1 } else { ON_THEIR_WAY_MAX };
+        let careful = self.alone || self.messages_max < self.rules.batch_max.messages;
+        let most = if careful { 1 } else { IN_FLIGHT_MAX };
         if in_the_air >= most {
             return None;
         }
@@ -269,7 +296,7 @@ impl Pipeline {
         Some(batch.request.clone())
     }
 
-    /// Puts a batch together of what has waited.
+    /// Puts waiting messages into a batch.
     fn next_batch(&mut self) -> Option<Batch> {
         let first = self.queue.pop_front()?;
         let mut waiters =
@@ -285,7 +312,7 @@ impl Pipeline {
                 while messages.len() < self.messages_max
                     && let Some(item) = self.queue.pop_front_if(|item| {
                         matches!(item.content, Content::One(_))
-                            && bytes + item.room.bytes <= self.batch_max.bytes
+                            && bytes + item.room.bytes <= self.rules.batch_max.bytes
                     })
                 {
                     let Content::One(message) = item.content else {
@@ -315,7 +342,7 @@ impl Pipeline {
         Some(Batch { request: Arc::new(request), waiters, in_the_air: false, in_doubt: false })
     }
 
-    /// What the server says of the batch that was sent first of those in the air. Fails if it speaks of another.
+    /// The server's answer to the oldest batch in flight. Fails if it names another batch.
     pub(super) fn on_confirmation(
         &mut self,
         now: Instant,
@@ -328,6 +355,7 @@ impl Pipeline {
         match confirmation.problem {
             None => {
                 let batch = self.on_their_way.remove(at).expect("it was there just now");
+                self.patient_until = self.rules.stall_timeout.map(|timeout| now + timeout);
                 self.on_stored(batch, &confirmation);
                 self.out_of_order |= at > 0;
             }
@@ -335,7 +363,7 @@ impl Pipeline {
                 let batch = &mut self.on_their_way[at];
                 batch.in_the_air = false;
                 batch.in_doubt |= problem.retry() == v1::Retry::SameId;
-                // What is said of those behind it comes of this one, or will be said again.
+                // Refusals of the batches behind it follow from this one, or will be repeated.
                 if at == 0 {
                     self.refused = Some(problem);
                 }
@@ -348,7 +376,7 @@ impl Pipeline {
     fn on_stored(&mut self, batch: Batch, confirmation: &v1::Confirmation) {
         self.alone = false;
         self.pause = PAUSE_MIN;
-        self.messages_max = (self.messages_max * 2).min(self.batch_max.messages);
+        self.messages_max = (self.messages_max * 2).min(self.rules.batch_max.messages);
         let ids = match Arc::try_unwrap(batch.request) {
             Ok(request) => request.messages.into_iter().map(|message| message.id).collect(),
             Err(shared) => Vec::from_iter(shared.messages.iter().map(|message| message.id.clone())),
@@ -386,7 +414,7 @@ impl Pipeline {
         self.answer_flushes();
     }
 
-    /// Does what follows from a refusal, once everything is answered that was sent behind it.
+    /// Acts on a refusal, once every batch behind it is answered.
     fn on_answered(&mut self, now: Instant) {
         if self.on_their_way.iter().any(|batch| batch.in_the_air) {
             return;
@@ -395,35 +423,37 @@ impl Pipeline {
         self.alone = true;
         let Some(first) = self.on_their_way.front() else { return };
         let (in_doubt, messages, can_be_cut) = (first.in_doubt, first.waiters.len(), first.can_be_cut());
-        self.trouble.clone_from(&problem.detail);
-        match (Advice::of(problem.retry()), problem.code()) {
-            // A part of it may find room, and one that is larger than the stream never will.
+        self.trouble = Trouble { text: problem.detail.clone(), is_disconnected: false };
+        match (Advice::from_wire(problem.retry()), problem.code()) {
+            // A part of it may find room. A batch larger than the stream never will.
             (Advice::RetryLater, Code::StreamFull) if can_be_cut && !in_doubt => self.halve(messages),
             (Advice::RetryLater, _) => self.wait(now, problem.retry_after_ms.map(Duration::from_millis)),
             (Advice::RetryWithSameId, _) => self.wait(now, None),
-            // The server has forgotten what came before. It has not stored this one, since it would remember that.
+            // The server has forgotten the batch before. It has not stored this one, which it would remember.
             (Advice::FixRequest, Code::ProducerGap) => {
                 self.start_over();
                 self.wait(now, None);
             }
-            // Nobody says which message is to blame, so it is looked for.
+            // The server does not say which message is wrong, so halving finds it.
             (Advice::FixRequest, code)
                 if is_about_content(code) && can_be_cut && !is_about_stream(&problem) =>
             {
                 self.halve(messages);
             }
-            // It was stored before, but the server cannot say any more where. What is behind it may be stored too.
+            // It was stored before, but the server no longer knows where. The batches behind it may be stored too.
             (Advice::FixRequest, Code::ProducerTooOld) => {
-                self.fail_first(&PublishError::Unknown { detail: problem.detail });
+                self.fail_first(&PublishError::Unknown { detail: problem.detail, is_disconnected: false });
             }
-            // Another copy of it may find the server of another mind.
+            // Another copy of it may have been stored.
             (Advice::FixRequest, code) if in_doubt && !is_about_content(code) => self.wait(now, None),
             (Advice::FixRequest, code) => {
                 let error = match code {
                     Code::WrongLastSeq => {
                         PublishError::WrongLastSeq { last_seq: problem.last_seq.unwrap_or_default() }
                     }
-                    code => PublishError::Refused { code, detail: problem.detail },
+                    code => {
+                        PublishError::Refused { refusal: Refusal::from_code(code), detail: problem.detail }
+                    }
                 };
                 self.fail_first(&error);
                 self.start_over();
@@ -431,7 +461,7 @@ impl Pipeline {
         }
     }
 
-    /// Sends what a batch of so many messages had in two parts.
+    /// Sends the messages of a batch in two parts.
     fn halve(&mut self, messages: usize) {
         self.messages_max = (messages / 2).max(1);
         self.start_over();
@@ -441,6 +471,27 @@ impl Pipeline {
         let batch = self.on_their_way.pop_front();
         for waiter in batch.into_iter().flat_map(|batch| batch.waiters) {
             self.fail(waiter.reply, waiter.room, error);
+        }
+        if self.rules.stops_at_failure {
+            self.abort();
+        }
+    }
+
+    /// Fails everything that is left, since a message before it was refused.
+    fn abort(&mut self) {
+        self.has_failed = true;
+        let unknown = PublishError::Unknown {
+            detail: "a message before it was refused".to_owned(),
+            is_disconnected: false,
+        };
+        for batch in std::mem::take(&mut self.on_their_way) {
+            let error = if batch.in_doubt || batch.in_the_air { &unknown } else { &PublishError::Aborted };
+            for waiter in batch.waiters {
+                self.fail(waiter.reply, waiter.room, error);
+            }
+        }
+        while let Some(item) = self.queue.pop_front() {
+            self.fail(Some(item.reply), item.room, &PublishError::Aborted);
         }
     }
 
@@ -458,14 +509,14 @@ impl Pipeline {
         if self.refused.is_some() {
             self.on_answered(now);
         } else {
-            self.trouble = why;
+            self.trouble = Trouble { text: why, is_disconnected: true };
         }
         if self.retry_at.is_none() {
             self.wait(now, None);
         }
     }
 
-    /// The call was ended from this side, since nobody waits for anything.
+    /// The call was ended from this side, because every message is answered.
     pub(super) fn on_call_left(&mut self) {
         for batch in &mut self.on_their_way {
             batch.in_doubt |= batch.in_the_air;
@@ -475,12 +526,12 @@ impl Pipeline {
         self.alone = true;
     }
 
-    /// The server will have nothing to do with this producer. What is in doubt stays so.
+    /// The server refused the call for good. Batches in doubt may have been stored.
     pub(super) fn on_call_refused(&mut self, error: &PublishError) {
         self.refused = None;
         for batch in std::mem::take(&mut self.on_their_way) {
             let detail = error.to_string();
-            let unknown = PublishError::Unknown { detail };
+            let unknown = PublishError::Unknown { detail, is_disconnected: false };
             let error = if batch.in_doubt || batch.in_the_air { &unknown } else { error };
             for waiter in batch.waiters {
                 self.fail(waiter.reply, waiter.room, error);
@@ -492,8 +543,11 @@ impl Pipeline {
         self.start_over();
     }
 
-    /// Answers those whose time is over.
+    /// Gives up messages whose time is over.
     pub(super) fn on_time(&mut self, now: Instant) {
+        if self.patient_until.is_some_and(|until| now < until) {
+            return;
+        }
         let mut over = Vec::new();
         'all: for batch in &mut self.on_their_way {
             for waiter in &mut batch.waiters {
@@ -508,20 +562,24 @@ impl Pipeline {
             over.push((item.reply, item.room, false));
         }
         for (reply, room, may_be_stored) in over {
-            let detail = self.trouble.clone();
+            let Trouble { text, is_disconnected } = &self.trouble;
+            let (detail, is_disconnected) = (text.clone(), *is_disconnected);
             let error = match may_be_stored {
-                true => PublishError::Unknown { detail },
-                false => PublishError::NotInTime { detail },
+                true => PublishError::Unknown { detail, is_disconnected },
+                false => PublishError::NotInTime { detail, is_disconnected },
             };
             self.fail(Some(reply), room, &error);
+            self.has_failed |= self.rules.stops_at_failure;
+        }
+        if self.has_failed {
+            self.abort();
         }
     }
 
-    /// With nothing in the air, whether to go on with the numbers that there are.
+    /// With nothing in flight, decides whether to go on with the present numbers.
     ///
-    /// As long as anybody waits for the first ones that are in doubt, everything goes again as it was. Then comes one
-    /// of which there is no copy anywhere, so that nothing behind it was stored; and nothing will be, if it never
-    /// goes under its number.
+    /// While a caller waits for one of the first batches in doubt, all are sent again unchanged. The next batch after
+    /// those has no copy anywhere, so nothing behind it was stored; and nothing will be, if its number is never sent.
     fn leave_behind(&mut self) {
         let in_doubt = self.on_their_way.iter().take_while(|batch| batch.in_doubt);
         let (first, waited_for) =
@@ -533,8 +591,8 @@ impl Pipeline {
         }
     }
 
-    /// Takes everything back that somebody waits for, to be numbered anew. None of it is stored, nor will it be under
-    /// the numbers that it has.
+    /// Takes back every message that a caller waits for, to number it anew. None of them is stored, nor will they be
+    /// under their old numbers.
     fn start_over(&mut self) {
         while let Some(batch) = self.on_their_way.pop_back() {
             let mut messages = Arc::unwrap_or_clone(batch.request);
@@ -561,7 +619,7 @@ impl Pipeline {
     }
 
     fn wait(&mut self, now: Instant, after: Option<Duration>) {
-        // Those who failed together do not come back together.
+        // Pipelines that failed together should not retry together.
         self.waits += 1;
         let part = (mixed(self.producer, self.waits) >> 40) as f64 / (1u64 << 24) as f64;
         let pause = match after {
@@ -595,21 +653,21 @@ impl Pipeline {
     }
 }
 
-/// Whether what is wrong is a message, and will be wrong with it whenever it comes.
+/// Whether a message is wrong, and will be whenever it is sent.
 fn is_about_content(code: Code) -> bool {
     matches!(code, Code::Invalid | Code::TooLarge | Code::WrongLastSeq | Code::Unspecified)
 }
 
-/// Whether what is wrong is the stream's name. What is said of a field begins with its name.
+/// Whether the stream's name is wrong. The description of a wrong field begins with its name.
 fn is_about_stream(problem: &v1::Problem) -> bool {
     problem.detail.starts_with("stream: ")
 }
 
-/// The server spoke of a batch that it was not asked about.
+/// The server answered for a batch that it was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutOfStep;
 
-/// A number that is as good as random, from two that are known.
+/// A well mixed number from two that are known (splitmix64).
 fn mixed(a: u64, b: u64) -> u64 {
     let mut x = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

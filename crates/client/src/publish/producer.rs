@@ -12,8 +12,8 @@ use crate::message::IntoMessage;
 
 impl Client {
     /// A producer for a stream, which is created if it does not exist: for programs that publish much and do not
-    /// want to wait for each message. It is made once and kept: the server remembers each one for a while, and each
-    /// has a call of its own while it is in use, of which a connection has 256.
+    /// want to wait for each message. Make a producer once and keep it: the server remembers every producer for a
+    /// while, and each has a call of its own while it is in use, of which a connection has 256.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -21,10 +21,10 @@ impl Client {
     ///
     /// let producer = client.producer("readings").window(4_096).build();
     /// for reading in 0..100_000 {
-    ///     // Waits only while 4,096 are on their way.
+    ///     // Waits only while 4,096 messages are in flight.
     ///     producer.send(Message::new(format!("{reading}"))).await?;
     /// }
-    /// producer.close().await?; // Says if any of them failed.
+    /// producer.close().await?; // Fails if any message failed.
     /// # Ok(())
     /// # }
     /// ```
@@ -38,9 +38,9 @@ impl Client {
     }
 }
 
-/// How a producer is to be. Made by [`Client::producer`].
+/// Settings of a [`Producer`]. Made by [`Client::producer`].
 #[derive(Debug, Clone)]
-#[must_use = "it is no producer before it is built"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct ProducerBuilder {
     client: Client,
     stream: String,
@@ -49,54 +49,73 @@ pub struct ProducerBuilder {
 }
 
 impl ProducerBuilder {
-    /// How many messages may be on their way. 1,024 unless said.
+    /// Sets how many messages may be in flight. The default is 1,024.
     pub fn window(mut self, messages: usize) -> ProducerBuilder {
         self.terms.window_messages = messages;
         self
     }
 
-    /// And how many bytes. 16 MiB unless said; a message that is larger goes alone.
+    /// Sets how many bytes may be in flight. A larger message goes alone. The default is 16 MiB.
     pub fn window_bytes(mut self, bytes: usize) -> ProducerBuilder {
         self.terms.window_bytes = bytes;
         self
     }
 
-    /// The most messages in one batch. 1,000 unless said, and never more than 10,000.
+    /// Sets the most messages in one batch, from 1 to 10,000. The default is 1,000.
     pub fn batch_max(mut self, messages: usize) -> ProducerBuilder {
-        self.terms.batch_max.messages = messages.clamp(1, 10_000);
+        self.terms.rules.batch_max.messages = messages.clamp(1, 10_000);
         self
     }
 
-    /// How long a message is sent again and again if it may go better later. As the client says, unless said.
+    /// Sets how long a message is retried while the server cannot store it. The default is the client's setting.
     pub fn retry_for(mut self, time: Duration) -> ProducerBuilder {
         self.retry_for = time;
+        self.terms.rules.stall_timeout = self.terms.rules.stall_timeout.map(|_| time);
         self
     }
 
+    /// Counts the retry time from the last message that was stored, instead of from when each message was sent: for
+    /// long inputs to a slow stream, where the time in the queue is not a failure.
+    pub fn retry_while_storing(mut self) -> ProducerBuilder {
+        self.terms.rules.stall_timeout = Some(self.retry_for);
+        self
+    }
+
+    /// Stops at the first message that fails: no later message is stored, and all of them fail with
+    /// [`PublishError::Aborted`]. Without this, only the message that the server refuses fails.
+    pub fn stop_at_failure(mut self) -> ProducerBuilder {
+        self.terms.rules.stops_at_failure = true;
+        self
+    }
+
+    /// Makes the producer. It connects with the first message.
     pub fn build(self) -> Producer {
         let handle = self.client.streams().start(&self.stream, self.terms);
-        Producer { handle, stream: self.stream.into(), retry_for: self.retry_for }
+        let waits_for_room = self.terms.rules.stall_timeout.is_some();
+        Producer { handle, stream: self.stream.into(), retry_for: self.retry_for, waits_for_room }
     }
 }
 
-/// Publishes a steady flow of messages to one stream, many on their way at a time.
+/// Publishes a steady flow of messages to one stream, with many messages in flight at a time.
 ///
-/// What waits goes together, so batches become larger the more there is to do. Messages are stored in the order in
-/// which they were sent, each once, whatever becomes of the connection: what nobody has confirmed is sent again,
-/// numbered as before, and the server knows what it has. If the server refuses a message for good, that one fails
-/// and the others go on.
+/// Waiting messages are sent together, so batches grow with the load. Messages are stored in the order in which they
+/// were sent, each once, even if the connection breaks: unconfirmed batches are sent again with the same numbers, and
+/// the server stores each number once. If the server refuses a message for good, that message fails and the others go
+/// on, unless the producer [stops at failures](ProducerBuilder::stop_at_failure).
 ///
-/// Several tasks may share a producer, by reference or by clone. When the last clone is dropped, what was sent is
-/// still published, in the background.
+/// Several tasks may share a producer, by reference or by clone. When the last clone is dropped, the messages that were
+/// sent are still published, in the background.
 #[derive(Clone)]
 pub struct Producer {
     handle: Handle,
     stream: std::sync::Arc<str>,
     retry_for: Duration,
+    /// A full window is no failure: the pipeline gives up by itself when nothing is stored any more.
+    waits_for_room: bool,
 }
 
 impl Producer {
-    /// Hands a message over, once there is room for it in the window. The confirmation resolves when it is durable.
+    /// Sends a message once there is room for it in the window. The confirmation resolves when the message is durable.
     ///
     /// ```no_run
     /// # async fn example(producer: forebay_client::Producer) -> Result<(), Box<dyn std::error::Error>> {
@@ -111,15 +130,32 @@ impl Producer {
     pub async fn send(&self, message: impl IntoMessage) -> Result<Confirmation, PublishError> {
         let mut message = message.into_message()?.0;
         handle::check(std::slice::from_ref(&message))?;
-        let deadline = clock::after(self.retry_for);
-        self.handle.send(&mut message, deadline).await.map_err(|no_room| match no_room {
-            NoRoom::Full => handle::no_room_in_time(self.retry_for),
-            NoRoom::Closed => PublishError::Closed,
-        })
+        loop {
+            let deadline = clock::after(self.retry_for);
+            match self.handle.send(&mut message, deadline).await {
+                Ok(confirmation) => return Ok(confirmation),
+                Err(NoRoom::Full) if self.waits_for_room => {}
+                Err(NoRoom::Full) => return Err(handle::no_room_in_time(self.retry_for)),
+                Err(NoRoom::Closed) => return Err(PublishError::Closed),
+            }
+        }
     }
 
-    /// Waits until everything that was sent before is durable or has failed. Fails with the first failure since the
-    /// last flush, so that whoever drops his confirmations still learns of it.
+    /// Sends messages in order, each once there is room for it, and returns a confirmation for each. They are not
+    /// stored as one unit; see [`Client::publish_batch`] for that.
+    pub async fn send_batch<M: IntoMessage>(
+        &self,
+        messages: impl IntoIterator<Item = M>,
+    ) -> Result<Vec<Confirmation>, PublishError> {
+        let mut confirmations = Vec::new();
+        for message in messages {
+            confirmations.push(self.send(message).await?);
+        }
+        Ok(confirmations)
+    }
+
+    /// Waits until every message that was sent before is durable or has failed. Fails with the first failure since the
+    /// last flush, so that confirmations can be dropped without missing a failure.
     pub async fn flush(&self) -> Result<(), PublishError> {
         self.handle.flush().await
     }
@@ -131,6 +167,7 @@ impl Producer {
         flushed.await
     }
 
+    /// The stream's name.
     pub fn stream(&self) -> &str {
         &self.stream
     }

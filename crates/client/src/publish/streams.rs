@@ -1,6 +1,5 @@
-//! The pipelines behind `Client::publish`: one for each stream that is published to, shared by everybody who does,
-//! so that what is published at the same time travels together. They begin with the first publish, and end when
-//! nobody has published for a while.
+//! The pipelines behind `Client::publish`: one for each stream, shared by all tasks, so that messages published at the
+//! same time are sent together. A pipeline starts with the first publish and ends when it was unused for a while.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,16 +11,16 @@ use tonic::transport::Channel;
 use super::handle::{self, Handle, Terms};
 use super::pipeline::Identity;
 
-/// Streams that are published to at a time. Each has a call of its own, and a connection has 256.
+/// Streams that are published to at a time. Each has a call of its own, and a connection allows 256 calls.
 const STREAMS_MAX: usize = 100;
-/// How long to wait before looking again whether a stream has become unused.
+/// The wait between two checks whether a pipeline has become unused.
 const CROWDED_PAUSE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Streams {
     runtime: Runtime,
     channel: Channel,
     identity: Arc<Identity>,
-    /// Held for a look only. Those that have ended stay until there is need for room.
+    /// Locked for a look-up only. Pipelines that have ended stay until their room is needed.
     open: Mutex<HashMap<Box<str>, Handle>>,
 }
 
@@ -30,8 +29,8 @@ impl Streams {
         Streams { runtime, channel, identity: handle::new_identity(), open: Mutex::default() }
     }
 
-    /// The pipeline of a stream. None if as many as may be are in use, or if the last one is about to end: two would
-    /// take each other for one that has started again.
+    /// The pipeline of a stream. `None` if too many are in use, or if the last one is about to end: the server would
+    /// take two at a time for one producer that restarted.
     pub(super) fn try_get(&self, stream: &str) -> Option<Handle> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(handle) = open.get(stream) {
@@ -58,7 +57,7 @@ impl Streams {
         Some(handle)
     }
 
-    /// The pipeline of a stream, as soon as there may be one.
+    /// The pipeline of a stream, once there is room for it.
     pub(super) async fn get(&self, stream: &str) -> Handle {
         loop {
             match self.try_get(stream) {
@@ -68,7 +67,7 @@ impl Streams {
         }
     }
 
-    /// A pipeline that is nobody else's.
+    /// A pipeline that is not shared.
     pub(super) fn start(&self, stream: &str, terms: Terms) -> Handle {
         Handle::start(&self.runtime, self.channel.clone(), stream, handle::new_identity(), terms)
     }

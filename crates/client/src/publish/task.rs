@@ -1,4 +1,4 @@
-//! The task around a pipeline: it carries messages in, batches out and confirmations back, and keeps the time.
+//! The task around a pipeline. It passes messages in, batches out and confirmations back, and keeps the timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,13 +18,13 @@ use super::codec::SharedCodec;
 use super::pipeline::{Item, Pipeline};
 use super::window::Window;
 use crate::clock::{self, Instant};
-use crate::error::{CallError, PublishError, in_words};
+use crate::error::{CallError, PublishError, Refusal, in_words};
 
-/// Batches that may lie between the pipeline and its call; no more are ever on their way.
+/// Batches that may lie between the pipeline and its call. No more are ever in flight.
 const REQUESTS_MAX: usize = 8;
-/// What is taken in at once.
+/// Commands that are taken in at once.
 const INTAKE_MAX: usize = 1_024;
-/// A pipeline that nobody uses leaves its call after this long, and ends if nobody holds on to it.
+/// An unused pipeline leaves its call after this long. A shared one then ends.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
 // Nearly all of them are messages, and a box for each would cost more than the room that it saves.
@@ -41,7 +41,7 @@ pub(super) struct Task {
     pub(super) channel: Channel,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) window: Arc<Window>,
-    /// Ends when nobody has used it for a while, even if somebody could.
+    /// Ends when it was unused for a while, even if handles exist.
     pub(super) ends_when_idle: bool,
 }
 
@@ -111,8 +111,8 @@ impl Task {
                 reply = reply(&mut call) => self.on_reply(reply, &mut call),
                 taken = self.commands.recv_many(&mut intake, INTAKE_MAX), if open => {
                     open = taken > 0;
-                    // Those who were answered together publish again together. To let them go first costs a lone
-                    // publish nothing, and halves what one costs when ten do.
+                    // Tasks that were answered together publish again together. To let them run first costs a lone
+                    // publish nothing, and halves the cost of each when ten do.
                     tokio::task::yield_now().await;
                     intake.drain(..).for_each(|command| self.on_command(command));
                     while let Ok(command) = self.commands.try_recv() {
@@ -179,8 +179,8 @@ impl Task {
         match error {
             error @ CallError::Unreachable(_) => self.pipeline.on_call_ended(now, false, in_words(&error)),
             CallError::Refused { kind, detail, advice: crate::Advice::FixRequest } => {
-                let code = super::code_of(kind);
-                self.pipeline.on_call_refused(&PublishError::Refused { code, detail });
+                let refusal = Refusal::from_kind(kind);
+                self.pipeline.on_call_refused(&PublishError::Refused { refusal, detail });
             }
             error => self.pipeline.on_call_ended(now, true, in_words(&error)),
         }
@@ -194,8 +194,8 @@ async fn reply(call: &mut Option<Call>) -> Result<v1::PublishReply, Status> {
     }
 }
 
-/// One timer for everything. What it waits for mostly moves further away with each batch, so it is set anew only
-/// when that comes nearer; otherwise it fires once too early, and is set then.
+/// One timer for everything. Its deadline mostly moves further away with each batch, so it is reset only when the
+/// deadline comes nearer; otherwise it fires once too early, and is reset then.
 struct Timer {
     sleep: Pin<Box<Sleep>>,
     is_set: bool,

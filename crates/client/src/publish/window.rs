@@ -1,4 +1,4 @@
-//! How much may be on its way: a number of messages, and of bytes.
+//! How much may be in flight: a number of messages, and of bytes.
 
 use tokio::sync::{AcquireError, Semaphore, TryAcquireError};
 
@@ -10,7 +10,7 @@ pub(super) struct Window {
     bytes: Semaphore,
 }
 
-/// There is no room now, or nothing is taken any more.
+/// There is no room now, or no more messages are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoRoom {
     Full,
@@ -28,12 +28,12 @@ impl Window {
         }
     }
 
-    /// What something takes. Whatever is larger than the window goes when nothing else is on its way.
+    /// The room for messages. A batch larger than the window goes when nothing else is in flight.
     pub(super) fn room_for(&self, messages: usize, bytes: usize) -> Room {
         Room { messages: messages.min(self.most.messages), bytes: bytes.min(self.most.bytes) }
     }
 
-    /// Takes room if there is some now and nobody waits for it.
+    /// Takes room if there is some now and no other task waits for it.
     pub(super) fn try_take(&self, room: Room) -> Result<(), NoRoom> {
         let no_room = |error| match error {
             TryAcquireError::NoPermits => NoRoom::Full,
@@ -46,7 +46,7 @@ impl Window {
         Ok(())
     }
 
-    /// Waits for room, in the order of those who do.
+    /// Waits for room, first come, first served.
     pub(super) async fn take(&self, room: Room) -> Result<(), NoRoom> {
         let closed = |_: AcquireError| NoRoom::Closed;
         let messages = self.messages.acquire_many(room.messages as u32).await.map_err(closed)?;
@@ -63,7 +63,7 @@ impl Window {
         }
     }
 
-    /// Whether nothing is on its way.
+    /// Whether no message is in flight.
     pub(super) fn is_unused(&self) -> bool {
         self.messages.available_permits() == self.most.messages
     }
@@ -72,7 +72,7 @@ impl Window {
         self.messages.is_closed()
     }
 
-    /// Those who wait for room get none.
+    /// Ends every wait for room.
     pub(super) fn close(&self) {
         self.messages.close();
         self.bytes.close();

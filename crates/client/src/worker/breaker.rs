@@ -1,22 +1,22 @@
-//! Stops taking messages while everything fails, and finds out carefully when that is over.
+//! The circuit breaker: stops taking messages while most jobs fail, and probes when that is over.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When a worker stops taking messages because whatever it depends on is down.
+/// Settings of a circuit breaker: when a worker stops taking messages because a service that its jobs need is down.
 ///
-/// While the breaker is open the worker takes nothing, and gives back what it has not begun, so that messages
-/// do not use up their retries on something that cannot work. After a while it lets a few probes through: if
-/// they succeed it closes, and if one fails it stays open for twice as long.
+/// While the breaker is open the worker takes nothing and gives back messages that have not begun, so that they do not
+/// use up their retries in vain. After a while it lets a few probes through: if they succeed it closes, and if one
+/// fails it stays open for twice as long.
 ///
-/// Only failures that may pass count: transient ones, timeouts, panics and throttling.
+/// Only failures that may pass count: transient faults, timeouts, panics and throttling.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BreakerPolicy {
-    /// How many of the latest results are looked at.
+    /// How many of the latest results count.
     pub results: usize,
-    /// It opens if this share of them, from 0 to 1, are failures.
+    /// The breaker opens if this share of them, from 0 to 1, are failures.
     pub failure_ratio: f64,
     /// How long it is open at first.
     pub open_min: Duration,
@@ -38,19 +38,19 @@ impl Default for BreakerPolicy {
     }
 }
 
-/// Where a breaker stands, for figures and events.
+/// The state of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BreakerState {
-    /// All is well.
+    /// Jobs run as usual.
     #[default]
     Closed,
-    /// Nothing is taken.
+    /// No messages are taken.
     Open,
-    /// A few are tried.
+    /// A few probes run.
     HalfOpen,
 }
 
-/// Nobody means to wait for longer.
+/// The longest time that a breaker stays open.
 const OPEN_MAX: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug)]
@@ -122,13 +122,13 @@ impl Breaker {
         }
     }
 
-    /// A job ended: each message of it well, or with a failure; or it says nothing, since it was given back.
+    /// A job ended: each of its messages with a failure or not, or given back, which does not count.
     pub(super) fn ended(&mut self, now: Instant, failed: impl IntoIterator<Item = Option<bool>>) {
         for failed in failed {
             self.message_ended(now, failed);
         }
         if let State::HalfOpen { out, .. } = &mut self.state {
-            // Those that began before it opened may end now as well; they are taken for probes.
+            // Jobs that began before it opened may end now as well. They count as probes.
             *out = out.saturating_sub(1);
         }
     }

@@ -1,8 +1,7 @@
-//! What a worker has in hand and what may begin now.
+//! The messages that a worker has in hand, and the decision which may begin now.
 //!
-//! The desk decides and does nothing: messages come in, lanes take work and bring back verdicts, and what has to
-//! be told to the server lies in `done` until somebody fetches it. The time is an argument, so everything here is
-//! tested without waiting.
+//! The desk does no I/O: the pump adds messages, runners take work and bring back verdicts, and verdicts lie in `done`
+//! until the pump fetches them. The time is an argument, so everything here is tested without waiting.
 //!
 //! A message lies in one of these places, and in one only:
 //!
@@ -12,7 +11,7 @@
 //! | a key's followers | An earlier message of its key is in hand, and the group keeps keys in order. |
 //! | a bulkhead's queue | Its turn came while its bulkhead was full. |
 //! | a route's gathering | It waits for others, to go in one batch. |
-//! | with a lane | It is being worked on. |
+//! | with a runner | It is being worked on. |
 //! | `done` | It has a verdict. |
 
 use std::collections::hash_map::Entry;
@@ -35,14 +34,14 @@ pub(super) struct Parcel {
     pub(super) info: JobInfo,
 }
 
-/// What a lane gets: one message, or several of a route that takes them together.
+/// The work of a runner: one message, or several of a route that takes batches.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) route: usize,
     pub(super) parcels: Vec<Parcel>,
 }
 
-/// What the server is told about a message, if anything.
+/// The decision about a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Ack,
@@ -58,25 +57,25 @@ pub(super) enum Verdict {
     Skip {
         reason: String,
     },
-    /// Given back: the attempt does not count. Offered again after a while, if one is said.
+    /// Given back: the attempt does not count. Delivered again after a delay, if there is one.
     Return {
         after: Option<Duration>,
     },
-    /// Likewise, and nobody in the group gets anything for as long.
+    /// Given back, and the whole group pauses for as long.
     Throttled {
         after: Duration,
         reason: String,
     },
-    /// Given back because the store of marks does not answer, which it will not do for the next one either.
+    /// Given back because the idempotency store does not answer. It would not for the next message either.
     NoStore {
         after: Duration,
     },
-    /// The lease is gone, and nobody was asked to do the work.
+    /// The lease was lost before the handler ran.
     Lost,
 }
 
 impl Verdict {
-    /// What it says about whatever the jobs depend on: that it fails, that it works, or nothing.
+    /// Whether it counts for the breaker as a failure, as a success, or not at all.
     fn is_failure(&self) -> Option<bool> {
         match self {
             Verdict::Retry { .. } | Verdict::Throttled { .. } => Some(true),
@@ -91,26 +90,26 @@ impl Verdict {
     }
 }
 
-/// A message whose fate is decided.
+/// A message with its verdict.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) lease: Lease,
     pub(super) verdict: Verdict,
 }
 
-/// What there is to do.
+/// The answer to a runner that asks for work.
 #[derive(Debug)]
 pub(super) enum Taken {
     Work(Work),
-    /// Nothing before this time, unless something happens.
+    /// No work before this time, unless something changes.
     Later(Option<Instant>),
 }
 
-/// What the desk has to know of a route.
+/// The settings of a route, as far as the desk needs them.
 #[derive(Debug, Clone)]
 pub(super) struct RouteTerms {
     pub(super) bulkhead: Option<usize>,
-    /// How many go together at most, and how long the first of them waits for the others.
+    /// How many messages a batch has at most, and how long the first of them waits for the others.
     pub(super) batch: Option<(usize, Duration)>,
 }
 
@@ -139,15 +138,15 @@ pub(super) struct Desk {
     gathering: Vec<Gathering>,
     bulkheads: Vec<Bulkhead>,
     ready: VecDeque<Parcel>,
-    /// Keys of which a message is in hand, with those that wait for it. None: keys do not matter.
+    /// Keys of messages in hand, with the messages that wait for them. `None`: the order of keys does not matter.
     keys: Option<HashMap<u64, VecDeque<Parcel>>>,
     hasher: RandomState,
     /// Jobs that run, and how many may.
     running: usize,
     limit: usize,
-    /// Messages that are with lanes.
-    with_lanes: usize,
-    /// How many may run after somebody said that it was too much. Grows with every success.
+    /// Messages that runners work on.
+    with_runners: usize,
+    /// How many jobs may run after a service was overloaded. Grows with every success.
     throttled_to: Option<f64>,
     paused_until: Option<Instant>,
     pace: Option<Pace>,
@@ -170,7 +169,7 @@ impl Desk {
             hasher: RandomState::new(),
             running: 0,
             limit,
-            with_lanes: 0,
+            with_runners: 0,
             throttled_to: None,
             paused_until: None,
             pace: None,
@@ -189,7 +188,7 @@ impl Desk {
         self.breaker = Some(breaker);
     }
 
-    /// Whether messages of one key go one after the other. Said while nothing is in hand.
+    /// Whether messages of one key go one after the other. Called while no message is in hand.
     pub(super) fn keep_keys_in_order(&mut self, yes: bool) {
         self.keys = match (yes, self.keys.take()) {
             (true, Some(keys)) => Some(keys),
@@ -214,7 +213,7 @@ impl Desk {
         self.running
     }
 
-    /// Messages that no lane has yet.
+    /// Messages that no runner has yet.
     pub(super) fn waiting(&self) -> usize {
         let followers = self.keys.iter().flatten().map(|(_, followers)| followers.len()).sum::<usize>();
         let queued = self.bulkheads.iter().map(|of| of.queue.len()).sum::<usize>();
@@ -222,7 +221,7 @@ impl Desk {
         self.ready.len() + followers + queued + gathered
     }
 
-    /// Messages that a lane could begin with, if there were lanes enough.
+    /// Messages that could begin, if there were enough runners.
     pub(super) fn runnable(&self) -> usize {
         let gathered = self.gathering.iter().map(|of| of.parcels.len()).sum::<usize>();
         self.ready.len() + gathered + self.bulkheads.iter().map(|of| of.queue.len()).sum::<usize>()
@@ -234,7 +233,7 @@ impl Desk {
         most.unwrap_or(1).min(TOGETHER_MAX)
     }
 
-    /// Whether nothing begins because somebody said that it was too much.
+    /// Whether nothing begins because a service was overloaded.
     pub(super) fn is_paused(&self, now: Instant) -> bool {
         self.paused_until.is_some_and(|until| until > now)
     }
@@ -244,9 +243,9 @@ impl Desk {
         self.bulkheads.iter().map(|of| of.queue.len()).sum()
     }
 
-    /// Messages that a lane works on.
-    pub(super) fn with_lanes(&self) -> usize {
-        self.with_lanes
+    /// Messages that runners work on.
+    pub(super) fn with_runners(&self) -> usize {
+        self.with_runners
     }
 
     /// How long a job takes, lately.
@@ -258,19 +257,19 @@ impl Desk {
         self.breaker.as_ref().map(Breaker::state).unwrap_or_default()
     }
 
-    /// How many messages the breaker and a pause let us hold, whatever else is said.
+    /// How many messages the breaker and a pause allow at most.
     pub(super) fn credit_max(&mut self, now: Instant) -> usize {
         if self.is_paused(now) {
             return 0;
         }
         match self.breaker.as_mut().map(|breaker| breaker.gate(now)) {
             Some(Gate::Nothing { .. }) => 0,
-            Some(Gate::Probes(more)) => self.with_lanes + self.waiting() + more as usize,
+            Some(Gate::Probes(more)) => self.with_runners + self.waiting() + more as usize,
             Some(Gate::Any) | None => usize::MAX,
         }
     }
 
-    /// A message has come.
+    /// Adds a message.
     pub(super) fn arrive(&mut self, now: Instant, parcel: Parcel) {
         let key = self.key_of(&parcel);
         if let (Some(keys), Some(key)) = (&mut self.keys, key) {
@@ -290,7 +289,7 @@ impl Desk {
         parcel.info.key().map(|key| self.hasher.hash_one(key))
     }
 
-    /// One that waited for another of its key goes before those that came later.
+    /// A message that waited for its key goes before messages that came later.
     fn put_ready(&mut self, now: Instant, parcel: Parcel, first: bool) {
         if self.routes[parcel.route].batch.is_some() {
             let gathering = &mut self.gathering[parcel.route];
@@ -303,7 +302,7 @@ impl Desk {
         }
     }
 
-    /// What a lane may begin now.
+    /// The work that a runner may begin now.
     pub(super) fn take(&mut self, now: Instant) -> Taken {
         if self.closed || self.running >= self.limit() {
             return Taken::Later(None);
@@ -324,7 +323,7 @@ impl Desk {
         let (work, later) = self.choose(now);
         let Some(work) = work else { return Taken::Later(later) };
         self.running += 1;
-        self.with_lanes += work.parcels.len();
+        self.with_runners += work.parcels.len();
         if let Some(bulkhead) = self.routes[work.route].bulkhead {
             self.bulkheads[bulkhead].running += 1;
         }
@@ -343,7 +342,7 @@ impl Desk {
     }
 
     fn choose(&mut self, now: Instant) -> (Option<Work>, Option<Instant>) {
-        // Those whose turn came before.
+        // Messages whose turn came before.
         for bulkhead in &mut self.bulkheads {
             if bulkhead.running < bulkhead.limit
                 && let Some(parcel) = bulkhead.queue.pop_front()
@@ -377,7 +376,7 @@ impl Desk {
         (None, later)
     }
 
-    /// Whether a lane that asks now would get something.
+    /// Whether a runner that asks now would get work.
     pub(super) fn may_take(&self) -> bool {
         !self.closed
             && self.running < self.limit()
@@ -386,10 +385,10 @@ impl Desk {
                 || self.bulkheads.iter().any(|of| of.running < of.limit && !of.queue.is_empty()))
     }
 
-    /// A lane brings back work, with a verdict on each message.
+    /// A runner brings back work, with a verdict on each message.
     pub(super) fn finish(&mut self, now: Instant, work: Work, verdicts: Vec<Verdict>, took: Duration) {
         self.running -= 1;
-        self.with_lanes -= work.parcels.len();
+        self.with_runners -= work.parcels.len();
         if let Some(bulkhead) = self.routes[work.route].bulkhead {
             self.bulkheads[bulkhead].running -= 1;
         }
@@ -409,7 +408,7 @@ impl Desk {
         }
     }
 
-    /// What was not worked on says nothing about how long work takes.
+    /// Messages that were not worked on do not count.
     fn measure(&mut self, took: Duration, verdicts: &[Verdict]) {
         let is_idle =
             |of: &Verdict| matches!(of, Verdict::Duplicate | Verdict::Lost | Verdict::NoStore { .. });
@@ -424,7 +423,7 @@ impl Desk {
     }
 
     fn throttle(&mut self, now: Instant, after: Duration) {
-        // Of several that were told at once, the first one halves; the others tell nothing new.
+        // Of several at once, only the first halves the limit.
         if self.paused_until.is_none_or(|paused| paused <= now) {
             self.throttled_to = Some((self.limit() as f64 / 2.0).max(1.0));
         }
@@ -435,14 +434,14 @@ impl Desk {
         self.paused_until = Some(self.paused_until.map_or(until, |paused| paused.max(until)));
     }
 
-    /// One more for every round of successes.
+    /// Raises the limit by one for every round of successes.
     fn recover(&mut self) {
         let Some(to) = self.throttled_to else { return };
         let to = to + 1.0 / to;
         self.throttled_to = Some(to).filter(|to| (*to as usize) < self.limit);
     }
 
-    /// The next of its key may go; or all of them go back, since the one before them will come again.
+    /// The next message of the key may go; or all of them go back, because the one before them will be delivered again.
     fn release_key(&mut self, now: Instant, parcel: &Parcel, goes_on: bool) {
         let Some(key) = self.key_of(parcel) else { return };
         let Some(keys) = &mut self.keys else { return };
@@ -458,7 +457,7 @@ impl Desk {
         }
     }
 
-    /// What has a verdict, for the one who tells the server.
+    /// Moves the messages with a verdict out, for the pump.
     pub(super) fn take_done(&mut self, into: &mut Vec<Done>) {
         into.append(&mut self.done);
     }
@@ -467,19 +466,19 @@ impl Desk {
         !self.done.is_empty()
     }
 
-    /// Nothing more begins, and what has not begun is given back.
+    /// Nothing more begins, and messages that have not begun are given back.
     pub(super) fn close(&mut self) {
         self.closed = true;
         self.give_back_waiting();
     }
 
-    /// What has not begun is given back.
+    /// Gives back messages that have not begun.
     pub(super) fn give_back_waiting(&mut self) {
         let waiting = self.drain_waiting();
         self.done.extend(waiting.into_iter().map(give_back));
     }
 
-    /// The connection is gone, and with it every lease. What has not begun will come again by itself.
+    /// The connection is gone, and with it every lease. Messages that have not begun will be delivered again.
     pub(super) fn forget_waiting(&mut self) {
         drop(self.drain_waiting());
         self.done.clear();
@@ -499,7 +498,7 @@ impl Desk {
             waiting.iter().filter_map(|parcel| self.key_of(parcel)).collect()
         };
         if let Some(keys) = &mut self.keys {
-            // Those of a key that a lane works on stay known, so that what comes again waits for it.
+            // The key of a message that a runner works on stays known, so that a redelivery waits for it.
             for followers in keys.values_mut() {
                 waiting.extend(followers.drain(..));
             }

@@ -1,4 +1,4 @@
-//! What a worker tells those who want to know, beside its counters.
+//! Events of a worker.
 
 use std::time::Duration;
 
@@ -9,37 +9,50 @@ use crate::error::CallError;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum WorkerEvent {
+    /// The worker has joined its group.
     Connected,
-    /// The connection is lost. What was in hand goes to others; the worker tries again after this long.
+    /// The connection is lost. Messages in hand are delivered to other workers, and this one reconnects.
     Disconnected {
+        /// Why it was lost.
         error: CallError,
+        /// The wait before the next try.
         again_in: Duration,
     },
-    /// The lease of a message was lost while it was in hand: it took too long, or somebody reset the group.
+    /// The lease of a message was lost while the worker had it: the group was reset, or the renewal came too late.
     LeaseLost {
+        /// The message's position.
         seq: u64,
+        /// The attempt.
         attempt: u32,
     },
-    /// The job was done, but its lease was over by then. The message may be done again.
+    /// A job succeeded after its lease had run out. The message may be done again.
     LateAnswer {
+        /// The message's position.
         seq: u64,
     },
-    /// The connection broke before these were answered: they may or may not count.
+    /// The connection broke before these acks were answered. They may or may not have taken effect.
     Unanswered {
+        /// How many acks.
         acks: u64,
     },
-    /// A job failed and will be offered again; or it is parked, or moved to another stream.
+    /// A job failed, and its message will be delivered again, is parked, or is moved to another stream.
     Failed {
+        /// The message's position.
         seq: u64,
+        /// The attempt.
         attempt: u32,
+        /// The reason.
         reason: String,
+        /// Whether the message is parked or moved, and not delivered again.
         parked: bool,
     },
+    /// The circuit breaker has changed its state.
     Breaker(BreakerState),
-    /// How many jobs may run at a time from now on.
+    /// The number of jobs that may run at a time has changed.
     Concurrency(usize),
-    /// The store of marks does not do what it should. Messages wait for it.
+    /// The idempotency store failed. Messages wait until it works again.
     StoreFailed {
+        /// The error, as text.
         error: String,
     },
 }

@@ -1,4 +1,4 @@
-//! How many jobs a second may begin.
+//! The rate limit: how many jobs a second may begin.
 
 use std::time::Duration;
 

@@ -1,9 +1,8 @@
-//! Stands between the server and the lanes: puts what comes on the desk, tells the server what became of it, keeps
-//! leases alive, and decides how much to hold.
+//! The task that owns the connection: it puts deliveries on the desk, tells the server the verdicts, renews leases, and
+//! adjusts the credit and the number of runners.
 //!
-//! One task owns the connection and everything about leases. It shares nothing with the lanes but the desk.
+//! It shares nothing with the runners but the desk.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,48 +11,41 @@ use forebay_wire::v1;
 use futures_util::future::OptionFuture;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::Instant;
 use tonic::Status;
 
+use super::answers::{self, About, Answers, Sent};
 use super::breaker::BreakerState;
+use super::credit::{CREDIT_BYTES, Credit};
 use super::desk::{Done, Parcel, Verdict};
 use super::event::WorkerEvent;
+use super::leases::Leases;
 use super::route::Table;
 use super::scale::{self, Concurrency, Load};
-use super::{Shared, WorkerError, lane};
+use super::shared::Shared;
+use super::{WorkerError, runner};
 use crate::admin::groups::{Scaling, ScalingTarget};
 use crate::admin::settings::{GroupSettings, Strategy};
 use crate::client::Client;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::consumer::{Lease, Outcome, Session, Settlement, arrived, outcomes};
-use crate::error::{Advice, CallError, ProblemKind};
-use crate::idempotency::Claim;
+use crate::error::{Advice, CallError, ProblemKind, in_words};
 use crate::job::JobInfo;
 
-/// How often leases, credit and the breaker are looked at.
-const LOOK: Duration = Duration::from_millis(200);
-/// How often the server is asked how much there is to do.
+/// How often leases, credit and the breaker are checked.
+const CHECK_EVERY: Duration = Duration::from_millis(200);
+/// How often the server is asked for the size of the backlog.
 const SCALE_EVERY: Duration = Duration::from_secs(1);
-/// The wait before the server is tried again: twice as long each time.
-const AGAIN_MIN: Duration = Duration::from_millis(50);
-const AGAIN_MAX: Duration = Duration::from_secs(2);
+/// The wait before a reconnect: twice as long each time.
+const RECONNECT_MIN: Duration = Duration::from_millis(50);
+const RECONNECT_MAX: Duration = Duration::from_secs(2);
 /// How long the last answers may take when the worker leaves.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Handlers that were told to stop, and are dropped where they wait, have this long to be gone.
-const DROPPED: Duration = Duration::from_secs(1);
-/// Leases are renewed when a third of their time is over.
-const RENEW_AFTER: u32 = 3;
-
-/// What leases last, unless the group says otherwise, and what is believed of it.
-const LEASE: Duration = Duration::from_secs(30);
-const LEASE_MIN: Duration = Duration::from_millis(100);
-const LEASE_MAX: Duration = forebay_model::limits::YEAR;
-/// What is held at a time, in bytes, so that no reply becomes larger than can be read.
-const CREDIT_BYTES: u64 = 16 << 20;
+/// How long cancelled handlers may take to end.
+const CANCEL_WITHIN: Duration = Duration::from_secs(1);
 /// How long it may take to join the group.
-const JOIN: Duration = Duration::from_secs(10);
+const JOIN_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a worker was told to begin with, as far as the pump has to know.
+/// The builder's settings, as far as the pump needs them.
 pub(super) struct Terms {
     pub(super) client: Client,
     pub(super) stream: Arc<str>,
@@ -68,55 +60,28 @@ pub(super) struct Terms {
     pub(super) shutdown_within: Duration,
 }
 
-/// A message in hand, as far as its lease goes.
-struct Held {
-    info: JobInfo,
-    /// Until when the lease lasts.
-    deadline: Instant,
-}
-
-/// What was sent and is not answered yet.
-struct Sent {
-    ticket: u64,
-    leases: Vec<Lease>,
-    what: What,
-}
-
-enum What {
-    Acks,
-    /// One message, with the attempt and the verdict.
-    Other(u32, Verdict),
-    Extension,
-}
-
 pub(super) struct Pump<S> {
     shared: Arc<Shared<S>>,
     terms: Terms,
     table: Table,
-    lanes: JoinSet<()>,
+    runners: JoinSet<()>,
     concurrency: usize,
     breaker: BreakerState,
-    held: HashMap<Lease, Held>,
-    sent: VecDeque<Sent>,
-    ticket: u64,
-    credit: u32,
-    credit_max: u32,
-    /// How long leases last from each renewal.
-    lease: Duration,
+    leases: Leases,
+    answers: Answers,
+    credit: Credit,
     /// The worker has been a member of its group.
     has_joined: bool,
-    /// An extension is on its way.
-    extending: bool,
     stop: watch::Receiver<bool>,
-    /// Set once the worker is to end.
+    /// When running jobs must have ended. Set once the worker shuts down.
     closing: Option<Instant>,
     done: Vec<Done>,
     acks: Vec<Lease>,
 }
 
-/// Why a conversation with the server ended.
+/// Why a session ended.
 enum End {
-    /// The worker was told to.
+    /// The worker shut down.
     Closed,
     Broken(CallError),
 }
@@ -133,16 +98,12 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             shared,
             terms,
             table,
-            lanes: JoinSet::new(),
+            runners: JoinSet::new(),
             breaker: BreakerState::Closed,
-            held: HashMap::new(),
-            sent: VecDeque::new(),
-            ticket: 0,
-            credit: 0,
-            credit_max: u32::MAX,
-            lease: LEASE,
+            leases: Leases::new(),
+            answers: Answers::default(),
+            credit: Credit::new(),
             has_joined: false,
-            extending: false,
             stop,
             closing: None,
             done: Vec::new(),
@@ -150,17 +111,16 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         }
     }
 
-    /// Works until it is told to stop, or the server will not have it. If somebody waits for it to be `ready`, the
-    /// first try must succeed.
+    /// Works until it is told to stop, or the server refuses it. With `ready` the first try must succeed.
     pub(super) async fn run(
         mut self,
         mut ready: Option<oneshot::Sender<Result<(), WorkerError>>>,
     ) -> Result<(), WorkerError> {
-        let mut again = AGAIN_MIN;
+        let mut again_in = RECONNECT_MIN;
         let mut stop = self.stop.clone();
         let outcome = loop {
             let opened = tokio::select! {
-                opened = tokio::time::timeout(JOIN, self.open()) => opened,
+                opened = tokio::time::timeout(JOIN_WITHIN, self.open()) => opened,
                 _ = stop.wait_for(|stop| *stop) => break Ok(()),
             };
             let silent = || Err(Status::deadline_exceeded("the server did not answer").into());
@@ -170,10 +130,10 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
                     if let Some(ready) = ready.take() {
                         let _ = ready.send(Ok(()));
                     }
-                    again = AGAIN_MIN;
+                    again_in = RECONNECT_MIN;
                     self.shared.counters.connected.store(1, Ordering::Relaxed);
-                    self.shared.tell(WorkerEvent::Connected);
-                    let end = self.converse(session).await;
+                    self.shared.emit(WorkerEvent::Connected);
+                    let end = self.serve(session).await;
                     self.shared.counters.connected.store(0, Ordering::Relaxed);
                     self.lose_everything();
                     match end {
@@ -190,84 +150,76 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
                 break Ok(());
             }
             self.shared.counters.disconnected.add(1);
-            self.shared.tell(WorkerEvent::Disconnected { error, again_in: again });
+            self.shared.emit(WorkerEvent::Disconnected { error, again_in });
             tokio::select! {
-                () = tokio::time::sleep(again) => {}
+                () = tokio::time::sleep(again_in) => {}
                 _ = stop.wait_for(|stop| *stop) => break Ok(()),
             }
-            again = (again * 2).min(AGAIN_MAX);
+            again_in = (again_in * 2).min(RECONNECT_MAX);
         };
         self.finish_running().await;
-        self.drop_lanes().await;
+        self.drop_runners().await;
         if let (Some(ready), Err(error)) = (ready, &outcome) {
             let _ = ready.send(Err(error.clone()));
         }
         outcome
     }
 
-    /// Whether there is no use in trying again. What worked once may work again: a group that is made anew, a proxy
-    /// that answered for a server that was away.
+    /// Whether another try is useless. A worker that has joined before may join again: a deleted group may be created
+    /// again, and a proxy may have answered for a server that was down.
     fn is_final(&self, error: &CallError) -> bool {
-        let comes_back = match error {
+        let may_pass = match error {
             CallError::NotUnderstood(_) => true,
             error => error.is(ProblemKind::NoSuchGroup) && self.terms.create.is_some(),
         };
-        error.advice() == Advice::FixRequest && !(self.has_joined && comes_back)
+        error.advice() == Advice::FixRequest && !(self.has_joined && may_pass)
     }
 
-    /// Joins the group, after seeing to it that it is there and what it is like.
+    /// Joins the group, after creating it if it should, and asking for its settings.
     async fn open(&mut self) -> Result<Session, CallError> {
         let Terms { client, stream, group, create, .. } = &self.terms;
         if let Some(settings) = create {
             match client.create_group(stream, group, settings.clone()).await {
-                // One that is there with settings of its own is as good: whoever runs it knows better.
+                // A group with other settings is used as it is.
                 Err(error) if !error.is(ProblemKind::SettingsDiffer) => return Err(error),
                 _ => {}
             }
         }
         let settings = client.group(stream, group).await?.settings;
-        let strategy = settings.strategy;
-        let in_order = matches!(strategy, Some(Strategy::Ordered | Strategy::Pinned));
-        let now = clock::now();
+        let in_order = matches!(settings.strategy, Some(Strategy::Ordered | Strategy::Pinned));
         let credit = {
             let mut desk = self.shared.desk();
             desk.keep_keys_in_order(in_order);
             desk.set_limit(self.concurrency);
-            desk.credit_max(now)
+            let wanted = Credit::wanted(&desk, self.terms.prefetch, self.terms.rate);
+            self.credit.open(wanted, desk.credit_max(clock::now()))
         };
-        self.credit = u32::try_from(self.credit_wanted().min(credit)).unwrap_or(u32::MAX);
         let open = v1::Open {
             stream: stream.to_string(),
             group: group.to_string(),
             consumer: self.terms.name.clone(),
-            credit: self.credit,
+            credit,
         };
         let session = Session::open(client.grpc(), open, Some(CREDIT_BYTES)).await?;
-        self.credit_max = session.credit_max;
-        self.lease = settings.message_timeout.unwrap_or(LEASE).clamp(LEASE_MIN, LEASE_MAX);
+        self.credit.set_max(session.credit_max);
+        self.leases.set_duration(settings.message_timeout);
         Ok(session)
     }
 
-    fn credit_wanted(&self) -> usize {
-        let desk = self.shared.desk();
-        let (limit, mean) = (desk.limit(), desk.job_mean());
-        let prefetch = self.terms.prefetch.unwrap_or_else(|| scale::prefetch(limit, mean));
-        scale::credit(limit * desk.together() + prefetch, desk.with_lanes(), desk.shut_in(), self.terms.rate)
-    }
-
-    async fn converse(&mut self, mut session: Session) -> End {
+    /// Works on one connection until it ends.
+    async fn serve(&mut self, mut session: Session) -> End {
         let first = std::mem::take(&mut session.first);
         self.on_reply(&session, first);
         // Often enough for the shortest leases.
-        let mut look = tokio::time::interval(LOOK.min(self.lease / 6));
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut check = tokio::time::interval(CHECK_EVERY.min(self.leases.duration() / 6));
+        check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut asked_at = clock::now();
         let mut scaling: Option<JoinHandle<Result<Scaling, CallError>>> = None;
         let mut stop = self.stop.clone();
         loop {
-            self.tell_verdicts(&session);
+            self.send_verdicts(&session);
             if let Some(until) = self.closing
-                && (self.shared.desk().with_lanes() == 0 || clock::now() >= until)
+                && (self.shared.desk().with_runners() == 0 || clock::now() >= until)
             {
                 return self.leave(session).await;
             }
@@ -279,23 +231,24 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
                     Err(status) => return End::Broken(status.into()),
                 },
                 () = shared.verdicts.notified() => {}
-                _ = look.tick() => {
+                _ = check.tick() => {
                     let now = clock::now();
                     self.renew(&session, now);
-                    self.look_at_breaker(now);
-                    self.set_credit(&session, now);
-                    self.tend_lanes();
-                    self.see_to_lanes();
-                    if self.terms.concurrency.is_automatic() && scaling.is_none() && now - asked_at >= SCALE_EVERY {
+                    self.check_breaker(now);
+                    self.update_credit(&session, now);
+                    self.check_runners();
+                    self.start_runners();
+                    let is_automatic = self.terms.concurrency.is_automatic();
+                    if is_automatic && scaling.is_none() && now - asked_at >= SCALE_EVERY {
                         asked_at = now;
-                        scaling = Some(self.ask_how_much());
+                        scaling = Some(self.ask_for_backlog());
                     }
                 }
                 Some(answer) = OptionFuture::from(scaling.as_mut()), if scaling.is_some() => {
                     scaling = None;
                     if let Ok(Ok(reply)) = answer {
                         self.scale(&reply);
-                        self.set_credit(&session, clock::now());
+                        self.update_credit(&session, clock::now());
                     }
                 }
                 _ = stop.wait_for(|stop| *stop), if self.closing.is_none() => self.begin_to_close(&session),
@@ -318,93 +271,78 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             let route = self.table.find(&arrived.message.r#type, arrived.message.schema);
             let (stream, group) = (self.terms.stream.clone(), self.terms.group.clone());
             let info = JobInfo::new(stream, group, lease.seq, arrived.attempt, arrived.message);
-            // Somebody may have given the group a longer timeout since.
-            self.lease = self.lease.max(arrived.deadline - now);
-            self.held.insert(lease, Held { info: info.clone(), deadline: arrived.deadline });
+            self.leases.add(now, lease, info.clone(), arrived.deadline);
             if self.closing.is_some() {
                 back.push(Done { lease, verdict: Verdict::Return { after: None } });
             } else {
                 desk.arrive(now, Parcel { lease, route, info });
             }
         }
-        self.shared.lease_us.store(micros(self.lease), Ordering::Relaxed);
+        self.shared.lease_us.store(micros(self.leases.duration()), Ordering::Relaxed);
         self.shared.counters.received.add(count);
         drop(desk);
-        self.see_to_lanes();
+        self.start_runners();
         if !back.is_empty() {
             self.done.append(&mut back);
-            self.tell_verdicts(session);
+            self.send_verdicts(session);
         }
     }
 
-    /// Tells the server what was decided. Acks go together; the others have reasons of their own.
-    fn tell_verdicts(&mut self, session: &Session) {
+    /// Sends what was decided. Acks go together; the others have reasons of their own.
+    fn send_verdicts(&mut self, session: &Session) {
         self.shared.desk().take_done(&mut self.done);
         if self.done.is_empty() {
             return;
         }
         let mut settlements = Vec::new();
         for Done { lease, verdict } in std::mem::take(&mut self.done) {
-            let Some(held) = self.held.remove(&lease) else {
-                // Its lease was lost, and that was told. What is new is that the work was done all the same.
+            let Some(info) = self.leases.remove(&lease) else {
+                // The loss of the lease was reported. That the work was done all the same is news.
                 if matches!(verdict, Verdict::Ack) {
                     self.late(lease);
                 }
                 continue;
             };
-            let settlement = match &verdict {
-                Verdict::Ack | Verdict::Duplicate => {
+            match answers::settlement(&verdict) {
+                Some(settlement) => {
+                    let about = About::Verdict { attempt: info.attempt(), verdict };
+                    settlements.push(self.answers.expect(settlement, vec![lease], about));
+                }
+                None => {
                     if verdict == Verdict::Duplicate {
                         self.shared.counters.duplicates.add(1);
                     }
-                    self.acks.push(lease);
-                    continue;
+                    if matches!(verdict, Verdict::Ack | Verdict::Duplicate) {
+                        self.acks.push(lease);
+                    }
                 }
-                Verdict::Retry { after, reason } => with(Settlement::retry(), *after).because(reason.clone()),
-                Verdict::Park { reason } => Settlement::park().because(reason.clone()),
-                Verdict::Skip { reason } => Settlement::skip().because(reason.clone()),
-                Verdict::Return { after } => with(Settlement::give_back(), *after),
-                Verdict::NoStore { after } => Settlement::give_back().after(*after),
-                Verdict::Throttled { after, reason } => {
-                    Settlement::give_back().after(*after).because(reason.clone()).rest(*after)
-                }
-                Verdict::Lost => continue,
-            };
-            let what = What::Other(held.info.attempt(), verdict);
-            settlements.push(self.send(settlement, vec![lease], what));
+            }
         }
         if !self.acks.is_empty() {
             let mut acks = std::mem::take(&mut self.acks);
             acks.sort_unstable();
-            settlements.push(self.send(Settlement::ack(), acks, What::Acks));
+            settlements.push(self.answers.expect(Settlement::ack(), acks, About::Acks));
         }
         if !settlements.is_empty() {
             let _ = session.requests.send(v1::ConsumeRequest { settlements, ..Default::default() });
         }
     }
 
-    fn send(&mut self, settlement: Settlement, leases: Vec<Lease>, what: What) -> v1::Settlement {
-        self.ticket += 1;
-        let wire = settlement.into_wire(self.ticket, leases.iter().copied());
-        self.sent.push_back(Sent { ticket: self.ticket, leases, what });
-        wire
-    }
-
     fn on_settled(&mut self, settled: &v1::Settled) {
-        // They come in the order in which they were asked, but for those that are refused, which come at once.
-        let Some(at) = self.sent.iter().position(|sent| sent.ticket == settled.ticket) else { return };
-        let Some(sent) = self.sent.remove(at) else { return };
+        let Some(sent) = self.answers.take(settled.ticket) else { return };
         if let Some(problem) = &settled.problem {
-            // Nothing that this side says should ever be refused; if it is, the leases lapse by themselves.
-            self.extending &= !matches!(sent.what, What::Extension);
-            tracing::error!(detail = problem.detail, "the server did not understand a settlement");
+            // The server should never refuse a settlement of a worker. If it does, the leases run out.
+            if matches!(sent.about, About::Renewal) {
+                self.leases.renewed();
+            }
+            tracing::error!(detail = problem.detail, "the server refused a settlement");
             return;
         }
-        let counters = self.shared.counters_of();
-        match sent.what {
-            What::Acks => {
+        let Sent { leases, about, .. } = sent;
+        match about {
+            About::Acks => {
                 let mut acked = 0;
-                for (lease, outcome) in sent.leases.iter().zip(outcomes(settled)) {
+                for (lease, outcome) in leases.iter().zip(outcomes(settled)) {
                     match outcome {
                         Outcome::NotYours => self.late(*lease),
                         _ => acked += 1,
@@ -412,54 +350,58 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
                 }
                 self.shared.counters.acked.add(acked);
             }
-            What::Extension => {
-                self.extending = false;
-                for (lease, outcome) in sent.leases.iter().zip(outcomes(settled)) {
+            About::Renewal => {
+                self.leases.renewed();
+                for (lease, outcome) in leases.iter().zip(outcomes(settled)) {
                     if outcome == Outcome::NotYours
-                        && let Some(held) = self.held.remove(lease)
+                        && let Some(info) = self.leases.remove(lease)
                     {
-                        self.lose(&held);
+                        self.lose(&info);
                     }
                 }
             }
-            What::Other(attempt, verdict) => {
-                let outcome = outcomes(settled).next().unwrap_or(Outcome::Unspecified);
-                let lease = sent.leases[0];
-                let told = match outcome {
-                    Outcome::NotYours => return self.late(lease),
-                    Outcome::Parked => &counters.parked,
-                    Outcome::Moving => &counters.moved,
-                    Outcome::Skipped | Outcome::Expired => &counters.skipped,
-                    Outcome::Returned => match &verdict {
-                        Verdict::Throttled { .. } => &counters.throttled,
-                        Verdict::Return { after: Some(_) } | Verdict::NoStore { .. } => &counters.snoozed,
-                        _ => &counters.returned,
-                    },
-                    _ => &counters.retried,
-                };
-                told.add(1);
-                if let Verdict::Retry { reason, .. } | Verdict::Park { reason } = verdict {
-                    let parked = matches!(outcome, Outcome::Parked | Outcome::Moving);
-                    self.shared.tell(WorkerEvent::Failed { seq: lease.seq, attempt, reason, parked });
-                }
+            About::Verdict { attempt, verdict } => {
+                let outcome = outcomes(settled).next().unwrap_or(Outcome::Other);
+                self.count_verdict(leases[0], attempt, verdict, outcome);
             }
+        }
+    }
+
+    fn count_verdict(&self, lease: Lease, attempt: u32, verdict: Verdict, outcome: Outcome) {
+        let counters = &self.shared.counters;
+        let counter = match outcome {
+            Outcome::NotYours => return self.late(lease),
+            Outcome::Parked => &counters.parked,
+            Outcome::Moving => &counters.moved,
+            Outcome::Skipped | Outcome::Expired => &counters.skipped,
+            Outcome::Returned => match &verdict {
+                Verdict::Throttled { .. } => &counters.throttled,
+                Verdict::Return { after: Some(_) } | Verdict::NoStore { .. } => &counters.snoozed,
+                _ => &counters.returned,
+            },
+            _ => &counters.retried,
+        };
+        counter.add(1);
+        if let Verdict::Retry { reason, .. } | Verdict::Park { reason } = verdict {
+            let parked = matches!(outcome, Outcome::Parked | Outcome::Moving);
+            self.shared.emit(WorkerEvent::Failed { seq: lease.seq, attempt, reason, parked });
         }
     }
 
     fn late(&self, lease: Lease) {
         self.shared.counters.late.add(1);
-        self.shared.tell(WorkerEvent::LateAnswer { seq: lease.seq });
+        self.shared.emit(WorkerEvent::LateAnswer { seq: lease.seq });
     }
 
-    /// Whoever works on it is told; whoever has not begun will not.
-    fn lose(&self, held: &Held) {
-        held.info.cancel();
+    /// Cancels the job. A handler that has not begun will not run.
+    fn lose(&self, info: &JobInfo) {
+        info.cancel();
         self.shared.counters.lost.add(1);
-        let (seq, attempt) = (held.info.seq(), held.info.attempt());
-        self.shared.tell(WorkerEvent::LeaseLost { seq, attempt });
+        let (seq, attempt) = (info.seq(), info.attempt());
+        self.shared.emit(WorkerEvent::LeaseLost { seq, attempt });
     }
 
-    /// The connection is gone. What was not told is late; what was in hand comes again, here or elsewhere.
+    /// The connection is gone. Unsent acks are late; other messages in hand will be delivered again.
     fn lose_everything(&mut self) {
         {
             let mut desk = self.shared.desk();
@@ -468,62 +410,43 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         }
         for Done { lease, verdict } in std::mem::take(&mut self.done) {
             if matches!(verdict, Verdict::Ack) {
-                self.held.remove(&lease);
+                self.leases.remove(&lease);
                 self.late(lease);
             }
         }
-        for (_, held) in std::mem::take(&mut self.held) {
-            self.lose(&held);
+        for info in self.leases.take_all() {
+            self.lose(&info);
         }
         self.give_up_answers();
-        self.extending = false;
     }
 
-    /// Nobody will say any more what became of acks that were sent.
     fn give_up_answers(&mut self) {
-        let acks = self.sent.drain(..).filter(|sent| matches!(sent.what, What::Acks));
-        let count: u64 = acks.map(|sent| sent.leases.len() as u64).sum();
-        if count > 0 {
-            self.shared.counters.unanswered.add(count);
-            self.shared.tell(WorkerEvent::Unanswered { acks: count });
+        let acks = self.answers.give_up();
+        if acks > 0 {
+            self.shared.counters.unanswered.add(acks);
+            self.shared.emit(WorkerEvent::Unanswered { acks });
         }
     }
 
-    /// Prolongs the leases of everything in hand before they lapse, and the claims that go with them.
+    /// Extends leases before they run out, and the claims that go with them.
     fn renew(&mut self, session: &Session, now: Instant) {
-        if self.extending {
-            return;
-        }
-        let (enough, until) = (now + self.lease - self.lease / RENEW_AFTER, now + self.lease);
-        let mut leases: Vec<Lease> = Vec::new();
-        let mut claims: Vec<Claim> = Vec::new();
-        for (lease, held) in self.held.iter_mut().filter(|(_, held)| held.deadline < enough) {
-            held.deadline = until;
-            leases.push(*lease);
-            claims.extend(held.info.claim().cloned());
-        }
-        if leases.is_empty() {
-            return;
-        }
-        leases.sort_unstable();
-        self.extending = true;
-        let extension = self.send(Settlement::extend(self.lease), leases, What::Extension);
-        let _ =
-            session.requests.send(v1::ConsumeRequest { settlements: vec![extension], ..Default::default() });
+        let Some(renewal) = self.leases.renew(now) else { return };
+        let extend = Settlement::extend(self.leases.duration());
+        let settlements = vec![self.answers.expect(extend, renewal.leases, About::Renewal)];
+        let _ = session.requests.send(v1::ConsumeRequest { settlements, ..Default::default() });
+        let claims = renewal.claims;
         if let (Some(store), false) = (&self.shared.idempotency, claims.is_empty()) {
-            let (store, shared, lasts) =
-                (store.store.clone(), self.shared.clone(), self.shared.claim_lasts());
+            let (store, shared) = (store.store.clone(), self.shared.clone());
             tokio::spawn(async move {
-                if let Err(error) = store.renew(&claims, lasts).await {
-                    let error = crate::error::in_words(&error);
-                    shared.tell(WorkerEvent::StoreFailed { error });
+                if let Err(error) = store.renew(&claims, shared.claim_lasts()).await {
+                    shared.emit(WorkerEvent::StoreFailed { error: in_words(&error) });
                 }
             });
         }
     }
 
-    /// While the breaker is open, or everybody was told to slow down, nothing waits here that somebody else could do.
-    fn look_at_breaker(&mut self, now: Instant) {
+    /// While the breaker is open or the worker pauses, messages that wait here are given back for other workers.
+    fn check_breaker(&mut self, now: Instant) {
         let state = {
             let mut desk = self.shared.desk();
             let state = desk.breaker_state();
@@ -534,45 +457,43 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         };
         if state != self.breaker {
             self.breaker = state;
-            self.shared.tell(WorkerEvent::Breaker(state));
+            self.shared.emit(WorkerEvent::Breaker(state));
         }
     }
 
-    fn set_credit(&mut self, session: &Session, now: Instant) {
+    fn update_credit(&mut self, session: &Session, now: Instant) {
         if self.closing.is_some() {
             return;
         }
-        let wanted = self.credit_wanted();
-        let allowed = self.shared.desk().credit_max(now);
-        let wanted = u32::try_from(wanted.min(allowed)).unwrap_or(u32::MAX).min(self.credit_max);
-        // A little more or less is not worth a word.
-        let near = wanted.abs_diff(self.credit) <= self.credit / 4;
-        if wanted == self.credit || (near && wanted > 0 && allowed == usize::MAX && self.credit > 8) {
-            return;
+        let change = {
+            let mut desk = self.shared.desk();
+            let wanted = Credit::wanted(&desk, self.terms.prefetch, self.terms.rate);
+            self.credit.change(wanted, desk.credit_max(now))
+        };
+        if change.is_some() {
+            let credit_bytes = Some(CREDIT_BYTES);
+            let request = v1::ConsumeRequest { credit: change, credit_bytes, ..Default::default() };
+            let _ = session.requests.send(request);
         }
-        self.credit = wanted;
-        let credit_bytes = Some(CREDIT_BYTES);
-        let request = v1::ConsumeRequest { credit: Some(wanted), credit_bytes, ..Default::default() };
-        let _ = session.requests.send(request);
     }
 
-    /// As many lanes as there is work for, and one of them awake. Those stay: they cost next to nothing.
-    fn see_to_lanes(&mut self) {
+    /// Starts as many runners as there is work for, and wakes one. Runners stay: an idle one costs next to nothing.
+    fn start_runners(&mut self) {
         let (wanted, may_take) = {
             let desk = self.shared.desk();
             (desk.limit().min(desk.runnable() + desk.running()), desk.may_take())
         };
-        while self.lanes.len() < wanted {
-            self.lanes.spawn(lane::run(self.shared.clone()));
+        while self.runners.len() < wanted {
+            self.runners.spawn(runner::run(self.shared.clone()));
         }
         if may_take {
-            self.shared.bell.notify_one();
+            self.shared.work.notify_one();
         }
     }
 
-    /// Lanes never end by themselves; one that did is a mistake in here, and is not hidden.
-    fn tend_lanes(&mut self) {
-        while let Some(ended) = self.lanes.try_join_next() {
+    /// Runners never end by themselves. A panic in one is a bug of the SDK, and is passed on.
+    fn check_runners(&mut self) {
+        while let Some(ended) = self.runners.try_join_next() {
             if let Err(error) = ended
                 && error.is_panic()
             {
@@ -581,7 +502,7 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         }
     }
 
-    fn ask_how_much(&self) -> JoinHandle<Result<Scaling, CallError>> {
+    fn ask_for_backlog(&self) -> JoinHandle<Result<Scaling, CallError>> {
         let Terms { client, stream, group, target_drain, .. } = &self.terms;
         let (client, stream, group) = (client.clone(), stream.clone(), group.clone());
         let target = ScalingTarget { drain: *target_drain, ..Default::default() };
@@ -593,7 +514,7 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         let next = {
             let mut desk = self.shared.desk();
             let load = Load {
-                // What lies here waits as well.
+                // Messages on the desk wait as well.
                 backlog: reply.backlog + desk.waiting() as u64,
                 oldest_age: reply.oldest_age,
                 arrival_rate: reply.arrival_rate,
@@ -605,38 +526,35 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             desk.set_limit(next);
             next
         };
-        self.see_to_lanes();
+        self.start_runners();
         if next != now {
             self.concurrency = next;
-            self.shared.tell(WorkerEvent::Concurrency(next));
+            self.shared.emit(WorkerEvent::Concurrency(next));
         }
     }
 
-    /// Takes nothing more, and gives back what has not begun.
+    /// Takes nothing more, and gives back messages that have not begun.
     fn begin_to_close(&mut self, session: &Session) {
         self.closing = Some(clock::after(self.terms.shutdown_within));
         self.shared.desk().close();
-        self.credit = 0;
-        let _ = session.requests.send(v1::ConsumeRequest { credit: Some(0), ..Default::default() });
+        let credit = Some(self.credit.close());
+        let _ = session.requests.send(v1::ConsumeRequest { credit, ..Default::default() });
     }
 
-    /// Running jobs have ended, or their time is over. What is still held goes back without costing an attempt.
+    /// Running jobs have ended, or their time is over. Other messages are given back without costing an attempt.
     async fn leave(&mut self, mut session: Session) -> End {
-        for held in self.held.values() {
-            held.info.cancel();
+        for info in self.leases.messages() {
+            info.cancel();
         }
-        // Those who listen may tidy up, and those who do not are dropped.
-        let until = clock::after(DROPPED);
-        while self.shared.desk().with_lanes() > 0 && clock::now() < until {
-            let _ = tokio::time::timeout(LOOK, self.shared.verdicts.notified()).await;
-        }
-        // Before their messages are given back, so that nobody else begins while they are still at it.
-        let are_gone = self.drop_lanes().await;
-        self.tell_verdicts(&session);
-        self.shared.counters.returned.add(self.held.len() as u64);
-        let left = std::mem::take(&mut self.held);
+        // Handlers that watch for the cancellation may tidy up. The others are dropped.
+        self.wait_for_runners(clock::after(CANCEL_WITHIN)).await;
+        // Before their messages are given back, so that no other worker begins while they still run.
+        let are_gone = self.drop_runners().await;
+        self.send_verdicts(&session);
+        self.shared.counters.returned.add(self.leases.len() as u64);
+        let left = self.leases.take_all();
         if are_gone {
-            self.abandon(left.into_values()).await;
+            self.abandon(&left).await;
         }
         let _ = session.requests.send(v1::ConsumeRequest { goodbye: true, ..Default::default() });
         let answers = async {
@@ -653,47 +571,42 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         End::Closed
     }
 
-    /// What was not done may be begun by the next one at once, and not only when the claim has lapsed.
-    async fn abandon(&self, left: impl Iterator<Item = Held>) {
+    /// Gives claims up, so that the next worker can begin at once and not only when the claims have lapsed.
+    async fn abandon(&self, left: &[JobInfo]) {
         let Some(store) = &self.shared.idempotency else { return };
         let abandoned = async {
-            for held in left {
-                if let Some(claim) = held.info.claim() {
-                    // It lapses by itself otherwise. A mark that is written stays.
-                    let _ = store.store.abandon(claim).await;
-                }
+            for claim in left.iter().filter_map(JobInfo::claim) {
+                // Otherwise it lapses by itself. A mark that is written stays.
+                let _ = store.store.abandon(claim).await;
             }
         };
-        let _ = tokio::time::timeout(DROPPED, abandoned).await;
+        let _ = tokio::time::timeout(CANCEL_WITHIN, abandoned).await;
     }
 
-    /// There is no server to tell, but jobs that run may finish for as long as they could with one.
+    /// There is no connection, but running jobs may finish as they could with one.
     async fn finish_running(&mut self) {
         self.shared.desk().close();
         let until = self.closing.unwrap_or_else(|| clock::after(self.terms.shutdown_within));
-        while self.shared.desk().with_lanes() > 0 && clock::now() < until {
-            let _ = tokio::time::timeout(LOOK, self.shared.verdicts.notified()).await;
-        }
+        self.wait_for_runners(until).await;
         self.lose_everything();
     }
 
-    /// Says whether no handler runs any more.
-    async fn drop_lanes(&mut self) -> bool {
-        self.lanes.abort_all();
-        // A handler that does not wait anywhere cannot be dropped.
-        let gone = async { while self.lanes.join_next().await.is_some() {} };
-        let are_gone = tokio::time::timeout(DROPPED, gone).await.is_ok();
+    async fn wait_for_runners(&self, until: Instant) {
+        while self.shared.desk().with_runners() > 0 && clock::now() < until {
+            let _ = tokio::time::timeout(CHECK_EVERY, self.shared.verdicts.notified()).await;
+        }
+    }
+
+    /// Whether every handler has ended.
+    async fn drop_runners(&mut self) -> bool {
+        self.runners.abort_all();
+        // A handler that never awaits cannot be dropped.
+        let gone = async { while self.runners.join_next().await.is_some() {} };
+        let are_gone = tokio::time::timeout(CANCEL_WITHIN, gone).await.is_ok();
         if !are_gone {
-            tracing::warn!("a handler goes on after its time, since it never waits");
+            tracing::warn!("a handler goes on after its time, because it never awaits");
         }
         are_gone
-    }
-}
-
-fn with(settlement: Settlement, after: Option<Duration>) -> Settlement {
-    match after {
-        Some(after) => settlement.after(after),
-        None => settlement,
     }
 }
 

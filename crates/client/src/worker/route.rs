@@ -1,4 +1,4 @@
-//! Which handler a message goes to, and under which terms.
+//! Routes: which handler a message goes to, and its settings.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -12,16 +12,16 @@ use crate::idempotency::BoxFuture;
 use crate::job::{Job, JobInfo};
 use crate::message::Payload;
 
-/// What a handler says about a job.
+/// The result of a handler.
 pub type JobResult = Result<(), Fault>;
 
 pub(super) type One<S> = Arc<dyn Fn(S, JobInfo) -> BoxFuture<'static, JobResult> + Send + Sync>;
-/// Nobody means to wait for longer.
+/// The longest time that a batch waits for more messages.
 const LINGER_MAX: Duration = Duration::from_secs(86_400);
 
 type Many<S> = Arc<dyn Fn(S, Vec<JobInfo>) -> BoxFuture<'static, Vec<JobResult>> + Send + Sync>;
 
-/// A handler, and the terms under which it runs.
+/// A handler and its settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,7 +40,7 @@ type Many<S> = Arc<dyn Fn(S, Vec<JobInfo>) -> BoxFuture<'static, Vec<JobResult>>
 /// # let _ = route;
 /// ```
 pub struct Route<S> {
-    /// Name and version. None: everything that has no route of its own.
+    /// Name and version of the type. `None`: every message without a route of its own.
     pub(super) of: Option<(&'static str, u64)>,
     pub(super) handler: Handler<S>,
     pub(super) bulkhead: Option<String>,
@@ -64,7 +64,7 @@ impl<S> Clone for Handler<S> {
 }
 
 impl<S: Send + 'static> Route<S> {
-    /// One job at a time goes to this handler, if its message is of the handler's type.
+    /// A handler of single jobs, for messages of its payload's type and version.
     pub fn new<T, F, R>(handler: F) -> Route<S>
     where
         T: Payload,
@@ -80,8 +80,8 @@ impl<S: Send + 'static> Route<S> {
         Route::with(Some((T::TYPE, T::SCHEMA)), Handler::One(Arc::new(handle)))
     }
 
-    /// Up to `max` jobs at once go to this handler. The first of them waits for the others for `linger` at most.
-    /// The handler answers with a result for each job, in their order.
+    /// A handler of up to `max` jobs at once, for messages of its payload's type and version. The first job waits for
+    /// the others for `linger` at most. The handler returns a result for each job, in their order.
     pub fn batch<T, F, R>(max: usize, linger: Duration, handler: F) -> Route<S>
     where
         T: Payload,
@@ -120,7 +120,7 @@ impl<S: Send + 'static> Route<S> {
         Route::with(Some((T::TYPE, T::SCHEMA)), Handler::Many { max: max.max(1), linger, handle })
     }
 
-    /// Messages of any type that has no route of its own go to this handler, as bytes.
+    /// A handler of every message that has no other route. It gets the body as bytes.
     pub fn any<F, R>(handler: F) -> Route<S>
     where
         F: Fn(S, Job<Bytes>) -> R + Send + Sync + 'static,
@@ -137,14 +137,14 @@ impl<S: Send + 'static> Route<S> {
         Route { of, handler, bulkhead: None, timeout: None }
     }
 
-    /// Runs within one of the worker's [bulkheads](crate::Worker::bulkhead).
+    /// Runs the handler within one of the worker's [bulkheads](crate::worker::WorkerBuilder::bulkhead).
     #[must_use]
     pub fn bulkhead(mut self, name: impl Into<String>) -> Route<S> {
         self.bulkhead = Some(name.into());
         self
     }
 
-    /// A job that takes longer has failed, and its handler is dropped where it waits.
+    /// Sets how long a job may take. A job that takes longer has failed, and its handler is dropped at its await.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Route<S> {
         self.timeout = Some(timeout);
@@ -152,15 +152,14 @@ impl<S: Send + 'static> Route<S> {
     }
 }
 
-/// A message that cannot be read will never be read.
+/// A payload that cannot be decoded is a permanent fault.
 fn decode<T: Payload>(info: &JobInfo) -> Result<T, Fault> {
     serde_json::from_slice(info.body()).map_err(|error| {
         Fault::permanent(format!("cannot be decoded as {} version {}: {error}", T::TYPE, T::SCHEMA))
     })
 }
 
-/// A message that nobody here knows is set aside. It goes the way of all others, so that what follows it in its key
-/// waits for it.
+/// A message without a handler is parked. It takes the same way as all others, so that later messages of its key wait.
 fn unknown(known: &HashSet<&'static str>, info: &JobInfo) -> Fault {
     Fault::permanent(match info.kind() {
         None => "no handler for a message without a type".to_owned(),
@@ -173,13 +172,13 @@ fn unknown(known: &HashSet<&'static str>, info: &JobInfo) -> Fault {
 
 /// Finds the route of a message.
 pub(super) struct Table {
-    /// By name, and then by version. Few, so they are looked through.
+    /// By name, then by version.
     by_type: HashMap<&'static str, Vec<(u64, usize)>>,
     any: usize,
 }
 
 impl Table {
-    /// Adds a route for whatever has none, unless there is one. Fails with the type that has two.
+    /// Adds a route for messages without a handler, unless there is one. Fails with the type that has two handlers.
     pub(super) fn new<S: Send + 'static>(routes: &mut Vec<Route<S>>) -> Result<Table, String> {
         let mut by_type: HashMap<&'static str, Vec<(u64, usize)>> = HashMap::new();
         let mut any = None;
@@ -204,7 +203,7 @@ impl Table {
         Ok(Table { by_type, any })
     }
 
-    /// A message that does not say its version is of version 1.
+    /// A message without a version has version 1.
     pub(super) fn find(&self, kind: &str, schema: Option<u64>) -> usize {
         let versions = self.by_type.get(kind);
         let wanted = schema.unwrap_or(1);

@@ -1,11 +1,11 @@
 //! How many jobs run at a time, and how many messages are held ready for them.
 //!
-//! Everything here is a function of what is known at the moment.
+//! Pure functions of the present state.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// How many jobs a worker runs at a time: as many as are said, or between two bounds as the backlog asks.
+/// How many jobs a worker runs at a time: a fixed number, or between two bounds by the backlog.
 ///
 /// ```
 /// use forebay_client::worker::Concurrency;
@@ -20,7 +20,7 @@ pub struct Concurrency {
     pub(super) max: usize,
 }
 
-/// More than any process can have in hand.
+/// The most jobs of one worker.
 const CONCURRENCY_MAX: usize = 10_000;
 
 impl From<usize> for Concurrency {
@@ -30,7 +30,7 @@ impl From<usize> for Concurrency {
 }
 
 impl From<RangeInclusive<usize>> for Concurrency {
-    /// At least one job runs at a time, and at most 10,000.
+    /// Bounds are clamped to between 1 and 10,000.
     fn from(bounds: RangeInclusive<usize>) -> Concurrency {
         let min = (*bounds.start()).clamp(1, CONCURRENCY_MAX);
         Concurrency { min, max: (*bounds.end()).clamp(min, CONCURRENCY_MAX) }
@@ -43,7 +43,7 @@ impl Concurrency {
     }
 }
 
-/// What is known of the group and of ourselves.
+/// The state of the group and of this worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Load {
     /// Messages that wait for a consumer.
@@ -51,7 +51,7 @@ pub(super) struct Load {
     pub(super) oldest_age: Duration,
     /// Messages that come in each second.
     pub(super) arrival_rate: f64,
-    /// Consumers that share the work, ourselves among them.
+    /// Consumers that share the work, with this worker.
     pub(super) consumers: u64,
     /// How long one job takes, if any has ended.
     pub(super) job_mean: Option<Duration>,

@@ -1,61 +1,64 @@
-//! What a worker has done so far, for metrics.
+//! Counters of a worker, for metrics.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::breaker::BreakerState;
 
-/// What a worker has done since it started, and what it is at now.
+/// Counters since a worker started, and its present state.
 ///
-/// All but the last five only ever grow.
+/// All but the last five only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// Messages that came.
+    /// Messages that were delivered.
     pub received: u64,
-    /// Done, and acked.
+    /// Messages that were done and acked.
     pub acked: u64,
-    /// Failed, and offered again.
+    /// Messages that failed and are delivered again.
     pub retried: u64,
-    /// Set aside: for good reason, or since their retries were used up.
+    /// Messages that were parked: by a permanent fault, or because their retries were used up.
     pub parked: u64,
+    /// Messages that were skipped or had expired.
     pub skipped: u64,
-    /// Put off without costing an attempt.
+    /// Messages that were put off without counting as an attempt.
     pub snoozed: u64,
-    /// Put off because somebody was overloaded.
+    /// Messages that were put off because a service was overloaded.
     pub throttled: u64,
-    /// Given back untouched.
+    /// Messages that were given back.
     pub returned: u64,
-    /// Found done already, and acked without running.
+    /// Messages that the idempotency store had marked as done, acked without running.
     pub duplicates: u64,
     /// Handlers that panicked.
     pub panicked: u64,
     /// Handlers that took too long.
     pub timed_out: u64,
-    /// Leases that were lost while the message was in hand.
+    /// Leases that were lost while the worker had the message.
     pub lost: u64,
-    /// Answers that came too late, and changed nothing.
+    /// Answers that came after the lease had run out, and changed nothing.
     pub late: u64,
-    /// Used up their retries, and went to another stream.
+    /// Messages whose retries were used up and that went to another stream.
     pub moved: u64,
-    /// Acks whose answer never came, since the connection broke: they may or may not count.
+    /// Acks without an answer, because the connection broke. They may or may not have taken effect.
     pub unanswered: u64,
     /// How often the connection was lost.
     pub disconnected: u64,
-    /// Time that handlers took, in microseconds.
+    /// The time that handlers took, in microseconds.
     pub busy_us: u64,
     /// Jobs that run now.
     pub running: usize,
-    /// Messages in hand that have not begun.
+    /// Messages that the worker holds and that have not begun.
     pub waiting: usize,
     /// How many jobs may run at a time now.
     pub concurrency: usize,
+    /// Whether the worker is connected.
     pub connected: bool,
+    /// The state of the circuit breaker.
     pub breaker: BreakerState,
 }
 
 macro_rules! counters {
     ($($name:ident),*) => {
-        /// The growing ones, as they are counted.
+        /// The counters that only grow.
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub(super) $name: Counter,)*

@@ -7,9 +7,9 @@ use forebay_client::admin::groups::{GroupStatus, ScalingTarget};
 use forebay_client::admin::parked::{Cause, JobState, ParkedFilter, Selection};
 use forebay_client::admin::settings::{OnFull, Rate, Retention, Retries, Start, Strategy, StreamLimits};
 use forebay_client::admin::streams::ReadQuery;
+use forebay_client::consumer::Outcome;
 use forebay_client::error::ProblemKind;
-use forebay_client::v1::settlement::Action;
-use forebay_client::{Advice, Client, GroupSettings, Message, StreamSettings, v1};
+use forebay_client::{Advice, Client, GroupSettings, Message, StreamSettings};
 
 use crate::rig::{Server, bodies, drain};
 
@@ -107,26 +107,12 @@ async fn a_group_is_created_seen_changed_and_deleted() {
 
 /// Parks the next messages, for these reasons.
 async fn park(client: &Client, reasons: &[&str]) {
+    let mut consumer = client.consumer("s", "g").name("worker").credit(1).open().await.expect("it is there");
     for reason in reasons {
-        let mut raw = client.raw();
-        let request = v1::ReceiveRequest {
-            stream: "s".into(),
-            group: "g".into(),
-            consumer: "worker".into(),
-            wait_ms: 10_000,
-            ..v1::ReceiveRequest::default()
-        };
-        let received = raw.receive(request).await.expect("it receives").into_inner().messages;
-        let request = v1::SettleRequest {
-            stream: "s".into(),
-            group: "g".into(),
-            leases: vec![received[0].lease.clone()],
-            action: Action::Park.into(),
-            reason: (*reason).to_owned(),
-            ..v1::SettleRequest::default()
-        };
-        raw.settle(request).await.expect("it settles");
+        let delivery = consumer.next().await.expect("the call goes on").expect("the call goes on");
+        assert_eq!(delivery.park(*reason).await.expect("an answer"), Outcome::Parked);
     }
+    consumer.close().await.expect("it leaves well");
 }
 
 #[tokio::test]
@@ -169,6 +155,7 @@ async fn parked_messages_are_seen_brought_back_and_let_go() {
     client.cancel_parked_job("s", "g", job).await.expect("it is cancelled");
     let job = client.parked_job("s", "g", job).await.expect("it is known");
     assert_eq!((started.matched, job.state), (2, JobState::Cancelled));
+    assert!(client.parked_jobs("s", "g").await.expect("they are listed").contains(&job));
     client.discard_parked("s", "g", Selection::all()).await.expect("it is started");
     let nothing = client.replay_parked("s", "g", Selection::seqs([])).await.expect_err("nothing is selected");
     assert!(nothing.is(ProblemKind::EmptySelection), "{nothing:?}");

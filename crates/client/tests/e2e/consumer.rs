@@ -3,22 +3,21 @@
 use std::time::Duration;
 
 use forebay_client::consumer::{Consumer, Delivery, Outcome, Settlement};
-use forebay_client::{Client, v1};
+use forebay_client::{Client, GroupSettings, Message};
 use forebay_test::TestServer;
+use forebay_wire::v1;
+use futures_util::StreamExt;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn rig(messages: u32) -> (TestServer, Client) {
     let server = TestServer::start().await.expect("the server starts");
     let client = Client::connect(server.url()).await.expect("it answers");
-    let (stream, group) = ("s".to_owned(), "g".to_owned());
-    let request = v1::CreateGroupRequest { stream, group, ..Default::default() };
-    client.raw().create_group(request).await.expect("there was none");
-    let message = |n: u32| v1::Message { body: n.to_string().into(), ..Default::default() };
-    let messages = (1..=messages).map(message).collect();
-    let request = v1::PublishRequest { stream: "s".to_owned(), messages, ..Default::default() };
-    let mut replies = client.raw().publish(tokio_stream::once(request)).await.expect("a call").into_inner();
-    while replies.message().await.expect("the call goes on").is_some() {}
+    client.create_group("s", "g", GroupSettings::new()).await.expect("there was none");
+    if messages > 0 {
+        let messages = (1..=messages).map(|n| Message::new(n.to_string()));
+        client.publish_batch("s", messages).await.expect("they are stored");
+    }
     (server, client)
 }
 
@@ -26,7 +25,7 @@ async fn rig(messages: u32) -> (TestServer, Client) {
 async fn take(consumer: &mut Consumer, count: usize) -> Vec<Delivery> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        taken.extend(consumer.next().await.expect("the call goes on").expect("the call goes on"));
+        taken.extend(consumer.next_batch().await.expect("the call goes on").expect("the call goes on"));
     }
     assert_eq!(taken.len(), count);
     taken
@@ -42,12 +41,12 @@ async fn messages_come_within_the_credit_and_are_settled_in_every_way() {
     let mut consumer = client.consumer("s", "g").name("one").credit(5).open().await.expect("it is there");
     let taken = take(&mut consumer, 5).await;
     assert_eq!(told(&taken)[..2], [(1, 1, &b"1"[..]), (2, 1, &b"2"[..])]);
-    let lasts = taken[0].deadline() - tokio::time::Instant::now();
+    let lasts = taken[0].deadline() - std::time::Instant::now();
     assert!(lasts <= 30 * SECOND && lasts > 20 * SECOND, "{lasts:?}");
 
     let acked = consumer.ack(&taken[..1]);
-    let retried = consumer.settle(&taken[1..2], Settlement::retry().after(5 * SECOND).because("later"));
-    let parked = consumer.settle(&taken[2..3], Settlement::park().because("broken"));
+    let retried = consumer.settle(&taken[1..2], Settlement::retry().after(5 * SECOND).reason("later"));
+    let parked = consumer.settle(&taken[2..3], Settlement::park().reason("broken"));
     let skipped = consumer.settle(&taken[3..4], Settlement::skip());
     let back = consumer.settle(&taken[4..], Settlement::give_back().after(9 * SECOND));
     assert_eq!(acked.await.expect("an answer"), [Outcome::Acked]);
@@ -65,7 +64,7 @@ async fn messages_come_within_the_credit_and_are_settled_in_every_way() {
     assert_eq!(told(&take(&mut consumer, 1).await), [(2, 2, &b"2"[..])]);
     server.advance(4 * SECOND).await;
     assert_eq!(told(&take(&mut consumer, 1).await), [(5, 1, &b"5"[..])], "it was never out");
-    consumer.goodbye().await.expect("it leaves well");
+    consumer.close().await.expect("it leaves well");
 }
 
 #[tokio::test]
@@ -87,7 +86,7 @@ async fn a_goodbye_costs_nothing_and_a_loss_costs_an_attempt() {
         let mut consumer = client.consumer("s", "g").open().await.expect("it is there");
         assert_eq!(take(&mut consumer, 1).await[0].attempt(), attempt);
         match says_goodbye {
-            true => consumer.goodbye().await.expect("it leaves well"),
+            true => consumer.close().await.expect("it leaves well"),
             false => drop(consumer),
         }
     }
@@ -97,16 +96,16 @@ async fn a_goodbye_costs_nothing_and_a_loss_costs_an_attempt() {
 async fn credit_can_be_changed_and_bytes_count_too() {
     let (_server, client) = rig(10).await;
     let mut consumer = client.consumer("s", "g").credit(0).open().await.expect("it is there");
-    consumer.credit(4);
+    consumer.set_credit(4);
     let taken = take(&mut consumer, 4).await;
-    let nothing = tokio::time::timeout(Duration::from_millis(50), consumer.next()).await;
+    let nothing = tokio::time::timeout(Duration::from_millis(50), consumer.next_batch()).await;
     assert!(nothing.is_err(), "no more than that");
     consumer.ack(&taken).await.expect("an answer");
     take(&mut consumer, 4).await;
     drop(consumer);
     let mut small = client.consumer("s", "g").credit(100).credit_bytes(1).open().await.expect("it is there");
     take(&mut small, 1).await;
-    let nothing = tokio::time::timeout(Duration::from_millis(50), small.next()).await;
+    let nothing = tokio::time::timeout(Duration::from_millis(50), small.next_batch()).await;
     assert!(nothing.is_err(), "one always fits, and no more");
 }
 
@@ -120,8 +119,44 @@ async fn what_the_server_refuses_is_told() {
     let wrong = consumer.settle(&taken, Settlement::move_to("$system")).await.expect_err("not that one");
     assert_eq!(wrong.advice(), forebay_client::Advice::FixRequest);
     drop(server);
-    assert!(consumer.next().await.is_err(), "the server is gone");
+    assert!(consumer.next().await.expect("an error").is_err(), "the server is gone");
     assert!(consumer.ack(&taken).await.is_err());
+}
+
+#[tokio::test]
+async fn a_consumer_is_a_stream_of_deliveries_that_are_settled_one_by_one() {
+    let (server, client) = rig(9).await;
+    let mut consumer = client.consumer("s", "g").credit(7).open().await.expect("it is there");
+    let taken: Vec<Delivery> = StreamExt::by_ref(&mut consumer)
+        .take(7)
+        .map(|delivery| delivery.expect("the call goes on"))
+        .collect()
+        .await;
+    let [acked, retried, parked, skipped, back, moved, extended] = &taken[..] else { panic!("{taken:?}") };
+    assert_eq!((acked.seq(), acked.body(), acked.attempt()), (1, &"1".into(), 1));
+    let lasts = extended.deadline_at().duration_since(extended.published_at()).expect("it is later");
+    assert_eq!(lasts, 30 * SECOND);
+    assert_eq!(acked.ack().await.expect("an answer"), Outcome::Acked);
+    assert_eq!(acked.ack().await.expect("an answer"), Outcome::NotYours);
+    assert_eq!(retried.retry("later").await.expect("an answer"), Outcome::Retrying);
+    assert_eq!(parked.park("broken").await.expect("an answer"), Outcome::Parked);
+    assert_eq!(skipped.skip().await.expect("an answer"), Outcome::Skipped);
+    assert_eq!(back.give_back().await.expect("an answer"), Outcome::Returned);
+    assert_eq!(moved.move_to("elsewhere").await.expect("an answer"), Outcome::Moving);
+    assert_eq!(extended.extend(60 * SECOND).await.expect("an answer"), Outcome::Extended);
+    assert_eq!(client.parked("s", "g", 3).await.expect("it is parked").reason, "broken");
+    server.advance(45 * SECOND).await;
+    assert_eq!(extended.ack().await.expect("an answer"), Outcome::Acked);
+}
+
+#[tokio::test]
+async fn nothing_is_settled_before_it_is_awaited() {
+    let (_server, client) = rig(1).await;
+    let mut consumer = client.consumer("s", "g").open().await.expect("it is there");
+    let taken = take(&mut consumer, 1).await;
+    drop(consumer.ack(&taken));
+    assert_eq!(client.group("s", "g").await.expect("it is there").in_flight, 1);
+    assert_eq!(consumer.ack(&taken).await.expect("an answer"), [Outcome::Acked]);
 }
 
 /// Any client, with the limits that gRPC libraries have if nobody says otherwise.
@@ -130,7 +165,7 @@ async fn no_reply_is_larger_than_a_plain_client_reads() {
     const MESSAGES: usize = 40;
     let (server, client) = rig(0).await;
     for _ in 0..MESSAGES / 4 {
-        let batch = (0..4).map(|_| forebay_client::Message::new(vec![b'x'; 500 << 10]));
+        let batch = (0..4).map(|_| Message::new(vec![b'x'; 500 << 10]));
         client.publish_batch("s", batch.collect::<Vec<_>>()).await.expect("there is room");
     }
     let endpoint = tonic::transport::Channel::from_shared(server.url().to_owned()).expect("an address");

@@ -132,7 +132,7 @@ fn child() {
     runtime.expect("a runtime").block_on(async {
         let client = Client::connect(server).await.expect("the test's server answers");
         let database = Database::open(&database).await;
-        let worker = Worker::new(client, STREAM, GROUP, database.clone()).concurrency(JOBS).on(handle);
+        let worker = Worker::builder(client, STREAM, GROUP, database.clone()).concurrency(JOBS).on(handle);
         let worker = either!(database, _, store => worker.idempotency(store, KEEP));
         worker.run_until(std::future::pending()).await.expect("it works until it is killed");
     });

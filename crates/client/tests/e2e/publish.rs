@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_client::admin::settings::{Rate, StreamLimits};
-use forebay_client::error::ProblemKind;
-use forebay_client::v1::problem::Code;
+use forebay_client::error::{ProblemKind, Refusal};
 use forebay_client::{
     Advice, Client, ConnectError, GroupSettings, Message, Payload, PublishError, StreamSettings,
 };
@@ -55,7 +54,7 @@ async fn a_batch_is_stored_whole_or_not_at_all() {
 
     let bad = [Message::new("d"), Message::new("e").delay(Duration::from_secs(3 * 365 * 86_400))];
     let error = client.publish_batch("s", bad).await.expect_err("a delay is too long");
-    assert!(matches!(error, PublishError::Refused { code: Code::Invalid, .. }), "{error:?}");
+    assert!(matches!(error, PublishError::Refused { refusal: Refusal::Invalid, .. }), "{error:?}");
 
     let wrong = client.publish_batch("s", [Message::new("f")]).expect_last_seq(2).await;
     assert!(matches!(wrong, Err(PublishError::WrongLastSeq { last_seq: 3 })), "{wrong:?}");
@@ -197,12 +196,12 @@ async fn one_bad_message_fails_alone() {
         sent.push(producer.send(message).await.expect("it is taken"));
     }
     let error = producer.flush().await.expect_err("some failed");
-    assert!(matches!(error, PublishError::Refused { code: Code::TooLarge, .. }), "{error:?}");
+    assert!(matches!(error, PublishError::Refused { refusal: Refusal::TooLarge, .. }), "{error:?}");
     producer.flush().await.expect("nothing failed since");
     for (confirmation, n) in sent.into_iter().zip(0..) {
         match (n, confirmation.await) {
-            (77, Err(PublishError::Refused { code: Code::TooLarge, .. })) => {}
-            (200 | 201, Err(PublishError::Refused { code: Code::Invalid, .. })) => {}
+            (77, Err(PublishError::Refused { refusal: Refusal::TooLarge, .. })) => {}
+            (200 | 201, Err(PublishError::Refused { refusal: Refusal::Invalid, .. })) => {}
             (_, Ok(_)) => {}
             (n, other) => panic!("{n}: {other:?}"),
         }
@@ -218,11 +217,11 @@ async fn what_no_server_takes_is_refused_before_it_is_sent() {
     let client = server.client().await;
     let error =
         client.publish("s", Message::new("x")).priority(10).await.expect_err("there is no such priority");
-    assert!(matches!(error, PublishError::Refused { code: Code::Invalid, .. }), "{error:?}");
+    assert!(matches!(error, PublishError::Refused { refusal: Refusal::Invalid, .. }), "{error:?}");
     let error = client.publish("s", Message::new(vec![0; 20 << 20])).await.expect_err("it is too large");
-    assert!(matches!(error, PublishError::Refused { code: Code::TooLarge, .. }), "{error:?}");
+    assert!(matches!(error, PublishError::Refused { refusal: Refusal::TooLarge, .. }), "{error:?}");
     let error = client.publish("$system", Message::new("x")).await.expect_err("it is reserved");
-    assert!(matches!(error, PublishError::Refused { code: Code::Invalid, .. }), "{error:?}");
+    assert!(matches!(error, PublishError::Refused { refusal: Refusal::Invalid, .. }), "{error:?}");
     assert!(client.stream("s").await.expect_err("nothing was stored").is(ProblemKind::NoSuchStream));
 }
 

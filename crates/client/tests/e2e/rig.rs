@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_client::admin::streams::{ReadQuery, StoredMessage};
-use forebay_client::{Client, v1};
+use forebay_client::admin::streams::ReadQuery;
+use forebay_client::{Client, StoredMessage};
 use forebay_test::TestServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -66,27 +66,14 @@ pub(crate) async fn bodies(client: &Client, stream: &str) -> Vec<String> {
 
 /// Takes and acks messages until so many are done.
 pub(crate) async fn drain(client: &Client, stream: &str, group: &str, count: usize) {
-    let mut raw = client.raw();
+    let mut consumer = client.consumer(stream, group).name("drain").open().await.expect("it is there");
     let mut done = 0;
     while done < count {
-        let request = v1::ReceiveRequest {
-            stream: stream.into(),
-            group: group.into(),
-            consumer: "drain".into(),
-            max: 100,
-            wait_ms: 1_000,
-            timeout_ms: None,
-        };
-        let messages = raw.receive(request).await.expect("it receives").into_inner().messages;
-        if messages.is_empty() {
-            continue;
-        }
-        done += messages.len();
-        let leases = messages.into_iter().map(|message| message.lease).collect();
-        let (stream, group) = (stream.into(), group.into());
-        let ack = v1::SettleRequest { stream, group, leases, ..v1::SettleRequest::default() };
-        raw.settle(ack).await.expect("it settles");
+        let batch = consumer.next_batch().await.expect("the call goes on").expect("the call goes on");
+        consumer.ack(&batch).await.expect("it settles");
+        done += batch.len();
     }
+    consumer.close().await.expect("it leaves well");
 }
 
 /// What a proxy does to connections.

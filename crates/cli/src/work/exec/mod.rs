@@ -2,8 +2,8 @@
 //! How it ends says what becomes of the message.
 
 mod environment;
-mod family;
 mod output;
+mod process_group;
 #[cfg(test)]
 mod tests;
 
@@ -22,12 +22,12 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::family::Family;
-pub(super) use self::family::GRACE;
 use self::output::{Tail, pump};
+pub(super) use self::process_group::GRACE;
+use self::process_group::ProcessGroup;
+use super::console::{Console, Origin};
 use super::reason::{REASON_BYTES_MAX, last, one_line};
 use super::task::Task;
-use super::voice::{Speaker, Voice};
 use crate::connect::Server;
 use crate::exit::Exit;
 use crate::log::Level;
@@ -50,7 +50,7 @@ pub(crate) struct Exec {
     server: String,
     /// Variables of this process that could be taken for those of a message.
     misleading: Vec<OsString>,
-    voice: Voice,
+    console: Console,
     /// Becomes true when what runs has to come to an end.
     hurry: watch::Receiver<bool>,
 }
@@ -66,12 +66,12 @@ enum Ended {
 }
 
 impl Exec {
-    /// Refuses a command that cannot be run at all: otherwise every message would be tried in vain.
+    /// Refuses a command that cannot be run at all, on which every message would fail.
     pub(super) fn new(
         command: &str,
         timeout: Option<Duration>,
         server: &Server,
-        voice: Voice,
+        console: Console,
         hurry: watch::Receiver<bool>,
     ) -> anyhow::Result<Exec> {
         check(command)?;
@@ -81,7 +81,7 @@ impl Exec {
             timeout,
             server: server.authority().to_owned(),
             misleading: std::env::vars_os().map(|(name, _)| name).filter(is_misleading).collect(),
-            voice,
+            console,
             hurry,
         })
     }
@@ -99,7 +99,7 @@ impl Exec {
                 return Err(Fault::new(Class::Snooze(NO_PROCESS_WAIT), reason));
             }
         };
-        let mut family = Family::of(&child);
+        let mut group = ProcessGroup::led_by(&child);
         let tail = Tail::default();
         let mut pipes = self.connect(&mut child, task, &tail);
         let mut ended = tokio::select! {
@@ -109,18 +109,18 @@ impl Exec {
             () = hurried(self.hurry.clone()) => Ended::Hurried(None),
         };
         match &mut ended {
-            Ended::ByItself(_) => family.let_go(),
-            Ended::Hurried(status) => *status = family.end(&mut child).await,
-            Ended::TimedOut(_) => drop(family.end(&mut child).await),
+            Ended::ByItself(_) => group.let_go(),
+            Ended::Hurried(status) => *status = group.end(&mut child).await,
+            Ended::TimedOut(_) => drop(group.end(&mut child).await),
             Ended::Cancelled => {
                 let of = (task.seq, task.attempt);
-                self.voice.tell_of(
+                self.console.log_message(
                     Level::Warn,
                     of,
-                    "ended, since its lease was lost",
+                    "ended, because its lease was lost",
                     &[("seq", task.seq.into())],
                 );
-                family.end(&mut child).await;
+                group.end(&mut child).await;
             }
         }
         let closed = async { while pipes.join_next().await.is_some() {} };
@@ -144,19 +144,18 @@ impl Exec {
             .spawn()
     }
 
-    /// Reads and writes at the same time: a handler that answers before it has read everything must not wait for
-    /// one who waits for it.
+    /// Reads and writes at the same time, so that a handler that writes before it has read everything does not block.
     fn connect(&self, child: &mut Child, task: &Task<'_>, tail: &Tail) -> JoinSet<()> {
         let mut pipes = JoinSet::new();
-        let speaker = |output| Speaker { seq: task.seq, attempt: task.attempt, output };
+        let origin = |output| Origin { seq: task.seq, attempt: task.attempt, output };
         if let Some(stdin) = child.stdin.take() {
             pipes.spawn(feed(stdin, task.body.clone()));
         }
         if let Some(stdout) = child.stdout.take() {
-            pipes.spawn(pump(stdout, None, speaker("stdout"), self.voice.clone()));
+            pipes.spawn(pump(stdout, None, origin("stdout"), self.console.clone()));
         }
         if let Some(stderr) = child.stderr.take() {
-            pipes.spawn(pump(stderr, Some(tail.clone()), speaker("stderr"), self.voice.clone()));
+            pipes.spawn(pump(stderr, Some(tail.clone()), origin("stderr"), self.console.clone()));
         }
         pipes
     }
@@ -180,12 +179,12 @@ async fn passed(timeout: Option<Duration>) -> Duration {
 
 async fn hurried(mut hurry: watch::Receiver<bool>) {
     if hurry.wait_for(|hurry| *hurry).await.is_err() {
-        // Nobody is left who could say so.
+        // The sender is gone, so the signal never comes.
         std::future::pending::<()>().await;
     }
 }
 
-/// What becomes of a message whose handler ended so and said this.
+/// The result of a handler that ended like this, with the end of its standard error.
 fn verdict(ended: Ended, said: &str) -> Result<(), Fault> {
     let status = match ended {
         Ended::ByItself(Ok(status)) => status,
@@ -196,7 +195,7 @@ fn verdict(ended: Ended, said: &str) -> Result<(), Fault> {
             return Err(Fault::transient(reason(&format!("timed out after {}", Span(after)), said)));
         }
         Ended::Cancelled => return Err(Fault::transient("the lease was lost")),
-        // Whatever else it ended with says only that it was asked to.
+        // Any other status only says that it was asked to end.
         Ended::Hurried(status) => match status {
             Some(status) if [0, PARK, SKIP].map(Some).contains(&status.code()) => status,
             _ => return Err(Fault::new(Class::Snooze(Duration::ZERO), "there was no time to finish")),
@@ -258,14 +257,14 @@ fn signal_name(signal: i32) -> String {
     known.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
 }
 
-/// Looks at a command before the first message does.
+/// Checks a command before the first message.
 fn check(command: &str) -> anyhow::Result<()> {
     let refused = |why: String| {
         let command = printable(command);
         anyhow!(Exit::NotUnderstood).context(format!("--exec cannot run this: {why}. command=`{command}`"))
     };
     if command.trim().is_empty() || command.contains('\0') {
-        return Err(refused("it is no command".to_owned()));
+        return Err(refused("it is not a command".to_owned()));
     }
     let parsed = std::process::Command::new("sh")
         .args(["-n", "-c", command])
@@ -282,7 +281,7 @@ fn check(command: &str) -> anyhow::Result<()> {
             Err(error) => return Err(refused(format!("`{program}`: {error}"))),
         };
         if !file.is_file() || file.permissions().mode() & 0o111 == 0 {
-            return Err(refused(format!("`{program}` is no program; `chmod +x {program}` may make it one")));
+            return Err(refused(format!("`{program}` is not executable; `chmod +x {program}` may help")));
         }
         return Ok(());
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use crate::work::voice::{Speaker, Voice};
+use crate::work::console::{Console, Origin};
 
 const CHUNK: usize = 8 << 10;
 /// A longer line is passed on in pieces.
@@ -47,8 +47,8 @@ fn character_start(bytes: &[u8]) -> usize {
 pub(super) async fn pump(
     mut from: impl AsyncRead + Unpin,
     tail: Option<Tail>,
-    speaker: Speaker,
-    voice: Voice,
+    origin: Origin,
+    console: Console,
 ) {
     let mut chunk = vec![0; CHUNK];
     let mut line = Vec::new();
@@ -67,18 +67,18 @@ pub(super) async fn pump(
                 if line.ends_with(b"\r") {
                     line.pop();
                 }
-                voice.pass_on(speaker, &line).await;
+                console.handler_line(origin, &line).await;
                 line.clear();
             }
             while line.len() >= LINE_BYTES_MAX {
                 let rest = line.split_off(LINE_BYTES_MAX);
-                voice.pass_on(speaker, &line).await;
+                console.handler_line(origin, &line).await;
                 line = rest;
             }
         }
     }
     if !line.is_empty() {
-        voice.pass_on(speaker, &line).await;
+        console.handler_line(origin, &line).await;
     }
 }
 

@@ -9,7 +9,6 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
-use forebay_broker::clock::Clock;
 use forebay_client::{Fault, Job};
 use forebay_wire::json::Span;
 use http_body_util::{BodyExt as _, Full};
@@ -24,6 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 pub(super) use self::request::{Headers, target};
 use super::reason::{REASON_BYTES_MAX, first, one_line};
 use super::task::Task;
+use crate::clock::Clock;
 use crate::connect::CONNECT_PATIENCE;
 
 /// How long a connection is kept for the next message.

@@ -100,8 +100,10 @@ fn read_file(path: &str) -> anyhow::Result<String> {
 /// What is wrong with it is said without the value, which may be a secret.
 fn add(headers: &mut HeaderMap, text: &str) -> Result<(), String> {
     let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE, or @FILE with one on each line")?;
-    let name: HeaderName =
-        name.trim().parse().map_err(|_| format!("that is no name of a header. name=`{}`", name.trim()))?;
+    let name: HeaderName = name
+        .trim()
+        .parse()
+        .map_err(|_| format!("the name of a header is invalid. name=`{}`", name.trim()))?;
     if [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE].contains(&name) {
         return Err(format!("this header belongs to the connection. name=`{name}`"));
     }

@@ -92,7 +92,7 @@ async fn a_relay_waits_for_a_server_that_is_away() {
     let (file, outbox) = sqlite().await;
     let mut server = server().await;
     let relay = outbox.relay(server.client.clone()).poll_every(Duration::from_millis(5)).batch(5);
-    let figures = relay.figures();
+    let figures = relay.stats();
     let running = tokio::spawn(relay.run());
     for round in 0..3 {
         let failures = figures.failures();

@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use forebay_test::TestServer;
-use forebay_wire::v1;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::{PostgresOutbox, SqliteOutbox};
+use crate::admin::streams::ReadQuery;
 use crate::services_tests as services;
-use crate::{Client, Message};
+use crate::{Client, Message, StoredMessage};
 
 /// A real server in this process, and a way to it that can be cut. Both go with this value.
 struct Server {
@@ -72,28 +72,25 @@ impl Server {
 }
 
 /// Everything that is in a stream.
-async fn stored(client: &Client, stream: &str) -> Vec<v1::Message> {
+async fn stored(client: &Client, stream: &str) -> Vec<StoredMessage> {
     let mut messages = Vec::new();
-    let mut from = 1;
+    let mut query = ReadQuery { from: 1, limit: 1_000, ..ReadQuery::default() };
     loop {
-        let request =
-            v1::ReadMessagesRequest { stream: stream.to_owned(), from, limit: 1_000, ..Default::default() };
-        let Ok(reply) = client.raw().read_messages(request).await else { return messages };
-        let reply = reply.into_inner();
-        messages.extend(reply.messages.into_iter().filter_map(|stored| stored.message));
-        if reply.next > reply.last_seq {
+        let Ok(page) = client.read_messages(stream, query.clone()).await else { return messages };
+        messages.extend(page.messages);
+        if page.next > page.last_seq {
             return messages;
         }
-        from = reply.next;
+        query.from = page.next;
     }
 }
 
-fn bodies(messages: &[v1::Message]) -> Vec<String> {
-    messages.iter().map(|message| String::from_utf8_lossy(&message.body).into_owned()).collect()
+fn bodies(messages: &[StoredMessage]) -> Vec<String> {
+    messages.iter().map(|message| String::from_utf8_lossy(message.body()).into_owned()).collect()
 }
 
 /// Waits until there are so many messages.
-async fn arrived(client: &Client, stream: &str, count: usize) -> Vec<v1::Message> {
+async fn arrived(client: &Client, stream: &str, count: usize) -> Vec<StoredMessage> {
     let patience = tokio::time::timeout(Duration::from_secs(60), async {
         loop {
             let messages = stored(client, stream).await;
@@ -126,7 +123,7 @@ async fn postgres() -> Option<(sqlx::PgPool, PostgresOutbox, String)> {
 
 /// Every message once, and those of one key in order. A body is `key/number`.
 #[track_caller]
-fn check_exact(messages: &[v1::Message], keys: u64, each: u64) {
+fn check_exact(messages: &[StoredMessage], keys: u64, each: u64) {
     let mut last: HashMap<String, u64> = HashMap::new();
     for body in bodies(messages) {
         let (key, number) = body.split_once('/').expect("a key and a number");

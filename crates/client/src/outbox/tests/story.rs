@@ -40,7 +40,7 @@ macro_rules! commits {
     ($pool:expr, $outbox:expr, $table:expr) => {{
         let server = super::server().await;
         let relay = $outbox.relay(server.client.clone()).poll_every(super::SOON);
-        let figures = relay.figures();
+        let figures = relay.stats();
         let (stop, stopped) = super::stop();
         let running = tokio::spawn(relay.run_until(stopped));
         for number in 0..20 {
@@ -99,11 +99,11 @@ macro_rules! terms {
         let messages = super::arrived(&server.client, "notes", 2).await;
         running.abort();
         let [first, second] = &messages[..] else { panic!("two messages: {messages:?}") };
-        assert_eq!((&*first.id, &*first.key, &*first.r#type), ("mine", "k", "note"));
-        assert_eq!(first.priority, 3);
-        let headers: Vec<_> = first.headers.iter().map(|header| (&*header.name, &*header.value)).collect();
+        assert_eq!((first.id(), first.key(), first.kind()), (Some("mine"), Some("k"), Some("note")));
+        assert_eq!(first.priority(), 3);
+        let headers: Vec<_> = first.headers().collect();
         assert_eq!(headers, [("a", "1"), ("a", "\u{0}2")]);
-        assert_eq!((second.id.len(), second.body.len(), second.schema), (32, 0, None));
+        assert_eq!((second.id().map(str::len), second.body().len(), second.schema()), (Some(32), 0, None));
     }};
 }
 use terms;
@@ -128,7 +128,7 @@ macro_rules! refusals {
         $outbox.insert(&mut tx, "no\nname", crate::Message::new("y")).await.expect("a row");
         tx.commit().await.expect("an end");
         let relay = $outbox.relay(server.client.clone()).poll_every(super::SOON);
-        let figures = relay.figures();
+        let figures = relay.stats();
         let running = tokio::spawn(relay.run());
         let messages = super::arrived(&server.client, "notes", 27).await;
         assert_eq!(super::bodies(&messages), expected);
@@ -167,7 +167,7 @@ macro_rules! two {
             .map(|_| {
                 let relay = $outbox.relay(server.client.clone()).poll_every(super::SOON).batch(10);
                 let (stop, stopped) = super::stop();
-                let figures = relay.figures();
+                let figures = relay.stats();
                 (Some(stop), figures, tokio::spawn(relay.run_until(stopped)))
             })
             .collect();
@@ -202,10 +202,8 @@ macro_rules! full {
     ($pool:expr, $outbox:expr, $table:expr) => {{
         let _ = $table;
         let server = super::server().await;
-        let limits = crate::v1::StreamLimits { max_messages: Some(3), ..Default::default() };
-        let settings = crate::v1::StreamSettings { limits: Some(limits), ..Default::default() };
-        let create = crate::v1::CreateStreamRequest { stream: "small".into(), settings: Some(settings) };
-        server.client.raw().create_stream(create).await.expect("a stream");
+        let small = crate::StreamSettings::new().max_messages(3);
+        server.client.create_stream("small", small).await.expect("a stream");
         let mut tx = $pool.begin().await.expect("a transaction");
         for number in 0..10 {
             let message = crate::Message::new(format!("{number}"));
@@ -222,14 +220,8 @@ macro_rules! full {
         assert_eq!(super::bodies(&super::arrived(&server.client, "large", 10).await), expected);
         // What does not fit stays in its order, and follows when there is room.
         super::arrived(&server.client, "small", 2).await;
-        let limits = crate::v1::StreamLimits { max_messages: Some(100), ..Default::default() };
-        let settings = crate::v1::StreamSettings { limits: Some(limits), ..Default::default() };
-        let update = crate::v1::UpdateStreamRequest {
-            stream: "small".into(),
-            settings: Some(settings),
-            clear: Vec::new(),
-        };
-        server.client.raw().update_stream(update).await.expect("room");
+        let larger = crate::StreamSettings::new().max_messages(100);
+        server.client.update_stream("small", larger, &[]).await.expect("room");
         assert_eq!(super::bodies(&super::arrived(&server.client, "small", 10).await), expected);
         running.abort();
     }};

@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::clock;
 
-const BATCH_MAX: BatchMax = BatchMax { messages: 8, bytes: 1 << 20 };
+const RULES: Rules = Rules {
+    batch_max: BatchMax { messages: 8, bytes: 1 << 20 },
+    stops_at_failure: false,
+    stall_timeout: None,
+};
 
 /// A number from a seed, again and again.
 struct Dice(u64);
@@ -153,7 +157,7 @@ impl World {
         World {
             now: clock::now(),
             retry_for,
-            pipeline: Pipeline::new("s".to_owned(), Arc::new(Identity::new(7)), BATCH_MAX),
+            pipeline: Pipeline::new("s".to_owned(), Arc::new(Identity::new(7)), RULES),
             server: Server { room: 100, ..Server::default() },
             call: None,
             connected: false,
@@ -204,7 +208,7 @@ impl World {
             while let Some(request) = self.pipeline.next_request(self.now) {
                 requests.push_back(request);
             }
-            assert!(requests.len() + answers.len() <= ON_THEIR_WAY_MAX);
+            assert!(requests.len() + answers.len() <= IN_FLIGHT_MAX);
         }
         self.in_window -= self.pipeline.take_released().messages;
     }
@@ -451,7 +455,7 @@ fn a_refused_call_fails_everything_and_the_next_one_goes_on() {
     world.pump();
     let third = world.say("d");
     drop(third);
-    let denied = PublishError::Refused { code: Code::Denied, detail: "not you".to_owned() };
+    let denied = PublishError::Refused { refusal: Refusal::Denied, detail: "not you".to_owned() };
     world.call = None;
     world.pipeline.on_call_refused(&denied);
     // The call may have come some way before it was refused.
@@ -485,6 +489,45 @@ fn a_wait_is_as_long_as_the_server_says_and_the_order_stays() {
     assert_eq!(world.pipeline.wake_at().map(|at| at <= world.now), Some(true));
     world.settle();
     assert_eq!((seq(first), seq(second)), (1, 2));
+}
+
+#[test]
+fn a_pipeline_that_stops_at_a_failure_stores_nothing_behind_it() {
+    let mut world = calm();
+    world.pipeline.rules.stops_at_failure = true;
+    let before: Vec<_> = ["a", "b"].map(|body| world.say(body)).into();
+    let mut bad = world.say("bad one");
+    let behind: Vec<_> = ["c", "d"].map(|body| world.say(body)).into();
+    world.settle();
+    let later = world.say("e");
+    world.settle();
+    assert_eq!(before.into_iter().map(seq).collect::<Vec<_>>(), [1, 2]);
+    assert!(matches!(bad.try_recv().expect("an answer"), Err(PublishError::Refused { .. })));
+    for mut aborted in behind.into_iter().chain([later]) {
+        assert!(matches!(aborted.try_recv().expect("an answer"), Err(PublishError::Aborted)));
+    }
+    assert_eq!(world.server.stored, ["a", "b"]);
+}
+
+#[test]
+fn with_a_stall_timeout_a_message_waits_while_others_are_stored() {
+    let mut world = calm();
+    world.pipeline.rules.stall_timeout = Some(world.retry_for);
+    let first = world.say("a");
+    world.settle();
+    assert_eq!(seq(first), 1);
+    let stored_at = world.now;
+    let mut waiting = world.say("b");
+    // The message's own time is over, but the last one was stored less than the timeout ago.
+    world.pipeline.patient_until = Some(stored_at + 2 * world.retry_for);
+    world.now = stored_at + world.retry_for + Duration::from_secs(1);
+    world.pipeline.on_time(world.now);
+    assert!(waiting.try_recv().is_err(), "it is not given up");
+    assert_eq!(world.pipeline.wake_at(), Some(stored_at + 2 * world.retry_for));
+    world.now = stored_at + 2 * world.retry_for;
+    world.pipeline.on_time(world.now);
+    let error = waiting.try_recv().expect("an answer").expect_err("its time is over");
+    assert!(matches!(error, PublishError::NotInTime { .. }), "{error:?}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::v1;
 use crate::worker::breaker::BreakerPolicy;
+use forebay_wire::v1;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -152,7 +152,7 @@ fn a_batch_goes_when_it_is_full_or_has_waited() {
     assert_eq!(at, now + SECOND);
     desk.arrive(now, parcel(5, "", 0));
     assert_eq!(seqs(&take(&mut desk, at)), [4, 5]);
-    assert_eq!((desk.running(), desk.with_lanes()), (2, 5));
+    assert_eq!((desk.running(), desk.with_runners()), (2, 5));
     let verdicts = vec![Verdict::Ack, retry(), Verdict::Ack];
     desk.finish(now, full, verdicts, SECOND);
     assert_eq!(done(&mut desk), [(1, Verdict::Ack), (2, retry()), (3, Verdict::Ack)]);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use forebay_client::{Class, Fault, Job, v1};
+use forebay_client::{Class, Fault, GroupSettings, Job, Message};
 
 use crate::worker::rig::*;
 
-fn quick() -> v1::GroupSettings {
-    v1::GroupSettings { backoff: backoff(SECOND, 60 * SECOND), max_retries: retries(3), ..Default::default() }
+fn quick() -> GroupSettings {
+    GroupSettings::new().backoff(backoff(SECOND, 60 * SECOND)).max_retries(3)
 }
 
 /// The waits until everything is settled, one by one.
@@ -63,7 +63,7 @@ async fn a_permanent_failure_is_parked_at_once() {
     assert_eq!((group.parked, rig.seen.all()), (1, vec![(1, 1)]));
     let parked = rig.parked().await;
     assert_eq!((parked[0].attempts, &parked[0].reason[..]), (1, "no such user"));
-    assert!(parked[0].consumer.starts_with("worker-"));
+    assert!(parked[0].consumer.as_deref().is_some_and(|name| name.starts_with("worker-")));
     assert_eq!(worker.shutdown().await.expect("it leaves well").parked, 1);
 }
 
@@ -81,7 +81,7 @@ async fn a_skipped_message_is_gone_without_being_done() {
 
 #[tokio::test]
 async fn a_snoozed_message_comes_again_as_if_it_had_never_been_out() {
-    let rig = Rig::with(v1::GroupSettings { max_retries: retries(0), ..quick() }).await;
+    let rig = Rig::with(quick().max_retries(0)).await;
     let left = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(3));
     let worker = rig
         .start(move |_, _| match left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) {
@@ -98,7 +98,7 @@ async fn a_snoozed_message_comes_again_as_if_it_had_never_been_out() {
 
 #[tokio::test]
 async fn one_that_is_throttled_makes_the_whole_group_rest() {
-    let rig = Rig::with(v1::GroupSettings { max_retries: retries(0), ..quick() }).await;
+    let rig = Rig::with(quick().max_retries(0)).await;
     let first = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
     let handler = does(move |_, _| match first.swap(false, std::sync::atomic::Ordering::Relaxed) {
         true => Err(Fault::throttled(Some(Duration::from_millis(300)), "too many")),
@@ -140,7 +140,7 @@ async fn a_panic_is_a_failure_like_another_and_the_worker_goes_on() {
 
 #[tokio::test]
 async fn a_panic_before_the_first_wait_is_caught_too_and_its_words_are_kept() {
-    let rig = Rig::with(v1::GroupSettings { max_retries: retries(0), ..quick() }).await;
+    let rig = Rig::with(quick().max_retries(0)).await;
     fn handler(_: Seen, _: Job<Task>) -> std::future::Ready<Result<(), Fault>> {
         panic!("at once");
     }
@@ -153,7 +153,7 @@ async fn a_panic_before_the_first_wait_is_caught_too_and_its_words_are_kept() {
 
 #[tokio::test]
 async fn one_that_takes_too_long_has_failed() {
-    let rig = Rig::with(v1::GroupSettings { max_retries: retries(0), ..quick() }).await;
+    let rig = Rig::with(quick().max_retries(0)).await;
     async fn hangs(_: Seen, _: Job<Task>) -> Result<(), Fault> {
         std::future::pending().await
     }
@@ -204,13 +204,14 @@ async fn what_cannot_be_decoded_or_has_no_handler_is_parked_with_the_reason() {
         Ok(())
     }
     let worker = rig.worker().on(handler).on(second).start().await.expect("the group is there");
-    let message = |body: &'static str, kind: &str, schema| v1::Message {
-        body: body.into(),
-        r#type: kind.to_owned(),
-        schema,
-        ..Default::default()
+    let message = |body: &'static str, kind: &str, schema: Option<u64>| {
+        let message = Message::new(body).kind(kind);
+        match schema {
+            Some(schema) => message.schema(schema),
+            None => message,
+        }
     };
-    rig.publish_raw(vec![
+    rig.publish_all(vec![
         message(r#"{"n":"one"}"#, "task", Some(1)),
         message("{", "task", None),
         message(r#"{"n":1}"#, "other", None),
@@ -242,7 +243,7 @@ async fn what_cannot_be_decoded_or_has_no_handler_is_parked_with_the_reason() {
 
 #[tokio::test]
 async fn each_item_of_a_batch_has_a_result_of_its_own() {
-    let rig = Rig::with(v1::GroupSettings { max_retries: retries(0), ..quick() }).await;
+    let rig = Rig::with(quick().max_retries(0)).await;
     async fn many(seen: Seen, jobs: Vec<Job<Task>>) -> Vec<Result<(), Fault>> {
         jobs.iter().for_each(|job| seen.add(job));
         jobs.iter()
@@ -285,7 +286,7 @@ async fn a_batch_is_filled_without_being_told_how_much_to_hold() {
 
 #[tokio::test]
 async fn a_function_of_the_user_that_panics_does_not_end_the_worker() {
-    let rig = Rig::with(v1::GroupSettings { max_retries: retries(0), ..quick() }).await;
+    let rig = Rig::with(quick().max_retries(0)).await;
     async fn handler(_: Seen, _: Job<Task>) -> Result<(), Fault> {
         "x".parse::<u32>()?;
         Ok(())
@@ -306,7 +307,7 @@ async fn a_function_of_the_user_that_panics_does_not_end_the_worker() {
 
 #[tokio::test]
 async fn a_batch_handler_that_answers_for_too_few_loses_nothing() {
-    let rig = Rig::with(v1::GroupSettings { max_retries: retries(0), ..quick() }).await;
+    let rig = Rig::with(quick().max_retries(0)).await;
     async fn few(_: Seen, _: Vec<Job<Task>>) -> Vec<Result<(), Fault>> {
         vec![Ok(())]
     }

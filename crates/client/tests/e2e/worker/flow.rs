@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_client::worker::{BreakerPolicy, BreakerState, Route};
-use forebay_client::{Fault, Job, v1};
+use forebay_client::{Fault, GroupSettings, Job, Message};
 
 use crate::worker::rig::*;
 
@@ -77,13 +77,8 @@ async fn a_bulkhead_limits_its_routes_and_leaves_the_others_alone() {
         .await
         .expect("it is there");
     rig.publish(0..30).await;
-    let second = |n| v1::Message {
-        body: format!(r#"{{"number":{n}}}"#).into(),
-        r#type: "task".to_owned(),
-        schema: Some(2),
-        ..Default::default()
-    };
-    rig.publish_raw((0..100).map(second).collect()).await;
+    let second = |n| Message::new(format!(r#"{{"number":{n}}}"#)).kind("task").schema(2);
+    rig.publish_all((0..100).map(second).collect()).await;
     rig.settled().await;
     assert_eq!(narrow.most(), 2);
     assert!(wide.most() > 2, "{}", wide.most());
@@ -128,12 +123,8 @@ async fn a_backlog_makes_it_grow_and_an_empty_stream_shrink() {
 
 #[tokio::test]
 async fn an_open_breaker_takes_nothing_and_costs_no_attempts() {
-    let rig = Rig::with(v1::GroupSettings {
-        backoff: backoff(Duration::from_millis(1), Duration::from_millis(1)),
-        max_retries: retries(100),
-        ..Default::default()
-    })
-    .await;
+    let backoff = backoff(Duration::from_millis(1), Duration::from_millis(1));
+    let rig = Rig::with(GroupSettings::new().backoff(backoff).max_retries(100)).await;
     let down = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let is_down = down.clone();
     let handler = does(move |_, _| match is_down.load(Ordering::SeqCst) {
@@ -161,13 +152,13 @@ async fn an_open_breaker_takes_nothing_and_costs_no_attempts() {
 }
 
 #[tokio::test]
-async fn hooks_go_around_every_job_the_first_outermost() {
+async fn middleware_runs_around_every_job_the_first_outermost() {
     let rig = Rig::new().await;
     let said = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (outer, inner) = (said.clone(), said.clone());
     let worker = rig
         .worker()
-        .around(move |job, next| {
+        .middleware(move |job, next| {
             let said = outer.clone();
             async move {
                 said.lock().expect("no panic").push(format!("outer {:?}", facts(&job)));
@@ -176,7 +167,7 @@ async fn hooks_go_around_every_job_the_first_outermost() {
                 result
             }
         })
-        .around(move |job, next| {
+        .middleware(move |job, next| {
             let said = inner.clone();
             async move {
                 said.lock().expect("no panic").push("inner".to_owned());

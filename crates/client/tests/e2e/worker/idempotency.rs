@@ -3,29 +3,20 @@
 use std::time::Duration;
 
 use forebay_client::idempotency::{Begun, IdempotencyStore as _, MemoryStore};
-use forebay_client::{Fault, Job, v1};
+use forebay_client::{Fault, Job, Message, StreamSettings};
 
 use crate::worker::rig::*;
 
-fn message(n: u32, id: &str) -> v1::Message {
-    v1::Message {
-        body: format!(r#"{{"n":{n}}}"#).into(),
-        r#type: "task".to_owned(),
-        id: id.to_owned(),
-        ..Default::default()
-    }
+fn message(n: u32, id: &str) -> Message {
+    Message::new(format!(r#"{{"n":{n}}}"#)).kind("task").id(id)
 }
 
 #[tokio::test]
 async fn what_was_done_is_acked_without_running() {
     let rig = Rig::new().await;
     // The server forgets ids at once, so that the same id can be published twice.
-    let request = v1::UpdateStreamRequest {
-        stream: STREAM.to_owned(),
-        settings: Some(v1::StreamSettings { dedupe_window_ms: Some(0), ..Default::default() }),
-        ..Default::default()
-    };
-    rig.client.raw().update_stream(request).await.expect("it is there");
+    let forgets = StreamSettings::new().dedupe_window(Duration::ZERO);
+    rig.client.update_stream(STREAM, forgets, &[]).await.expect("it is there");
     let store = MemoryStore::new();
     let worker = rig
         .worker()
@@ -34,9 +25,9 @@ async fn what_was_done_is_acked_without_running() {
         .start()
         .await
         .expect("it is there");
-    rig.publish_raw(vec![message(1, "a"), message(2, "b")]).await;
+    rig.publish_all(vec![message(1, "a"), message(2, "b")]).await;
     rig.settled().await;
-    rig.publish_raw(vec![message(3, "a"), message(4, "c")]).await;
+    rig.publish_all(vec![message(3, "a"), message(4, "c")]).await;
     rig.settled().await;
     assert_eq!(rig.seen.numbers(), [1, 2, 4]);
     let stats = worker.shutdown().await.expect("it leaves well");
@@ -74,7 +65,7 @@ async fn what_somebody_else_is_at_waits_without_costing_an_attempt() {
         .start()
         .await
         .expect("it is there");
-    rig.publish_raw(vec![message(1, "a")]).await;
+    rig.publish_all(vec![message(1, "a")]).await;
     until(|| worker.stats().snoozed == 1).await;
     let due = rig.server.next_due().await.expect("it comes again");
     assert!(due <= 5 * SECOND, "{due:?}");

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::worker::WorkerEvent;
-use forebay_client::{Fault, Job, v1};
+use forebay_client::{Fault, GroupSettings, Job};
 use tokio::sync::{Mutex, Notify, mpsc};
 
 use crate::worker::rig::*;
 
-fn lease(of: Duration) -> v1::GroupSettings {
-    v1::GroupSettings { message_timeout_ms: Some(of.as_millis() as u64), ..Default::default() }
+fn lease(of: Duration) -> GroupSettings {
+    GroupSettings::new().message_timeout(of)
 }
 
 #[tokio::test]
@@ -62,8 +62,7 @@ async fn whoever_works_on_a_message_that_was_taken_away_is_told() {
     let worker = rig.worker().on(waits_for_the_end).start().await.expect("it is there");
     rig.publish([1]).await;
     until(|| rig.seen.all().len() == 1).await;
-    let request = v1::PurgeStreamRequest { stream: STREAM.to_owned(), ..Default::default() };
-    rig.client.raw().purge_stream(request).await.expect("it is there");
+    rig.client.purge_stream(STREAM, false).await.expect("it is there");
     until(|| worker.stats().lost == 1).await;
     until(|| rig.seen.all().len() == 2).await;
     let stats = worker.shutdown().await.expect("it leaves well");
@@ -82,10 +81,8 @@ async fn one_lease_that_has_little_time_left_shortens_no_other() {
     rig.publish(0..5).await;
     until(|| rig.seen.all().len() == 5).await;
     // A third of the time is over at the server, and nothing was renewed yet.
-    let short = v1::GroupSettings { message_timeout_ms: Some(300), ..Default::default() };
-    let (stream, group) = (STREAM.to_owned(), GROUP.to_owned());
-    let request = v1::UpdateGroupRequest { stream, group, settings: Some(short), ..Default::default() };
-    rig.client.raw().update_group(request).await.expect("it is there");
+    let short = lease(Duration::from_millis(300));
+    rig.client.update_group(STREAM, GROUP, short, &[]).await.expect("it is there");
     rig.publish(5..6).await;
     until(|| rig.seen.all().len() == 6).await;
     // Renewed within the first looks, for as long as leases were when the worker came.

@@ -5,18 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use forebay_client::v1::group_settings::Strategy;
-use forebay_client::{Fault, Job, v1};
+use forebay_client::{Fault, GroupSettings, Job, Strategy};
 
 use crate::worker::rig::*;
 
-fn ordered(key_batch: u32) -> v1::GroupSettings {
-    v1::GroupSettings {
-        strategy: Strategy::Ordered.into(),
-        key_batch: Some(key_batch),
-        backoff: backoff(Duration::from_millis(10), SECOND),
-        ..Default::default()
-    }
+fn ordered(key_batch: u32) -> GroupSettings {
+    let backoff = backoff(Duration::from_millis(10), SECOND);
+    GroupSettings::new().strategy(Strategy::Ordered).key_batch(key_batch).backoff(backoff)
 }
 
 /// Messages `0..count`, spread over some keys.

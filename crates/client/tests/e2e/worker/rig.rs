@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_client::admin::groups::GroupReport;
-use forebay_client::worker::RunningWorker;
-use forebay_client::{Client, Fault, Job, JobInfo, Payload, Worker, v1};
+use forebay_client::admin::parked::{Parked, ParkedFilter};
+use forebay_client::worker::WorkerBuilder;
+use forebay_client::{Backoff, Client, Fault, GroupSettings, Job, JobInfo, Message, Payload, Worker};
 use forebay_test::TestServer;
 use serde::{Deserialize, Serialize};
 
@@ -49,60 +50,47 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn new() -> Rig {
-        Rig::with(v1::GroupSettings::default()).await
+        Rig::with(GroupSettings::new()).await
     }
 
     /// A server with a group like this.
-    pub(crate) async fn with(settings: v1::GroupSettings) -> Rig {
+    pub(crate) async fn with(settings: GroupSettings) -> Rig {
         let server = TestServer::start().await.expect("the server starts");
-        let request = v1::CreateGroupRequest {
-            stream: STREAM.to_owned(),
-            group: GROUP.to_owned(),
-            settings: Some(settings),
-            start: None,
-        };
         let client = Client::connect(server.url()).await.expect("it answers");
-        client.raw().create_group(request).await.expect("there was none");
+        client.create_group(STREAM, GROUP, settings).await.expect("there was none");
         Rig { server, client, seen: Seen::default() }
     }
 
-    pub(crate) fn worker(&self) -> Worker<Seen> {
-        Worker::new(self.client.clone(), STREAM, GROUP, self.seen.clone()).concurrency(1)
+    pub(crate) fn worker(&self) -> WorkerBuilder<Seen> {
+        Worker::builder(self.client.clone(), STREAM, GROUP, self.seen.clone()).concurrency(1)
     }
 
     /// A worker whose handler does what this says for a number and an attempt.
     pub(crate) async fn start(
         &self,
         handle: impl Fn(u32, u32) -> Result<(), Fault> + Clone + Send + Sync + 'static,
-    ) -> RunningWorker {
+    ) -> Worker {
         self.worker().on(does(handle)).start().await.expect("the group is there")
     }
 
     pub(crate) async fn publish(&self, numbers: impl IntoIterator<Item = u32>) {
         let message = |n| {
             let body = serde_json::to_vec(&Task { n }).expect("it is a number");
-            v1::Message { body: body.into(), r#type: Task::TYPE.to_owned(), ..Default::default() }
+            Message::new(body).kind(Task::TYPE)
         };
-        self.publish_raw(numbers.into_iter().map(message).collect()).await;
+        self.publish_all(numbers.into_iter().map(message).collect()).await;
     }
 
     pub(crate) async fn publish_keyed(&self, messages: impl IntoIterator<Item = (u32, String)>) {
         let message = |(n, key)| {
             let body = serde_json::to_vec(&Task { n }).expect("it is a number");
-            v1::Message { body: body.into(), r#type: Task::TYPE.to_owned(), key, ..Default::default() }
+            Message::new(body).kind(Task::TYPE).key(key)
         };
-        self.publish_raw(messages.into_iter().map(message).collect()).await;
+        self.publish_all(messages.into_iter().map(message).collect()).await;
     }
 
-    pub(crate) async fn publish_raw(&self, messages: Vec<v1::Message>) {
-        let request = v1::PublishRequest { stream: STREAM.to_owned(), messages, ..Default::default() };
-        let sent = tokio_stream::once(request);
-        let mut replies = self.client.raw().publish(sent).await.expect("it is there").into_inner();
-        while let Some(reply) = replies.message().await.expect("the call goes on") {
-            for confirmation in reply.confirmations {
-                assert_eq!(confirmation.problem, None);
-            }
-        }
+    pub(crate) async fn publish_all(&self, messages: Vec<Message>) {
+        self.client.publish_batch(STREAM, messages).await.expect("they are stored");
     }
 
     pub(crate) async fn group(&self) -> GroupReport {
@@ -114,13 +102,9 @@ impl Rig {
         self.group().await
     }
 
-    pub(crate) async fn parked(&self) -> Vec<v1::Parked> {
-        let request = v1::ListParkedRequest {
-            stream: STREAM.to_owned(),
-            group: GROUP.to_owned(),
-            ..Default::default()
-        };
-        self.client.raw().list_parked(request).await.expect("it is there").into_inner().parked
+    pub(crate) async fn parked(&self) -> Vec<Parked> {
+        let page = self.client.parked_after(STREAM, GROUP, 0, ParkedFilter::default()).await;
+        page.expect("it is there").items
     }
 
     /// Waits until the group looks like this.
@@ -157,13 +141,8 @@ pub(crate) async fn until(mut so: impl FnMut() -> bool) {
     panic!("it never came to that");
 }
 
-pub(crate) fn backoff(min: Duration, max: Duration) -> Option<v1::Backoff> {
-    let ms = |of: Duration| Some(of.as_millis() as u64);
-    Some(v1::Backoff { min_ms: ms(min), max_ms: ms(max), factor: Some(2.0), jitter: Some(0.0) })
-}
-
-pub(crate) fn retries(at_most: u32) -> Option<v1::Retries> {
-    Some(v1::Retries { retries: Some(v1::retries::Retries::AtMost(at_most)) })
+pub(crate) fn backoff(min: Duration, max: Duration) -> Backoff {
+    Backoff::new().min(min).max(max).factor(2.0).jitter(0.0)
 }
 
 /// What is published under one name, but of another version.

@@ -107,7 +107,7 @@ async fn a_worker_waits_for_its_server_if_it_is_told_to_run() {
     drop(nobody);
     let client = forebay_client::Client::builder(format!("http://{address}")).connect_lazy();
     let client = client.expect("it is an address");
-    let worker = || Worker::new(client.clone(), STREAM, GROUP, Seen::default()).on(does(|_, _| Ok(())));
+    let worker = || Worker::builder(client.clone(), STREAM, GROUP, Seen::default()).on(does(|_, _| Ok(())));
     let error = worker().start().await.expect_err("nobody is there");
     assert!(matches!(error, WorkerError::Refused(_)), "{error:?}");
     let a_while = tokio::time::sleep(Duration::from_millis(200));
@@ -156,7 +156,7 @@ async fn mistakes_are_told_at_the_start() {
     let rig = Rig::new().await;
     let client = rig.client.clone();
     let refused = |error: WorkerError| error.to_string();
-    let none = Worker::new(client.clone(), STREAM, GROUP, ()).start().await.unwrap_err();
+    let none = Worker::builder(client.clone(), STREAM, GROUP, ()).start().await.unwrap_err();
     assert_eq!(refused(none), "a worker needs a handler: `on`, `on_batch` or `on_any`");
     let twice = rig.worker().on(does(|_, _| Ok(()))).on(does(|_, _| Ok(()))).start().await.unwrap_err();
     assert_eq!(refused(twice), "there are two routes for one type. type=`task version 1`");
@@ -168,7 +168,7 @@ async fn mistakes_are_told_at_the_start() {
         refused(rate),
         "a rate is a number above zero: from one in a million seconds to a billion a second. per_second=`0`"
     );
-    let absent = Worker::new(client, STREAM, "nobody", rig.seen.clone()).on(does(|_, _| Ok(())));
+    let absent = Worker::builder(client, STREAM, "nobody", rig.seen.clone()).on(does(|_, _| Ok(())));
     let absent = absent.start().await.unwrap_err();
     assert!(matches!(absent, WorkerError::Refused(_)), "{absent:?}");
 }

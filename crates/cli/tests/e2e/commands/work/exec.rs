@@ -168,7 +168,7 @@ fn what_cannot_work_is_said_before_any_message_is_taken() {
     refused(&[], 2, &["--exec", "--push"]);
     refused(&["--exec", "cat", "--push", "http://a/"], 2, &["cannot be used with"]);
     refused(&["--push", "example.com"], 2, &["https://example.com/hook"]);
-    refused(&["--exec", "cat", "--min", "4", "--max", "2"], 2, &["--max is at least --min"]);
+    refused(&["--exec", "cat", "--min", "4", "--max", "2"], 2, &["--max must be at least --min"]);
     refused(&["--exec", "cat", "--rate", "0"], 2, &["10/s"]);
     refused(&["--exec", "cat", "--timeout", "0s"], 2, &["none"]);
     refused(&["--exec", "cat", "--header", "a: b"], 2, &["cannot be used with"]);

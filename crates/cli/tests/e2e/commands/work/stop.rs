@@ -136,16 +136,16 @@ fn while_its_server_is_away_it_says_so_once_and_goes_on_when_it_is_back() {
     let address = server.address.clone();
     // Dropped is killed.
     drop(server);
-    worker.says("the server is away");
+    worker.says("the connection to the server is lost");
     std::thread::sleep(std::time::Duration::from_millis(500));
     let server = Server::start_first(&["--listen", &address, "--data", &data]);
     assert_eq!(server.address, address, "{}", server.first);
-    worker.says("the server is back");
+    worker.says("connected to the server again");
     until("all are done", || (group(&server, "jobs/team")["lag"] == 0).then_some(()));
     worker.signal("-TERM");
     let ran = worker.ended();
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert_eq!(ran.said.matches("the server is away").count(), 1, "{}", ran.said);
+    assert_eq!(ran.said.matches("the connection to the server is lost").count(), 1, "{}", ran.said);
     assert_eq!(begun(&folder).0.len(), 40);
 }
 

@@ -1,4 +1,4 @@
-//! What the command says of its work: failures as they come, the server's absence once, and counts now and then.
+//! Prints the events of the worker: failures as they come, a lost connection once, and counts now and then.
 
 use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,34 +7,34 @@ use std::time::Duration;
 
 use forebay_client::CallError;
 use forebay_client::worker::{BreakerState, WorkerEvent, WorkerStats};
-use forebay_core::types::Timestamp;
 use serde_json::Value;
 
+use super::console::Console;
 use super::reason::first;
-use super::voice::Voice;
+use crate::clock::Timestamp;
 use crate::log::Level;
 use crate::print::Output;
 use crate::units;
 
-/// How often counts are said, if they have changed.
+/// How often counts are printed, if they have changed.
 const COUNTS_EVERY: Duration = Duration::from_secs(10);
-/// What is shown of a reason on a line for people.
+/// How much of a reason is shown on a line for people.
 const SHOWN_BYTES_MAX: usize = 200;
 
-pub(super) struct Teller {
-    voice: Voice,
-    /// Whether anybody wants to know how it goes.
+pub(super) struct EventPrinter {
+    console: Console,
+    /// Whether counts are printed.
     counts: bool,
-    /// The server's absence is said once.
+    /// The loss of the connection was printed.
     is_away: AtomicBool,
-    /// What was said last, and when.
+    /// The last count that was printed, and when.
     said: Mutex<Option<(Timestamp, u64)>>,
 }
 
-impl Teller {
-    pub(super) fn new(voice: Voice, output: Output) -> Teller {
-        Teller {
-            voice,
+impl EventPrinter {
+    pub(super) fn new(console: Console, output: Output) -> EventPrinter {
+        EventPrinter {
+            console,
             counts: output == Output::Json || std::io::stderr().is_terminal(),
             is_away: AtomicBool::new(false),
             said: Mutex::new(None),
@@ -42,7 +42,7 @@ impl Teller {
     }
 
     pub(super) fn say(&self, text: impl Into<String>) {
-        self.voice.tell(Level::Info, text, &[]);
+        self.console.log(Level::Info, text, &[]);
     }
 
     pub(super) fn stopping(&self, running: usize, time: Duration) {
@@ -52,7 +52,7 @@ impl Teller {
     }
 
     /// Called from the worker's own tasks.
-    pub(super) fn hear(&self, event: &WorkerEvent) {
+    pub(super) fn print_event(&self, event: &WorkerEvent) {
         match event {
             WorkerEvent::Connected => self.is_back(),
             WorkerEvent::Disconnected { error, .. } => self.is_away(error),
@@ -61,16 +61,16 @@ impl Teller {
                 let text = format!("{word}: {}", first(reason, SHOWN_BYTES_MAX));
                 let facts: [(&'static str, Value); 3] =
                     [("seq", (*seq).into()), ("attempt", (*attempt).into()), ("parked", (*parked).into())];
-                self.voice.tell_of(Level::Warn, (*seq, *attempt), text, &facts);
+                self.console.log_message(Level::Warn, (*seq, *attempt), text, &facts);
             }
             WorkerEvent::LateAnswer { seq } => {
                 let text = format!("message {seq} was done when its lease was over, and may be done again");
-                self.voice.tell(Level::Warn, text, &[("seq", (*seq).into())]);
+                self.console.log(Level::Warn, text, &[("seq", (*seq).into())]);
             }
-            WorkerEvent::Breaker(state) => self.voice.tell(Level::Warn, breaker(*state), &[]),
+            WorkerEvent::Breaker(state) => self.console.log(Level::Warn, breaker(*state), &[]),
             WorkerEvent::Concurrency(jobs) => {
                 let text = format!("{jobs} at a time from now on");
-                self.voice.tell(Level::Info, text, &[("concurrency", (*jobs).into())]);
+                self.console.log(Level::Info, text, &[("concurrency", (*jobs).into())]);
             }
             // The handler that is ended by it says so; and one that had not begun is no news.
             WorkerEvent::LeaseLost { .. } => {}
@@ -80,19 +80,19 @@ impl Teller {
 
     fn is_back(&self) {
         if self.is_away.swap(false, Ordering::Relaxed) {
-            self.say("the server is back");
+            self.say("connected to the server again");
         }
     }
 
     fn is_away(&self, error: &CallError) {
         if !self.is_away.swap(true, Ordering::Relaxed) {
-            let text = format!("the server is away, and is tried again until it is back: {error}");
-            self.voice.tell(Level::Warn, text, &[]);
+            let text = format!("the connection to the server is lost; reconnecting: {error}");
+            self.console.log(Level::Warn, text, &[]);
         }
     }
 
-    /// Says how it goes, if it is time to and there is news.
-    pub(super) fn look(&self, now: Timestamp, stats: &WorkerStats) {
+    /// Prints counts, if it is time to and they have changed.
+    pub(super) fn print_counts(&self, now: Timestamp, stats: &WorkerStats) {
         if !self.counts {
             return;
         }
@@ -118,20 +118,20 @@ impl Teller {
                 ("running", stats.running.into()),
                 ("concurrency", stats.concurrency.into()),
             ];
-            self.voice.tell(Level::Info, text, &facts);
+            self.console.log(Level::Info, text, &facts);
         }
     }
 }
 
 fn breaker(state: BreakerState) -> &'static str {
     match state {
-        BreakerState::Open => "nearly everything fails; nothing is taken for a while",
-        BreakerState::HalfOpen => "trying whether it goes better now",
-        BreakerState::Closed => "it goes better; working as before",
+        BreakerState::Open => "nearly all messages fail; no messages are taken for a while",
+        BreakerState::HalfOpen => "trying a message",
+        BreakerState::Closed => "messages succeed again; working as before",
     }
 }
 
-/// What became of messages, in a line. What there was none of is left out.
+/// The counts in a line, without those that are zero.
 pub(super) fn counts(stats: &WorkerStats) -> String {
     let mut text = format!("{} done", units::count(stats.acked));
     for (count, word) in [

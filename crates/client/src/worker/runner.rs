@@ -1,8 +1,7 @@
 //! Runs jobs, one after the other.
 //!
-//! A lane is a task that takes work from the desk, runs its handler, and brings back a verdict, for as long as
-//! there is any. Lanes stay, so a job costs no task of its own, and one that finds the next job waiting goes on
-//! without telling anybody.
+//! A runner is a task that takes work from the desk, runs the handler, and brings back a verdict. Runners stay, so a
+//! job costs no task of its own, and a runner that finds the next job waiting goes on without waking another task.
 
 use std::any::Any;
 use std::error::Error;
@@ -14,10 +13,10 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
-use super::Shared;
 use super::desk::{Parcel, Taken, Verdict, Work};
 use super::event::WorkerEvent;
 use super::route::{Handler, JobResult};
+use super::shared::Shared;
 use crate::clock;
 use crate::error::in_words;
 use crate::fault::{Class, Fault};
@@ -25,23 +24,23 @@ use crate::idempotency::{Begun, StoreError};
 use crate::job::JobInfo;
 use forebay_model::limits::YEAR;
 
-/// Waits of a message that somebody else is at, or whose store does not answer.
+/// The delay of a message that another worker has claimed, or whose store does not answer.
 const BUSY_MIN: Duration = Duration::from_millis(200);
 const BUSY_MAX: Duration = Duration::from_secs(5);
-/// How long everybody rests if nobody says for how long it is too much.
+/// The pause after a service was overloaded that did not say for how long.
 const THROTTLED: Duration = Duration::from_secs(1);
-/// How often a mark is tried to be written after the work is done, and the wait in between.
+/// How often a failed write of a mark is retried after the work is done, and the wait in between.
 const MARK_TRIES: u32 = 5;
 const MARK_PAUSE: Duration = Duration::from_millis(100);
-/// The longest that a group rests, and so the longest that anybody is told to.
+/// The longest pause of a group.
 const REST_MAX: Duration = Duration::from_secs(300);
-/// What is kept of a reason.
+/// How many bytes of a reason are sent.
 const REASON_BYTES_MAX: usize = 2_000;
 
 pub(super) async fn run<S: Clone + Send + Sync + 'static>(shared: Arc<Shared<S>>) {
     let mut finished: Option<(Work, Vec<Verdict>, Duration)> = None;
     loop {
-        let bell = shared.bell.notified();
+        let woken = shared.work.notified();
         let now = clock::now();
         let taken = {
             let mut desk = shared.desk();
@@ -53,9 +52,9 @@ pub(super) async fn run<S: Clone + Send + Sync + 'static>(shared: Arc<Shared<S>>
                 }
             }
             let taken = desk.take(now);
-            // Whoever gets something looks whether there is more, and wakes the next one for it.
+            // A runner that gets work wakes the next one if there is more.
             if matches!(taken, Taken::Work(_)) && desk.may_take() {
-                shared.bell.notify_one();
+                shared.work.notify_one();
             }
             taken
         };
@@ -66,11 +65,11 @@ pub(super) async fn run<S: Clone + Send + Sync + 'static>(shared: Arc<Shared<S>>
             }
             Taken::Later(Some(at)) => {
                 tokio::select! {
-                    () = bell => {}
+                    () = woken => {}
                     () = tokio::time::sleep_until(at) => {}
                 }
             }
-            Taken::Later(None) => bell.await,
+            Taken::Later(None) => woken.await,
         }
     }
 }
@@ -79,13 +78,13 @@ async fn do_work<S: Clone + Send + Sync + 'static>(shared: &Shared<S>, work: &Wo
     let route = &shared.routes[work.route];
     match &route.handler {
         Handler::One(handle) => {
-            let [parcel] = &work.parcels[..] else { unreachable!("these go one by one") };
+            let [parcel] = &work.parcels[..] else { unreachable!("a batch goes to a batch handler") };
             if let Some(verdict) = claim(shared, parcel).await {
                 return vec![verdict];
             }
             let info = &parcel.info;
-            // In here, so that a handler that panics before it waits is caught as well.
-            let job = async { shared.around.run(handle, shared.state.clone(), info.clone()).await };
+            // Inside the async block, so that a handler that panics before its first await is caught as well.
+            let job = async { shared.middleware.run(handle, shared.state.clone(), info.clone()).await };
             let result = guard(shared, route.timeout, std::slice::from_ref(parcel), job).await;
             let result = result.unwrap_or_else(Err);
             vec![conclude(shared, parcel, result).await]
@@ -123,13 +122,13 @@ async fn do_work<S: Clone + Send + Sync + 'static>(shared: &Shared<S>, work: &Wo
     }
 }
 
-/// Asks the store whether the work is ours to do. If it is not, says what becomes of the message.
+/// Claims the work at the idempotency store. Returns a verdict if the handler must not run.
 async fn claim<S>(shared: &Shared<S>, parcel: &Parcel) -> Option<Verdict> {
     if parcel.info.is_cancelled() {
         return Some(Verdict::Lost);
     }
     let store = shared.idempotency.as_ref()?;
-    // What a user's function does must not end the worker.
+    // A panic in a user's function must not end the worker.
     let Ok(key) = catch_unwind(AssertUnwindSafe(|| (store.key)(&parcel.info))) else {
         return Some(Verdict::Park { reason: "the function for the idempotency key panicked".to_owned() });
     };
@@ -141,14 +140,14 @@ async fn claim<S>(shared: &Shared<S>, parcel: &Parcel) -> Option<Verdict> {
         Ok(Begun::Done) => Some(Verdict::Duplicate),
         Ok(Begun::Busy(left)) => Some(Verdict::Return { after: Some(left.clamp(BUSY_MIN, BUSY_MAX)) }),
         Err(error) => {
-            // That is not the message's fault, so it must not use up its retries.
-            shared.tell(WorkerEvent::StoreFailed { error: in_words(&error) });
+            // Not a failure of the message, so it must not use up its retries.
+            shared.emit(WorkerEvent::StoreFailed { error: in_words(&error) });
             Some(Verdict::NoStore { after: BUSY_MAX })
         }
     }
 }
 
-/// Runs a handler: in its span, for as long as it may, and whatever it does.
+/// Runs a handler in its span, with its timeout, and catches its panics.
 async fn guard<S, R>(
     shared: &Shared<S>,
     timeout: Option<Duration>,
@@ -178,10 +177,10 @@ async fn guard<S, R>(
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// A job as one span, beneath the trace of whoever published the message.
+/// The span of a job, with the trace that the message was published in.
 fn span(info: &JobInfo, jobs: usize) -> tracing::Span {
     let span = tracing::info_span!(
         "job",
@@ -211,7 +210,7 @@ fn trace_of(header: &str) -> Option<(&str, &str)> {
     (trace.len() == 32 && parent.len() == 16).then_some((trace, parent))
 }
 
-/// What becomes of a message whose handler has ended.
+/// The verdict on a message whose handler has ended.
 async fn conclude<S>(shared: &Shared<S>, parcel: &Parcel, result: JobResult) -> Verdict {
     let was_done = result.is_ok();
     let fault = match result {
@@ -224,25 +223,25 @@ async fn conclude<S>(shared: &Shared<S>, parcel: &Parcel, result: JobResult) -> 
     if is_taken(&fault) {
         if was_done {
             shared.counters.late.add(1);
-            shared.tell(WorkerEvent::LateAnswer { seq: parcel.info.seq() });
+            shared.emit(WorkerEvent::LateAnswer { seq: parcel.info.seq() });
         }
-        // Somebody else has done it, or is at it; the next one to ask is told which.
+        // Another worker has done it, or works on it. The next delivery finds out which.
         return Verdict::Return { after: Some(BUSY_MIN) };
     }
     if let (Some(store), Some(claim)) = (&shared.idempotency, parcel.info.claim())
         && let Err(error) = store.store.abandon(claim).await
     {
-        // It lapses by itself, only later.
-        shared.tell(WorkerEvent::StoreFailed { error: in_words(&error) });
+        // The claim lapses by itself, only later.
+        shared.emit(WorkerEvent::StoreFailed { error: in_words(&error) });
     }
     if parcel.info.is_cancelled() {
-        // The worker is out of time, or the lease is gone: either way that is no failure of the message.
+        // The worker is out of time, or the lease was lost: not a failure of the message.
         return Verdict::Return { after: None };
     }
     verdict(shared, fault)
 }
 
-/// Whether the work has gone to another, wherever in the chain of errors that is said.
+/// Whether another worker has taken the work over, by any error in the chain.
 fn is_taken(fault: &Fault) -> bool {
     let mut error: Option<&(dyn Error + 'static)> = fault.error().map(|error| error as _);
     while let Some(cause) = error {
@@ -254,7 +253,7 @@ fn is_taken(fault: &Fault) -> bool {
     false
 }
 
-/// Writes the mark, unless the handler has done so.
+/// Writes the mark, unless the handler has written it.
 async fn mark<S>(shared: &Shared<S>, info: &JobInfo) -> Result<(), Fault> {
     let (Some(store), Some(claim)) = (&shared.idempotency, info.claim()) else { return Ok(()) };
     if info.is_marked() {
@@ -270,7 +269,7 @@ async fn mark<S>(shared: &Shared<S>, info: &JobInfo) -> Result<(), Fault> {
         if matches!(error, StoreError::Taken { .. }) || tries == MARK_TRIES {
             return Err(error.into());
         }
-        shared.tell(WorkerEvent::StoreFailed { error: in_words(&error) });
+        shared.emit(WorkerEvent::StoreFailed { error: in_words(&error) });
         tokio::time::sleep(MARK_PAUSE * tries).await;
     }
 }

@@ -1,7 +1,7 @@
-//! What the command says while it works, on the standard error: its own lines, and those of handlers.
+//! The standard error of `forebay work`: its own lines, and those of handlers.
 //!
-//! A terminal can be held up, and whoever reads a pipe can be slow. So lines are written by a thread of its own:
-//! handlers wait until theirs are taken, and the renewal of leases waits for nobody.
+//! A terminal or the reader of a pipe can be slow, so a thread of its own writes the lines. Handlers wait until their
+//! lines are taken; the renewal of leases never waits.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -18,51 +18,51 @@ const LINES_MAX: usize = 256;
 /// How long the last lines may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Which message a handler speaks of.
+/// Where a line of a handler comes from: the message, and `stdout` or `stderr`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Speaker {
+pub(super) struct Origin {
     pub(super) seq: u64,
     pub(super) attempt: u32,
     pub(super) output: &'static str,
 }
 
 enum Line {
-    /// Of a message and an attempt, or of none.
+    /// About a message and an attempt, or about the command.
     Own(Level, Option<(u64, u32)>, String, Vec<(&'static str, Value)>),
-    Handler(Speaker, Vec<u8>),
+    Handler(Origin, Vec<u8>),
 }
 
-/// Cheap to clone.
+/// Takes lines. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Voice(mpsc::Sender<Line>);
+pub(super) struct Console(mpsc::Sender<Line>);
 
 /// The thread that writes.
-pub(super) struct Written(std::sync::mpsc::Receiver<()>);
+pub(super) struct ConsoleThread(std::sync::mpsc::Receiver<()>);
 
-impl Voice {
+impl Console {
     /// Lines for people, or lines of JSON as the server's log has them.
-    pub(super) fn start(output: Output) -> (Voice, Written) {
+    pub(super) fn start(output: Output) -> (Console, ConsoleThread) {
         let (lines, said) = mpsc::channel(LINES_MAX);
         let (end, written) = std::sync::mpsc::sync_channel(1);
         std::thread::spawn(move || {
             write(said, output);
             let _ = end.send(());
         });
-        (Voice(lines), Written(written))
+        (Console(lines), ConsoleThread(written))
     }
 
-    /// Left out if nobody has read for so long that there is no room.
+    /// A line of information. It is left out if the queue is full because the reader is slow.
     pub(super) fn say(&self, text: impl Into<String>) {
-        self.tell(Level::Info, text, &[]);
+        self.log(Level::Info, text, &[]);
     }
 
-    /// With facts that a program may want beside the words.
-    pub(super) fn tell(&self, level: Level, text: impl Into<String>, facts: &[(&'static str, Value)]) {
+    /// A line with fields for programs.
+    pub(super) fn log(&self, level: Level, text: impl Into<String>, facts: &[(&'static str, Value)]) {
         let _ = self.0.try_send(Line::Own(level, None, text.into(), facts.to_vec()));
     }
 
-    /// Likewise, of one message in one attempt.
-    pub(super) fn tell_of(
+    /// A line about one attempt of one message.
+    pub(super) fn log_message(
         &self,
         level: Level,
         of: (u64, u32),
@@ -72,24 +72,24 @@ impl Voice {
         let _ = self.0.try_send(Line::Own(level, Some(of), text.into(), facts.to_vec()));
     }
 
-    /// A line of a handler, which waits for whoever reads.
-    pub(super) async fn pass_on(&self, speaker: Speaker, line: &[u8]) {
-        let _ = self.0.send(Line::Handler(speaker, line.to_vec())).await;
+    /// A line of a handler. Waits until there is room in the queue.
+    pub(super) async fn handler_line(&self, origin: Origin, line: &[u8]) {
+        let _ = self.0.send(Line::Handler(origin, line.to_vec())).await;
     }
 }
 
 #[cfg(test)]
-impl Voice {
-    /// Everything is taken and nothing written.
-    pub(super) fn unheard() -> Voice {
+impl Console {
+    /// Takes every line and writes none.
+    pub(super) fn discarding() -> Console {
         let (lines, mut said) = mpsc::channel(LINES_MAX);
         std::thread::spawn(move || while said.blocking_recv().is_some() {});
-        Voice(lines)
+        Console(lines)
     }
 }
 
-impl Written {
-    /// Waits until everything is written, but not for ever. Every voice must have been dropped before.
+impl ConsoleThread {
+    /// Waits until every line is written, for a second at most. Every [`Console`] must have been dropped before.
     pub(super) fn wait(self) {
         let _ = self.0.recv_timeout(FAREWELL);
     }
@@ -116,6 +116,6 @@ fn write(mut lines: mpsc::Receiver<Line>, output: Output) {
 }
 
 fn put(line: &str) {
-    // There is nowhere else to say it.
+    // There is nowhere else to report it.
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
