@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use forebay_core::entry::{MessageMeta, Messages, Origin, MoveTrail};
+use forebay_core::entry::{MessageMeta, Messages, MoveTrail, Origin};
 use forebay_core::types::{KeyHash, Seq, SeqRange, StreamId, Timestamp};
 
 /// What a chunk costs beside its bytes, by rough count.

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use forebay_core::fault::{Fault, planted};
-use forebay_core::shard::Shard;
 use forebay_core::image::Taking;
+use forebay_core::shard::Shard;
 use forebay_core::types::{PartKey, Position};
 use forebay_storage::engine::{Image, ImagePart, Saved};
 

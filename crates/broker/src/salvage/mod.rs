@@ -22,11 +22,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use forebay_core::entry::{Ending, Entry, Messages, Selection, entries};
+use forebay_core::image::Taking;
 use forebay_core::salvage::GroupLoss;
 use forebay_core::seqset::SeqSet;
 use forebay_core::settings::StreamSettings;
 use forebay_core::shard::Shard;
-use forebay_core::image::Taking;
 use forebay_core::types::{
     Epoch, GroupId, Limits, Ordinal, PartKey, Position, Seq, SeqRange, StreamId, StreamName, Timestamp,
 };
