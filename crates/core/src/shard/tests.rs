@@ -12,7 +12,7 @@ use crate::entry::{
 };
 use crate::group::{Bound, Credit, Departure, Effects};
 use crate::settings::{Backoff, GroupSettings, MoveTerms, SettingsError, Strategy as Choice, StreamSettings};
-use crate::types::{ConsumerId, GroupName, JobId, KeyHash, SeqRange};
+use crate::types::{ConsumerId, GroupName, JobId, KeyHash, Seq, SeqRange};
 use std::time::Duration;
 
 fn failure(at: Timestamp) -> Failure {
