@@ -267,10 +267,13 @@ impl Shard {
             }
             // What is not durable yet has no content that could be brought over.
             last = stream.durable;
-            // What was settled and not written down is not meant after a restart either.
+        }
+        let moves = matches!(work, Work::Move { .. });
+        let (job, matched, entry) = of.plan_job(now, last, work, selection, limit, rate, jobs_max)?;
+        if moves {
+            // Messages whose acks are kept back are not meant after a restart either.
             of.make_checkpoint();
         }
-        let (job, matched, entry) = of.plan_job(now, last, work, selection, limit, rate, jobs_max)?;
         self.commit_after(now, &entry);
         self.groups.get_mut(&group).expect("it was there just now").start_job_pace(now, job);
         self.touch(group);

@@ -34,6 +34,9 @@ impl Shard {
                 group.touched = true;
                 self.touched.push(*id);
             }
+            if group.is_unwritten() && !std::mem::replace(&mut group.listed, true) {
+                self.unwritten.push(*id);
+            }
         }
     }
 
