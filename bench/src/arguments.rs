@@ -1,4 +1,4 @@
-//! `--name value` pairs, each asked for by whoever knows it, and a few names that stand alone.
+//! `--name value` pairs, each taken by the code that knows it, and a few names that stand alone.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ impl Arguments {
         Ok(Arguments(pairs))
     }
 
-    /// The value of `--name`, if it was given. Asking takes it, so that what is left at the end is unknown.
+    /// The value of `--name`, if it was given. Asking takes it, so that options left at the end are unknown.
     pub(crate) fn take<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
         let Some(text) = self.0.remove(name) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| format!("--{name} cannot be this. value=`{text}`"))
@@ -48,7 +48,7 @@ impl Arguments {
     }
 
     /// Where to put files: a folder in what `--dir` says, or beside the program itself, which is in the build
-    /// folder. It is of nobody else, and deleted at the end.
+    /// folder. It has no other user, and is deleted at the end.
     pub(crate) fn folder(&mut self) -> Result<PathBuf, String> {
         if let Some(folder) = self.take::<PathBuf>("dir")? {
             return Ok(folder.join(DATA));

@@ -329,7 +329,7 @@ fn open_here(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Drains a round from the front, fills up what was taken, and cycles through a round.
+/// Drains a round from the front, refills it, and cycles through a round.
 fn cycle_here(folder: &Path, config: DriverConfig) -> Result<(), Box<dyn Error>> {
     let mut shell = open_shell(folder, config)?;
     shell.log.tidy()?;

@@ -32,7 +32,7 @@ const SLOTS: u32 = 4_096;
 
 const CONSUMERS_MAX: u64 = 64;
 
-/// What is asked of one core, in messages a second, by batch size.
+/// The goal for one core, in messages per second, by batch size.
 const BARS: [(u64, f64); 2] = [(1, 300_000.0), (64, 2_500_000.0)];
 
 /// An image of the state is made, and the log in memory cut, after this many bytes of bodies. Positions
@@ -107,7 +107,7 @@ pub(crate) trait Subject {
 
     fn batch(&self) -> u64;
 
-    /// Makes ready what is not to be measured of the next run.
+    /// Prepares the part of the next run that is not measured.
     fn prepare(&mut self, _messages: u64) {}
 
     /// Runs so many messages through, the last batch cut to fit. Reads no clock, which valgrind minds.

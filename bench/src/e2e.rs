@@ -3,8 +3,8 @@
 //!
 //! Two producers keep 1,024 messages unconfirmed each, in batches; four consumers ack everything they
 //! get. Beside it, in the same run and with the same clients, stands a bare pass-through: the same
-//! service without storage or leases, which hands what is published to the consumers through a channel.
-//! The distance to it is what Forebay costs; the pass-through itself is what gRPC costs.
+//! service without storage or leases, which passes published messages to the consumers through a channel.
+//! The distance to it is the cost of Forebay; the pass-through itself is the cost of gRPC.
 
 pub(crate) mod clients;
 mod passthrough;
@@ -58,7 +58,7 @@ pub(crate) fn run_child(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     passthrough::serve()
 }
 
-/// What was measured of one server.
+/// The measurements of one server.
 struct Figure {
     rate: f64,
     /// Processor time of the server for each message, in microseconds.

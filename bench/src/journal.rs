@@ -58,8 +58,8 @@ const COMMIT_BYTES_MAX: u64 = 7 << 20;
 
 const PAGE: u64 = 4_096;
 const BARE_FILE_BYTES: u64 = 64 << 20;
-/// The system may keep in one piece what was written in one piece, and later looks through all of it for
-/// what is new: a file that was filled a mebibyte at a time takes 7 % longer to commit to.
+/// The system may keep bytes that were written in one piece in one piece of its cache, and later searches all of it
+/// for changes: a file that was filled a mebibyte at a time takes 7 % longer to commit to.
 const FILL_BYTES: u64 = 64 << 10;
 
 pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
@@ -71,7 +71,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
         [None, None, None] => SHAPES.to_vec(),
         [frames, messages, body] => vec![Shape::new(frames, messages, body)?],
     };
-    // The lower decile is there for machines that are shared: it has what was seldom interrupted.
+    // The lower decile is for shared machines: it has the runs that were seldom interrupted.
     println!(
         "{:30} {:>8} {:>7} | {:>9} {:>9} {:>6} | {:>9} {:>9} {:>6} | {:>8} {:>8}",
         "one commit, times in µs",

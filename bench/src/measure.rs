@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 /// How long something took: by the clock on the wall, and of this thread's time on a processor. The two
-/// differ by what was waited for: the disk, or a neighbour.
+/// differ by the cause of the wait: the disk, or a neighbour.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Took {
     pub(crate) wall: Duration,
@@ -89,7 +89,7 @@ impl Yardstick {
     }
 }
 
-/// Memory of a process in KiB, as the kernel counts it: what is resident now, and what was at most.
+/// Memory of a process in KiB, as the kernel counts it: resident now, and at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) resident: u64,

@@ -98,7 +98,7 @@ fn run_or_render(mut arguments: Arguments) -> Result<(), Failure> {
     };
     let program = server::program(&mut arguments).map_err(|error| error.to_string())?;
     arguments.finish()?;
-    // A part of it is looked at, and kept only if somebody says where.
+    // Partial results are only printed, and kept only if a folder is given.
     let out = out.or_else(|| is_whole.then(|| PathBuf::from("bench/results")));
     let results = measure(&plan, &program, date, out.as_deref())?;
     if out.is_none() {
@@ -125,7 +125,7 @@ fn workloads_of(chosen: Option<Vec<String>>, is_quick: bool) -> Result<Vec<&'sta
     Ok(workloads::ALL.into_iter().filter(is_wanted).collect())
 }
 
-/// What was measured so far is written down after every round, for all rounds take a while.
+/// The results so far are written after every round, because all rounds take a while.
 fn measure(plan: &Plan, program: &Path, date: String, out: Option<&Path>) -> Result<Results, Failure> {
     let mut all = everyone(program)?;
     if let Some(only) = &plan.only {
@@ -153,7 +153,7 @@ fn measure(plan: &Plan, program: &Path, date: String, out: Option<&Path>) -> Res
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut took = BTreeMap::new();
     for round in 1..=plan.rounds {
-        // Nobody always comes first, or after the same one.
+        // No server always comes first, or after the same one.
         let first = (round as usize - 1) * all.len() / plan.rounds as usize;
         let (before, after) = all.split_at(first);
         for contender in after.iter().chain(before) {
@@ -221,7 +221,7 @@ async fn round_of(
     Ok(())
 }
 
-/// Six digits that count: what is kept is then the same after it was read again.
+/// Six significant digits, so that a value is the same after it was written and read again.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }

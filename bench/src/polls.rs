@@ -1,7 +1,7 @@
 //! Very many long polls of SQS that nothing is sent to: what they cost the server, and what wakes one of them.
 //!
 //! Each poll has a connection of its own and waits for 20 seconds, the longest that SQS allows; then it is made again.
-//! Afterwards messages are sent one at a time, and exactly one of those who wait must get each.
+//! Afterwards messages are sent one at a time, and exactly one of the waiting clients must get each.
 
 use std::error::Error;
 use std::path::Path;
@@ -97,11 +97,11 @@ async fn watch(contender: &Contender, queues: u64, polls: u64, lasts: Duration) 
     Ok(())
 }
 
-/// Those who wait.
+/// The waiting clients.
 struct Crowd {
     polls: JoinSet<Outcome<()>>,
     made: Arc<AtomicU64>,
-    /// When somebody got a message.
+    /// When a client got a message.
     arrivals: mpsc::UnboundedReceiver<Instant>,
 }
 

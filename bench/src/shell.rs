@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 
 use forebay_broker::batch::{Batch, BatchBuilder, Message};
-use forebay_broker::driver::{Answer, Delivered, Driver, DriverConfig, Read, Ticket};
+use forebay_broker::driver::{Delivered, Driver, DriverConfig, Read, Ticket};
 use forebay_broker::recovery::{Recovery, RecoveryError};
 use forebay_core::group::{Bound, Credit, Lease, Outcome, Settled};
 use forebay_core::settings::{GroupSettings, StreamSettings};
@@ -151,11 +151,10 @@ impl<L: Log> Shell<L> {
         shell.stream = match shell.driver.shard().stream_named(&stream) {
             Some(stream) => stream,
             None => {
-                shell.driver.create_stream(now, &stream, &StreamSettings::default(), Ticket(0))?;
-                match shell.answer()? {
-                    Answer::StreamCreated(stream) => stream,
-                    other => return Err(format!("not an answer to creating a stream: {other:?}").into()),
-                }
+                let settings = StreamSettings::default();
+                let stream = shell.driver.decide(|shard| shard.create_stream(now, &stream, &settings))?;
+                shell.confirm()?;
+                stream
             }
         };
         shell.group = match shell.driver.shard().group_named(shell.stream, &group) {
@@ -163,21 +162,22 @@ impl<L: Log> Shell<L> {
             None => {
                 let settings = GroupSettings::default();
                 let start = Start::Beginning;
-                shell.driver.create_group(now, shell.stream, &group, &settings, start, Ticket(0))?;
-                match shell.answer()? {
-                    Answer::GroupCreated(group) => group,
-                    other => return Err(format!("not an answer to creating a group: {other:?}").into()),
-                }
+                let stream = shell.stream;
+                let group =
+                    shell.driver.decide(|shard| shard.create_group(now, stream, &group, &settings, start))?;
+                shell.confirm()?;
+                group
             }
         };
         Ok(shell)
     }
 
-    /// The answer to what was just asked, after a turn.
-    fn answer(&mut self) -> Result<Answer, Box<dyn Error>> {
+    /// Makes what was just decided durable.
+    fn confirm(&mut self) -> Result<(), Box<dyn Error>> {
+        self.driver.confirm(Ticket(0));
         self.turn()?;
-        let (_, answer) = self.driver.outbox().answers.pop().ok_or("there was no answer")?;
-        Ok(answer.get())
+        self.driver.outbox().durable.pop().ok_or("there was no answer")?;
+        Ok(())
     }
 
     /// Lets in consumers whose connections last, each with this many slots.
@@ -190,7 +190,8 @@ impl<L: Log> Shell<L> {
     }
 
     pub(crate) fn publish(&mut self, batch: &Batch) -> Result<(), Box<dyn Error>> {
-        Ok(self.driver.publish(self.now, self.stream, batch, PublishOptions::default(), Ticket(1))?)
+        self.driver.publish(self.now, self.stream, batch, PublishOptions::default(), Ticket(1))?;
+        Ok(())
     }
 
     /// Ends a turn and does what it asks for, until nothing is left to do but to answer and deliver.
@@ -251,7 +252,7 @@ impl<L: Log> Shell<L> {
 
     /// Forgets answers, and returns how many there were.
     pub(crate) fn take_answers(&mut self) -> usize {
-        self.driver.outbox().answers.drain(..).count()
+        self.driver.outbox().durable.drain(..).count()
     }
 }
 

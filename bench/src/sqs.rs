@@ -24,7 +24,7 @@ use contenders::{Contender, Peers};
 use latency::Latency;
 use workloads::{BATCH, Figure, Plan, Work};
 
-/// How long a server does each kind of work before anything is measured: a JVM has to find out what is hot.
+/// How long a server does each kind of work before anything is measured: a JVM has to find its hot code.
 const WARM_UP: Duration = Duration::from_secs(6);
 const DRAINED: u64 = 50_000;
 const BACKLOG_SMALL: u64 = 1_000;
@@ -90,7 +90,7 @@ async fn measure(all: &[Contender], settings: &Settings) -> Outcome<()> {
     Ok(())
 }
 
-/// What the disk can do meanwhile: writes of a page over what is there, each synced, in milliseconds.
+/// The speed of the disk meanwhile: overwrites of a page, each synced, in milliseconds.
 fn bare_syncs(folder: &Path, took: &mut Vec<f64>) -> Outcome<()> {
     let path = folder.with_extension("syncs");
     let mut file = std::fs::File::create(&path)?;
@@ -114,7 +114,7 @@ struct Run<'a> {
     queues: u64,
 }
 
-/// One kind of work: what was measured of each server, and what a sync took meanwhile.
+/// One kind of work: the measurements of each server, and the time of a sync meanwhile.
 struct Row {
     name: String,
     work: Work,

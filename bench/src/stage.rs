@@ -24,7 +24,7 @@ pub(crate) struct Stage {
     pub(crate) now: Timestamp,
     pub(crate) stream: StreamId,
     pub(crate) effects: Effects,
-    /// What was handed out and not answered.
+    /// Deliveries that were not settled.
     pub(crate) delivered: Vec<Deliver>,
     /// The longest of each kind of call.
     pub(crate) longest: Longest,
@@ -44,11 +44,11 @@ pub(crate) struct Stage {
 /// The longest single calls into the shard, in time on the wall and on a processor.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Longest {
-    /// What is asked for: a reset, a purge, a job.
+    /// The call: a reset, a purge, a job.
     pub(crate) call: Took,
     /// The end of a turn.
     pub(crate) turn: Took,
-    /// Taking in what was read.
+    /// Taking in frames that were read.
     pub(crate) read: Took,
     /// Storing a batch, and telling the groups of it. Not counted with the others: only two cases are
     /// about it.
@@ -180,7 +180,7 @@ impl Stage {
         answer
     }
 
-    /// Ends a turn, and reads what is asked for.
+    /// Ends a turn, and does the reads that it asks for.
     pub(crate) fn turn(&mut self) {
         self.shard.finish_turn(self.now, &mut self.effects);
         self.after_turn(false);
@@ -268,7 +268,7 @@ pub(crate) fn plain(_: Seq) -> MessageMeta {
 /// One of a hundred thousand keys; those of a batch all differ.
 pub(crate) fn many_keys(seq: Seq) -> MessageMeta {
     let number = seq.0.wrapping_mul(7_919) % 100_000;
-    // Keys are hashes, and spread over all numbers as such.
+    // Keys are hashes, and spread over all numbers.
     let key = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     MessageMeta { key: Some(KeyHash(key)), ..MessageMeta::plain(SIZE) }
 }

@@ -1,8 +1,8 @@
 //! An email leveler.
 //!
-//! Whoever has mail to send publishes it, as much as there is. The mail server takes twenty a second. The group's
-//! rate is that pace, however many workers there are. What fails comes again after a backoff. What
-//! cannot be sent is parked with the reason, and somebody looks through it at the end.
+//! Programs publish as much mail as they have. The mail server accepts twenty per second. The group's rate is set to
+//! that, and applies to all workers together. A mail that fails is retried after a backoff. A mail that cannot be
+//! sent is parked with the reason, and `triage` goes through the parked mails at the end.
 //!
 //! ```text
 //! cargo run -p forebay-examples --bin emails
@@ -44,7 +44,7 @@ async fn send_email(smtp: Smtp, job: Job<SendEmail>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What each error means. Handlers just say `?`.
+/// Classifies errors. Handlers only use `?`.
 fn classify(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Class {
     match error.downcast_ref::<Refusal>() {
         Some(Refusal::NoSuchMailbox) => Class::Permanent,
@@ -82,8 +82,8 @@ async fn publish_burst(client: &Client, count: u32) -> Result<(), Box<dyn std::e
     Ok(())
 }
 
-/// Looks through what could not be sent: corrects what can be corrected, tries again what was full, and lets the
-/// rest go. Says how many of each.
+/// Goes through the parked mails: corrects misspelled addresses, replays mails to full mailboxes, and discards the
+/// rest. Returns the number of each.
 async fn triage(client: &Client) -> Result<Triaged, Box<dyn std::error::Error>> {
     let mut corrected = 0;
     let mut after = 0;
@@ -116,7 +116,7 @@ struct Triaged {
     discarded: u64,
 }
 
-/// Shows the burst being worked off, until nothing is left to do.
+/// Prints the progress until nothing is left to do.
 async fn watch(client: &Client, smtp: &Smtp) -> Result<(), Box<dyn std::error::Error>> {
     loop {
         let group = client.group(STREAM, GROUP).await?;

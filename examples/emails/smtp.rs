@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Why a mail was not taken.
+/// Why a mail was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     TryAgain,
@@ -27,7 +27,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The mail server. The domain of an address says what it is like. Cheap to clone.
+/// The mail server. The domain of an address decides how it behaves. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Smtp(Arc<Mutex<State>>);
 
@@ -58,12 +58,12 @@ impl Smtp {
         Ok(())
     }
 
-    /// How many mails were taken.
+    /// Number of mails that were accepted.
     pub(crate) fn sent(&self) -> usize {
         self.state().sent.len()
     }
 
-    /// Whoever had no room has some now.
+    /// Makes room in the full mailboxes.
     pub(crate) fn empty_mailboxes(&self) {
         self.state().mailboxes_emptied = true;
     }
@@ -75,12 +75,12 @@ impl Smtp {
 
 #[cfg(test)]
 impl Smtp {
-    /// How often somebody wanted something.
+    /// Number of calls.
     pub(crate) fn tries(&self) -> u32 {
         self.state().tries.values().sum()
     }
 
-    /// Who got mail, in order of the alphabet.
+    /// The recipients, sorted.
     pub(crate) fn recipients(&self) -> Vec<String> {
         let mut sent = self.state().sent.clone();
         sent.sort();

@@ -1,7 +1,7 @@
 //! The guide, so that its Rust code is compiled and run like every other example.
 //!
 //! Chapters whose code stands by itself are doc tests. Chapters about the examples quote from them, and a test sees
-//! that what is quoted is there.
+//! that the quotes are there.
 
 #[doc = include_str!("../../docs/guide/publishing.md")]
 pub mod publishing {}

@@ -2,8 +2,8 @@
 //!
 //! An order goes through three steps: it is placed, paid and shipped. Every step is a message whose key is the
 //! order, and the group is ordered by key. So the steps of one order are done one after the other, and any number of
-//! orders at once. What a step writes and the mark that it is done are one transaction. So a step is
-//! done once, whoever is killed when.
+//! orders at once. The write of a step and the mark that it is done are one transaction. So a step is done
+//! once, whichever process is killed.
 //!
 //! ```text
 //! cargo build -p forebay-examples
@@ -30,7 +30,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 const STREAM: &str = "orders";
 const GROUP: &str = "processing";
-/// For as long as a message may come again.
+/// Longer than a message may come again.
 const MARKS_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,12 +51,12 @@ impl Payload for OrderStep {
     const TYPE: &'static str = "order.step";
 }
 
-/// What handlers share.
+/// The state that handlers share.
 #[derive(Clone)]
 struct Shop {
     db: SqlitePool,
     done: SqliteStore,
-    /// How often each message fails before it goes well, as something always does in a real shop.
+    /// Number of failures of each message before it succeeds. In a real shop something always fails.
     failures: fn(&Job<OrderStep>) -> u32,
 }
 
@@ -86,7 +86,7 @@ async fn do_step(shop: Shop, job: Job<OrderStep>) -> Result<(), Fault> {
         .execute(&mut *tx)
         .await?;
     if job.info.attempt() <= (shop.failures)(&job) {
-        // The transaction is dropped, and with it what was written.
+        // The transaction is dropped, and the write with it.
         return Err(Fault::transient("the warehouse does not answer"));
     }
     shop.done.mark_in(&mut tx, &job, MARKS_KEPT).await?;
@@ -97,7 +97,7 @@ async fn do_step(shop: Shop, job: Job<OrderStep>) -> Result<(), Fault> {
 async fn create_group(client: &Client) -> Result<(), Box<dyn std::error::Error>> {
     let settings = GroupSettings::new()
         .strategy(Strategy::Ordered)
-        // Renewed while a step runs. What a worker held that was killed is free for others after this long.
+        // Renewed while a step runs. The messages of a killed worker go to others after this time.
         .message_timeout(Duration::from_secs(2))
         .backoff(Backoff::new().min(Duration::from_millis(200)).max(Duration::from_secs(30)));
     client.create_group(STREAM, GROUP, settings).await?;
@@ -109,7 +109,7 @@ fn worker(client: Client, shop: Shop) -> WorkerBuilder<Shop> {
     Worker::builder(client, STREAM, GROUP, shop).concurrency(8).idempotency(done, MARKS_KEPT).on(do_step)
 }
 
-/// Every message has an id, so an order that is placed again, since nobody knew whether it went well, is there once.
+/// Every message has an id, so an order that is placed again after an unknown outcome is stored once.
 async fn place(client: &Client, orders: u32) -> Result<(), Box<dyn std::error::Error>> {
     let producer = client.producer(STREAM).build();
     for step in [Step::Placed, Step::Paid, Step::Shipped] {
@@ -123,7 +123,7 @@ async fn place(client: &Client, orders: u32) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
-/// How many orders have been through all three steps in their order, and how many steps were written.
+/// Counts the orders that went through all three steps in sequence, and the steps that were written.
 async fn report(db: &SqlitePool) -> Result<(i64, i64), sqlx::Error> {
     let whole = "SELECT count(*) FROM
         (SELECT group_concat(step, ' ') AS all_steps FROM (SELECT * FROM steps ORDER BY rowid) GROUP BY order_id)

@@ -3,7 +3,7 @@
 //! An order is a row in the shop's database, and the warehouse has to hear of it. If the shop wrote the row first
 //! and published then, it could die in between, and the warehouse would never hear. The other way round, the
 //! warehouse could hear of an order that is not there. So the shop writes both in one transaction, the order and the
-//! message about it, and a relay publishes what is committed.
+//! message about it, and a relay publishes the committed messages.
 //!
 //! ```text
 //! cargo run -p forebay-examples --bin outbox
@@ -26,7 +26,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 const STREAM: &str = "shop.orders";
 const GROUP: &str = "warehouse";
-/// Longer than the shop is ever without a relay: that long the server knows what it has stored.
+/// Longer than the shop is ever without a relay: for this time the server recognises messages that it has stored.
 const DEDUPE_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Shop {
         Ok(Shop { db, outbox })
     }
 
-    /// The order and the message about it are there both or not at all.
+    /// Stores both the order and the message about it, or neither.
     async fn order(&self, order: &OrderPlaced) -> Result<i64, Box<dyn std::error::Error>> {
         let mut tx = self.db.begin_with("BEGIN IMMEDIATE").await?;
         // The message first, to show that it goes when the order does: an order of nothing is refused below.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # A webhook dispatcher: a group and a worker for every customer. Needs a running server, and `webhooks` listening.
 #
-#   dispatch.sh [URL]     where the customers are, http://127.0.0.1:8080 if not said
+#   dispatch.sh [URL]     address of the customers, by default http://127.0.0.1:8080
 set -eu
 url=${1:-http://127.0.0.1:8080}
 forebay=${FOREBAY:-forebay}
@@ -13,12 +13,12 @@ for number in 1 2 3 4 5; do
     "$forebay" pub events --id "event-$number" "{\"event\": $number}"
 done
 
-# Each ends when there has been nothing to do for two seconds; without --idle it would go on for ever.
+# Each worker ends after two seconds without work; without --idle it would run for ever.
 for customer in solid shaky closed; do
     "$forebay" work "events/$customer" --push "$url/$customer" --rate 50/s --timeout 5s --idle 2s &
 done
 wait
 
-# What became of it: the customer who is closed has five parked events, with the reason.
+# The result: the customer `closed` has five parked events, with the reason.
 "$forebay" group list events
 "$forebay" parked reasons events/closed

@@ -1,9 +1,9 @@
-//! Three customers who want to be told, for a webhook dispatcher that is no program at all.
+//! Three customers that receive webhooks, for a dispatcher that needs no program.
 //!
-//! Events are messages of one stream. Every customer has a group of his own, and `forebay work --push` sends what the
-//! group hands out to the customer's address. So every customer has his own pace, his own retries and his own
-//! parked messages, and one who is down holds up nobody else. This program is the customers' side; `dispatch.sh`
-//! beside it is the dispatcher.
+//! Events are messages of one stream. Each customer has its own group, and `forebay work --push` sends the messages of
+//! the group to the customer's address. So each customer has its own rate, retries and parked messages, and a
+//! customer that is down does not hold up the others. This program is the customers' side; `dispatch.sh` beside it
+//! is the dispatcher.
 //!
 //! ```text
 //! cargo run -p forebay-examples --bin webhooks    # in one terminal

@@ -1,4 +1,4 @@
-//! What a customer does with an event: takes it once, or says why not.
+//! The customer's side of a webhook: it accepts each event once, or answers why not.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,15 +9,15 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 
-/// What is done with a path and a body.
+/// Called with a customer and an event.
 type Take = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// All customers together. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Receiver {
-    /// The keys of what came, of each customer.
+    /// The idempotency keys of the events that arrived, by customer.
     seen: Arc<Mutex<HashSet<(String, String)>>>,
-    /// Called with a customer and an event that is new to him.
+    /// Called with a customer and an event that is new to it.
     take: Take,
 }
 
@@ -30,7 +30,7 @@ impl Receiver {
         Router::new().route("/{customer}", post(receive)).with_state(self)
     }
 
-    /// Whether this has come before. What is sent again after an answer was lost has the same key.
+    /// Whether the event is new. An event that is sent again after its answer was lost has the same key.
     fn is_new(&self, customer: &str, key: &str) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.insert((customer.to_owned(), key.to_owned()))
@@ -46,7 +46,7 @@ async fn receive(
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let attempt: u32 = header("forebay-attempt").parse().unwrap_or(1);
     match customer.as_str() {
-        // Down whenever something comes for the first time.
+        // Fails whenever an event arrives for the first time.
         "shaky" if attempt == 1 => (StatusCode::SERVICE_UNAVAILABLE, "down, as so often").into_response(),
         "closed" => (StatusCode::GONE, "we are out of business").into_response(),
         customer => {

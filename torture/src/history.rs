@@ -1,4 +1,4 @@
-//! A history: what the clients of a server saw and did, and what was done to the server, one line each.
+//! A history: actions and observations of the clients of a server, and actions on the server, one line each.
 //!
 //! ```text
 //! TIME PROCESS PHASE OPERATION FIELD=VALUE FIELD=VALUE
@@ -6,7 +6,7 @@
 //!
 //! Time is microseconds since the run began, by a monotonic clock, and never goes back from one line to the
 //! next. `invoke` is written before a request leaves, `ok` and `fail` after its answer has come. `info` is
-//! what is known without a request, or that the outcome of a request is not known. A value has no spaces; what
+//! a fact that is known without a request, or that the outcome of a request is not known. A value has no spaces; what
 //! cannot stand in one is written as `%XX`.
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ pub(crate) struct Line {
     pub(crate) fields: BTreeMap<String, String>,
 }
 
-/// What is wrong with a line.
+/// A flaw of a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LineError {
     #[error("a line is TIME PROCESS PHASE OPERATION and fields")]
@@ -122,7 +122,7 @@ fn escape(value: &str) -> String {
     out
 }
 
-/// What is not an escape stands for itself.
+/// A character that is not part of an escape stands for itself.
 fn unescape(value: &str) -> String {
     let bytes = value.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

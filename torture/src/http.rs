@@ -11,7 +11,7 @@ const LINE_BYTES_MAX: u64 = 16 << 10;
 const HEAD_LINES_MAX: usize = 128;
 const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// Why there is no answer. What was asked may have been done.
+/// Why there is no answer. The request may have been carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     #[error("the connection broke")]
@@ -29,7 +29,7 @@ pub(crate) enum HttpError {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// `Null` where there is none.
+    /// `Null` if there is no body.
     pub(crate) body: Value,
 }
 
@@ -71,7 +71,7 @@ impl Connection {
     pub(crate) async fn answer(&mut self) -> Result<Answer, HttpError> {
         loop {
             let (status, length) = self.head().await?;
-            // What is only a promise of an answer.
+            // An interim response.
             if (100..200).contains(&status) {
                 continue;
             }

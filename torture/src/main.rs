@@ -48,10 +48,10 @@ run and faults:
 History and data of a run are kept if it fails, and removed if it does not.
 ";
 
-/// How long a run lasts if nobody says.
+/// Length of a run by default.
 const MINUTES: u64 = 2;
 const FAULT_SECONDS: u64 = 25;
-/// Whether clients come over HTTP if nobody says.
+/// Whether clients use HTTP by default.
 const WITH_HTTP: bool = true;
 
 fn main() -> ExitCode {

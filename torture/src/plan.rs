@@ -12,7 +12,7 @@ pub(crate) enum Naming {
     Ids,
     /// Producer, epoch and counter.
     Stamps,
-    /// Not at all: what is unknown stays unknown.
+    /// Not at all: an unknown outcome stays unknown.
     Nothing,
 }
 

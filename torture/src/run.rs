@@ -1,4 +1,4 @@
-//! One run: a server, its clients, what is done to the server, and the way back to rest.
+//! One run: a server, its clients, the attacks on the server, and the way back to rest.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
     let history = History::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(torment(options, history))?;
-    // What is still on its way must not write to a history that is being read.
+    // Tasks that still run must not write to a history that is being read.
     runtime.shutdown_timeout(Duration::from_secs(5));
     check_file(&path)
 }
@@ -345,7 +345,7 @@ impl Tormentor {
         Ok(())
     }
 
-    /// Asks for every stream and group to be created as it should be: whoever has it says so.
+    /// Asks to create every stream and group with its settings: a server that has it says so.
     async fn look_for_all(&self, server: Server) -> anyhow::Result<()> {
         let mut client = clients::connect(server).await?;
         for stream in &self.plan.streams {

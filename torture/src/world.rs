@@ -32,8 +32,8 @@ pub(crate) struct World {
     pub(crate) server: watch::Receiver<Option<Server>>,
     pub(crate) stage: watch::Receiver<Stage>,
     numbers: AtomicU64,
-    /// Messages that a consumer has let go of without a word, by group and position, and whether they have come to
-    /// somebody else since. Whoever watches takes them out again.
+    /// Messages that a consumer has dropped without settling them, by group and position, and whether another consumer
+    /// has got them since. The watching consumer removes them again.
     watched: Mutex<BTreeMap<(String, u64), bool>>,
 }
 
@@ -46,7 +46,7 @@ impl World {
         World { history, server, stage, numbers: AtomicU64::new(0), watched: Mutex::default() }
     }
 
-    /// A number that nobody else has.
+    /// A number that is given once.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -9,7 +9,9 @@
 
 mod callgrind;
 mod clients;
+mod deny;
 mod everything;
+mod features;
 mod install;
 mod peers;
 mod services;
@@ -36,8 +38,11 @@ Commands:
   torture Kill the real server again and again: [--minutes N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
+  proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
-  ci      Formatting, lints, documentation, then `test`
+  deny    Check the licences of all packages, and that none is there twice
+  features Check each crate with each of its features alone
+  ci      Formatting, lints, documentation, `features`, then `test`
   help    Print this
 
 `cargo xtask <command> --help` says more about one command.
@@ -66,7 +71,10 @@ fn main() -> ExitCode {
 enum Task {
     Help(&'static str),
     Test,
+    Proto,
     Tidy,
+    Deny,
+    Features,
     Ci,
     /// Clients of other makers.
     Compat(clients::Plan),
@@ -125,7 +133,10 @@ impl Task {
         match command.as_str() {
             "help" | "--help" | "-h" => alone(Task::Help(HELP)),
             "test" => alone(Task::Test),
+            "proto" => alone(Task::Proto),
             "tidy" => alone(Task::Tidy),
+            "deny" => alone(Task::Deny),
+            "features" => alone(Task::Features),
             "ci" => alone(Task::Ci),
             "compat" => clients::Plan::parse(rest).map(Task::Compat),
             "services" => services_of(rest),
@@ -154,7 +165,10 @@ impl Task {
                 Ok(())
             }
             Task::Test => everything::run(),
+            Task::Proto => proto(),
             Task::Tidy => tidy_tree(),
+            Task::Deny => deny::run(),
+            Task::Features => features::run(),
             Task::Ci => ci(),
             Task::Compat(plan) => clients::run(plan),
             Task::Services { command } => services::run(command),
@@ -179,6 +193,8 @@ fn help(command: &str) -> Option<&'static str> {
     Some(match command {
         "help" | "--help" | "-h" => HELP,
         "test" => everything::HELP,
+        "deny" => deny::HELP,
+        "features" => features::HELP,
         "compat" => clients::HELP,
         "services" => services::HELP,
         "model" => {
@@ -248,6 +264,15 @@ of the everyday tests.
 "
         }
         "bench" => callgrind::HELP,
+        "proto" => {
+            "\
+Usage: cargo xtask proto
+
+Writes crates/wire/src/generated anew: the code of the protocol in proto/, and its description for clients that ask a
+server for its services. Both lie in the tree, so that building the product takes no compiler of protocols; a test
+says when they are out of date.
+"
+        }
         "tidy" => {
             "\
 Usage: cargo xtask tidy
@@ -261,7 +286,7 @@ Checks the project's own rules over the source tree and prints what breaks them,
 Usage: cargo xtask ci
 
 Runs what the build machine runs: `cargo fmt --check`, clippy with warnings as errors, the
-documentation with warnings as errors, then `cargo xtask test`.
+documentation with warnings as errors, `cargo xtask features`, then `cargo xtask test`.
 "
         }
         _ => return None,
@@ -290,8 +315,18 @@ fn ci() -> Result<(), String> {
     let mut command = cargo_command(&documentation);
     command.env("RUSTDOCFLAGS", "-D warnings");
     finish(command, &documentation)?;
+    features::run()?;
     everything::run()?;
-    println!("xtask ci: formatting, lints, documentation and tests are in order");
+    println!("xtask ci: formatting, lints, documentation, features and tests are in order");
+    Ok(())
+}
+
+fn proto() -> Result<(), String> {
+    let line = ["test", "--quiet", "--package", "forebay-wire", "--test", "generated"];
+    let mut command = cargo_command(&line);
+    command.env("FOREBAY_KEEP_GENERATED", "1");
+    finish(command, &line)?;
+    println!("xtask proto: crates/wire/src/generated is what proto/ says");
     Ok(())
 }
 
@@ -525,6 +560,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 14);
+        assert_eq!(count, 17);
     }
 }

@@ -17,7 +17,7 @@ const PRODUCERS: usize = 2;
 const CONSUMERS: usize = 4;
 /// Messages that a producer has sent and not yet got confirmed.
 const WINDOW: usize = 1_024;
-/// What is not measured, at the beginning.
+/// Time at the beginning that is not measured.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 pub(crate) struct Workload {

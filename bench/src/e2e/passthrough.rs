@@ -1,5 +1,5 @@
-//! The service without what it is for: what is published goes to the consumers in turn, through a
-//! channel, and acks are answered without being looked at.
+//! The service without its purpose: published messages go to the consumers in turn, through a channel, and acks
+//! are answered without being examined.
 
 use std::error::Error;
 use std::pin::Pin;

@@ -11,7 +11,7 @@ use super::contender::Failure;
 
 /// Room for a batch, so that it need not be moved when the rest of it arrives.
 const ROOM: usize = 512 << 10;
-/// With less room than this, more is made: what was parsed and let go of is used again.
+/// With less room than this, more is made: parsed and released bytes are used again.
 const ROOM_MIN: usize = 64 << 10;
 
 pub(crate) struct Connection {
@@ -63,7 +63,7 @@ impl Stop {
     }
 }
 
-/// What was parsed, unless more must arrive first.
+/// The parsed value, unless more bytes must arrive first.
 pub(crate) fn arrived<T>(parsed: Result<T, Stop>) -> Result<Option<T>, Failure> {
     match parsed {
         Ok(parsed) => Ok(Some(parsed)),

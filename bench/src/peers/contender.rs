@@ -2,7 +2,7 @@
 //!
 //! Every contender is driven by the same load through these traits, and each speaks its server's own
 //! protocol as sparingly as it can: a slow client would be counted against the server, since both share
-//! the machine. Whatever may be batched without changing what is promised is batched.
+//! the machine. Whatever may be batched without changing the promises is batched.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) struct About {
 /// What a workload needs of the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
-    /// Unique in a run, of lowercase letters, digits and `-`: a queue that nobody used before.
+    /// Unique in a run, of lowercase letters, digits and `-`: a queue that was not used before.
     pub(crate) queue: String,
     /// Groups that each get every message.
     pub(crate) groups: usize,

@@ -201,7 +201,7 @@ struct Consuming {
 }
 
 impl Consuming {
-    /// Takes what is there. Says whether `Done` was among it.
+    /// Takes all events that are there. Returns whether `Done` was among them.
     fn take(&mut self) -> Result<bool, Failure> {
         let mut is_done = false;
         while let Some((kind, number, mut rest)) = self.connection.frame()? {

@@ -219,7 +219,7 @@ struct Consuming {
     replies: Streaming<v1::ConsumeReply>,
     /// Came while something else was waited for.
     early: VecDeque<v1::Deliveries>,
-    /// Acks what was received last.
+    /// Acks the messages that were received last.
     received: v1::Settlement,
     /// Settlements that were sent and not yet answered.
     unsettled: usize,

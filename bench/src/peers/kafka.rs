@@ -30,8 +30,8 @@ const PARTITIONS_I32: i32 = PARTITIONS as i32;
 const BATCH_MAX: usize = 512;
 /// A broker takes no batch of more than 1 MiB.
 const BATCH_BYTES_MAX: usize = 768 << 10;
-/// Requests on their way at most, as with the broker's own client. What is sent meanwhile goes together: the
-/// broker takes up the requests of a connection one after the other.
+/// Requests on their way at most, as with the broker's own client. Messages sent meanwhile go together: the
+/// broker handles the requests of a connection one after the other.
 const REQUESTS_MAX: usize = 5;
 /// What the broker's own start script says, but for the memory.
 const JAVA_SETTINGS: [&str; 7] = [
@@ -195,7 +195,7 @@ impl Broker {
     async fn await_group(&self, group: &Group) -> Result<(), Failure> {
         let put = |out: &mut BytesMut| wire::put_string(out, &group.name);
         self.served(wire::FIND_COORDINATOR, put, wire::coordinator_found).await?;
-        // It is found before it knows what was committed.
+        // The coordinator is found before it knows the committed offsets.
         let put = |out: &mut BytesMut| wire::put_offset_fetch(out, &group.name, &group.topic, 0);
         self.served(wire::OFFSET_FETCH, put, wire::offset_fetched).await.map(drop)
     }
@@ -258,7 +258,7 @@ struct Publisher {
     pending: VecDeque<Message>,
     /// How many messages each request has that was not answered yet.
     waiting: VecDeque<usize>,
-    /// Confirmed, and nobody was told.
+    /// Confirmed, and not reported yet.
     confirmed: usize,
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A producer keeps a window of unconfirmed messages full. It does not dribble: it sends again once a
 //! sixteenth of its window is confirmed, and then all that there is room for, in one batch. A consumer takes
-//! what has come and acks all of it before it takes more.
+//! all messages that have come and acks them before it takes more.
 //!
-//! While consumers are there, producers wait when a group is [`BEHIND_MAX`] messages behind: what is measured
-//! is what passes through, and not how fast a queue can grow meanwhile.
+//! While consumers are there, producers wait when a group is [`BEHIND_MAX`] messages behind: the
+//! measurement is of messages that pass through, and not of how fast a queue can grow meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const WINDOW_PARTS: usize = 16;
 const RING: u64 = 1 << 17;
 /// How long a consumer waits for its first messages before the others may begin.
 const FIRST_WAIT: Duration = Duration::from_secs(3);
-/// How long what is under way may take to come to its end.
+/// How long messages in flight may take to arrive.
 const FINISH_WAIT: Duration = Duration::from_secs(20);
 
 /// What producers and consumers have done so far, all together.
@@ -40,7 +40,7 @@ pub(crate) struct Tally {
     sent: AtomicU64,
     confirmed: AtomicU64,
     acked: AtomicU64,
-    /// When this many are acked, somebody is told.
+    /// When this many are acked, the waiting task is told.
     awaited: AtomicU64,
     reached: Notify,
 }
@@ -166,7 +166,7 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// Whether nobody has failed yet. Nobody ends by itself but producers that have sent everything.
+    /// Whether no client has failed yet. Only producers that have sent everything end by themselves.
     pub(crate) async fn check(&mut self) -> Result<(), Failure> {
         for list in [&mut self.producers, &mut self.consumers] {
             if let Some(at) = list.iter().position(JoinHandle::is_finished) {
@@ -332,7 +332,7 @@ pub(crate) struct Delays {
 }
 
 /// Sends at a fixed rate whatever becomes of it, and counts from the time at which a message was due: a server
-/// that stalls is charged for everything that it keeps waiting. What was due in the first `warm` is left out.
+/// that stalls is charged for everything that it keeps waiting. Messages due in the first `warm` are left out.
 pub(crate) async fn at_a_rate(
     running: &dyn Running,
     shape: &Shape,
@@ -365,7 +365,7 @@ pub(crate) async fn at_a_rate(
             Err(_) => return Ok(Delays { due: 1, ..Delays::default() }),
         }
     }
-    // Confirmed is not yet received: what is still on its way gets a moment.
+    // Confirmed is not yet received: messages in flight get a moment.
     tokio::time::sleep(Duration::from_millis(300)).await;
     stop.send_replace(true);
     let mut received = Vec::new();
@@ -406,7 +406,7 @@ fn pace(
 
 const LATENCY_BODY: usize = 100;
 
-/// Sends what is due, all that is due at once in one batch, and returns when each was due and confirmed.
+/// Sends messages when they are due, those due at once in one batch, and returns when each was due and confirmed.
 async fn send_when_due(
     mut producer: Box<dyn Producer>,
     origin: Instant,

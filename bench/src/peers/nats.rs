@@ -1,4 +1,4 @@
-//! NATS JetStream: what is published goes to a stream on disk, and each group of the shape is a durable
+//! NATS JetStream: published messages go to a stream on disk, and each group of the shape is a durable
 //! consumer of it that is pulled from.
 
 use std::ops::Range;
@@ -202,7 +202,7 @@ struct Subscriber {
     wished: usize,
     /// Came and were not given yet.
     ready: Vec<Arrived>,
-    /// The commands that ack what was given last.
+    /// The commands that ack the messages that were received last.
     acks: BytesMut,
     /// How many were given and not acked.
     held: usize,
@@ -353,7 +353,7 @@ impl Session {
     }
 }
 
-/// A message that arrived. What is not there is empty.
+/// A message that arrived. A missing part is empty.
 struct Arrived {
     reply: Bytes,
     headers: Bytes,

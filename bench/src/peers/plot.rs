@@ -63,8 +63,8 @@ const GAP: f64 = 12.0;
 /// As much as is said in place of a bar.
 const NOTE_MAX: usize = 60;
 
-/// A light picture and a dark one, each with a background of its own: a page may be light for somebody who
-/// likes dark ones.
+/// A light picture and a dark one, each with its own background: a page may be light although its reader prefers
+/// dark ones.
 const STYLE: &str = "\
   text { font: 13px system-ui, sans-serif; fill: #24292f; }
   .page { fill: #ffffff; }
@@ -90,7 +90,7 @@ const STYLE: &str = "\
   }
 ";
 
-/// The plots of what was measured, each with its name.
+/// The plots of the results, each with its name.
 pub(super) fn all(results: &Results) -> Vec<(&'static str, String)> {
     let charts = CHARTS.iter().filter_map(|chart| Some((chart.name, chart.draw(results)?)));
     charts.collect()

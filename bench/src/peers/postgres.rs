@@ -138,8 +138,8 @@ impl Running for Server {
     }
 }
 
-/// One that has a single INSERT under way: what is sent meanwhile goes into the next one, so a commit takes
-/// along as many as there are.
+/// A producer with a single INSERT in flight: messages sent meanwhile go into the next one, so a commit takes as
+/// many as there are.
 struct Publisher {
     session: Session,
     waiting: Vec<Message>,
@@ -301,7 +301,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Commands without parameters, whose rows nobody wants.
+    /// Commands without parameters, whose rows are ignored.
     async fn run(&mut self, commands: &str) -> Result<(), Failure> {
         let output = &mut self.connection.output;
         output.put_u8(b'Q');

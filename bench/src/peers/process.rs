@@ -1,5 +1,5 @@
-//! A server of somebody else in a process of its own: started as somebody without rights, asked until it
-//! answers, killed with everything that it started when let go of.
+//! A server of another project in its own process: started as a user without rights, asked until it answers, and
+//! killed with everything that it started when it is dropped.
 
 use std::net::TcpListener;
 use std::os::unix::fs::chown;
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const LOG: &str = "server.log";
 
 /// A command that runs in this folder, which is made if need be and given to the user that the command runs
-/// as: somebody without rights where we are root. Such a user must be able to pass through the folders above.
+/// as: a user without rights where we are root. This user must be able to pass through the folders above.
 pub(crate) fn command(program: &Path, folder: &Path) -> Result<Command, Failure> {
     let mut command = own_command(program, folder)?;
     if getuid().is_root() {
@@ -34,7 +34,7 @@ pub(crate) fn command(program: &Path, folder: &Path) -> Result<Command, Failure>
     Ok(command)
 }
 
-/// The same as whoever we are: programs that were installed into our cache lie where nobody else can reach them.
+/// The same as the current user: only this user can reach programs that were installed into its cache.
 pub(crate) fn own_command(program: &Path, folder: &Path) -> Result<Command, Failure> {
     std::fs::create_dir_all(folder)?;
     let log = std::fs::File::options().create(true).append(true).open(folder.join(LOG))?;

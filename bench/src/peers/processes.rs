@@ -64,7 +64,7 @@ fn field(process: u32, file: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes that went to the disk that a folder is on, whoever wrote them.
+/// Bytes that any process wrote to the disk that a folder is on.
 pub(crate) fn disk_written(folder: &Path) -> Option<f64> {
     let device = std::fs::metadata(folder).ok()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -88,7 +88,7 @@ impl Segments {
         Segments(sizes.collect())
     }
 
-    /// Looks again and again, since files come and go: what was there at any time, until it is asked to stop.
+    /// Looks again and again, since files come and go: all files there were at any time, until it is asked to stop.
     pub(crate) async fn watch(folder: Option<PathBuf>, stop: Arc<AtomicBool>) -> Segments {
         let mut all = Segments::default();
         let Some(folder) = folder else { return all };

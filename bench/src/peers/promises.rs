@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use super::report::short;
 use super::results::Results;
 
-/// Something that Forebay is to reach, and what was measured.
+/// A goal of Forebay, and its measurement.
 #[derive(Debug)]
 struct Promise {
     text: String,
-    /// What was measured, if it was.
+    /// The measurement, if there is one.
     figure: Option<f64>,
     /// What the figure must be: at least this, or at most.
     bar: Bar,

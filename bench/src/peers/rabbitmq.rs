@@ -275,7 +275,7 @@ impl Waiting {
 struct Subscriber {
     connection: Connection,
     queue: String,
-    /// What the server said and nobody has seen yet.
+    /// Events of the server that were not handled yet.
     events: Vec<Event>,
     unacked: Vec<u64>,
 }

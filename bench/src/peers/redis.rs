@@ -1,4 +1,4 @@
-//! Redis Streams: what is published is added to a stream, and each group of the shape is a group of it.
+//! Redis Streams: published messages are added to a stream, and each group of the shape is a group of it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -219,7 +219,7 @@ impl Producer for Publisher {
     }
 }
 
-/// A batch of what nobody was given yet, or of what consumers of an earlier run held.
+/// A batch of messages that were not delivered yet, or that consumers of an earlier run held.
 #[derive(Clone, Copy)]
 enum Asked {
     New,
@@ -238,12 +238,12 @@ struct Subscriber {
     ack: Bytes,
     /// What consumers of an earlier run held: the last of these is next.
     held: Vec<Bytes>,
-    /// What was asked for and did not arrive.
+    /// The request that was not answered yet.
     asked: Option<Asked>,
     acks_unanswered: usize,
     skip: Skip,
     ready: Option<Vec<Bytes>>,
-    /// The ids of what was given last.
+    /// The ids of the messages that were received last.
     ids: BytesMut,
     ids_count: usize,
 }

@@ -1,4 +1,4 @@
-//! The table: what was measured, on what, and how Forebay stands to the others.
+//! The table: the measurements, the machine, and Forebay compared with the others.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ struct Section {
     workload: &'static str,
     title: &'static str,
     about: &'static str,
-    /// What is compared.
+    /// The compared value.
     headline: Column,
     is_more_better: bool,
     others: &'static [Column],

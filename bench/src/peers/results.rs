@@ -1,4 +1,4 @@
-//! What was measured, as it is kept beside the table: the table and the plots can be made from it again.
+//! The results as they are stored beside the table: the table and the plots can be made from them again.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub(crate) struct Machine {
     pub(crate) memory_gb: f64,
     pub(crate) kernel: String,
     pub(crate) file_system: String,
-    /// Writes of one page over what is there, each synced, in a second.
+    /// Overwrites of one page, each synced, per second.
     pub(crate) syncs_per_second: f64,
 }
 
@@ -53,7 +53,7 @@ impl About {
         }
     }
 
-    /// The name as it stands in tables: whoever promises less says so beside every figure.
+    /// The name as it stands in tables: a server that promises less says so beside every figure.
     pub(crate) fn title(&self) -> String {
         if self.acks_each { self.name.clone() } else { format!("{} (log: commits an offset)", self.name) }
     }

@@ -1,4 +1,4 @@
-//! What is measured of every server, one workload after another, each on a queue of its own.
+//! The workloads that are run on every server, one after another, each on its own queue.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,10 +35,10 @@ pub(crate) const ALL: [&str; 13] = [
 pub(crate) const HEAVY: [&str; 3] = ["backlog-1m", "backlog-5m", "restart"];
 
 const RATE: u64 = 5_000;
-/// At least this part of what was due must have come, or the server does not keep up. What is missing counts as
-/// late as can be.
+/// At least this part of the due messages must have come, or the server does not keep up. A missing message counts
+/// as late as possible.
 const KEEPS_UP: f64 = 0.95;
-/// How long what was published may take to be acked once nothing more is published.
+/// How long published messages may take to be acked once nothing more is published.
 const TRAIL_MAX: Duration = Duration::from_secs(30);
 const FILL_MAX: Duration = Duration::from_secs(60);
 /// When it is looked at how far filling has come.
@@ -195,7 +195,7 @@ impl<'a> Bench<'a> {
         Ok(Outcome::Measured(self.drain(&shape, count).await?))
     }
 
-    /// Takes what is there, until it is all gone and acked. The clock runs from when all consumers are there.
+    /// Takes all messages, until all are gone and acked. The clock runs from when all consumers are there.
     async fn drain(&self, shape: &Shape, count: u64) -> Result<Sample, Failure> {
         let mut load = Load::new(self.running(), shape);
         let processes = self.processes();
@@ -286,7 +286,7 @@ impl<'a> Bench<'a> {
         if (delays.received.len() as f64) < delays.due as f64 * KEEPS_UP || delays.confirmed.is_empty() {
             return Ok(Outcome::Without(format!("does not keep up with {RATE} a second")));
         }
-        // Nobody knows how late they would have been; all that is left of the run is the least.
+        // It is unknown how late they would have been; the rest of the run is the least.
         let missing = delays.due.saturating_sub(delays.received.len());
         delays.received.extend(std::iter::repeat_n(self.lasts.as_secs_f64() * 1e3, missing));
         let mut sample = Sample::new();
@@ -340,7 +340,7 @@ impl<'a> Bench<'a> {
         if load.filled(FILL_LOOK).await? {
             return Ok(true);
         }
-        // Whoever has no chance need not go on.
+        // A server without a chance need not continue.
         let has_chance =
             load.tally.confirmed() as f64 * (FILL_MAX.as_secs_f64() / FILL_LOOK.as_secs_f64()) > count as f64;
         let is_full = has_chance && load.filled(FILL_MAX - FILL_LOOK).await?;
@@ -351,7 +351,7 @@ impl<'a> Bench<'a> {
     /// Memory with a million messages waiting; then the server is killed, and the clock runs until the new one
     /// has delivered a message.
     async fn restart(&mut self, shape: Shape, count: u64) -> Result<Outcome, Failure> {
-        // Some keep what was acked. Nobody is to bring back what other workloads left.
+        // Some servers keep acked messages. No server is to bring back messages of other workloads.
         drop(self.running.take());
         std::fs::remove_dir_all(&self.folder)?;
         std::fs::create_dir_all(&self.folder)?;
@@ -396,7 +396,7 @@ fn cannot_be_filled(count: u64) -> String {
     format!("{count} messages would take over {} s to publish", FILL_MAX.as_secs())
 }
 
-/// What is used between two moments.
+/// Resources used between two moments.
 struct Meter {
     /// What the server began with. Some have a process for each client, so they are looked for again at the end.
     roots: Vec<u32>,

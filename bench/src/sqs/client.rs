@@ -11,7 +11,7 @@ use super::http::{Connection, post};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How long what is received stays hidden: no measurement takes as long.
+/// How long received messages stay hidden: no measurement takes as long.
 const VISIBILITY: &str = "3600";
 
 pub(crate) struct Client {
@@ -51,7 +51,7 @@ struct Message<'a> {
     receipt_handle: Cow<'a, str>,
 }
 
-/// The answer to a batch. Servers leave out what is empty.
+/// The answer to a batch. Servers leave out empty lists.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 struct Batch {

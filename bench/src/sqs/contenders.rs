@@ -67,7 +67,7 @@ fn peer_of(text: &str) -> Option<(String, String)> {
     is_plain.then(|| (name.to_owned(), address.to_owned()))
 }
 
-/// A server that speaks SQS. What was started for it ends with it.
+/// A server that speaks SQS. Processes that were started for it end with it.
 pub(crate) struct Contender {
     pub(crate) name: String,
     pub(crate) address: String,

@@ -1,12 +1,12 @@
 //! HTTP/1.1 as a load generator needs it: one request at a time on a connection that is kept, and replies that say how
-//! long they are. It does as little as it can, so that what is measured is the server.
+//! long they are. It does as little as it can, so that the measurement is of the server.
 
 use std::io;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// What is read at a time, at least.
+/// Minimum size of a read.
 const READ_BYTES: usize = 4 << 10;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const REPLY_BYTES_MAX: usize = 64 << 20;
@@ -29,7 +29,7 @@ pub(crate) struct Reply<'a> {
 pub(crate) struct Connection {
     address: String,
     stream: TcpStream,
-    /// What has come: the reply before, which is thrown away with the next request, and what follows it.
+    /// Received bytes: the previous reply, which is dropped with the next request, and the bytes that follow it.
     bytes: Vec<u8>,
     taken: usize,
     /// The server said that it closes the connection.

@@ -1,4 +1,4 @@
-//! How long one send takes, and how long a message takes to one who waits for it.
+//! How long one send takes, and how long a message takes to a waiting client.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::client::{Client, Outcome};
 use super::contenders::Contender;
 use crate::measure::{median, quantile};
 
-/// Before a message is sent to one who has just begun to wait.
+/// Before a message is sent to a client that has just begun to wait.
 const PAUSE: Duration = Duration::from_millis(5);
 const WAIT_SECONDS: u32 = 20;
 
@@ -81,7 +81,7 @@ pub(crate) async fn of_sends(
     Latency::of(all)
 }
 
-/// From the moment of a send until one who was waiting has the message.
+/// From the moment of a send until a waiting client has the message.
 pub(crate) async fn of_wake_ups(
     contender: &Contender,
     name: &str,

@@ -18,7 +18,7 @@ const FIFO_GROUPS: u64 = 1_000;
 const WINDOW: usize = 1_000;
 /// How long a receive waits. Those of a busy queue do not.
 const WAIT_SECONDS: u32 = 5;
-/// What is not measured, at the beginning.
+/// Time at the beginning that is not measured.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// For how long a backlog is filled. A server that needs longer gets a smaller one.
 const FILL_MAX: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     pub(crate) lasts: Duration,
 }
 
-/// What was measured of one server.
+/// The measurements of one server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figure {
     /// Messages a second: those deleted, or those sent where none is.
@@ -74,7 +74,7 @@ pub(crate) async fn run(contender: &Contender, name: &str, plan: &Plan) -> Outco
         Work::Fifo => (0, BATCH),
     };
     let backlog = fill(contender, &queue, plan, wanted).await?;
-    // Where a backlog is to stay as it is, whoever deletes makes room for whoever sends.
+    // If a backlog is to keep its size, each deletion makes room for a send.
     let room = if backlog == 0 { WINDOW } else { 0 };
     let numbers = AtomicU64::new(0);
     let shared = Arc::new(Shared { done: AtomicU64::new(0), room: Semaphore::new(room), numbers });
@@ -164,7 +164,7 @@ struct Sender {
     size: usize,
     batch: usize,
     is_fifo: bool,
-    /// Nobody receives, so that what is sent counts, and there is room for all of it.
+    /// There are no receivers: sends are counted, and there is room for all of them.
     is_alone: bool,
 }
 

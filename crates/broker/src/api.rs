@@ -6,7 +6,9 @@
 pub use crate::access::{Denied, Principal, Role};
 pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
 pub use crate::broker::{Action, Settlement, Settlements};
-pub use crate::broker::{Broker, BrokerConfig, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage};
+pub use crate::broker::{
+    Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
+};
 pub use crate::caller::{
     Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
     NoteWish, Receive, Receiving, Select, Verdict,
@@ -19,7 +21,8 @@ pub use crate::report::{
     ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport, Selected,
     ServerReport, StreamReport, Throughput,
 };
-pub use crate::stats::{Rates, ScalingAdvice, ScalingTarget, Summary};
+pub use crate::stats::doors::{DoorStats, Doors};
+pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
 
 pub use forebay_core::codec::DecodeError;
 pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};
@@ -37,8 +40,3 @@ pub use forebay_core::shard::{
     ChangeRefusal, CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo, Start,
     StreamFigures,
 };
-
-/// The refusals of the driver that [`PublishError`] wraps.
-pub mod driver {
-    pub use crate::driver::PublishError;
-}

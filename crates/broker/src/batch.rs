@@ -121,23 +121,25 @@ impl BatchBuilder {
 }
 
 fn put_content(out: &mut Vec<u8>, message: &Message<'_>) {
-    let mut flags = 0;
-    for (present, flag) in [
-        (message.id.is_some(), flag::ID),
-        (message.key.is_some(), flag::KEY),
-        (message.kind.is_some(), flag::KIND),
-        (!message.headers.is_empty(), flag::HEADERS),
-        (message.schema.is_some(), flag::SCHEMA),
-        (message.form == BodyForm::Json, flag::JSON),
-        (message.form == BodyForm::Bytes, flag::BYTES),
-    ] {
-        if present {
-            flags |= flag;
-        }
+    let flag_if = |present: bool, flag: u8| if present { flag } else { 0 };
+    out.push(
+        flag_if(message.id.is_some(), flag::ID)
+            | flag_if(message.key.is_some(), flag::KEY)
+            | flag_if(message.kind.is_some(), flag::KIND)
+            | flag_if(!message.headers.is_empty(), flag::HEADERS)
+            | flag_if(message.schema.is_some(), flag::SCHEMA)
+            | flag_if(message.form == BodyForm::Json, flag::JSON)
+            | flag_if(message.form == BodyForm::Bytes, flag::BYTES),
+    );
+    // Not a loop over the three: nearly every message has none of them.
+    if let Some(id) = message.id {
+        put_bytes(out, id.as_bytes());
     }
-    out.push(flags);
-    for text in [message.id, message.key, message.kind].into_iter().flatten() {
-        put_bytes(out, text.as_bytes());
+    if let Some(key) = message.key {
+        put_bytes(out, key.as_bytes());
+    }
+    if let Some(kind) = message.kind {
+        put_bytes(out, kind.as_bytes());
     }
     if !message.headers.is_empty() {
         put_varint(out, message.headers.len() as u64);

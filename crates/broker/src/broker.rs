@@ -1,21 +1,21 @@
 //! The server's streams and groups, as the rest of the server sees them. A [`Broker`] is a handle: cheap to
-//! clone, with the state elsewhere, in the task that owns the shard. A door enters it in somebody's name, and
-//! everything is then asked through that [`Caller`].
+//! clone, with the state in the tasks that own the shards. A door gets its [`Entrance`], enters it in the name of a
+//! principal, and asks for everything through the [`Caller`] that this gives it.
 //!
-//! Pressure travels back to whoever causes it. A publisher takes [`Room`] from a byte budget before it
-//! enters, and the room is given back after the sync, so a slow disk holds up producers, there, and never
-//! a consumer's ack. A consumer's queue is as long as its credit, so handing over never waits.
+//! Pressure travels back to its cause. A publisher takes [`Room`] from a byte budget before it enters, and the room is
+//! given back after the sync, so a slow disk holds up producers, there, and never a consumer's ack. A consumer's queue
+//! is as long as its credit, so sending to it never waits.
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
-use forebay_core::types::{ConsumerId, Limits, Seq, StreamId, Timestamp};
-use forebay_storage::engine::Engine;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use forebay_core::types::{Limits, Seq, StreamId, StreamName, Timestamp};
+use forebay_storage::engine::{Claim, Engine};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::Principal;
@@ -24,11 +24,13 @@ use crate::caller::Caller;
 use crate::clock::Clock;
 use crate::driver::DriverConfig;
 use crate::error::OpenError;
-use crate::receipt::Receipts;
 use crate::recovery::{Recovery, RecoveryError};
+use crate::shard_handle::ShardHandle;
 use crate::shard_task::{Command, ShardTask, TaskConfig};
+use crate::stats::doors::Doors;
 
 pub use crate::caller::{Created, GroupCursor};
+pub use crate::shard_handle::Room;
 pub use crate::shard_task::{Action, Event, Settlement, Settlements};
 
 /// What a broker may use.
@@ -55,8 +57,6 @@ pub struct BrokerConfig {
     /// Seals receipts and names messages, so it must not be guessable. The first start keeps it in the log, and the
     /// log's secret counts from then on.
     pub secret: [u8; 32],
-    /// Says to the operator what must not go unnoticed, such as stored data that is damaged.
-    pub alarm: fn(&str),
 }
 
 impl BrokerConfig {
@@ -75,36 +75,42 @@ impl BrokerConfig {
             stream_of_first_publish: Some(StreamSettings::unasked()),
             drain_max: Duration::from_secs(10),
             secret,
-            alarm: |_| {},
         }
     }
 }
 
-/// What a batch and a message cost beside their contents, by rough count.
-const BATCH_OVERHEAD: usize = 512;
-const MESSAGE_OVERHEAD: usize = 64;
 /// What a stream may hold that nobody created in so many words.
 pub const FIRST_PUBLISH_BYTES_MAX: u64 = UNASKED_BYTES_MAX;
 /// What a frame must have room for beside the largest batch: the entries of a turn.
 const FRAME_ROOM: usize = 2 << 20;
 
-/// A server's streams and groups, as the rest of the server sees them.
+/// A clock that is further behind the log than this was set back.
+const CLOCK_JUMP: Duration = Duration::from_secs(5);
+
+/// The broker, as doors are given it. It serves callers and cannot end the server.
 #[derive(Clone)]
-pub struct Broker {
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
-    room: Arc<Semaphore>,
-    room_bytes: u32,
-    pub(crate) calls: Arc<Semaphore>,
-    pub(crate) receives: Arc<Semaphore>,
-    pub(crate) receives_max: usize,
-    pub(crate) reads: Arc<Semaphore>,
-    pub(crate) read_bytes_max: usize,
-    pub(crate) receipts: Receipts,
-    consumers: Arc<AtomicU64>,
-    stage: watch::Receiver<Stage>,
+pub struct Entrance {
+    shards: Arc<[ShardHandle]>,
     limits: Arc<Limits>,
     clock: Clock,
+    stage: watch::Receiver<Stage>,
+    doors: Arc<Doors>,
+}
+
+/// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
+/// to drain and stop.
+#[derive(Clone)]
+pub struct Broker {
+    entrance: Entrance,
     remarks: Arc<[String]>,
+}
+
+impl Deref for Broker {
+    type Target = Entrance;
+
+    fn deref(&self) -> &Entrance {
+        &self.entrance
+    }
 }
 
 /// How far a server is from its end.
@@ -119,141 +125,40 @@ pub enum Stage {
 /// The task that owns the shard. Ends when it is told to stop, or when the engine fails.
 pub type Running = JoinHandle<Result<(), RecoveryError>>;
 
-/// Room for one batch on its way to the disk.
-#[derive(Debug)]
-pub struct Room(pub(crate) OwnedSemaphorePermit);
-
-impl Broker {
-    /// Claims the engine's log, brings back what is in it, and starts to serve.
-    pub async fn open(
-        engine: Arc<dyn Engine>,
-        clock: Clock,
-        mut config: BrokerConfig,
-    ) -> Result<(Broker, Running), OpenError> {
-        if clock.is_still() {
-            // Where time stands still nobody would come along whom a frame could wait for.
-            config.driver.lazy_delay = Duration::ZERO;
-        }
-        let shard = config.driver.shard;
-        let mut claim = engine.claim(shard).await.map_err(RecoveryError::from)?;
-        let needed = config.limits.batch_bytes_max as usize + FRAME_ROOM;
-        if claim.frame_bytes_max < needed {
-            return Err(OpenError::FramesTooSmall { bytes: claim.frame_bytes_max, needed });
-        }
-        claim.frames_max = claim.frames_max.min(config.frames_on_their_way);
-        let mut recovery = Recovery::begin(&claim, config.limits.clone())?;
-        while let Some((from, budget)) = recovery.next_read() {
-            let frames = engine.read(shard, from, budget).await.map_err(RecoveryError::from)?;
-            recovery.feed(&frames)?;
-        }
-        let clock = clock.not_before(recovery.latest());
-        let driver = recovery.finish(clock.now(), config.driver);
-        let (commands, queue) = mpsc::unbounded_channel();
-        let (stage, at_stage) = watch::channel(Stage::Running);
-        let terms = TaskConfig {
-            stream_of_first_publish: config.stream_of_first_publish,
-            drain_max: config.drain_max,
-            read_bytes_max: config.read_bytes_max,
-            secret: config.secret,
-            alarm: config.alarm,
-        };
-        let task =
-            ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
-        let running = tokio::spawn(task.run());
-        let (reply, secret) = oneshot::channel();
-        let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
-        // Without an answer the task has ended already, and its handle says why.
-        let secret = secret.await.unwrap_or(config.secret);
-        let broker = Broker {
-            commands,
-            room: Arc::new(Semaphore::new(config.room_bytes as usize)),
-            room_bytes: config.room_bytes,
-            calls: Arc::new(Semaphore::new(config.calls_max)),
-            receives: Arc::new(Semaphore::new(config.receives_max)),
-            receives_max: config.receives_max,
-            reads: Arc::new(Semaphore::new(config.reads_max)),
-            read_bytes_max: config.read_bytes_max,
-            receipts: Receipts::new(shard, secret),
-            consumers: Arc::new(AtomicU64::new(1)),
-            stage: at_stage,
-            limits: Arc::new(config.limits),
-            clock,
-            remarks: claim.remarks.into(),
-        };
-        Ok((broker, running))
-    }
-
-    /// The broker in somebody's name, from where he is.
+impl Entrance {
+    /// The broker in the name of a principal, who calls from this address.
     pub fn enter(&self, who: Principal, from: Option<SocketAddr>) -> Caller {
         Caller::new(self.clone(), who, from)
     }
 
-    /// A name for a message that no other message has, here or on another server. The same after a restart.
-    pub fn message_name(&self, stream: StreamId, seq: Seq) -> [u8; 16] {
-        self.receipts.name(stream, seq)
+    /// The shard that a stream lives in. This is the one place that decides it.
+    pub(crate) fn shard_of(&self, _stream: &StreamName) -> &ShardHandle {
+        &self.shards[0]
+    }
+
+    /// The shard that is asked about the server as a whole: lists, reports, all notes of a door. There is one shard. A
+    /// second one means that the callers of this function ask every shard and merge the answers.
+    pub(crate) fn whole(&self) -> &ShardHandle {
+        &self.shards[0]
+    }
+
+    /// A name for a message that no other message has, here or on another server. The same after a restart. `at` is the
+    /// stream that the message is in; `stream` and `seq` say where it was stored first, in the same shard.
+    pub fn message_name(&self, at: &StreamName, stream: StreamId, seq: Seq) -> [u8; 16] {
+        self.shard_of(at).receipts.name(stream, seq)
     }
 
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What was out of the ordinary when the log was opened, for the operator.
-    pub fn remarks(&self) -> &[String] {
-        &self.remarks
-    }
-
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Lets time pass on a clock that stands still ([`Clock::still`]), and resolves when everything that this
-    /// made due has been done: leases have lapsed, and what may go out again is with its consumers. Only what
-    /// has to be read from the disk or made durable first may come a moment later. On a clock that runs by
-    /// itself it waits for a turn and changes nothing.
-    pub async fn advance(&self, by: Duration) {
-        self.clock.advance(by);
-        // The first call sees the new time before the turn's work is done, the second after it, and what one
-        // turn has no budget for is done in the next.
-        let mut is_first = true;
-        while let Some(is_due) = self.turn(ShardTask::on_clock_moved).await {
-            if !is_first && !is_due {
-                break;
-            }
-            is_first = false;
-        }
-        // Those who wait for messages give up only now, so that they get what has become due in time.
-        self.clock.tell();
-    }
-
-    /// When something next becomes due: a retry, a delay, the end of a lease, a message's or a consumer's end,
-    /// the next step of a pace. For tests that move the clock to it. There may be moments among them at which
-    /// nothing is seen from outside. None: nothing happens by itself any more, or the server has stopped.
-    pub async fn next_due(&self) -> Option<Timestamp> {
-        // What was asked for before is done first, so that it does not count as due.
-        self.turn(|_| ()).await;
-        self.turn(|task| task.next_due()).await.flatten()
-    }
-
-    /// Asks the task something. None if it has ended.
-    async fn turn<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&mut ShardTask) -> T + Send + 'static,
-    ) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        let call = move |task: &mut ShardTask| drop(reply.send(ask(task)));
-        self.commands.send(Command::Call(Box::new(call))).ok()?;
-        answer.await.ok()
-    }
-
-    /// Hands nothing more out and takes nothing more in. Those who hold messages may finish them, for a while;
-    /// then the server stops by itself.
-    pub fn drain(&self) {
-        let _ = self.commands.send(Command::Drain);
-    }
-
-    /// Takes nothing more in, makes durable what was decided, and ends the task.
-    pub fn stop(&self) {
-        let _ = self.commands.send(Command::Stop);
+    /// What the doors of this server count.
+    pub fn doors(&self) -> &Doors {
+        &self.doors
     }
 
     pub fn stage(&self) -> Stage {
@@ -269,31 +174,152 @@ impl Broker {
         }
     }
 
-    /// Resolves when nobody is served any more.
+    /// Resolves when the server serves no callers any more.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
         self.reached(Stage::Stopping)
     }
 
-    /// Room for a batch, if there is some now.
-    pub fn try_room(&self, batch: &Batch) -> Option<Room> {
-        self.room.clone().try_acquire_many_owned(self.cost(batch)).ok().map(Room)
+    /// Room for a batch to a stream, if there is some now.
+    pub fn try_room(&self, stream: &StreamName, batch: &Batch) -> Option<Room> {
+        self.shard_of(stream).try_room(batch)
     }
 
-    /// Room for a batch, as soon as there is some. Those who wait are served in their order.
-    pub fn room(&self, batch: &Batch) -> impl Future<Output = Room> + Send + use<> {
-        let waiting = self.room.clone().acquire_many_owned(self.cost(batch));
-        async move { Room(waiting.await.expect("the budget is never closed")) }
+    /// Room for a batch to a stream, as soon as there is some. Requests for room are served in their order.
+    pub fn room(&self, stream: &StreamName, batch: &Batch) -> impl Future<Output = Room> + Send + use<> {
+        self.shard_of(stream).room(batch)
+    }
+}
+
+#[cfg(test)]
+impl Entrance {
+    /// The broker, for tests that hold a caller only.
+    pub(crate) fn owner(&self) -> Broker {
+        Broker { entrance: self.clone(), remarks: Arc::from([]) }
+    }
+}
+
+impl Broker {
+    /// Claims the engine's log, brings back what is in it, and starts to serve.
+    pub async fn open(
+        engine: Arc<dyn Engine>,
+        clock: Clock,
+        mut config: BrokerConfig,
+    ) -> Result<(Broker, Running), OpenError> {
+        if clock.is_still() {
+            // With a clock that stands still no timer fires, so frames are closed at once.
+            config.driver.lazy_delay = Duration::ZERO;
+        }
+        let shard = config.driver.shard;
+        let mut claim = engine.claim(shard).await.map_err(RecoveryError::from)?;
+        let needed = config.limits.batch_bytes_max as usize + FRAME_ROOM;
+        if claim.frame_bytes_max < needed {
+            return Err(OpenError::FramesTooSmall { bytes: claim.frame_bytes_max, needed });
+        }
+        claim.frames_max = claim.frames_max.min(config.frames_on_their_way);
+        let (mut recovery, begun) = (Recovery::begin(&claim, config.limits.clone())?, clock.now());
+        let mut frames_read = 0;
+        while let Some((from, budget)) = recovery.next_read() {
+            let frames = engine.read(shard, from, budget).await.map_err(RecoveryError::from)?;
+            frames_read += frames.len();
+            recovery.feed(&frames)?;
+        }
+        say_recovered(&claim, &recovery, frames_read, clock.now().since(begun));
+        let behind = recovery.latest().since(clock.now());
+        if behind > CLOCK_JUMP {
+            let seconds = behind.as_secs();
+            tracing::warn!(
+                seconds,
+                "the machine's clock is behind the log; the server goes on from the log's time"
+            );
+        }
+        let clock = clock.not_before(recovery.latest());
+        let driver = recovery.finish(clock.now(), config.driver.clone());
+        let (commands, queue) = mpsc::unbounded_channel();
+        let (stage, at_stage) = watch::channel(Stage::Running);
+        let terms = TaskConfig {
+            stream_of_first_publish: config.stream_of_first_publish.clone(),
+            drain_max: config.drain_max,
+            read_bytes_max: config.read_bytes_max,
+            secret: config.secret,
+        };
+        let task =
+            ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
+        let running = tokio::spawn(task.run());
+        let (reply, secret) = oneshot::channel();
+        let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
+        // Without an answer the task has ended already, and its handle says why.
+        let secret = secret.await.unwrap_or(config.secret);
+        let shards = Arc::from([ShardHandle::new(shard, commands, secret, &config)]);
+        let limits = Arc::new(config.limits);
+        let entrance = Entrance { shards, limits, clock, stage: at_stage, doors: Arc::default() };
+        Ok((Broker { entrance, remarks: claim.remarks.into() }, running))
     }
 
-    /// A batch larger than the whole budget enters alone.
-    fn cost(&self, batch: &Batch) -> u32 {
-        let cost = batch.bytes() + batch.len() * MESSAGE_OVERHEAD + BATCH_OVERHEAD;
-        u32::try_from(cost).unwrap_or(u32::MAX).min(self.room_bytes)
+    /// The broker for doors.
+    pub fn entrance(&self) -> Entrance {
+        self.entrance.clone()
     }
 
-    pub(crate) fn next_consumer(&self) -> ConsumerId {
-        ConsumerId(self.consumers.fetch_add(1, Ordering::Relaxed))
+    /// Remarks on what was out of the ordinary when the log was opened, for the operator.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
+
+    /// Lets time pass on a clock that stands still ([`Clock::still`]), and resolves when everything that this
+    /// made due has been done: leases have lapsed, and what may go out again is with its consumers. Only what
+    /// has to be read from the disk or made durable first may come a moment later. On a clock that runs by
+    /// itself it waits for a turn and changes nothing.
+    pub async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        for shard in self.shards.iter() {
+            // The first call sees the new time before the turn's work is done, the second after it. Work beyond a
+            // turn's budget is done in the next turn.
+            let mut is_first = true;
+            while let Some(is_due) = shard.turn(ShardTask::on_clock_moved).await {
+                if !is_first && !is_due {
+                    break;
+                }
+                is_first = false;
+            }
+        }
+        // Receives give up only now, so that they get the messages that have become due in time.
+        self.clock.tell();
+    }
+
+    /// When something next becomes due: a retry, a delay, the end of a lease, a message's or a consumer's end,
+    /// the next step of a pace. For tests that move the clock to it. There may be moments among them at which
+    /// nothing is seen from outside. None: nothing happens by itself any more, or the server has stopped.
+    pub async fn next_due(&self) -> Option<Timestamp> {
+        let mut next: Option<Timestamp> = None;
+        for shard in self.shards.iter() {
+            // Earlier requests are done first, so that they do not count as due.
+            shard.turn(|_| ()).await;
+            let due = shard.turn(|task| task.next_due()).await.flatten();
+            next = [next, due].into_iter().flatten().min();
+        }
+        next
+    }
+
+    /// Delivers nothing more and accepts nothing more. Consumers may finish the messages that they hold, for a while;
+    /// then the server stops by itself.
+    pub fn drain(&self) {
+        for shard in self.shards.iter() {
+            let _ = shard.send(Command::Drain);
+        }
+    }
+
+    /// Accepts nothing more, makes durable what was decided, and ends the task.
+    pub fn stop(&self) {
+        for shard in self.shards.iter() {
+            let _ = shard.send(Command::Stop);
+        }
+    }
+}
+
+fn say_recovered(claim: &Claim, recovery: &Recovery, frames: usize, took: Duration) {
+    let (streams, groups) = recovery.counts();
+    let (epoch, parts, seconds) = (claim.epoch.0, claim.parts.len(), took.as_secs_f64());
+    tracing::debug!(epoch, streams, groups, parts, frames, seconds, "shard recovered");
 }
 
 #[cfg(test)]

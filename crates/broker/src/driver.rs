@@ -7,32 +7,29 @@
 //! 2. one [`Driver::finish_turn`], which hands out and closes the frame if somebody waits for it,
 //! 3. the shell takes what is in the outbox: appends frames, sends answers and deliveries, reads.
 //!
-//! State is applied when decided and visible when durable: an answer about something durable is kept with
-//! the frame that makes it so, and leaves with that frame's receipt.
+//! State is applied when decided and visible when durable. The driver says of a ticket that everything decided until
+//! then is durable; the value that was decided is with the caller, who answers with it then.
 
 mod admin;
 mod arrange;
+mod deliveries;
+mod fetches;
 mod frames;
 mod images;
 mod payloads;
+mod reads;
 mod reclaim;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::Admission;
-use forebay_core::entry::{MessageMeta, note_bytes_max, published_bytes_max};
+use forebay_core::entry::{MessageMeta, published_bytes_max};
 use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, Settled, Settlement};
-use forebay_core::notes::NoteRefusal;
-use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{
-    CreateRefusal, KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard, Start,
-};
+use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
-    Attempt, ConsumerId, GroupId, GroupName, JobId, KeyHash, Position, Seq, SeqRange, ShardId, StreamId,
-    StreamName, Timestamp,
+    Attempt, ConsumerId, GroupId, KeyHash, Position, Seq, SeqRange, ShardId, StreamId, StreamName, Timestamp,
 };
 use forebay_storage::engine::{Durable, Frame, Image, ReadBudget, Saved, StoredFrame};
 
@@ -44,11 +41,29 @@ use images::Images;
 use payloads::Payloads;
 use reclaim::Reclaim;
 
-pub use admin::{NoteChange, ResubmitError};
-pub use arrange::{ArrangeError, Arranged};
+pub use admin::NoteChange;
+pub use arrange::{ArrangeError, Arranged, PublishAllError};
 pub use reclaim::ReclaimFigures;
 
-/// Names a request, so that the shell knows whom an answer is for. The driver only hands it back.
+/// What a driver has done since the start, and how it stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DriverFigures {
+    /// Frames that became durable, with the bytes of their entries and contents.
+    pub frames: u64,
+    pub frame_bytes: u64,
+    /// Messages handed out whose contents were in memory, and those that had to be read.
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+    /// Reads for contents and keys: begun, on their way now, and those that wait for their turn.
+    pub reads: u64,
+    pub reads_in_flight: u64,
+    pub reads_waiting: u64,
+    /// Images that were kept.
+    pub images: u64,
+    pub reclaim: ReclaimFigures,
+}
+
+/// Names a request to the shell, which answers it when the driver gives the ticket back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -100,33 +115,6 @@ impl Default for DriverConfig {
     }
 }
 
-/// Why a batch was not stored.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublishError {
-    #[error(transparent)]
-    Refused(#[from] PublishRefusal),
-    /// The disk has no room for more messages. Those that are stored can still be worked through, which
-    /// is what makes room.
-    #[error("storage is full, and only settling goes on")]
-    StorageFull,
-}
-
-/// Why several batches, and notes with them, were not stored.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublishAllError {
-    #[error(transparent)]
-    Publish(#[from] PublishError),
-    #[error(transparent)]
-    Note(#[from] NoteRefusal),
-    #[error("a stream or a note comes twice")]
-    Twice,
-    /// What is stored all or not at all has to fit in one frame.
-    #[error("all of it together is too large. bytes=`{bytes}` limit=`{limit}`")]
-    TooLarge { bytes: usize, limit: usize },
-}
-
 /// Where the messages of a batch are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published {
@@ -134,36 +122,6 @@ pub enum Published {
     Stored(SeqRange),
     /// Some were stored before under the same id; one admission for each message.
     Mixed(Vec<Admission>),
-}
-
-/// What has become true for the one who asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    Published(Published),
-    StreamCreated(StreamId),
-    GroupCreated(GroupId),
-    /// Batches for several streams, in the order in which they were given.
-    PublishedAll(Vec<Published>),
-    /// What was asked for has been done.
-    Done,
-    /// Settings, progress or the like are what they are now said to be.
-    Settled(Vec<Settled>),
-    Purged {
-        messages: u64,
-    },
-    Reset {
-        floor: Seq,
-    },
-    JobStarted {
-        job: JobId,
-        matched: u64,
-    },
-    NotePut {
-        version: u64,
-    },
-    Arranged(Arranged),
-    /// Refused for what is true now.
-    Refused(PublishRefusal),
 }
 
 /// Messages for one consumer, with what they are leased on.
@@ -229,7 +187,8 @@ pub struct Read {
 #[derive(Debug, Default)]
 pub struct Outbox {
     pub frames: Vec<Frame>,
-    pub answers: Vec<(Ticket, Durable<Answer>)>,
+    /// Tickets of [`Driver::publish`] and [`Driver::confirm`]: everything that was decided until then is durable.
+    pub durable: Vec<(Ticket, Durable<()>)>,
     pub deliveries: Vec<Delivery>,
     /// Messages that were asked for with [`Driver::fetch`].
     pub fetched: Vec<(Ticket, Vec<Found>)>,
@@ -247,7 +206,7 @@ pub struct Outbox {
 impl Outbox {
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
-            && self.answers.is_empty()
+            && self.durable.is_empty()
             && self.deliveries.is_empty()
             && self.fetched.is_empty()
             && self.departed.is_empty()
@@ -267,11 +226,13 @@ pub struct Driver {
     payloads: Payloads,
     images: Images,
     reclaim: Reclaim,
+    /// What is counted here. The rest is counted where it happens.
+    figures: DriverFigures,
     storage_full: bool,
     effects: Effects,
     admissions: Vec<Admission>,
-    /// Answers that wait for the end of the turn.
-    confirmations: Vec<(Ticket, Answer)>,
+    /// Tickets that wait for the end of the turn.
+    confirmations: Vec<Ticket>,
     outbox: Outbox,
 }
 
@@ -298,6 +259,7 @@ impl Driver {
             config,
             shard,
             index,
+            figures: DriverFigures::default(),
             storage_full: false,
             effects: Effects::default(),
             admissions: Vec::new(),
@@ -337,42 +299,22 @@ impl Driver {
         self.storage_full = full;
     }
 
-    pub fn create_stream(
-        &mut self,
-        now: Timestamp,
-        name: &StreamName,
-        settings: &StreamSettings,
-        ticket: Ticket,
-    ) -> Result<(), CreateRefusal> {
-        let stream = self.shard.create_stream(now, name, settings)?;
+    /// Lets the shard decide something, and puts its entries into the frame being filled. The decision must not be
+    /// told to anyone before it is durable: [`Driver::confirm`].
+    pub fn decide<T, E>(&mut self, decide: impl FnOnce(&mut Shard) -> Result<T, E>) -> Result<T, E> {
+        let decided = decide(&mut self.shard)?;
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
-        self.frames.answer(ticket, Answer::StreamCreated(stream), &mut self.outbox);
-        Ok(())
+        Ok(decided)
     }
 
-    pub fn create_group(
-        &mut self,
-        now: Timestamp,
-        stream: StreamId,
-        name: &GroupName,
-        settings: &GroupSettings,
-        start: Start,
-        ticket: Ticket,
-    ) -> Result<(), CreateRefusal> {
-        let group = self.shard.create_group(now, stream, name, settings, start)?;
-        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
-        self.frames.answer(ticket, Answer::GroupCreated(group), &mut self.outbox);
-        Ok(())
+    /// Asks for the ticket to come back, with [`Outbox::durable`], once everything that was decided until the end of
+    /// this turn is durable. Settlements become entries only there.
+    pub fn confirm(&mut self, ticket: Ticket) {
+        self.confirmations.push(ticket);
     }
 
-    /// Answers what is true already, once everything that was decided until now is durable.
-    ///
-    /// Settlements become entries at the end of the turn, so that is when the answer is put with a frame.
-    pub fn confirm(&mut self, answer: Answer, ticket: Ticket) {
-        self.confirmations.push((ticket, answer));
-    }
-
-    /// Stores a batch, whole or not at all. The answer comes when it is durable.
+    /// Stores a batch, whole or not at all, and says where. The ticket comes back when the batch is durable, which may be
+    /// before the rest of the turn is. A batch that is refused has no ticket.
     pub fn publish(
         &mut self,
         now: Timestamp,
@@ -380,71 +322,15 @@ impl Driver {
         batch: &Batch,
         options: PublishOptions,
         ticket: Ticket,
-    ) -> Result<(), PublishError> {
+    ) -> Result<Published, PublishRefusal> {
         if self.storage_full {
-            return Err(PublishError::StorageFull);
+            return Err(PublishRefusal::StorageFull);
         }
         let bytes = batch.contents.len() + published_bytes_max(&batch.metas);
         self.frames.make_room(bytes, &mut self.outbox);
-        match self.store(now, stream, batch, options) {
-            Ok(published) => self.frames.answer(ticket, Answer::Published(published), &mut self.outbox),
-            // Where the stream ends may not be durable yet, and then it must not be told.
-            Err(refusal @ PublishRefusal::WrongLastSeq { .. }) => {
-                self.frames.answer(ticket, Answer::Refused(refusal), &mut self.outbox);
-            }
-            Err(refusal) => return Err(refusal.into()),
-        }
-        Ok(())
-    }
-
-    /// Stores batches in several streams, and notes with them, in one frame: all or nothing.
-    pub fn publish_all(
-        &mut self,
-        now: Timestamp,
-        batches: &[(StreamId, &Batch, PublishOptions)],
-        notes: &[NoteChange<'_>],
-        ticket: Ticket,
-    ) -> Result<(), PublishAllError> {
-        if self.storage_full {
-            return Err(PublishError::StorageFull.into());
-        }
-        let bytes: usize = batches.iter().map(|(_, batch, _)| batch.contents.len()).sum();
-        let limit = self.shard.limits().batch_bytes_max;
-        if bytes > limit as usize {
-            return Err(
-                PublishError::from(PublishRefusal::BatchTooLarge { bytes: bytes as u64, limit }).into()
-            );
-        }
-        // What is true of each is true of all only if none changes what another was checked against.
-        let streams: BTreeSet<StreamId> = batches.iter().map(|&(stream, ..)| stream).collect();
-        let keys: BTreeSet<(u8, &[u8])> = notes.iter().map(|note| (note.door, note.key)).collect();
-        if streams.len() < batches.len() || keys.len() < notes.len() {
-            return Err(PublishAllError::Twice);
-        }
-        self.shard.check_notes(now, notes.iter().map(NoteChange::as_checked))?;
-        for &(stream, batch, options) in batches {
-            self.shard.check_admissible(now, stream, &batch.metas, options).map_err(PublishError::from)?;
-        }
-        let entries: usize = batches.iter().map(|(_, batch, _)| published_bytes_max(&batch.metas)).sum();
-        let notes_bytes: usize = notes.iter().map(|note| note_bytes_max(note.key, note.value)).sum();
-        let (whole, limit) = (bytes + entries + notes_bytes, self.frames.frame_bytes_max());
-        if whole > limit {
-            return Err(PublishAllError::TooLarge { bytes: whole, limit });
-        }
-        // What was decided before does not take the room.
-        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
-        self.frames.make_room(whole, &mut self.outbox);
-        let mut published = Vec::with_capacity(batches.len());
-        for &(stream, batch, options) in batches {
-            let stored = self.store(now, stream, batch, options);
-            published.push(stored.expect("it was found admissible just now"));
-        }
-        for note in notes {
-            self.change_note(now, *note).expect("it was found good just now");
-        }
-        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
-        self.frames.answer(ticket, Answer::PublishedAll(published), &mut self.outbox);
-        Ok(())
+        let published = self.store(now, stream, batch, options)?;
+        self.frames.confirm(ticket, &mut self.outbox);
+        Ok(published)
     }
 
     fn store(
@@ -547,6 +433,8 @@ impl Driver {
         self.payloads.durable(frame.number, &self.shard, &mut self.outbox);
         self.images.durable(frame.number, position.get());
         self.images.log_grew(position.get(), frame.bytes);
+        self.figures.frames += 1;
+        self.figures.frame_bytes += frame.bytes;
         self.frames.recycle(frame);
     }
 
@@ -577,12 +465,13 @@ impl Driver {
             self.index.trim(through);
             self.outbox.trim = Some(through);
         }
+        self.figures.images += 1;
         self.reclaim.image_saved();
     }
 
     /// Copies what is wanted out of the front of the log, if there is reason to.
     fn step_reclaim(&mut self, now: Timestamp) {
-        let mut around = reclaim::Around {
+        let mut around = reclaim::Context {
             config: &self.config,
             shard: &mut self.shard,
             index: &mut self.index,
@@ -689,9 +578,10 @@ impl Driver {
         // Some groups may have to wait for a turn with time for them. What was settled in them does not.
         self.shard.write_down_all(now);
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
-        for (ticket, answer) in self.confirmations.drain(..) {
-            self.frames.answer(ticket, answer, &mut self.outbox);
+        for ticket in self.confirmations.drain(..) {
+            self.frames.confirm(ticket, &mut self.outbox);
         }
+        self.report_jobs();
         self.payloads.forget_settled(&self.shard);
         self.step_reclaim(now);
         if self.images.is_due(&self.config) {
@@ -699,6 +589,16 @@ impl Driver {
         }
         self.images.step(&self.config, &mut self.shard, &mut self.frames, &mut self.outbox);
         self.frames.close_if_due(now, &self.config, &mut self.outbox);
+    }
+
+    fn report_jobs(&mut self) {
+        for (group, id) in self.shard.take_ended_jobs() {
+            if let Some(job) = self.shard.job(group, id) {
+                let (done, failed, state) = (job.done, job.failed, &job.state);
+                let group = group_label(&self.shard, group);
+                tracing::info!(group, job = id.0, done, failed, ?state, "job ended");
+            }
+        }
     }
 
     /// When the driver next wants to be called, if nothing happens before.
@@ -722,6 +622,12 @@ impl Driver {
     /// What reclaim has done since the start.
     pub fn reclaimed(&self) -> ReclaimFigures {
         self.reclaim.figures
+    }
+
+    /// What the driver has done since the start.
+    pub fn figures(&self) -> DriverFigures {
+        let counted = DriverFigures { reclaim: self.reclaim.figures, ..self.figures };
+        self.payloads.add_figures(counted)
     }
 
     /// Whether reclaim has begun with a stretch of the log and is not done with it.
@@ -770,15 +676,25 @@ fn keys_of<'a>(messages: impl Iterator<Item = &'a MessageMeta> + Clone) -> Optio
     any.then(|| messages.map(|message| message.key.unwrap_or(KeyHash(0))).collect())
 }
 
+/// A group as people know it, for the log.
+pub(crate) fn group_label(shard: &Shard, group: GroupId) -> String {
+    let stream = shard.stream_of(group);
+    let name = stream.and_then(|stream| shard.groups_of(stream).find(|(_, id)| *id == group));
+    match (stream.and_then(|stream| shard.stream_name(stream)), name) {
+        (Some(stream), Some((group, _))) => format!("{stream}/{group}"),
+        _ => group.0.to_string(),
+    }
+}
+
 /// The parts of a driver that attaching contents looks at, borrowed apart from those that it changes.
 fn around<'a>(
     index: &'a Index,
     config: &DriverConfig,
     frames: &Frames,
     outbox: &'a mut Outbox,
-) -> payloads::Around<'a> {
+) -> payloads::Context<'a> {
     let durable = frames.durable_number();
-    payloads::Around { index, read_bytes_max: config.read_bytes_max, durable, outbox }
+    payloads::Context { index, read_bytes_max: config.read_bytes_max, durable, outbox }
 }
 
 #[cfg(test)]

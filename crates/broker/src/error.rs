@@ -32,7 +32,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum PublishError {
     #[error(transparent)]
-    Refused(#[from] driver::PublishError),
+    Refused(#[from] PublishRefusal),
     /// The stream is not there, and could not be created.
     #[error(transparent)]
     NotCreated(#[from] CreateRefusal),
@@ -48,10 +48,9 @@ pub enum PublishError {
 impl PublishError {
     pub fn advice(&self) -> Advice {
         match self {
-            PublishError::Refused(driver::PublishError::Refused(
-                PublishRefusal::Full { .. } | PublishRefusal::TooFast { .. },
-            ))
-            | PublishError::Refused(driver::PublishError::StorageFull)
+            PublishError::Refused(
+                PublishRefusal::Full { .. } | PublishRefusal::TooFast { .. } | PublishRefusal::StorageFull,
+            )
             | PublishError::Stopping => Advice::RetryLater,
             PublishError::Refused(_) | PublishError::NotCreated(_) | PublishError::Denied(_) => {
                 Advice::FixRequest
@@ -118,14 +117,11 @@ impl CallError {
     }
 }
 
-impl From<driver::ResubmitError> for CallError {
-    fn from(error: driver::ResubmitError) -> CallError {
-        match error {
-            driver::ResubmitError::Refused(ResubmitRefusal::Job(refusal)) => refusal.into(),
-            driver::ResubmitError::Refused(ResubmitRefusal::Publish(refusal)) => {
-                CallError::NotPublished(driver::PublishError::Refused(refusal).into())
-            }
-            _ => CallError::NotPublished(driver::PublishError::StorageFull.into()),
+impl From<ResubmitRefusal> for CallError {
+    fn from(refusal: ResubmitRefusal) -> CallError {
+        match refusal {
+            ResubmitRefusal::Job(refusal) => refusal.into(),
+            ResubmitRefusal::Publish(refusal) => CallError::NotPublished(refusal.into()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Where each message is.
 //!
 //! The index is sparse: for each stream it knows, every so often (64 KiB of a journal), which message comes
-//! first from there on. Whoever wants a message reads frames from the place before it. Ten million messages
+//! first from there on. To find a message, frames are read from the place before it. Ten million messages
 //! of a hundred bytes are some twenty thousand places.
 //!
 //! Messages that were copied forward are exceptions: the index knows of each run of them in which frame the
@@ -157,7 +157,7 @@ impl Index {
         Some((position, stream, SeqRange::new(first, last)))
     }
 
-    /// Nobody wants the copies that lie first in the log.
+    /// The copies that lie first in the log are not wanted any more.
     pub fn forget_first_moved(&mut self) {
         if let Some((_, stream, range)) = self.first_moved() {
             self.remove_moved(stream, range.first);

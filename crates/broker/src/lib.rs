@@ -17,6 +17,7 @@ mod receipt;
 pub mod recovery;
 pub mod report;
 pub mod salvage;
+mod shard_handle;
 mod shard_task;
 pub mod stats;
 pub mod window;

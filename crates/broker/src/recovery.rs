@@ -103,6 +103,11 @@ impl Recovery {
         self.shard.latest()
     }
 
+    /// Streams and groups that were brought back so far.
+    pub fn counts(&self) -> (usize, usize) {
+        self.shard.counts()
+    }
+
     /// Begins to serve, no earlier than [`Recovery::latest`].
     pub fn finish(mut self, now: Timestamp, config: DriverConfig) -> Driver {
         assert!(self.next >= self.end, "the whole log has been applied");

@@ -9,7 +9,9 @@ use forebay_core::pace::Rate;
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::StreamFigures;
 use forebay_core::types::{GroupId, GroupName, JobId, Seq, StreamId, StreamName, Timestamp};
+use forebay_storage::engine::EngineFigures;
 
+use crate::driver::DriverFigures;
 use crate::stats::{Rates, ScalingAdvice, Summary};
 pub use crate::window::Found;
 
@@ -149,4 +151,6 @@ pub struct ServerReport {
     /// Contents that are held in memory.
     pub window_bytes: usize,
     pub epoch: u32,
+    pub driver: DriverFigures,
+    pub engine: EngineFigures,
 }

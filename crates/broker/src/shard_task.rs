@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use forebay_core::group::{Credit, Departure};
 use forebay_core::settings::StreamSettings;
+use forebay_core::shard::PublishRefusal;
 use forebay_core::types::{ConsumerId, Position, Seq, StreamId, Timestamp};
 use forebay_storage::engine::{Appended, Durable, Engine, Saved, SpaceGauge, StorageError, StoredFrame};
 use tokio::sync::{mpsc, watch};
@@ -29,7 +30,7 @@ use tokio::time::Sleep;
 
 use crate::broker::Stage;
 use crate::clock::Clock;
-use crate::driver::{Driver, Outbox};
+use crate::driver::{Driver, Outbox, group_label};
 use crate::error::PublishError;
 use crate::receipt::Receipts;
 use crate::recovery::RecoveryError;
@@ -40,6 +41,7 @@ use requests::DRAIN_LOOK;
 
 pub use commands::{Action, Event, Settlement, Settlements};
 pub(crate) use commands::{Command, Session};
+pub(crate) use requests::{find_group, find_stream};
 
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.
 const COMMANDS_PER_TURN: usize = 4_096;
@@ -58,8 +60,6 @@ pub(crate) struct TaskConfig {
     pub(crate) read_bytes_max: usize,
     /// Seals receipts until the log has a secret of its own.
     pub(crate) secret: [u8; 32],
-    /// Says to the operator what must not go unnoticed.
-    pub(crate) alarm: fn(&str),
 }
 
 pub(crate) struct ShardTask {
@@ -182,7 +182,12 @@ impl ShardTask {
                     Err(error) => return answer(reply, Err(error)),
                 };
                 match self.driver.publish(self.now, stream, &batch, options, self.waiting.next()) {
-                    Ok(()) => self.waiting.enter(Waiting::Publish(reply, room)),
+                    Ok(published) => self.waiting.enter(Waiting::Publish(reply, published, room)),
+                    // The message that the stream ends with may not be durable yet, and must not be told before.
+                    Err(refusal @ PublishRefusal::WrongLastSeq { .. }) => self.when_durable(move || {
+                        drop(room);
+                        answer(reply, Err(refusal.into()));
+                    }),
                     Err(refusal) => answer(reply, Err(refusal.into())),
                 }
             }
@@ -217,6 +222,8 @@ impl ShardTask {
     fn begin_drain(&mut self) {
         if self.stage == Stage::Running {
             self.enter_stage(Stage::Draining);
+            let (consumers, most) = (self.members.len(), self.config.drain_max.as_secs_f64());
+            tracing::debug!(consumers, seconds_max = most, "draining");
             self.withhold();
             self.drain = Some((self.now, self.now + self.config.drain_max));
         }
@@ -246,6 +253,9 @@ impl ShardTask {
     /// Hands out nothing more. What consumers hold stays leased in the log, as after a crash: the stop is
     /// no failure of theirs, so it must not use up a retry.
     fn stop(&mut self) {
+        if self.stage != Stage::Stopping {
+            tracing::debug!(frames = self.receipts_due.len(), "stopping");
+        }
         self.enter_stage(Stage::Stopping);
         self.drain = None;
         self.withhold();
@@ -255,6 +265,9 @@ impl ShardTask {
         let mut receipt = first;
         loop {
             self.receipts_due.pop_front();
+            if let Err(StorageError::Fenced { epoch }) = &receipt {
+                tracing::error!(by = epoch.0, "claim lost: another owner has claimed the shard");
+            }
             self.driver.on_durable(receipt?);
             match self.receipts_due.front_mut().and_then(Appended::try_take) {
                 Some(next) => receipt = next,
@@ -281,7 +294,7 @@ impl ShardTask {
     fn on_done(&mut self, done: Result<Done, JoinError>) -> Result<(), RecoveryError> {
         match done.expect("an engine does not panic") {
             Done::Read(id, Err(error @ StorageError::Damaged { .. })) => {
-                (self.config.alarm)(&format!("{error}; what is there is not delivered"));
+                tracing::error!(%error, "ALARM: stored data is damaged and not delivered");
                 self.driver.on_unreadable(id);
             }
             Done::Read(id, frames) => self.driver.on_read(id, &frames?)?,
@@ -294,13 +307,13 @@ impl ShardTask {
     /// Does what the driver says has to be done.
     fn carry_out(&mut self) {
         let shard = self.driver.id();
-        let Outbox { frames, answers, deliveries, fetched, departed, served, reads, image, trim } =
+        let Outbox { frames, durable, deliveries, fetched, departed, served, reads, image, trim } =
             self.driver.outbox();
         for frame in frames.drain(..) {
             self.receipts_due.push_back(self.engine.append(frame));
         }
-        for (ticket, answer) in answers.drain(..) {
-            self.waiting.leave(ticket).tell(answer);
+        for (ticket, durable) in durable.drain(..) {
+            self.waiting.leave(ticket).send(durable);
         }
         for (ticket, found) in fetched.drain(..) {
             if let Waiting::Fetch(tell) = self.waiting.leave(ticket) {
@@ -341,6 +354,9 @@ impl ShardTask {
         }
         for consumer in slow {
             if let Some(member) = self.members.remove(&consumer) {
+                let group = group_label(self.driver.shard(), member.group);
+                let address = member.session.address;
+                tracing::info!(group, ?address, "a consumer did not take its messages and was cut off");
                 let _ = member.session.events.send(Event::CutOff);
                 self.driver.leave(member.group, consumer, Departure::Lost);
             }

@@ -1,4 +1,4 @@
-//! What a shard knows about its traffic beside what it must remember: how long things take, how many there
+//! Statistics of a shard's traffic, beside the state that it must remember: how long things take, how many there
 //! are a second, how long ago a lease was granted, and how many consumers would be right.
 //!
 //! Here are the plain structures behind those figures. They read no clock, know no channel and forget
@@ -7,12 +7,12 @@
 //! are written by hand. The histograms and registries one can get are made for a handful per process, cost
 //! tens of kilobytes each or a lock for each value, and read the clock themselves.
 
+pub mod doors;
 pub mod grants;
-pub mod histogram;
 pub mod rates;
 pub mod scaling;
 
+pub use forebay_core::histogram::{Histogram, Summary};
 pub use grants::GrantClock;
-pub use histogram::{Histogram, Summary};
 pub use rates::{Meter, Rates};
 pub use scaling::{ScalingAdvice, ScalingInputs, ScalingTarget, advise};

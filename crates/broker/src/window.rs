@@ -219,7 +219,7 @@ impl Window {
         );
         self.order.push_back(((stream, range.first), self.next));
         self.next += 1;
-        // The newest always stays: whoever put it here is about to use it.
+        // The newest always stays: it was put here to be used at once.
         while self.bytes > self.bytes_max && self.order.len() > 1 {
             self.evict_oldest();
         }

@@ -19,12 +19,12 @@ Examples:
   forebay backup --to /backup/monday     copy ./forebay-data; a server may be using it
   forebay backup --data /var/lib/forebay --to /backup/monday -o json
 
-Everything that was confirmed before the backup began is in it. The copy is verified before success is
+The backup contains everything that was confirmed before it began. The copy is verified before success is
 reported.
 
 Exit codes:
   0  the backup is complete and sound
-  4  the data folder is damaged; what was copied is no backup
+  4  the data folder is damaged; the copy is not a backup
   1  anything else, such as a folder that is not empty";
 
 pub(crate) const RESTORE_EXAMPLES: &str = "\
@@ -32,8 +32,8 @@ Examples:
   forebay restore --from /backup/monday --data /var/lib/forebay
   forebay serve --data /var/lib/forebay
 
-The backup stays as it is. The restored folder goes on with a later epoch, so leases that were handed out
-since the backup was made are not taken for its own.
+The backup is not changed. The restored folder continues with a later epoch, so leases that were granted after
+the backup are not mistaken for its own.
 
 Exit codes:
   0  the folder is restored and sound
@@ -46,7 +46,7 @@ pub(crate) struct Backup {
     /// The folder to copy.
     #[arg(long, value_name = "DIR", default_value = "./forebay-data")]
     data: PathBuf,
-    /// Destination folder. It is created if it does not exist, and must be empty.
+    /// The target folder. It is created if it does not exist, and must be empty.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
 }
@@ -148,5 +148,5 @@ fn finish(copied: Copied, to: &Path, output: Output, done: &str) -> anyhow::Resu
         return Ok(());
     }
     Err(anyhow::Error::new(Exit::DataRefused)
-        .context(format!("what was copied is damaged, so it is no backup. folder=`{place}`")))
+        .context(format!("the copy is damaged, so it is not a backup. folder=`{place}`")))
 }

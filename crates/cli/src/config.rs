@@ -14,14 +14,14 @@ pub(crate) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Show each setting of `forebay serve`, its value and where that came from.
+    /// Show each setting of `forebay serve`, its value and where the value came from.
     #[command(after_help = EXAMPLES)]
     Show(Show),
 }
 
 const EXAMPLES: &str = "\
-Takes the same flags as `forebay serve`, and starts nothing. A value is taken from the first place that has
-one: flag, environment, settings file, default.
+Takes the same flags as `forebay serve`, and starts nothing. A value comes from the first place that has one:
+flag, environment, settings file, default.
 
 Examples:
   forebay config show

@@ -27,21 +27,21 @@ Examples:
   forebay doctor --data damaged --salvage rescued
                                          write a new folder with everything that can be read
 
-The folder itself is never changed. Everything that has a checksum is read, and the state is brought back
-in memory as a server would do it.
+The folder itself is never changed. The command reads everything that has a checksum, and restores the state
+in memory as a server would.
 
 Exit codes:
   0  the folder is sound; with --salvage, the new folder is
   3  the folder is in use by a server
   4  the folder is damaged, or from a newer release
-  1  anything else, such as a folder that is not there";
+  1  anything else, such as a folder that does not exist";
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// The data folder to verify.
+    /// The folder to verify.
     #[arg(long, value_name = "DIR", default_value = "./forebay-data")]
     data: PathBuf,
-    /// Write everything readable into this new folder, and report losses.
+    /// Write everything that can be read into this new folder, and report the losses.
     #[arg(long, value_name = "NEWDIR")]
     salvage: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Doctor, output: Output) -> anyhow::Result<()> {
     let report = SalvageReport { found: report, lost: Loss::of(&lost), salvaged };
     print(output, &report, || {
         let mut text = format!("\nSalvaged into {}.\n", to.display());
-        text.push_str("What was lost:\n");
+        text.push_str("Lost:\n");
         report.lost.put(&mut text);
         text.push('\n');
         text.push_str(&report.salvaged.text());

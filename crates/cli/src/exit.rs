@@ -24,14 +24,14 @@ pub(crate) const CODES: &str = "\
 Exit codes:
   0  done, or stopped as asked
   1  the command failed; the message says why
-  2  the command line, a setting or a request could not be understood
+  2  the command line, a setting or a request is invalid
   3  the data folder is in use by another process
-  4  the data folder is damaged or from a newer release, and was not changed
-  5  the server could not listen on its address
+  4  the data folder is damaged or from a newer release; it was not changed
+  5  the server cannot listen on the address
   6  storage failed while the server was running
   7  the server could not be reached
   8  the stream, group, message or job does not exist
-  9  the server refused: it exists already with other settings, or it is in use
+  9  conflict: it exists with other settings, or it is in use
  10  the server cannot do it now; nothing was done, try again later
  11  the outcome is unknown; repeat it with the same message ids
  12  permission denied";

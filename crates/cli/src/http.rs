@@ -72,7 +72,7 @@ impl fmt::Display for Refused {
             (Retry::Never, _) => Ok(()),
             (Retry::Later, Some(after)) => write!(f, ". Try again in {}", units::age(after)),
             (Retry::Later, None) => f.write_str(". Try again later"),
-            (Retry::SameId, _) => f.write_str(". It is not known whether it was done; it is safe to repeat"),
+            (Retry::SameId, _) => f.write_str(". The outcome is unknown; it is safe to repeat"),
         }
     }
 }

@@ -29,13 +29,13 @@ use clap_complete::Shell;
 
 use crate::print::Output;
 
-/// Forebay is a message server for load leveling: durable streams, and groups of competing consumers.
+/// Forebay is a durable message queue: streams, and groups of competing consumers with retries and dead letters.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, after_help = after_help())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Output format: text for people, or the JSON of the API.
+    /// Output format: text for people, or the API's JSON.
     #[arg(
         short,
         long,
@@ -51,10 +51,10 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  forebay demo                           see what it does, in half a minute
-  forebay serve                          start a server; its data is kept in ./forebay-data
+  forebay demo                           watch it work, in half a minute
+  forebay serve                          start a server; its data is stored in ./forebay-data
   forebay pub emails 'hello' 'world'     publish two messages to the stream `emails`
-  forebay sub emails/senders --ack       work through them as a consumer of the group `senders`
+  forebay sub emails/senders --ack       receive and ack them as a consumer of the group `senders`
   forebay work emails/senders --exec ./send.sh     run a command for each of them
   forebay backup --to /backup/monday     copy the data, also while the server runs
   forebay doctor                         verify the data while no server uses it
@@ -70,28 +70,27 @@ enum Command {
     /// Start the server.
     #[command(after_help = serve::EXAMPLES)]
     Serve(settings::Sources),
-    /// Show the server's settings and where each value comes from.
+    /// Show the server's settings, and where they come from.
     Config(config::Config),
-    /// Publish messages to a stream, which is created if it does not exist.
+    /// Publish messages to a stream. The stream is created if it does not exist.
     #[command(after_help = publish::EXAMPLES)]
     Pub(publish::Pub),
-    /// Receive messages as a consumer of a group, which is created if it does not exist.
+    /// Receive messages as a consumer of a group. The group is created if it does not exist.
     #[command(after_help = subscribe::EXAMPLES)]
     Sub(subscribe::Sub),
     /// Process the messages of a group with handlers in any language: a command, or an HTTP service.
     #[command(after_help = work::EXAMPLES)]
     Work(work::Work),
-    /// List, create, change, purge and delete streams.
+    /// List, show, create, change, purge and delete streams.
     Stream(commands::stream::Stream),
-    /// List, create, change, pause, reset and delete groups.
+    /// List, show, create, change, pause, reset and delete groups.
     Group(commands::group::Group),
-    /// List parked messages, and replay or discard them.
+    /// List, replay and discard parked messages (dead letters).
     Parked(commands::parked::Parked),
     /// Watch streams and groups.
     #[command(after_help = commands::top::EXAMPLES)]
     Top(commands::top::Top),
-    /// Watch a demonstration: a burst is leveled to a steady rate, a worker and the server are killed, and nothing is
-    /// lost.
+    /// Show load leveling: a burst, a steady rate, a worker and the server killed, and nothing lost.
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::Demo),
     /// Part of `demo`: a server that ends with it.
@@ -100,7 +99,7 @@ enum Command {
     /// Part of `demo`: one of its workers.
     #[command(hide = true)]
     DemoWorker(demo::worker::DemoWorker),
-    /// Measure throughput, latency and cost of a server under load, and check that every message arrived.
+    /// Put load on a server and measure throughput, latencies and cost, and check that every message arrives.
     #[command(after_help = bench::EXAMPLES)]
     Bench(bench::Bench),
     /// Verify a data folder, or salvage the readable part of a damaged one.

@@ -1,10 +1,14 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+#[cfg(feature = "sqs")]
+mod sqs;
+#[cfg(not(feature = "sqs"))]
+#[path = "serve/no_sqs.rs"]
 mod sqs;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -16,9 +20,9 @@ use forebay_core::group::Bound;
 use forebay_core::settings::{StreamLimits, StreamSettings};
 use forebay_core::types::{ShardId, Timestamp};
 use forebay_doors::native::{self, NativeConfig};
-use forebay_storage::engine::{Engine, StorageError};
+use forebay_storage::engine::Engine;
 use forebay_storage::journal::disk::FolderDisk;
-use forebay_storage::journal::{JournalConfig, JournalEngine, OpenError};
+use forebay_storage::journal::{JournalConfig, JournalEngine, OpenError, Stopwatch};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,14 +38,10 @@ use sqs::Prepared;
 const FRAME_BYTES_MAX: usize = 12 << 20;
 /// How long clients have to take the last answers when the server stops.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How often it is looked whether storage is full.
-const STORAGE_LOOK: Duration = Duration::from_secs(1);
 /// How often the log says why the server has not stopped yet.
 const DRAIN_REPORT: Duration = Duration::from_secs(2);
 /// Groups that are asked about at once.
 const GROUPS_PER_PAGE: usize = 1_000;
-/// How often to ask what was found in the background.
-const WATCH: Duration = Duration::from_secs(1);
 
 pub(crate) const EXAMPLES: &str = "\
 Every setting may also be given in the environment, as FOREBAY_ and its name in capitals, and in a TOML file;
@@ -71,20 +71,20 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let clock = Clock::start();
     let started = Started { clock, at: clock.now() };
     log::start(settings.log, settings.log_level, clock);
+    log::follow_events();
     for one in given.iter().filter(|one| one.origin != Origin::Default) {
-        let text = format!("setting {} is {}, from {}", one.setting.name, one.text, one.origin);
-        log::line(Level::Debug, &text, &[]);
+        tracing::debug!("setting {} is {}, from {}", one.setting.name, one.text, one.origin);
     }
     if !settings.listen.ip().is_loopback() {
         if !settings.allow_anyone {
             bail!(
                 "there is no authentication yet, so the server listens on addresses of this machine only. Give \
-                 --listen an address such as 127.0.0.1:7070; or --allow-anyone, if whoever reaches the port may \
-                 do everything. address=`{}`",
+                 --listen an address such as 127.0.0.1:7070; or --allow-anyone, to let anyone who can reach the \
+                 port do everything. address=`{}`",
                 settings.listen
             );
         }
-        log::warn(
+        tracing::warn!(
             "anyone who reaches the port may do everything: --allow-anyone is set, and there is no \
                    authentication yet",
         );
@@ -106,7 +106,6 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
     }
     let engine = Arc::new(open_journal(&settings, clock)?);
-    runtime.spawn(watch_background(Arc::downgrade(&engine)));
     let served = runtime.block_on(serve(engine.clone(), &settings, started, doors));
     // Ends what is still running in the background, which may hold on to the engine.
     runtime.shutdown_timeout(FAREWELL);
@@ -117,7 +116,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         }
     }
     if served.is_ok() {
-        log::info("stopped");
+        tracing::info!("stopped");
     }
     served
 }
@@ -145,25 +144,12 @@ fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngi
         free_bytes_min: settings.free_bytes_min,
         folder_bytes_max: settings.disk_max_bytes,
         opened_at: clock.now(),
+        stopwatch: Stopwatch::new(move || clock.now()),
         ..JournalConfig::new(random_id()?)
     };
     JournalEngine::open(disk, &config).map_err(|error| {
         open_error(error).context(format!("cannot open the data folder {}", folder.display()))
     })
-}
-
-/// Says what the journal finds damaged by itself, while it seals segments and rereads old ones.
-async fn watch_background(engine: Weak<JournalEngine>) {
-    loop {
-        tokio::time::sleep(WATCH).await;
-        let Some(engine) = engine.upgrade() else { return };
-        // Whatever else can go wrong ends the server, which then says so.
-        if let Some(trouble @ (StorageError::Damaged { .. } | StorageError::Io { .. })) =
-            engine.take_trouble()
-        {
-            log::error(&format!("ALARM: {:#}", anyhow::Error::new(trouble)));
-        }
-    }
 }
 
 /// The error with the exit code that it has.
@@ -219,7 +205,6 @@ fn broker_config(settings: &Settings) -> anyhow::Result<BrokerConfig> {
         room_bytes: u32::try_from(settings.room_bytes).unwrap_or(u32::MAX),
         stream_of_first_publish: settings.auto_create.then_some(first),
         drain_max: settings.drain_timeout,
-        alarm: |text| log::error(&format!("ALARM: {text}")),
         ..usual
     })
 }
@@ -236,11 +221,11 @@ async fn serve(
     let opened = Broker::open(engine, started.clock, broker_config(settings)?).await;
     let (broker, running) = opened.context(Exit::DataRefused).context("cannot bring back the log")?;
     for remark in broker.remarks() {
-        log::warn(remark);
+        tracing::warn!("{remark}");
     }
     say_that_it_listens(&broker, settings, started, address, sqs).await;
     if let Some(remark) = &doors.remark {
-        log::warn(remark);
+        tracing::warn!("{remark}");
     }
     until_told(broker, running, doors, signals, settings).await
 }
@@ -293,13 +278,12 @@ async fn until_told(
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {
         ended = &mut running => ended,
-        never = watch_storage(&broker) => match never {},
         served = &mut door => {
             served.context("the door broke")?.context("the door closed by itself")?;
             bail!("the door closed by itself");
         }
         () = signals.any() => {
-            log::info("stopping: nothing more is taken in or handed out");
+            tracing::info!("stopping: nothing more is taken in or handed out");
             broker.drain();
             tokio::select! {
                 ended = &mut running => ended,
@@ -315,9 +299,9 @@ async fn until_told(
     door.abort();
     match ended {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(anyhow::Error::new(error).context(Exit::StorageFailed).context(
-            "storage failed; what was on its way may or may not be stored, and the next start will tell",
-        )),
+        Ok(Err(error)) => Err(anyhow::Error::new(error)
+            .context(Exit::StorageFailed)
+            .context("storage failed; unconfirmed messages may or may not be stored")),
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
 }
@@ -334,33 +318,12 @@ struct Doors {
 async fn serve_doors(broker: Broker, doors: Doors, native: NativeConfig) -> std::io::Result<()> {
     let sqs = async {
         match doors.sqs {
-            Some(door) => {
-                let stop = broker.stopping();
-                forebay_doors::sqs::serve(broker.clone(), door.listener, stop, door.config).await
-            }
+            Some(door) => door.serve(broker.clone()).await,
             None => Ok(()),
         }
     };
     let native = native::serve_with(broker.clone(), doors.native, broker.stopping(), native);
     tokio::try_join!(native, sqs).map(drop)
-}
-
-/// Says when storage is full, and when there is room again.
-async fn watch_storage(broker: &Broker) -> Infallible {
-    let caller = broker.enter(Principal::owner(), None);
-    let mut full = false;
-    loop {
-        let now = caller.server().await.map_or(full, |report| report.storage_full);
-        match (full, now) {
-            (false, true) => {
-                log::warn("storage is full: publishing is refused until there is room; settling goes on");
-            }
-            (true, false) => log::info("storage has room again: publishing goes on"),
-            _ => {}
-        }
-        full = now;
-        tokio::time::sleep(STORAGE_LOOK).await;
-    }
 }
 
 /// Says every now and then what the server waits for.

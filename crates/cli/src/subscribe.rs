@@ -25,14 +25,14 @@ use crate::safe::printable_bytes;
 use crate::settings::values::duration;
 
 pub(crate) const EXAMPLES: &str = "\
-A line has the message's position, its attempt and its body, with control characters escaped. With -o json it is a
-message object of the API.
+A line has the position of the message, the attempt, and the body with control characters escaped; with -o json
+it is an object as in the API.
 
 Examples:
-  forebay sub emails/senders             look at messages; they are given back at the end
-  forebay sub emails/senders --ack       acknowledge them
+  forebay sub emails/senders             show messages; they are returned when the command exits
+  forebay sub emails/senders --ack       ack them
   forebay sub emails/senders --ack --max 10
-  forebay sub emails/senders --ack --idle 1s       stop when no more come
+  forebay sub emails/senders --ack --idle 1s       exit when no more messages come
   forebay sub emails/senders --ack --raw > bodies.txt
   forebay sub emails/senders --nack park --reason 'cleaning up' --max 3
   forebay sub emails/senders --ack --name laptop -o json | jq .body";
@@ -46,22 +46,22 @@ pub(crate) struct Sub {
     /// The group, as STREAM/GROUP.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
-    /// Acknowledge each message once it is printed.
+    /// Ack each message once it is printed.
     #[arg(long)]
     ack: bool,
-    /// Reject each message once it is printed.
+    /// Nack each message once it is printed.
     #[arg(long, value_name = "ACTION", conflicts_with = "ack")]
     nack: Option<Nack>,
-    /// Reason of the rejection. It is kept with the message.
+    /// The reason of a nack, stored with the failure.
     #[arg(long, value_name = "TEXT", requires = "nack", default_value = "")]
     reason: String,
-    /// Stop after this many messages.
+    /// Exit after this many messages.
     #[arg(long, value_name = "N")]
     max: Option<u64>,
-    /// Stop when no message was received for this long.
+    /// Exit after this time without a message.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle: Option<Duration>,
-    /// Print only the bodies, unchanged, each on a line.
+    /// Print only bodies, unchanged, each followed by a newline.
     #[arg(long)]
     raw: bool,
     /// Name of the consumer in statistics and failures.
@@ -73,11 +73,11 @@ pub(crate) struct Sub {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Nack {
-    /// Deliver it again.
+    /// Offer the message again.
     Retry,
-    /// Park it.
+    /// Park the message, as a dead letter.
     Park,
-    /// Settle it without processing it.
+    /// Never offer the message again.
     Skip,
 }
 

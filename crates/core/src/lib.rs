@@ -9,6 +9,7 @@ mod due;
 pub mod entry;
 pub mod fault;
 pub mod group;
+pub mod histogram;
 mod lanes;
 pub mod notes;
 pub mod pace;

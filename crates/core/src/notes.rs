@@ -234,15 +234,10 @@ impl Notes {
         self.by_expiry.first().map(|&(at, _, _)| at)
     }
 
-    /// Removes up to `max` notes that have expired, and says which.
-    pub(crate) fn take_expired(&mut self, now: Timestamp, max: usize, out: &mut Vec<(u8, Key)>) {
-        for _ in 0..max {
-            let Some((_, door, key)) = self.by_expiry.first().filter(|(at, _, _)| *at <= now).cloned() else {
-                return;
-            };
-            self.remove(door, &key).expect("a note that expires is there");
-            out.push((door, key));
-        }
+    /// Up to `max` notes that have expired.
+    pub(crate) fn expired(&self, now: Timestamp, max: usize) -> Vec<(u8, Key)> {
+        let expired = self.by_expiry.iter().take_while(|(at, _, _)| *at <= now);
+        expired.take(max).map(|(_, door, key)| (*door, key.clone())).collect()
     }
 
     /// Whether a bucket belongs into a snapshot.
@@ -395,9 +390,9 @@ mod tests {
                     Op::TakeExpired(max) => {
                         let expired = |plain: &Plain| plain.values().filter(|note| note.is_expired(now)).count();
                         let due = expired(&plain);
-                        let mut out = Vec::new();
-                        notes.take_expired(now, max, &mut out);
+                        let out = notes.expired(now, max);
                         for (door, key) in &out {
+                            notes.remove(*door, key);
                             plain.remove(&(*door, key.to_vec()));
                         }
                         prop_assert_eq!(out.len(), due.min(max));

@@ -95,7 +95,6 @@ impl Queue {
         }
     }
 
-    #[cfg(test)]
     pub(crate) fn contains(&self, seq: Seq) -> bool {
         match self {
             Queue::Inline { .. } => self.inline().binary_search(&seq).is_ok(),

@@ -5,6 +5,8 @@
 //! serves changes by entries alone.
 
 use crate::codec::DecodeError;
+use crate::entry::Ending;
+use crate::group::decision::Decision;
 use crate::shard::Shard;
 use crate::snapshot::{DEDUPE, GROUP, PARKED, REGISTRY, STREAM};
 use crate::types::{GroupId, PartKey, Position, Seq, SeqRange, StreamId};
@@ -105,10 +107,10 @@ impl Shard {
         let mut highest = of.readers.values().copied().fold(of.last, Seq::max);
         for (_, id) in &of.groups {
             let ledger = &self.groups[id].ledger;
-            let sets = [ledger.progress.above(), ledger.parked.positions()];
+            let sets = [ledger.progress().above(), ledger.parked().positions()];
             let settled = sets.into_iter().filter_map(|set| set.runs().last()).map(|run| run.last);
-            let standing = ledger.standing.runs().last().map(|(run, _)| run.last);
-            highest = settled.chain(standing).fold(highest.max(ledger.progress.floor()), Seq::max);
+            let standing = ledger.standing().runs().last().map(|(run, _)| run.last);
+            highest = settled.chain(standing).fold(highest.max(ledger.progress().floor()), Seq::max);
         }
         highest
     }
@@ -124,16 +126,9 @@ impl Shard {
         let mut losses = Vec::new();
         for (_, id) in &of.groups {
             let ledger = &mut self.groups.get_mut(id).expect("a stream's groups exist").ledger;
-            let mut loss = GroupLoss { group: *id, open: 0, parked: 0 };
-            let mut next = range.first;
-            while let Some(seq) = ledger.parked.positions().first_from(next).filter(|seq| *seq <= range.last)
-            {
-                ledger.parked.remove(seq);
-                loss.parked += 1;
-                next = seq.next();
-            }
-            loss.open = open_in(ledger, range);
-            ledger.settled(range);
+            let parked = ledger.lose_parked(range);
+            let loss = GroupLoss { group: *id, open: open_in(ledger, range), parked };
+            ledger.apply(&Decision::Ended { seqs: range, how: Ending::Expired });
             if loss.open + loss.parked > 0 {
                 losses.push(loss);
             }
@@ -144,13 +139,13 @@ impl Shard {
 
 /// How many messages of the range a group is not done with.
 fn open_in(ledger: &crate::group::ledger::Ledger, range: SeqRange) -> u64 {
-    let mut open = ledger.replayed.range(range.first..=range.last).count() as u64;
-    let mut next = ledger.progress.unsettled_from(range.first);
+    let mut open = ledger.replayed().range(range.first..=range.last).count() as u64;
+    let mut next = ledger.progress().unsettled_from(range.first);
     while next <= range.last {
-        let settled = ledger.progress.above().first_from(next).map_or(range.last.next(), |seq| seq);
+        let settled = ledger.progress().above().first_from(next).map_or(range.last.next(), |seq| seq);
         let last = range.last.min(Seq(settled.0 - 1));
         open += last.0 + 1 - next.0;
-        next = ledger.progress.unsettled_from(last.next());
+        next = ledger.progress().unsettled_from(last.next());
     }
     open
 }

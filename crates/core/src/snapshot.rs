@@ -82,7 +82,7 @@ impl Shard {
             }
             GROUP => {
                 let Some(group) = self.groups.get_mut(&GroupId(key.id)) else { return Vec::new() };
-                let chunks = group.ledger.parked.freeze().into_iter();
+                let chunks = group.ledger.freeze_parked().into_iter();
                 let parts = chunks.map(|(sub, chunk, changed)| {
                     let part = PartKey { kind: PARKED, id: key.id, sub };
                     self.frozen.insert(part, Frozen { chunk, changed });
@@ -132,8 +132,7 @@ impl Shard {
                 let group = self.groups.get_mut(&GroupId(key.id)).expect("a part that changed is there");
                 // Recovery would apply once more what comes later in the log than the part.
                 assert!(!group.is_unwritten(), "what is in a part was written down before");
-                group.ledger.encode(out);
-                group.ledger.changed = false;
+                group.ledger.take(out);
             }
         }
         Taking::Taken
@@ -145,7 +144,7 @@ impl Shard {
             REGISTRY => Some(self.changed),
             STREAM => self.streams.get(&StreamId(key.id)).map(|stream| stream.changed),
             DEDUPE => self.streams.get(&StreamId(key.id))?.dedupe.changed(key.sub),
-            GROUP => self.groups.get(&GroupId(key.id)).map(|group| group.ledger.changed),
+            GROUP => self.groups.get(&GroupId(key.id)).map(|group| group.ledger.is_changed()),
             PARKED => self.frozen.get(&key).map(|frozen| frozen.changed),
             NOTES => Some(self.notes.bucket_changed(key.id as usize)),
             _ => None,
@@ -226,7 +225,7 @@ impl Shard {
             }
             PARKED => {
                 let group = self.groups.get_mut(&GroupId(key.id)).ok_or(unlisted)?;
-                group.ledger.parked.load(key.sub, bytes)
+                group.ledger.load_parked(key.sub, bytes)
             }
             NOTES => self.notes.decode_bucket(key.id as usize, bytes),
             kind => Err(DecodeError::UnknownKind { kind }),

@@ -109,7 +109,8 @@ impl Stream {
     }
 
     /// Decides for each message whether it is new, gives the new ones their positions, and returns which
-    /// those are. `fresh` collects the messages to be stored.
+    /// those are. `fresh` collects the messages to be stored if the batch has duplicates, and stays empty otherwise:
+    /// then all of the batch is to be stored, and no message has to be copied.
     ///
     /// An id is remembered as soon as it is met, so one that comes twice in a batch is a duplicate of
     /// itself.
@@ -122,23 +123,31 @@ impl Stream {
         admissions: &mut Vec<Admission>,
     ) -> Option<SeqRange> {
         let first = self.last.next();
-        for message in messages {
-            let next = first.plus(fresh.len() as u64);
+        let (mut next, mut bytes, mut has_duplicates) = (first, 0, false);
+        admissions.reserve(messages.len());
+        for (n, message) in messages.iter().enumerate() {
             let known = message.id.and_then(|id| self.dedupe.find(now, id, &self.settings));
             admissions.push(Admission { seq: known.unwrap_or(next), duplicate: known.is_some() });
-            if known.is_none() {
-                fresh.push(*message);
-                if let Some(id) = message.id {
-                    self.dedupe.remember(now, id, next, &self.settings);
+            if known.is_some() {
+                if !has_duplicates {
+                    fresh.extend_from_slice(&messages[..n]);
                 }
+                has_duplicates = true;
+                continue;
             }
-        }
-        let range = (!fresh.is_empty()).then(|| SeqRange::starting(first, fresh.len() as u64))?;
-        let mut bytes = 0;
-        for (n, message) in fresh.iter().enumerate() {
+            if has_duplicates {
+                fresh.push(*message);
+            }
+            if let Some(id) = message.id {
+                self.dedupe.remember(now, id, next, &self.settings);
+            }
             bytes += u64::from(message.size);
-            self.take_in(first.plus(n as u64), message);
+            if message.is_special() {
+                self.take_in(next, message);
+            }
+            next = next.next();
         }
+        let range = (next > first).then(|| SeqRange::starting(first, next.0 - first.0))?;
         self.advance(range, ordinal, bytes, now);
         Some(range)
     }
@@ -220,6 +229,20 @@ impl Stream {
         self.ordinal = Ordinal(ordinal.0 + range.count() - 1);
         self.timeline.push(range.first, range.count(), bytes, at);
         self.changed = true;
+    }
+
+    /// Checks everything that must agree.
+    pub(crate) fn check(&self) {
+        assert!(self.durable <= self.last, "only published messages are durable");
+        assert!(self.gone <= self.last, "only published messages are gone");
+        assert!(self.first <= self.last.next(), "a stream keeps what was published");
+        let beyond = |set: &SeqSet| set.first_from(self.last.next()).is_some();
+        assert!(!beyond(&self.undue) && !beyond(&self.expired), "only published messages have times");
+        let both = self
+            .undue
+            .runs()
+            .any(|run| self.expired.run_from(run.first).is_some_and(|e| e.overlap(run).is_some()));
+        assert!(!both, "an expired message does not wait for its time");
     }
 
     /// A new owner begins. Rates begin with nothing saved up.

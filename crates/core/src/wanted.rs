@@ -108,29 +108,29 @@ fn whole(first: Seq, last: Seq) -> Option<SeqRange> {
 impl Ledger {
     /// Adds what the group wants of the range: first what is not settled, then what is parked.
     fn wanted(&self, range: SeqRange, out: &mut Vec<SeqRange>) {
-        let mut next = self.progress.unsettled_from(range.first);
+        let mut next = self.progress().unsettled_from(range.first);
         while next <= range.last {
-            let settled = self.progress.above().run_from(next).map_or(range.last.next(), |run| run.first);
+            let settled = self.progress().above().run_from(next).map_or(range.last.next(), |run| run.first);
             let last = range.last.min(Seq(settled.0 - 1));
             out.push(SeqRange::new(next, last));
-            next = self.progress.unsettled_from(last.next());
+            next = self.progress().unsettled_from(last.next());
         }
         let mut next = range.first;
-        while let Some(run) = self.parked.positions().run_from(next).and_then(|run| run.overlap(range)) {
+        while let Some(run) = self.parked().positions().run_from(next).and_then(|run| run.overlap(range)) {
             out.push(run);
             next = run.last.next();
         }
-        out.extend(self.replayed.range(range.first..=range.last).map(|(&seq, _)| SeqRange::one(seq)));
+        out.extend(self.replayed().range(range.first..=range.last).map(|(&seq, _)| SeqRange::one(seq)));
     }
 
     /// The first message at `from` or after it that the group wants, whether it has been published or not.
     fn first_wanted(&self, from: Seq) -> Seq {
-        let unsettled = self.progress.unsettled_from(from);
+        let unsettled = self.progress().unsettled_from(from);
         if planted(Fault::ReclaimForgetsWanted) {
             return unsettled;
         }
-        let parked = self.parked.positions().first_from(from);
-        let replayed = self.replayed.range(from..).next().map(|(&seq, _)| seq);
+        let parked = self.parked().positions().first_from(from);
+        let replayed = self.replayed().range(from..).next().map(|(&seq, _)| seq);
         [parked, replayed].into_iter().flatten().fold(unsettled, Seq::min)
     }
 }
@@ -143,6 +143,7 @@ mod tests {
 
     use super::*;
     use crate::entry::{Cause, Failure, MessageMeta, ParkedMessage};
+    use crate::group::decision::Decision;
     use crate::settings::{GroupSettings, StreamSettings};
     use crate::shard::{KeyRun, PublishOptions, Start};
     use crate::types::{Epoch, GroupName, Limits, StreamName, Timestamp};
@@ -197,10 +198,11 @@ mod tests {
                                 reason: None,
                                 consumer: None,
                             };
-                            ledger.parked(&ParkedMessage { seq: Seq(seq), key: None, failure });
+                            let message = ParkedMessage { seq: Seq(seq), key: None, failure };
+                            ledger.apply(&Decision::Parked(message));
                             parked.insert(seq);
                         } else if !parked.contains(&seq) {
-                            ledger.settled(SeqRange::one(Seq(seq)));
+                            ledger.apply(&Decision::Acked(SeqRange::one(Seq(seq))));
                         }
                     }
                 }

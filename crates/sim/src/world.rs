@@ -10,12 +10,12 @@ mod operators;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use forebay_broker::driver::{Answer, Delivery, Published, Ticket};
+use forebay_broker::driver::{Delivery, Published, Ticket};
 use forebay_core::Admission;
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Lease};
 use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, StreamSettings};
-use forebay_core::shard::Start;
+use forebay_core::shard::{Shard, Start};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 
 use crate::dice::Dice;
@@ -36,8 +36,10 @@ pub(crate) struct World {
     streams: BTreeMap<StreamId, StreamModel>,
     groups: BTreeMap<GroupId, Following>,
     consumers: BTreeMap<ConsumerId, Consumer>,
-    publishes: BTreeMap<Ticket, (StreamId, Vec<Uid>)>,
+    publishes: BTreeMap<Ticket, (StreamId, Vec<Uid>, Published)>,
     creations: BTreeMap<Ticket, GroupId>,
+    /// Tickets of decisions whose answers nothing here looks at.
+    unwatched: BTreeSet<Ticket>,
     grants: Grants,
     /// Leases that were answered or lost, to be answered again out of turn.
     stale: Vec<(GroupId, Lease)>,
@@ -136,6 +138,7 @@ impl World {
             consumers: BTreeMap::new(),
             publishes: BTreeMap::new(),
             creations: BTreeMap::new(),
+            unwatched: BTreeSet::new(),
             grants: Grants::default(),
             stale: Vec::new(),
             next: dice.roll(1 << 20),
@@ -172,6 +175,29 @@ impl World {
         self.server().driver.shard().epoch()
     }
 
+    /// Lets the shard decide something, which must not be refused, and asks for an answer when it is durable.
+    fn decide<T, E: std::fmt::Debug>(
+        &mut self,
+        decide: impl FnOnce(&mut Shard, Timestamp) -> Result<T, E>,
+    ) -> (T, Ticket) {
+        let (decided, ticket) = self.try_decide(decide);
+        (decided.expect("it is not refused"), ticket)
+    }
+
+    fn try_decide<T, E>(
+        &mut self,
+        decide: impl FnOnce(&mut Shard, Timestamp) -> Result<T, E>,
+    ) -> (Result<T, E>, Ticket) {
+        let (now, ticket) = (self.now, Ticket(self.number()));
+        let driver = &mut self.server().driver;
+        let decided = driver.decide(|shard| decide(shard, now));
+        if decided.is_ok() {
+            driver.confirm(ticket);
+            self.unwatched.insert(ticket);
+        }
+        (decided, ticket)
+    }
+
     /// Creates the streams and groups of this history, and waits until they are durable.
     fn set_up(&mut self) {
         self.wild = self.dice.chance(1, 2);
@@ -179,18 +205,14 @@ impl World {
         let most = if self.plain { 1 } else { 2 };
         for stream in 0..1 + self.dice.roll(most) {
             let name = StreamName::parse(&format!("stream-{stream}")).expect("a good name");
-            let now = self.now;
-            let ticket = Ticket(self.number());
             // Longer than any history, so that an id is never forgotten because of its age.
             let dedupe_window = Duration::from_secs(86_400 * 30);
             let settings = StreamSettings { dedupe_window, ..StreamSettings::default() };
-            self.server().driver.create_stream(now, &name, &settings, ticket).expect("a new stream");
-            let id = self.server().driver.shard().stream_named(&name).expect("it was created just now");
+            let (id, _) = self.decide(|shard, now| shard.create_stream(now, &name, &settings));
             self.streams.insert(id, StreamModel::default());
             if self.wild && stream == 0 {
-                let ticket = Ticket(self.number());
                 let name = operators::elsewhere();
-                self.server().driver.create_stream(now, &name, &settings, ticket).expect("a new stream");
+                self.decide(|shard, now| shard.create_stream(now, &name, &settings));
             }
             for group in 0..1 + self.dice.roll(most) {
                 self.create_group(id, &format!("group-{group}"));
@@ -231,14 +253,12 @@ impl World {
         };
         let settings = if self.wild { self.wild_settings() } else { settings };
         let name = GroupName::parse(name).expect("a good name");
-        let now = self.now;
-        let ticket = Ticket(self.number());
         let at = Start::At(Seq(self.dice.roll(100)));
         let start = if self.dice.chance(2, 3) { Start::Beginning } else { at };
-        let driver = &mut self.server().driver;
-        driver.create_group(now, stream, &name, &settings, start, ticket).expect("a new group");
-        let id = driver.shard().group_named(stream, &name).expect("it was created just now");
-        let start = driver.shard().figures(now, id).expect("it was created just now").floor;
+        let (id, ticket) = self.decide(|shard, now| shard.create_group(now, stream, &name, &settings, start));
+        let now = self.now;
+        let figures = self.server().driver.shard().figures(now, id);
+        let start = figures.expect("it was created just now").floor;
         tell(|| format!("{id:?} on {stream:?} begins after {start}"));
         let retries_max = settings.retries_max.unwrap_or(u32::MAX);
         let model = GroupModel::new(retries_max, settings.in_flight_max, start);
@@ -260,6 +280,7 @@ impl World {
             uids: BTreeMap::new(),
         };
         self.groups.insert(id, following);
+        self.unwatched.remove(&ticket);
         self.creations.insert(ticket, id);
     }
 
@@ -415,7 +436,7 @@ impl World {
     /// Takes what the server says to its clients.
     fn receive(&mut self) {
         let outbox = self.server().driver.outbox();
-        let answers = std::mem::take(&mut outbox.answers);
+        let durable = std::mem::take(&mut outbox.durable);
         let deliveries = std::mem::take(&mut outbox.deliveries);
         let departed = std::mem::take(&mut outbox.departed);
         // Who has got all there was for him is of interest to those who answer calls.
@@ -424,14 +445,13 @@ impl World {
             let gone = self.consumers.remove(&consumer).expect("only a member departs");
             assert!(gone.group == group && gone.bound == Bound::Clock, "only pollers are forgotten");
         }
-        for (ticket, answer) in answers {
-            match answer.get() {
-                Answer::Published(published) => self.published(ticket, &published),
-                Answer::GroupCreated(group) => {
-                    self.creations.remove(&ticket);
-                    self.groups.get_mut(&group).expect("it was asked for").answered = true;
-                }
-                _ => {}
+        for (ticket, _) in durable {
+            if let Some(publish) = self.publishes.remove(&ticket) {
+                self.published(publish);
+            } else if let Some(group) = self.creations.remove(&ticket) {
+                self.groups.get_mut(&group).expect("it was asked for").answered = true;
+            } else {
+                assert!(self.unwatched.remove(&ticket), "I17: each ticket comes back once");
             }
         }
         for delivery in deliveries {
@@ -439,11 +459,10 @@ impl World {
         }
     }
 
-    fn published(&mut self, ticket: Ticket, published: &Published) {
-        let (stream, uids) = self.publishes.remove(&ticket).expect("I17: a publish is answered once");
+    fn published(&mut self, (stream, uids, published): (StreamId, Vec<Uid>, Published)) {
         let epoch = self.epoch();
         for (n, &uid) in uids.iter().enumerate() {
-            let admission = match published {
+            let admission = match &published {
                 Published::Stored(range) => {
                     assert_eq!(range.count(), uids.len() as u64, "a batch is stored whole");
                     Admission { seq: range.first.plus(n as u64), duplicate: false }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use forebay_core::histogram::Histogram;
 use forebay_core::types::{Epoch, PartKey, Position, Seq, ShardId, StreamId};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -37,6 +38,34 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Lets go of all frames up to and including `through`. Space returns in its own time.
     fn trim(&self, shard: ShardId, through: Position) -> BoxFuture<'_, Result<(), StorageError>>;
+
+    /// Its counters since it was opened. Never waits.
+    fn figures(&self) -> EngineFigures {
+        EngineFigures::default()
+    }
+}
+
+/// Counters of an engine since it was opened, and its present state. Fields that an engine does not know stay zero.
+#[derive(Debug, Clone, Default)]
+pub struct EngineFigures {
+    pub syncs: u64,
+    /// How long the syncs took, where there is a [`Stopwatch`](crate::journal::Stopwatch).
+    pub sync_times: Histogram,
+    /// Bytes that the syncs made durable, headers and padding included, and frames.
+    pub synced_bytes: u64,
+    pub synced_frames: u64,
+    /// Frames that wait to be written now.
+    pub frames_waiting: u64,
+    /// Files of the log that are kept now, and how many were deleted.
+    pub segments: u64,
+    pub segments_deleted: u64,
+    /// Space that may still be taken, as it was found last.
+    pub free_bytes: Option<u64>,
+    pub reads: u64,
+    /// Entries and payloads that were read.
+    pub read_bytes: u64,
+    pub images: u64,
+    pub image_bytes: u64,
 }
 
 /// Proof that a value has reached stable storage. Only this crate can make one, so a producer cannot be
@@ -53,7 +82,7 @@ impl<T> Durable<T> {
         self.0
     }
 
-    /// What is true of the whole is true of what follows from it.
+    /// A value that follows from a durable one is durable too.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Durable<U> {
         Durable(f(self.0))
     }
@@ -137,7 +166,7 @@ pub struct ImagePart {
     pub bytes: Option<Bytes>,
 }
 
-/// What `save` answers.
+/// The answer to `save`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
     /// The older of the two kept images covers the log up to here; what lies before is not needed to
@@ -153,7 +182,7 @@ pub struct SavedPart {
     pub bytes: Bytes,
 }
 
-/// What the new owner of a shard needs to know.
+/// Everything that the new owner of a shard needs to know.
 #[derive(Debug)]
 pub struct Claim {
     pub epoch: Epoch,
@@ -180,7 +209,7 @@ pub struct Claim {
     /// How large one frame may be, entries and payload together.
     pub frame_bytes_max: usize,
     pub space: SpaceGauge,
-    /// What was out of the ordinary, in words for the operator: a torn tail that was cut, an image that
+    /// Remarks for the operator about unusual findings: a torn tail that was cut, an image that
     /// could not be read.
     pub remarks: Vec<String>,
 }
@@ -250,7 +279,7 @@ pub enum StorageError {
     NoSuchPart { key: PartKey },
     #[error("more frames are waiting than the engine takes. limit=`{limit}`")]
     TooManyFrames { limit: usize },
-    /// What was read is not what was written. Never delivered, never skipped in silence.
+    /// The stored bytes do not match their checksum. They are never delivered, and never skipped in silence.
     #[error("stored data is damaged: {what}. file=`{file}` offset=`{offset}`")]
     Damaged { what: String, file: String, offset: u64 },
     #[error("cannot {doing}")]

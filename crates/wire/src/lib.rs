@@ -1,6 +1,6 @@
 //! The native API as data: the messages and the service of `forebay.v1`, generated from the files in
-//! `proto/forebay/v1`, which is also where every field is explained; the same API in [`json`]; and the
-//! [`problem`]s that it answers with.
+//! `proto/forebay/v1`, which is also where every field is explained (`cargo xtask proto` writes them anew); the same
+//! API in [`json`]; and the [`problem`]s that it answers with.
 //!
 //! It converts to and from nothing. Doors translate into the words of the broker, clients into theirs.
 
@@ -13,8 +13,8 @@ pub mod v1 {
     // What a generator writes is not held to the rules of what people write.
     #![allow(clippy::all, unreachable_pub, unused_qualifications)]
 
-    tonic::include_proto!("forebay.v1");
+    include!("generated/forebay.v1.rs");
 
     /// The protocol itself, as an encoded `FileDescriptorSet`, for server reflection.
-    pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("forebay.v1");
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/forebay.v1.bin");
 }

@@ -60,7 +60,7 @@ fn lapsed(record: &Record, delivery: &Delivery, settles: &[Settle]) -> Time {
     end
 }
 
-/// When somebody first asked to end the lease, if that may have counted.
+/// When a client first asked to end the lease, if that may have counted.
 fn asked_to_end(settles: &[Settle]) -> Option<Time> {
     let ends = |settle: &&Settle| {
         let counts = !matches!(settle.answer, Answer::Is(Outcome::NotYours, _) | Answer::Refused);
@@ -75,7 +75,7 @@ fn held_until(record: &Record, delivery: &Delivery) -> Time {
     asked_to_end(&delivery.settles).map_or(lapsed, |asked| asked.min(lapsed))
 }
 
-/// I3: while a consumer holds a message nobody else does.
+/// I3: while a consumer holds a message no other consumer does.
 fn overlaps(record: &Record, earlier: &[&Delivery], delivery: &Delivery, report: &mut Report) {
     let until = held_until(record, delivery);
     for other in earlier {
@@ -93,15 +93,15 @@ fn overlaps(record: &Record, earlier: &[&Delivery], delivery: &Delivery, report:
     }
 }
 
-/// Whether what was parked was asked for again between the two deliveries.
+/// Whether a replay of parked messages was requested between the two deliveries.
 fn replayed(record: &Record, last: &Delivery, delivery: &Delivery) -> bool {
     let mut replays = record.replays.get(&delivery.group).into_iter().flatten();
     replays.any(|at| last.at <= *at && *at <= delivery.at)
 }
 
-/// A second delivery needs a reason, and there is none once the message is settled.
+/// A second delivery needs a reason, and a settled message has no reason.
 fn again(record: &Record, group: &Group, last: &Delivery, delivery: &Delivery, report: &mut Report) {
-    // An answer that was asked for later is late, and is looked at as such.
+    // A settlement that was requested later is late, and is checked as late.
     let mut asked = last.settles.iter().filter(|settle| settle.invoked <= delivery.at);
     if let Some(settle) = asked.find(|settle| {
         matches!(settle.answer, Answer::Is(Outcome::Acked | Outcome::Skipped | Outcome::Parked, _))
@@ -177,8 +177,8 @@ fn too_soon(record: &Record, last: &Delivery, delivery: &Delivery, report: &mut 
 }
 
 /// I8: attempts count the deliveries before, but those given back by a goodbye. A kill may lower the count by
-/// what was not in the log yet; leases on the clock always are. Deliveries that were on their way when a connection
-/// broke count and were seen by nobody.
+/// leases that were not in the log yet; leases on the clock always are. Deliveries that were on their way when a connection
+/// broke count, and no client saw them.
 fn attempts(record: &Record, group: &Group, earlier: &[&Delivery], delivery: &Delivery, report: &mut Report) {
     let anew = earlier.iter().rposition(|other| replayed(record, other, delivery)).map_or(0, |at| at + 1);
     let is_anew = anew > 0;
@@ -197,7 +197,7 @@ fn attempts(record: &Record, group: &Group, earlier: &[&Delivery], delivery: &De
     let most = earlier.iter().map(|other| other.attempt).max().unwrap_or(0) + 1;
     let since = earlier.last().map_or(0, |last| last.at);
     let too_many = delivery.attempt > most && delivery.attempt > most + unseen(record, delivery, since);
-    // What was parked under an older count begins anew only once the replay is through.
+    // A message that was parked under an older count starts again only once the replay is done.
     if delivery.attempt < least || (too_many && !is_anew) {
         let what = format!("{}: expected {least} to {most}, or what nobody saw more", named(delivery));
         report.add(Promise::Attempts, delivery.at, what);
@@ -225,7 +225,7 @@ fn unseen(record: &Record, delivery: &Delivery, since: Time) -> u32 {
     (sessions.count() + receives.count()) as u32
 }
 
-/// An answer says what was asked, counts while the lease is held, and parks when retries are used up and not
+/// The outcome fits the request, counts while the lease is held, and is parked when no retries are left and not
 /// before.
 fn answers(
     record: &Record,

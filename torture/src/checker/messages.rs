@@ -1,4 +1,4 @@
-//! What was published: nothing is lost, nothing comes from nowhere, nothing is stored twice.
+//! Published messages: none is lost, none appears without a publish, none is stored twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) fn check(record: &Record, report: &mut Report) {
     }
 }
 
-/// I2, I12: what came is what was published, and did not come too soon.
+/// I2, I12: a delivery equals its publish, and does not come too soon.
 fn delivered(record: &Record, delivery: &Delivery, report: &mut Report) {
     let at = delivery.at;
     let what = format!("{} {} (message {})", delivery.group, delivery.seq, delivery.number);
@@ -51,8 +51,8 @@ fn delivered(record: &Record, delivery: &Delivery, report: &mut Report) {
     }
 }
 
-/// Where each message is, by all that was heard of it. I11: one publish has one position, and I10: what has one
-/// position was published once.
+/// The position of each message, by all deliveries and confirmations. I11: one publish has one position, and I10:
+/// one position has one publish.
 fn positions(record: &Record, report: &mut Report) -> BTreeMap<Number, Seq> {
     let mut by_number: BTreeMap<Number, BTreeSet<Seq>> = BTreeMap::new();
     for (&number, publish) in record.publishes.iter().filter(|(_, publish)| !publish.confirmed.is_empty()) {
@@ -95,7 +95,7 @@ fn positions(record: &Record, report: &mut Report) -> BTreeMap<Number, Seq> {
 enum Fate {
     NeverSeen,
     Open,
-    /// Somebody asked to be done with it, and nobody knows whether that counted.
+    /// A client asked to end it, and the outcome is unknown.
     MaybeDone,
     Done,
 }
@@ -151,7 +151,7 @@ fn finished(record: &Record, name: &str, group: &Group, stored: &BTreeMap<Number
     }
     // Without their names, the parked ones are known by how many they are.
     let parked = if last.parked_seqs.is_some() { 0 } else { last.parked };
-    // What is unfinished by the group's own word has been told of already.
+    // Messages that the group itself reports as unfinished have been reported already.
     if missing.len() as u64 > parked + last.lag {
         for (publish, number, seq, fate) in &missing {
             let seen = if *fate == Fate::NeverSeen { "was never delivered" } else { "was never finished" };
@@ -165,7 +165,7 @@ fn finished(record: &Record, name: &str, group: &Group, stored: &BTreeMap<Number
     }
 }
 
-/// What a group says of what is parked agrees with itself and with what its consumers were told.
+/// The group's report of parked messages agrees with itself and with the outcomes that consumers got.
 fn in_agreement(record: &Record, name: &str, figures: &Figures, report: &mut Report) {
     let Some(seqs) = &figures.parked_seqs else { return };
     if seqs.len() as u64 != figures.parked {

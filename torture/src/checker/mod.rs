@@ -4,7 +4,7 @@
 //! | Module | Is about |
 //! | --- | --- |
 //! | `record` | The history, put in order |
-//! | `messages` | What was published: lost, unexpected, stored twice, early, left behind |
+//! | `messages` | Published messages: lost, unexpected, stored twice, early, left behind |
 //! | `leases` | Who held what: overlaps, returns without a reason, attempts, answers, credit |
 //! | `order` | Keys and pace |
 //! | `server` | What must be there after every start |
@@ -38,15 +38,15 @@ const TOLD_MAX: usize = 10;
 pub(crate) enum Promise {
     /// I1: an answered publish is gone.
     Lost,
-    /// I2: what was delivered was never published, or was refused.
+    /// I2: a delivered message was never published, or was refused.
     Unexpected,
-    /// I2: a delivery differs from what was published.
+    /// I2: a delivery differs from its publish.
     Content,
     /// I3: two consumers held a message at once.
     Overlap,
     /// I4: after everything the group is not done.
     Unfinished,
-    /// I5: what was settled came back.
+    /// I5: a settled message came back.
     CameBack,
     /// I5, in a group with durable acks.
     DurableAck,
@@ -135,9 +135,9 @@ pub(crate) enum Reason {
 pub(crate) struct Counts {
     /// Publishes that were confirmed.
     pub(crate) confirmed: u64,
-    /// Of them, those that had to be sent again because nobody could say what became of them.
+    /// Of them, those that had to be sent again because their outcome was unknown.
     pub(crate) confirmed_again: u64,
-    /// Publishes of which nobody can say what became of them.
+    /// Publishes whose outcome is unknown.
     pub(crate) unknown: u64,
     /// Of them, those that were delivered.
     pub(crate) recovered: u64,

@@ -19,7 +19,7 @@ pub(super) fn check(record: &Record, report: &mut Report) {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    /// Somebody was told to be done with it.
+    /// A client was told that it is done.
     Closed(Seq),
     Delivered(Seq),
 }
@@ -91,7 +91,7 @@ fn pace(record: &Record, name: &str, group: &Group, report: &mut Report) {
         if level > room + 1e-6 {
             let what = format!("{name}: {:.1} more than the pace allows", level - rate.burst);
             report.add(Promise::Pace, at, what);
-            // What is over is told once.
+            // Each excess is reported once.
             level = room;
         }
     }

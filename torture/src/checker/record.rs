@@ -1,11 +1,11 @@
-//! A history, put in order: what was published, who held what and until when, what happened to the server.
+//! A history in order: publishes, leases with their holders and ends, events of the server.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::history::{Line, LineError, Phase, Time};
 
-/// Names a message: its producer gave it this number, and nobody gives one twice.
+/// Names a message: its producer gave it this number, and no number is given twice.
 pub(crate) type Number = u64;
 pub(crate) type Seq = u64;
 /// Counts the starts of the server.
@@ -15,7 +15,7 @@ pub(crate) type RunId = u32;
 /// milliseconds; on a machine that is busy with other things it takes more.
 const UNSYNCED_MAX: Time = 2_000_000;
 
-/// What is wrong with a history, before anything is said about the server.
+/// A flaw of the history itself, before anything is said about the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
     #[error("line {line}: {error}")]
@@ -77,7 +77,7 @@ pub(crate) struct Publish {
     pub(crate) tries: u32,
     /// Where the server said it is, each time it was asked.
     pub(crate) confirmed: Vec<Seq>,
-    /// How often it was sent and nobody can say what became of it.
+    /// How often it was sent with an unknown outcome.
     pub(crate) unknown: u32,
     /// How often it was sent and certainly not stored.
     pub(crate) refused: u32,
@@ -176,7 +176,7 @@ impl Settle {
     }
 }
 
-/// A receive whose answer never came: it may have taken messages that nobody saw.
+/// A receive whose answer never came: it may have leased messages that no client saw.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LostReceive {
     pub(crate) invoked: Time,
@@ -215,7 +215,7 @@ pub(crate) struct Record {
     pub(crate) lost_receives: BTreeMap<Rc<str>, Vec<LostReceive>>,
     pub(crate) presences: Vec<Presence>,
     pub(crate) figures: BTreeMap<Rc<str>, Vec<Figures>>,
-    /// When what was parked was asked for again, by group.
+    /// When a replay of parked messages was requested, by group.
     pub(crate) replays: BTreeMap<Rc<str>, Vec<Time>>,
     /// What the run itself found wrong, such as a server that ended by itself.
     pub(crate) trouble: Vec<(Time, String)>,

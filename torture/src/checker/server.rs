@@ -18,7 +18,7 @@ pub(super) fn check(record: &Record, report: &mut Report) {
     progress(record, report);
 }
 
-/// Whoever asks after a restart finds every stream and every group as it was.
+/// After a restart a client finds every stream and every group as it was.
 fn present(record: &Record, report: &mut Report) {
     let mut asked: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     let mut made = BTreeSet::new();

@@ -48,7 +48,7 @@ impl Tale {
         self.line(at, &format!("{session} info close session={session} why={why} heard={}", at * 1_000))
     }
 
-    /// A delivery to a session, or to somebody who has none if that is 0.
+    /// A delivery to a session, or to a client without one if that is 0.
     fn deliver(self, at: u64, delivery: u64, to: u64, stream: &str, n: u64, attempt: u32) -> Tale {
         self.deliver_in(1, at, delivery, to, stream, n, attempt)
     }
@@ -169,7 +169,7 @@ fn a_message_that_is_published_delivered_and_acked_breaks_nothing() {
 fn i1_a_confirmed_message_that_is_never_delivered_is_lost() {
     let tale = delivered("plain").ack(20, 1).publish(30, "plain", 2);
     tale.breaks(Promise::Lost);
-    // What is not confirmed may be lost.
+    // A message that is not confirmed may be lost.
     delivered("plain").ack(20, 1).sent(30, "plain", 2, "").line(31, "1 info publish n=2").is_good();
 }
 
@@ -231,7 +231,7 @@ fn i3_two_consumers_hold_a_message_at_once() {
     let tale = delivered("plain").open(2, 22, "plain").deliver(15, 2, 22, "plain", 1, 2).ack(30, 2);
     let report = tale.settle(40, 1, "ack", "not_yours").report();
     let broken: Vec<Promise> = report.violations.iter().map(|violation| violation.promise).collect();
-    // Nobody gave it back, two held it, and the first was told that it did not.
+    // It was not returned, two consumers held it, and the first was told that it did not.
     assert!(broken.contains(&Promise::Overlap) && broken.contains(&Promise::Duplicate), "{report}");
 }
 
@@ -404,7 +404,7 @@ fn i8_attempts_count_what_went_before() {
     second(2).is_good();
     second(1).breaks(Promise::Attempts);
     second(3).breaks(Promise::Attempts);
-    // One that was on its way to a consumer that left was seen by nobody.
+    // No client saw a delivery that was in flight to a consumer that left.
     second(3).open(22, 23, "plain").close(28, 23, "dropped").is_good();
     let first = Tale::new().publish(1, "plain", 1).open(2, 21, "plain").deliver(10, 1, 21, "plain", 1, 2);
     first.ack(20, 1).breaks(Promise::Attempts);
@@ -462,7 +462,7 @@ fn i9_progress_does_not_go_back() {
     tale(4).breaks(Promise::Progress);
 }
 
-/// Somebody looks for everything in this run.
+/// A client looks for everything in this run.
 fn all_present(run: u32, found: &str, floor: u64) -> Tale {
     let mut tale = if run == 1 { Tale::new() } else { Tale::default() };
     let at = u64::from(run) * 100 + 50;
@@ -590,7 +590,7 @@ fn a_lease_on_the_clock_is_settled_after_a_restart() {
     assert_eq!(tale("acked").is_good().counts.clock_leases_settled_after_a_crash, 1);
     let report = tale("not_yours").report();
     assert!(report.violations.iter().any(|it| it.promise == Promise::LeaseForgotten), "{report}");
-    // Asked a second time, nobody knows what the first came to.
+    // Asked a second time: the outcome of the first request is unknown.
     let tale = Tale::new().publish(1, "plain", 1).deliver(10, 1, 0, "plain", 1, 1).asked(1, 40, 1, "ack");
     let tale = tale.line(41, "9 info settle delivery=1").restart(50, "kill", 1).asked(2, 100, 1, "ack");
     tale.line(101, "9 ok settle delivery=1 outcome=not_yours").is_good();

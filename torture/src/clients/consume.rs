@@ -20,7 +20,7 @@ use crate::history::{Phase, Time};
 use crate::plan::GroupPlan;
 use crate::world::{Server, Stage, World};
 
-/// How long after its deadline a consumer waits for somebody else to have the message that it answers late.
+/// How long after its deadline a consumer waits until another consumer has the message that it settles late.
 const LATE_MAX: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
@@ -57,7 +57,7 @@ struct Held {
     epoch: u32,
     deadline: Time,
     is_poison: bool,
-    /// It is answered when somebody else has it, and at the latest then.
+    /// It is settled when another consumer has it, and at the latest then.
     late: Option<Instant>,
 }
 
@@ -109,7 +109,7 @@ impl Session {
         };
         let first = v1::ConsumeRequest { open: Some(open), ..Default::default() };
         requests.try_send(first).expect("the queue is empty");
-        // Written before the call: it may give leases that nobody sees.
+        // Written before the call: it may grant leases that no client sees.
         let fields = [
             ("session", self.id.to_string()),
             ("group", self.name.clone()),
@@ -282,7 +282,7 @@ impl Session {
                 // Never, as far as anybody can tell.
                 965..970 => return,
                 970..980 => {
-                    // Too late: once somebody else has it, or nobody has had it for long.
+                    // Too late: once another consumer has it, or none has had it for long.
                     let deadline = Instant::from_std(self.world.history.instant_of(held.deadline));
                     let after = deadline.saturating_duration_since(Instant::now());
                     held.late = Some(deadline + LATE_MAX);
@@ -298,7 +298,7 @@ impl Session {
         self.due.insert((Instant::now() + after, delivery), intent);
     }
 
-    /// Settles everything whose time has come, what is alike together.
+    /// Settles every message whose time has come, equal settlements together.
     async fn settle_due(&mut self, requests: &mpsc::Sender<v1::ConsumeRequest>) -> Result<(), ()> {
         let mut alike: BTreeMap<Intent, Vec<u64>> = BTreeMap::new();
         while let Some(entry) = self.due.first_entry() {
@@ -400,7 +400,7 @@ impl Session {
                 let fields = [("delivery", delivery.to_string()), ("outcome", name(outcome).to_owned())];
                 self.world.write(self.process, Phase::Ok, "settle", &fields);
                 if outcome == Outcome::Extended && intent.action == i32::from(Action::Extend) {
-                    // What was extended is held for about as long as a lease before it is done.
+                    // An extended message is held for about as long as a lease before it is acked.
                     let after = Duration::from_millis(self.dice.between(0, self.group.timeout_ms));
                     self.due.insert(
                         (Instant::now() + after, delivery),

@@ -1,5 +1,5 @@
-//! A producer over gRPC. It sends a few batches ahead; when the call breaks, what was not confirmed is unknown,
-//! and is sent again in the same order, under the same names.
+//! A producer over gRPC. It sends a few batches ahead; when the call breaks, the outcome of unconfirmed batches is
+//! unknown, and they are sent again in the same order, under the same names.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ struct Producer {
     stream: StreamPlan,
     naming: Naming,
     dice: Dice,
-    /// What is not confirmed, in order.
+    /// Batches that are not confirmed, in order.
     batches: VecDeque<Batch>,
     counter: u64,
 }
@@ -66,7 +66,7 @@ impl Producer {
         self.forget_sent();
     }
 
-    /// Nobody can say what became of what was sent and not confirmed.
+    /// The outcome of batches that were sent and not confirmed is unknown.
     fn forget_sent(&mut self) {
         for batch in self.batches.iter_mut().filter(|batch| batch.is_sent) {
             write_unconfirmed(&self.world, self.process, &batch.drafts, Retry::SameId, "");

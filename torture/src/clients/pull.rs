@@ -25,7 +25,7 @@ pub(crate) async fn pull(world: Arc<World>, process: u32, group: GroupPlan, dice
     let mut consumer = Consumer { world, process, group, name, path, dice, held: BTreeMap::new() };
     while let Some(server) = consumer.world.listening().await {
         if let Ok(mut connection) = Connection::open(server.address).await {
-            // Whatever went wrong, what is held is still held.
+            // Whatever went wrong, held messages are still held.
             let _ = consumer.work(server, &mut connection).await;
         }
         tokio::time::sleep(AGAIN).await;

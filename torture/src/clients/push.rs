@@ -30,7 +30,7 @@ struct Producer {
     process: u32,
     stream: StreamPlan,
     dice: Dice,
-    /// What is to be confirmed before anything else is sent.
+    /// The batch that must be confirmed before anything else is sent.
     batch: Vec<Draft>,
 }
 

@@ -119,7 +119,7 @@ fn is_allowed(file: &SourceFile, prefixes: &[&str]) -> bool {
 }
 
 /// Whether all of a file is test code, by its name.
-fn is_test(path: &str) -> bool {
+pub(super) fn is_test(path: &str) -> bool {
     path.starts_with("tests/")
         || path.contains("/tests/")
         || path.ends_with("/tests.rs")
@@ -133,7 +133,7 @@ fn product_code(file: &SourceFile) -> impl Iterator<Item = (usize, &str)> {
 
 /// All lines but those of test modules. Formatted code begins such a module with `#[cfg(test)]` and
 /// ends it with a brace, both in the first column.
-fn product_lines(file: &SourceFile) -> Vec<(usize, &str)> {
+pub(super) fn product_lines(file: &SourceFile) -> Vec<(usize, &str)> {
     let mut lines = Vec::new();
     let mut rest = file.lines().peekable();
     while let Some((number, line)) = rest.next() {

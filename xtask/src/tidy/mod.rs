@@ -6,6 +6,7 @@
 //! honest mistakes, and a newcomer can read all of it. Every rule has a test that plants a violation.
 
 mod code;
+mod english;
 mod manifest;
 mod text;
 
@@ -129,6 +130,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             rule(file, &mut findings);
         }
     }
+    english::check(tree, &mut findings);
     findings
 }
 
@@ -175,6 +177,7 @@ mod tests {
                         "x();\n".repeat(1000),
                     ),
                 ),
+                planted("README.md", concat!("some", "body\n")),
                 planted(
                     "crates/core/Cargo.toml",
                     "[package]\nname = \"forebay-core\"\n[dependencies]\n\
@@ -191,6 +194,7 @@ mod tests {
                 "clock",
                 "core-is-alone",
                 "direction",
+                "english",
                 "facade",
                 "file-length",
                 "files",

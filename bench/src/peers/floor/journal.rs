@@ -1,7 +1,7 @@
 //! The floor's log: files of zeros that are written over, with one sync for each batch.
 //!
-//! A file is used again once nothing in it, or before it, is waited for. While there is none to be used
-//! again, a thread beside fills new ones with zeros.
+//! A file is used again once no group waits for anything in it or before it. While no file can be used again, a
+//! thread fills new ones with zeros.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rustix::io::pwritev;
 
-/// Not more at a time: the kernel keeps what is written at once as one piece of its cache, and counts the whole
+/// Not more at a time: the kernel keeps bytes that are written at once as one piece of its cache, and counts the whole
 /// piece as written whenever a part of it is.
 const FILL_BYTES: usize = 64 << 10;
 /// Files that are ready before they are needed, beside the one that waits to be put there.
@@ -30,7 +30,7 @@ struct Segment {
     file: File,
     /// The last message in it, counted over all queues.
     last: u64,
-    /// Messages in it that some group still waits for, once for each such group.
+    /// Messages in it that some group still waits for, once for each group.
     live: u64,
 }
 

@@ -21,7 +21,7 @@ use super::wire::{self, FRAME, Kind};
 
 const SEGMENT_BYTES: u64 = 64 << 20;
 const READ_BYTES: usize = 256 << 10;
-/// Acks alone do not make a sync: they wait this long for something that somebody waits for.
+/// Acks alone do not cause a sync: they wait this long for a publish that a client waits for.
 const ACKS_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 /// Messages that one consumer gets before it is the next one's turn.
 const TURN: u32 = 256;
@@ -232,7 +232,7 @@ impl Server {
         Ok(())
     }
 
-    /// Hands out what is ready, in turn, to those who have room. The frames go out after the commit.
+    /// Delivers ready messages, in turn, to consumers with credit. The frames go out after the commit.
     fn dispatch(&mut self) -> Bytes {
         self.let_go();
         let messages = Bytes::from(std::mem::take(&mut self.batch.messages));

@@ -2,8 +2,8 @@
 //!
 //! Members share the partitions evenly. That is agreed on here and not with the broker's help, since they all
 //! live in this process; what they read and commit is the same. A partition changes hands when everything that
-//! was handed out of it is committed: whoever should not have it hands out no more of it, and whoever should takes
-//! it and goes on from there.
+//! was handed out of it is committed: a member that should not have it delivers no more of it, and the member that
+//! should takes it and continues from there.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ struct Sharing {
 #[derive(Debug, Default, Clone, Copy)]
 struct Shared {
     owner: Option<u64>,
-    /// If nobody knows, the broker does.
+    /// If no member knows, the broker does.
     position: Option<Position>,
 }
 
@@ -187,7 +187,7 @@ impl Subscriber {
         }
     }
 
-    /// Hands out what is fetched and ours.
+    /// Delivers messages that are fetched and belong to this member.
     fn hand_out(&mut self) -> Vec<Bytes> {
         let mut bodies = Vec::with_capacity(self.buffer.len().min(self.prefetch));
         let mut sharing = self.group.sharing();

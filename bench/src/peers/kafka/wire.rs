@@ -174,7 +174,7 @@ pub(super) fn produced(mut answer: Bytes) -> Result<(), Failure> {
     })
 }
 
-/// Asks for what is there from these offsets on, or waits for it.
+/// Asks for messages from these offsets on, or waits for them.
 pub(super) fn put_fetch(out: &mut BytesMut, topic: &str, wait_ms: i32, bytes_max: i32, from: &[(i32, i64)]) {
     out.put_i32(-1);
     out.put_i32(wait_ms);

@@ -17,7 +17,7 @@ const HEARTBEAT: u8 = 8;
 const END: u8 = 0xCE;
 /// What comes before the payload, and the mark after it.
 const OVERHEAD: usize = 8;
-/// What the server offers if nobody tells it otherwise.
+/// The server's default offer.
 const FRAME_MAX: u32 = 131_072;
 /// No frame that we are ready for is larger, whatever it says.
 const PAYLOAD_MAX: usize = FRAME_MAX as usize;
@@ -58,7 +58,7 @@ const DURABLE: u8 = 2;
 const HAS_DELIVERY_MODE: u16 = 1 << 12;
 const PERSISTENT: u8 = 2;
 
-/// What the server said that somebody may wait for.
+/// An event of the server that a task may wait for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Delivery {
@@ -111,7 +111,7 @@ impl Connection {
         connection.put(0, CONNECTION_TUNE_OK, |out| {
             out.put_u16(1);
             out.put_u32(FRAME_MAX);
-            // A heartbeat would have to be answered while nobody looks.
+            // A heartbeat would have to be answered while no task reads.
             out.put_u16(0);
         });
         connection.put(0, CONNECTION_OPEN, |out| {
@@ -160,7 +160,7 @@ impl Connection {
         .await
     }
 
-    /// From now on the server confirms what is published here.
+    /// From now on the server confirms messages that are published here.
     pub(super) async fn confirm(&mut self) -> Result<(), Failure> {
         self.ask(CONFIRM_SELECT, CONFIRM_SELECT_OK, |out| out.put_u8(0)).await
     }
@@ -233,7 +233,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for more from the server and parses what is complete. Nothing is lost when this is dropped early:
+    /// Waits for more from the server and parses complete frames. Nothing is lost when this is dropped early:
     /// the only wait is for a read.
     pub(super) async fn events(&mut self, into: &mut Vec<Event>) -> Result<(), Failure> {
         self.input.reserve(1 << 16);

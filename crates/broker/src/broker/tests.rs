@@ -55,7 +55,7 @@ async fn create(broker: &Broker, timeout: Duration) {
 
 async fn publish(broker: &Broker, messages: usize) -> Result<Published, PublishError> {
     let batch = batch(messages, 10);
-    let room = broker.room(&batch).await;
+    let room = broker.room(&stream(), &batch).await;
     let options = PublishOptions::default();
     owner(broker).publish(room, Arc::new(stream()), batch, options).await.map(Durable::get)
 }
@@ -116,8 +116,8 @@ async fn publishers_wait_for_room_and_settling_does_not() {
     let Event::Delivery(delivery) = &events[0] else { panic!("a delivery comes first") };
 
     let large = batch(1, 50_000);
-    let room = broker.try_room(&large).expect("a batch larger than the budget enters alone");
-    assert!(broker.try_room(&batch(1, 1)).is_none());
+    let room = broker.try_room(&stream(), &large).expect("a batch larger than the budget enters alone");
+    assert!(broker.try_room(&stream(), &batch(1, 1)).is_none());
     let lease = delivery.messages[0].lease;
     let action = Action::Ack;
     consumer.settle(vec![Settlement { ticket: 7, leases: vec![lease], action, reason: None, rest: None }]);
@@ -126,7 +126,7 @@ async fn publishers_wait_for_room_and_settling_does_not() {
     assert_eq!((settled[0].ticket, &settled[0].results[..]), (7, &[forebay_core::group::Settled::Acked][..]));
     let options = PublishOptions::default();
     owner(&broker).publish(room, Arc::new(stream()), large, options).await.expect("it is stored");
-    assert!(broker.try_room(&batch(1, 1)).is_some(), "room is given back after the sync");
+    assert!(broker.try_room(&stream(), &batch(1, 1)).is_some(), "room is given back after the sync");
 }
 
 #[tokio::test]

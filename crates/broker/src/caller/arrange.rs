@@ -8,7 +8,7 @@ use forebay_core::types::{GroupName, StreamName, Timestamp};
 use super::{Caller, Reply};
 use crate::access::{Action, Resource};
 use crate::door::Door;
-use crate::driver::{Answer, Arranged, NoteChange};
+use crate::driver::{Arranged, NoteChange};
 use crate::error::CallError;
 use crate::shard_task::ShardTask;
 
@@ -40,32 +40,28 @@ impl NoteWish {
     }
 }
 
-/// Changes that are made together.
-#[derive(Default)]
+/// Changes that are made together, all of them in the shard of one stream.
 pub struct Arrangement {
-    stream: Option<(StreamName, Change<StreamSettings>)>,
+    beside: StreamName,
+    stream: Option<Change<StreamSettings>>,
     group: Option<(GroupName, Change<GroupSettings>)>,
     notes: Vec<NoteWish>,
 }
 
 impl Arrangement {
-    /// Of notes alone, so far.
-    pub fn new() -> Arrangement {
-        Arrangement::default()
+    /// Of nothing so far. Notes are kept beside this stream, which need not exist for that.
+    pub fn beside(stream: StreamName) -> Arrangement {
+        Arrangement { beside: stream, stream: None, group: None, notes: Vec::new() }
     }
 
-    /// A stream that is created, or changed if it is there.
-    pub fn stream(
-        mut self,
-        name: StreamName,
-        change: impl FnOnce(&mut StreamSettings) + Send + 'static,
-    ) -> Arrangement {
-        self.stream = Some((name, Box::new(change)));
+    /// The stream is created, or changed if it is there.
+    pub fn stream(mut self, change: impl FnOnce(&mut StreamSettings) + Send + 'static) -> Arrangement {
+        self.stream = Some(Box::new(change));
         self
     }
 
-    /// A group of that stream that is created, or changed if it is there. Without a stream there is none
-    /// that it could be of, and nothing is arranged.
+    /// A group of the stream is created, or changed if it is there. It goes with [`Arrangement::stream`]; without, nothing
+    /// is arranged.
     pub fn group(
         mut self,
         name: GroupName,
@@ -85,12 +81,12 @@ impl Caller {
     /// Makes changes that belong together: all of them or, if one cannot be made, none. The answer comes when they
     /// are durable, and a crash leaves all of them or none as well.
     pub async fn arrange(&self, arrangement: Arrangement) -> Result<Arranged, CallError> {
-        let Arrangement { stream, group, notes } = arrangement;
-        if let Some((stream, _)) = &stream {
+        let Arrangement { beside, stream, group, notes } = arrangement;
+        if stream.is_some() {
             for action in [Action::Create, Action::Change] {
-                self.may(action, Resource::Stream(stream))?;
+                self.may(action, Resource::Stream(&beside))?;
                 if let Some((group, _)) = &group {
-                    self.may_in(action, stream, group)?;
+                    self.may_in(action, &beside, group)?;
                 }
             }
         }
@@ -98,7 +94,9 @@ impl Caller {
         if group.is_some() && stream.is_none() {
             return Err(CallError::NoSuchStream);
         }
-        self.ask(move |task, reply| arrange(task, stream, group, &notes, reply)).await
+        let shard = self.shard_of(&beside);
+        let stream = stream.map(|change| (beside, change));
+        shard.ask(move |task, reply| arrange(task, stream, group, &notes, reply)).await
     }
 
     /// Deletes a stream with its groups, whoever consumes them, and writes or removes notes with it: all of it or
@@ -106,24 +104,18 @@ impl Caller {
     pub async fn dissolve(&self, stream: StreamName, notes: Vec<NoteWish>) -> Result<(), CallError> {
         self.may(Action::Delete, Resource::Stream(&stream))?;
         self.may_note(Action::Change, &notes)?;
-        self.ask(move |task, reply| {
-            let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
-            task.remove_stream(&stream, reply, |driver, now, stream, ticket| {
-                Ok(driver.dissolve(now, stream, &notes, ticket)?)
-            });
-        })
-        .await
+        self.shard_of(&stream)
+            .ask(move |task, reply| {
+                let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
+                task.delete_stream(&stream, reply, |driver, now, stream| {
+                    Ok(driver.dissolve(now, stream, &notes).map(drop)?)
+                });
+            })
+            .await
     }
 
     fn may_note(&self, action: Action, notes: &[NoteWish]) -> Result<(), CallError> {
         notes.iter().try_for_each(|note| self.may_use_notes(action, note.door))
-    }
-}
-
-fn arranged(answer: Answer) -> Arranged {
-    match answer {
-        Answer::Arranged(arranged) => arranged,
-        other => unreachable!("an arrangement is answered as one, not with {other:?}"),
     }
 }
 
@@ -152,7 +144,5 @@ fn arrange(
         group: group.as_ref().map(|(name, settings)| (name, settings)),
     });
     let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
-    task.decide(reply, Ok(()), arranged, |driver, now, (), ticket| {
-        Ok(driver.arrange(now, plan, &notes, ticket)?)
-    });
+    task.decide(reply, |driver, now| Ok(driver.arrange(now, plan, &notes)?));
 }

@@ -139,7 +139,8 @@ impl Caller {
         credit: u32,
     ) -> Result<Consumer, CallError> {
         self.may_in(Wish::Consume, &stream, &group)?;
-        let id = self.broker.next_consumer();
+        let shard = self.shard_of(&stream);
+        let id = shard.next_consumer();
         let (events, queue) = mpsc::unbounded_channel();
         let queued = Arc::new(AtomicUsize::new(0));
         let session = Session { consumer: id, events, queued: queued.clone(), address: self.address };
@@ -147,7 +148,7 @@ impl Caller {
         let mut consumer = Consumer {
             id,
             epoch: Epoch(0),
-            commands: self.broker.commands.clone(),
+            commands: shard.commands().clone(),
             queue,
             queued,
             unanswered: 0,
@@ -162,7 +163,7 @@ impl Caller {
                 Err(error) => task.answer_durably(reply, Err(error)),
             }
         };
-        consumer.epoch = self.ask(join).await?;
+        consumer.epoch = shard.ask(join).await?;
         Ok(consumer)
     }
 
@@ -175,16 +176,16 @@ impl Caller {
         request: Receive,
     ) -> Result<Receiving, CallError> {
         self.may_in(Wish::Consume, &stream, &group)?;
-        let limit = self.broker.receives_max;
-        let _permit = self.broker.receives.try_acquire().map_err(|_| CallError::TooManyWaiting { limit })?;
-        let id = self.broker.next_consumer().0;
+        let shard = self.shard_of(&stream);
+        let _permit = shard.receive_permit()?;
+        let id = shard.next_consumer().0;
         let (reply, mut answer) = oneshot::channel();
         let (wait, address) = (request.wait, self.address);
         let receive = move |task: &mut crate::shard_task::ShardTask| {
             task.receive((&stream, &group), id, &request, address, reply);
         };
-        self.broker.commands.send(Command::Call(Box::new(receive))).map_err(|_| CallError::Stopping)?;
-        let mut call_off = CallOff { id: Some(id), commands: self.broker.commands.clone() };
+        shard.send(Command::Call(Box::new(receive))).map_err(|_| CallError::Stopping)?;
+        let mut call_off = CallOff { id: Some(id), commands: shard.commands().clone() };
         let answered = tokio::select! {
             biased;
             answered = &mut answer => answered,
@@ -217,11 +218,13 @@ impl Caller {
         verdict: Verdict,
     ) -> Result<Vec<Settled>, CallError> {
         self.may_in(Wish::Consume, &stream, &group)?;
-        let leases: Vec<_> = receipts.iter().map(|text| self.broker.receipts.read(text)).collect();
-        self.ask_at_once(move |task, reply| {
-            task.settle_held((&stream, &group), &leases, &verdict, reply);
-        })
-        .await
+        let shard = self.shard_of(&stream);
+        let leases: Vec<_> = receipts.iter().map(|text| shard.receipts.read(text)).collect();
+        shard
+            .ask_at_once(move |task, reply| {
+                task.settle_held((&stream, &group), &leases, &verdict, reply);
+            })
+            .await
     }
 }
 

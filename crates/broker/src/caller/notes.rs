@@ -1,7 +1,8 @@
-//! What doors keep for themselves: small values under keys of their own. They are written with
-//! [`Caller::arrange`](super::Caller::arrange).
+//! Notes: small values that doors keep under keys of their own. They are written with
+//! [`Caller::arrange`](super::Caller::arrange), each in the shard of a stream, beside which it is found again.
 
 use forebay_core::notes::Note;
+use forebay_core::types::StreamName;
 
 use super::Caller;
 use crate::access::{Action, Resource};
@@ -14,14 +15,21 @@ const PAGE_MAX: usize = 1_000;
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
 impl Caller {
-    /// One note of a door.
-    pub async fn note(&self, door: Door, key: Vec<u8>) -> Result<Option<Note>, CallError> {
+    /// One note of a door, of those that are kept beside a stream.
+    pub async fn note(
+        &self,
+        beside: &StreamName,
+        door: Door,
+        key: Vec<u8>,
+    ) -> Result<Option<Note>, CallError> {
         self.may_use_notes(Action::Look, door)?;
-        self.look(move |task| Ok(task.shard().note(task.now(), door.number(), &key).cloned())).await
+        self.shard_of(beside)
+            .query(move |task| Ok(task.shard().note(task.now(), door.number(), &key).cloned()))
+            .await
     }
 
-    /// Notes of a door whose keys begin with `prefix`, by key, after `after`. At most `limit` of them, and no more
-    /// than a page has.
+    /// Notes of a door whose keys begin with `prefix`, beside any stream, by key, after `after`. At most `limit` of them,
+    /// and no more than a page has.
     pub async fn notes(
         &self,
         door: Door,
@@ -31,23 +39,26 @@ impl Caller {
     ) -> Result<Page<(Vec<u8>, Note), Vec<u8>>, CallError> {
         self.may_use_notes(Action::Look, door)?;
         let limit = limit.min(PAGE_MAX);
-        self.look(move |task| {
-            // One more than is asked for tells whether there are more.
-            let mut found =
-                task.shard().notes(task.now(), door.number(), &prefix, after.as_deref(), limit + 1);
-            let mut sum = 0;
-            let fits = |(key, note): &&(&[u8], &Note)| {
-                sum += key.len() + note.value.len();
-                sum <= PAGE_BYTES_MAX
-            };
-            let count = found.iter().take(limit).take_while(fits).count();
-            let has_more = found.len() > count;
-            found.truncate(count);
-            let items: Vec<_> = found.into_iter().map(|(key, note)| (key.to_vec(), note.clone())).collect();
-            let next = items.last().filter(|_| has_more).map(|(key, _)| key.clone());
-            Ok(Page { items, next })
-        })
-        .await
+        self.broker
+            .whole()
+            .query(move |task| {
+                // One more than is asked for tells whether there are more.
+                let mut found =
+                    task.shard().notes(task.now(), door.number(), &prefix, after.as_deref(), limit + 1);
+                let mut sum = 0;
+                let fits = |(key, note): &&(&[u8], &Note)| {
+                    sum += key.len() + note.value.len();
+                    sum <= PAGE_BYTES_MAX
+                };
+                let count = found.iter().take(limit).take_while(fits).count();
+                let has_more = found.len() > count;
+                found.truncate(count);
+                let items: Vec<_> =
+                    found.into_iter().map(|(key, note)| (key.to_vec(), note.clone())).collect();
+                let next = items.last().filter(|_| has_more).map(|(key, _)| key.clone());
+                Ok(Page { items, next })
+            })
+            .await
     }
 
     pub(super) fn may_use_notes(&self, action: Action, door: Door) -> Result<(), CallError> {

@@ -1,7 +1,7 @@
 //! Storing messages.
 //!
-//! Pressure travels back to whoever causes it: a publisher takes [`Room`] from a byte budget before it enters,
-//! and the room is given back after the sync.
+//! Pressure travels back to its cause: a publisher takes [`Room`] from a byte budget before it enters, and the room is
+//! given back after the sync.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -64,10 +64,9 @@ impl Caller {
             let _ = reply.send(Err(denied.into()));
             return Confirmation(answer);
         }
+        let shard = self.shard_of(&stream);
         let command = Command::Publish { stream, batch, options, may_create, room: room.0, reply };
-        if let Err(unsent) = self.broker.commands.send(command)
-            && let Command::Publish { reply, .. } = unsent.0
-        {
+        if let Err(Command::Publish { reply, .. }) = shard.send(command) {
             let _ = reply.send(Err(PublishError::Stopping));
         }
         Confirmation(answer)

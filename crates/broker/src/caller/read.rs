@@ -43,8 +43,9 @@ impl Caller {
     /// messages, or when enough bytes have come together.
     pub async fn read(&self, stream: StreamName, from: Seq, limit: u64) -> Result<ReadPage, CallError> {
         self.may(Action::Read, Resource::Stream(&stream))?;
-        let _permit = self.broker.reads.acquire().await.expect("permits are never closed");
-        self.ask(move |task, reply| task.read(&stream, from, limit, reply)).await
+        let shard = self.shard_of(&stream);
+        let _permit = shard.read_permit().await;
+        shard.ask(move |task, reply| task.read(&stream, from, limit, reply)).await
     }
 
     /// As [`Caller::read`], of those that pass the filter.
@@ -60,7 +61,7 @@ impl Caller {
         }
         let mut page = ReadPage { messages: Vec::new(), next: from, last: Seq::START };
         let (mut looked_at, mut bytes) = (0, 0);
-        while looked_at < LOOKED_AT_MAX && bytes < self.broker.read_bytes_max {
+        while looked_at < LOOKED_AT_MAX && bytes < self.shard_of(&stream).read_bytes_max {
             let read = self.read(stream.clone(), page.next, AT_A_TIME).await?;
             (page.next, page.last) = (read.next, read.last);
             looked_at += AT_A_TIME;

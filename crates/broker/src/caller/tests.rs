@@ -19,11 +19,11 @@ use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use super::*;
 use crate::access::{Action as Wish, Role};
 use crate::batch::{Batch, BatchBuilder, Message};
-use crate::broker::{Action, BrokerConfig, Event, Running, Settlement, Stage};
+use crate::broker::{Action, Broker, BrokerConfig, Event, Running, Settlement, Stage};
 use crate::clock::Clock;
 use crate::door::Door;
 use crate::driver::{Delivered, Published};
-use crate::error::PublishError;
+use crate::error::{CallError, PublishError};
 use crate::stats::ScalingTarget;
 
 fn engine() -> MemoryEngine {
@@ -73,7 +73,7 @@ async fn publish<'a>(
     messages: impl IntoIterator<Item = Message<'a>>,
 ) -> Result<Published, PublishError> {
     let batch = batch(messages);
-    let room = caller.broker().room(&batch).await;
+    let room = caller.broker().room(&stream(), &batch).await;
     caller.publish(room, Arc::new(stream()), batch, PublishOptions::default()).await.map(Durable::get)
 }
 
@@ -207,7 +207,7 @@ async fn a_receipt_is_good_after_a_restart() {
     create(&caller, |_| {}).await;
     publish_some(&caller, 2).await;
     let received = receive(&caller, 1, SOON).await;
-    caller.broker().stop();
+    caller.broker().owner().stop();
     running.await.expect("no panic").expect("it stopped as asked");
 
     let (caller, _running) = open_with(again, BrokerConfig::new([2; 32])).await;
@@ -259,7 +259,7 @@ async fn a_draining_server_lets_consumers_finish_what_they_hold() {
     while caller.group(stream(), group()).await.expect("the group is there").figures.in_flight < 3 {
         tokio::task::yield_now().await;
     }
-    caller.broker().drain();
+    caller.broker().owner().drain();
     caller.broker().reached(Stage::Draining).await;
     let refused = waiting.await;
     assert!(refused.is_err() || refused.is_ok_and(|count| count == 0), "nothing more is handed out");
@@ -281,7 +281,7 @@ async fn a_draining_server_does_not_wait_for_ever() {
     publish_some(&caller, 1).await;
     let mut consumer = caller.subscribe(stream(), group(), "worker", 2).await.expect("it is let in");
     poll_fn(|cx| consumer.poll_events(cx, &mut Vec::new(), 4)).await;
-    caller.broker().drain();
+    caller.broker().owner().drain();
     tokio::time::timeout(SOON, running).await.expect("in time").expect("no panic").expect("it stopped");
 }
 
@@ -295,7 +295,7 @@ async fn a_first_publish_creates_its_stream_where_that_is_wanted() {
 
     let other = StreamName::parse("other").expect("a name");
     let empty = batch([]);
-    let room = caller.broker().room(&empty).await;
+    let room = caller.broker().room(&stream(), &empty).await;
     let refused = caller.publish(room, Arc::new(other.clone()), empty, PublishOptions::default()).await;
     assert!(refused.is_err());
     assert!(caller.stream(other).await.is_err(), "a batch that is refused leaves no stream behind");
@@ -487,10 +487,10 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.job(stream(), group(), JobId(1)));
     refused!(nobody.cancel_job(stream(), group(), JobId(1)));
     refused!(nobody.resubmit(stream(), group(), Seq(1), batch([plain("x")])));
-    refused!(nobody.note(Door::SQS, b"k".to_vec()));
+    refused!(nobody.note(&stream(), Door::SQS, b"k".to_vec()));
     refused!(nobody.notes(Door::SQS, Vec::new(), None, 1));
-    refused!(nobody.arrange(Arrangement::new().stream(stream(), |_| {})));
-    refused!(nobody.arrange(Arrangement::new().note(arranging::wish(b"k", Some(b"v")))));
+    refused!(nobody.arrange(Arrangement::beside(stream()).stream(|_| {})));
+    refused!(nobody.arrange(Arrangement::beside(stream()).note(arranging::wish(b"k", Some(b"v")))));
     refused!(nobody.dissolve(stream(), Vec::new()));
     let published = publish(&nobody, [plain("x")]).await;
     assert!(matches!(published, Err(PublishError::Denied(_))), "{published:?}");

@@ -7,13 +7,13 @@ use forebay_core::group::JobRefusal;
 use forebay_core::pace::Rate;
 use forebay_core::types::{GroupName, JobId, Seq, SeqRange, StreamName};
 
-use super::operate::done;
 use super::{Caller, Filter};
 use crate::access::{Action, Resource};
 use crate::batch::Batch;
-use crate::driver::{Answer, Published};
+use crate::driver::{Published, group_label};
 use crate::error::CallError;
 use crate::report::{JobReport, Page, ParkedReport, Selected};
+use crate::shard_task::find_group;
 
 /// Parked messages that one call looks at, at most.
 const LOOKED_AT_MAX: usize = 10_000;
@@ -60,7 +60,7 @@ impl Caller {
         let (mut looked_at, mut bytes) = (0, 0);
         while let Some(after) = page.next
             && looked_at < LOOKED_AT_MAX
-            && bytes < self.broker.read_bytes_max
+            && bytes < self.shard_of(&stream).read_bytes_max
         {
             let some = self.some_parked(&stream, &group, after, limit - page.items.len(), &reason).await?;
             looked_at += AT_A_TIME;
@@ -86,13 +86,15 @@ impl Caller {
         limit: usize,
         reason: &Option<Arc<str>>,
     ) -> Result<Page<ParkedReport, Seq>, CallError> {
-        let _permit = self.broker.reads.acquire().await.expect("permits are never closed");
+        let shard = self.shard_of(stream);
+        let _permit = shard.read_permit().await;
         let (stream, group, reason) = (stream.clone(), group.clone(), reason.clone());
         let limit = limit.min(AT_A_TIME);
-        self.ask(move |task, reply| {
-            task.read_parked((&stream, &group), after, limit, AT_A_TIME, reason.as_deref(), reply);
-        })
-        .await
+        shard
+            .ask(move |task, reply| {
+                task.read_parked((&stream, &group), after, limit, AT_A_TIME, reason.as_deref(), reply);
+            })
+            .await
     }
 
     /// One parked message.
@@ -115,12 +117,13 @@ impl Caller {
         group: GroupName,
     ) -> Result<Vec<(Arc<str>, u64)>, CallError> {
         self.may_in(Action::Look, &stream, &group)?;
-        self.look(move |task| {
-            let group = task.find_group(&stream, &group)?;
-            let reasons = task.shard().parked_reasons(group);
-            Ok(reasons.map(|(reason, count)| (reason.clone(), count)).collect())
-        })
-        .await
+        self.shard_of(&stream)
+            .query(move |task| {
+                let group = task.find_group(&stream, &group)?;
+                let reasons = task.shard().parked_reasons(group);
+                Ok(reasons.map(|(reason, count)| (reason.clone(), count)).collect())
+            })
+            .await
     }
 
     /// Replays or discards parked messages. What it is about is fixed when it starts.
@@ -139,22 +142,19 @@ impl Caller {
         let selection = self.select(&stream, &group, select, terms.limit).await?;
         let JobTerms { limit, rate, dry_run } = terms;
         let most = limit.unwrap_or(u64::MAX);
+        let shard = self.shard_of(&stream);
         if dry_run {
             let count = move |task: &crate::shard_task::ShardTask| {
                 let group = task.find_group(&stream, &group)?;
                 task.shard().count_selected(group, &selection).ok_or(CallError::NoSuchGroup)
             };
-            return Ok(Selected { matched: self.look(count).await?.min(most), job: None });
+            return Ok(Selected { matched: shard.query(count).await?.min(most), job: None });
         }
-        let started = self.ask(move |task, reply| {
-            let found = task.find_group(&stream, &group);
-            let selected = |answer| match answer {
-                Answer::JobStarted { job, matched } => Selected { matched, job: Some(job) },
-                other => unreachable!("a job is answered as one, not with {other:?}"),
-            };
-            task.decide(reply, found, selected, |driver, now, group, ticket| {
-                Ok(driver.start_job(now, group, work, selection, limit, rate, ticket)?)
-            });
+        let started = shard.decide(move |shard, now| {
+            let group = find_group(shard, &stream, &group)?;
+            let (job, matched) = shard.start_job(now, group, work, selection, limit, rate)?;
+            tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
+            Ok(Selected { matched, job: Some(job) })
         });
         match started.await {
             Err(CallError::Job(JobRefusal::Empty)) => Ok(Selected { matched: 0, job: None }),
@@ -175,18 +175,15 @@ impl Caller {
         if let Some(to) = &to {
             self.may(Action::Publish, Resource::Stream(to))?;
         }
-        self.ask(move |task, reply| {
-            let found = task.find_group(&stream, &group);
-            let started = |answer| match answer {
-                Answer::JobStarted { job, .. } => job,
-                other => unreachable!("a job is answered as one, not with {other:?}"),
-            };
-            task.decide(reply, found, started, |driver, now, group, ticket| {
-                let work = Work::Move { to };
-                Ok(driver.start_job(now, group, work, Selection::All, None, rate, ticket)?)
-            });
-        })
-        .await
+        self.shard_of(&stream)
+            .decide(move |shard, now| {
+                let group = find_group(shard, &stream, &group)?;
+                let (job, matched) =
+                    shard.start_job(now, group, Work::Move { to }, Selection::All, None, rate)?;
+                tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
+                Ok(job)
+            })
+            .await
     }
 
     /// A selection in the words of the core, which knows positions and reasons but no contents.
@@ -218,11 +215,12 @@ impl Caller {
 
     pub async fn jobs(&self, stream: StreamName, group: GroupName) -> Result<Vec<JobReport>, CallError> {
         self.may_in(Action::Look, &stream, &group)?;
-        self.look(move |task| {
-            let group = task.find_group(&stream, &group)?;
-            Ok(task.shard().jobs(group).map(JobReport::from).collect())
-        })
-        .await
+        self.shard_of(&stream)
+            .query(move |task| {
+                let group = task.find_group(&stream, &group)?;
+                Ok(task.shard().jobs(group).map(JobReport::from).collect())
+            })
+            .await
     }
 
     pub async fn job(
@@ -232,12 +230,13 @@ impl Caller {
         job: JobId,
     ) -> Result<JobReport, CallError> {
         self.may_in(Action::Look, &stream, &group)?;
-        self.look(move |task| {
-            let group = task.find_group(&stream, &group)?;
-            let found = task.shard().job(group, job).ok_or(JobRefusal::NoSuchJob { job })?;
-            Ok(found.into())
-        })
-        .await
+        self.shard_of(&stream)
+            .query(move |task| {
+                let group = task.find_group(&stream, &group)?;
+                let found = task.shard().job(group, job).ok_or(JobRefusal::NoSuchJob { job })?;
+                Ok(found.into())
+            })
+            .await
     }
 
     pub async fn cancel_job(
@@ -247,13 +246,9 @@ impl Caller {
         job: JobId,
     ) -> Result<(), CallError> {
         self.may_in(Action::Triage, &stream, &group)?;
-        self.ask(move |task, reply| {
-            let found = task.find_group(&stream, &group);
-            task.decide(reply, found, done, |driver, now, group, ticket| {
-                Ok(driver.cancel_job(now, group, job, ticket)?)
-            });
-        })
-        .await
+        self.shard_of(&stream)
+            .decide(move |shard, now| Ok(shard.cancel_job(now, find_group(shard, &stream, &group)?, job)?))
+            .await
     }
 
     /// Publishes an edited copy of a parked message and lets go of the message, in one step. The batch has one
@@ -266,21 +261,13 @@ impl Caller {
         batch: Batch,
     ) -> Result<Published, CallError> {
         self.may_in(Action::Triage, &stream, &group)?;
-        let room = self.broker.room(&batch).await;
-        self.ask(move |task, reply| {
+        let room = self.broker.room(&stream, &batch).await;
+        let resubmitted = self.shard_of(&stream).ask(move |task, reply| {
             let found = task.find_group(&stream, &group);
-            let published = move |answer| {
-                drop(room);
-                match answer {
-                    Answer::Published(published) => published,
-                    other => unreachable!("a resubmit is answered as a publish, not with {other:?}"),
-                }
-            };
-            task.decide(reply, found, published, |driver, now, group, ticket| {
-                Ok(driver.resubmit(now, group, seq, &batch, ticket)?)
-            });
-        })
-        .await
+            // The room is given back after the sync, with the answer.
+            task.decide(reply, |driver, now| Ok((driver.resubmit(now, found?, seq, &batch)?, room)));
+        });
+        resubmitted.await.map(|(published, _room)| published)
     }
 }
 

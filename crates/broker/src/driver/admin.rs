@@ -1,26 +1,13 @@
-//! What operators and doors do: change, delete, pause, reset, purge, work on parked messages, notes, readers.
-//! Each is a decision of the core; here it gets its frame and its answer.
+//! Decisions of the shard that the driver has a part in: contents that are stored or dropped with them, and storage that
+//! may be full. All others go through [`Driver::decide`].
 
-use forebay_core::entry::{Selection, Work};
 use forebay_core::group::{Extension, JobRefusal, Lease, Settled};
 use forebay_core::notes::{Expected, NoteRefusal};
-use forebay_core::pace::Rate;
-use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{ChangeRefusal, PublishRefusal, Purge, ResetTo, ResubmitRefusal};
-use forebay_core::types::{GroupId, GroupName, JobId, Seq, StreamId, Timestamp};
+use forebay_core::shard::{ChangeRefusal, PublishRefusal, ResubmitRefusal};
+use forebay_core::types::{GroupId, Seq, StreamId, Timestamp};
 
 use crate::batch::Batch;
-use crate::driver::{Answer, Driver, Ticket};
-
-/// Why an edited copy was not published.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ResubmitError {
-    #[error(transparent)]
-    Refused(#[from] ResubmitRefusal),
-    #[error("storage is full, and only settling goes on")]
-    StorageFull,
-}
+use crate::driver::{Driver, Published};
 
 /// A note that is to be written or, without a value, removed.
 #[derive(Debug, Clone, Copy)]
@@ -40,117 +27,15 @@ impl<'a> NoteChange<'a> {
 }
 
 impl Driver {
-    /// Puts what was decided into the frame, and answers when it is durable.
-    fn decided(&mut self, answer: Answer, ticket: Ticket) {
-        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
-        self.frames.answer(ticket, answer, &mut self.outbox);
-    }
-
-    pub fn change_stream(
-        &mut self,
-        now: Timestamp,
-        stream: StreamId,
-        settings: &StreamSettings,
-        ticket: Ticket,
-    ) -> Result<(), ChangeRefusal> {
-        self.shard.change_stream(now, stream, settings)?;
-        self.decided(Answer::Done, ticket);
-        Ok(())
-    }
-
-    pub fn change_group(
-        &mut self,
-        now: Timestamp,
-        group: GroupId,
-        settings: &GroupSettings,
-        ticket: Ticket,
-    ) -> Result<(), ChangeRefusal> {
-        self.shard.change_group(now, group, settings)?;
-        self.decided(Answer::Done, ticket);
-        Ok(())
-    }
-
-    pub fn delete_stream(
-        &mut self,
-        stream: StreamId,
-        force: bool,
-        ticket: Ticket,
-    ) -> Result<(), ChangeRefusal> {
-        self.shard.delete_stream(stream, force)?;
-        self.decided(Answer::Done, ticket);
+    pub fn delete_stream(&mut self, stream: StreamId, force: bool) -> Result<(), ChangeRefusal> {
+        self.decide(|shard| shard.delete_stream(stream, force))?;
         self.payloads.drop_stream(stream);
         Ok(())
     }
 
-    pub fn delete_group(&mut self, group: GroupId, ticket: Ticket) -> Result<(), ChangeRefusal> {
-        self.shard.delete_group(group)?;
-        self.decided(Answer::Done, ticket);
+    pub fn delete_group(&mut self, group: GroupId) -> Result<(), ChangeRefusal> {
+        self.decide(|shard| shard.delete_group(group))?;
         self.payloads.drop_group(group);
-        Ok(())
-    }
-
-    pub fn pause(
-        &mut self,
-        now: Timestamp,
-        group: GroupId,
-        paused: bool,
-        ticket: Ticket,
-    ) -> Result<(), ChangeRefusal> {
-        self.shard.pause(now, group, paused)?;
-        self.decided(Answer::Done, ticket);
-        Ok(())
-    }
-
-    pub fn reset(
-        &mut self,
-        now: Timestamp,
-        group: GroupId,
-        to: ResetTo,
-        parked: bool,
-        ticket: Ticket,
-    ) -> Result<(), ChangeRefusal> {
-        let floor = self.shard.reset(now, group, to, parked)?;
-        self.decided(Answer::Reset { floor }, ticket);
-        Ok(())
-    }
-
-    pub fn purge(
-        &mut self,
-        now: Timestamp,
-        stream: StreamId,
-        purge: Purge,
-        ticket: Ticket,
-    ) -> Result<(), ChangeRefusal> {
-        let messages = self.shard.purge(now, stream, purge)?;
-        self.decided(Answer::Purged { messages }, ticket);
-        Ok(())
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "each is a thing that a job is told")]
-    pub fn start_job(
-        &mut self,
-        now: Timestamp,
-        group: GroupId,
-        work: Work,
-        selection: Selection,
-        limit: Option<u64>,
-        rate: Option<Rate>,
-        ticket: Ticket,
-    ) -> Result<(), JobRefusal> {
-        let (job, matched) = self.shard.start_job(now, group, work, selection, limit, rate)?;
-        self.decided(Answer::JobStarted { job, matched }, ticket);
-        Ok(())
-    }
-
-    pub fn cancel_job(
-        &mut self,
-        now: Timestamp,
-        group: GroupId,
-        job: JobId,
-        ticket: Ticket,
-    ) -> Result<(), JobRefusal> {
-        self.shard.cancel_job(now, group, job)?;
-        self.decided(Answer::Done, ticket);
         Ok(())
     }
 
@@ -162,10 +47,9 @@ impl Driver {
         group: GroupId,
         seq: Seq,
         batch: &Batch,
-        ticket: Ticket,
-    ) -> Result<(), ResubmitError> {
+    ) -> Result<Published, ResubmitRefusal> {
         if self.storage_full {
-            return Err(ResubmitError::StorageFull);
+            return Err(ResubmitRefusal::Publish(PublishRefusal::StorageFull));
         }
         let stream = self.shard.stream_of(group).ok_or(ResubmitRefusal::Job(JobRefusal::NoSuchGroup))?;
         let message = batch.metas.first().ok_or(ResubmitRefusal::Publish(PublishRefusal::Empty))?;
@@ -174,54 +58,29 @@ impl Driver {
         self.frames.make_room(batch.contents.len(), &mut self.outbox);
         self.admissions.clear();
         let stored = self.shard.resubmit(now, group, seq, message, &mut self.admissions)?;
-        let published = self.put_away(now, stream, batch, stored);
-        self.decided(Answer::Published(published), ticket);
-        Ok(())
+        Ok(self.put_away(now, stream, batch, stored))
     }
 
-    pub fn put_note(
-        &mut self,
-        now: Timestamp,
-        note: NoteChange<'_>,
-        ticket: Ticket,
-    ) -> Result<(), NoteRefusal> {
+    /// Writes a note, or removes it. Answers with the version of a note that was written.
+    pub fn put_note(&mut self, now: Timestamp, note: NoteChange<'_>) -> Result<Option<u64>, NoteRefusal> {
         if self.storage_full && note.value.is_some() {
             return Err(NoteRefusal::Full);
         }
-        let answer = self.change_note(now, note)?;
-        self.decided(answer, ticket);
-        Ok(())
+        let version = self.change_note(now, note)?;
+        self.frames.take_entries(self.shard.entries(), &mut self.outbox);
+        Ok(version)
     }
 
-    /// Writes or removes a note, and says what there is to be answered.
     pub(super) fn change_note(
         &mut self,
         now: Timestamp,
         note: NoteChange<'_>,
-    ) -> Result<Answer, NoteRefusal> {
+    ) -> Result<Option<u64>, NoteRefusal> {
         let NoteChange { door, key, expected, expires, .. } = note;
-        Ok(match note.value {
-            Some(value) => {
-                let version = self.shard.put_note(now, door, key, value, expected, expires)?;
-                Answer::NotePut { version }
-            }
-            None => {
-                self.shard.remove_note(now, door, key, expected)?;
-                Answer::Done
-            }
-        })
-    }
-
-    pub fn move_reader(
-        &mut self,
-        stream: StreamId,
-        name: &GroupName,
-        seq: Option<Seq>,
-        ticket: Ticket,
-    ) -> Result<(), ChangeRefusal> {
-        self.shard.move_reader(stream, name, seq)?;
-        self.decided(Answer::Done, ticket);
-        Ok(())
+        match note.value {
+            Some(value) => self.shard.put_note(now, door, key, value, expected, expires).map(Some),
+            None => self.shard.remove_note(now, door, key, expected).map(|()| None),
+        }
     }
 
     /// Gives leases more time, counted from now. The entry goes with the next frame.

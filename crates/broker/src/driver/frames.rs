@@ -1,4 +1,4 @@
-//! The frame being filled, those on their way, and the answers that wait for them.
+//! The frame being filled, the frames on their way, and the tickets that wait for them.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use forebay_core::fault::{Fault, planted};
 use forebay_core::types::{KeyHash, Position, SeqRange, ShardId, StreamId, Timestamp};
 use forebay_storage::engine::{Durable, Frame, Run};
 
-use crate::driver::{Answer, DriverConfig, Outbox, Ticket};
+use crate::driver::{DriverConfig, Outbox, Ticket};
 
 /// Room that is left in a frame for entries beside the contents of a batch.
 const ENTRIES_ROOM: usize = 1 << 20;
@@ -63,7 +63,7 @@ pub(super) struct OnItsWay {
     pub(super) runs: Vec<Run>,
     /// Size of the frame.
     pub(super) bytes: u64,
-    answers: Vec<(Ticket, Answer)>,
+    tickets: Vec<Ticket>,
 }
 
 impl Payload {
@@ -215,25 +215,25 @@ impl Frames {
         self.frame_bytes_max
     }
 
-    /// Answers as soon as everything that was decided until now is durable.
-    pub(super) fn answer(&mut self, ticket: Ticket, answer: Answer, outbox: &mut Outbox) {
+    /// Gives the ticket back as soon as everything that was decided until now is durable.
+    pub(super) fn confirm(&mut self, ticket: Ticket, outbox: &mut Outbox) {
         if planted(Fault::AnswerBeforeReceipt)
             && let Some(durable) = self.durable
         {
             self.want();
-            outbox.answers.push((ticket, durable.map(|_| answer)));
+            outbox.durable.push((ticket, durable.map(drop)));
             return;
         }
         if !self.filling.entries.is_empty() {
             self.want();
-            self.filling.way.answers.push((ticket, answer));
+            self.filling.way.tickets.push(ticket);
             return;
         }
         match (self.on_their_way.back_mut(), self.durable) {
-            (Some(last), _) => last.answers.push((ticket, answer)),
-            (None, Some(durable)) => outbox.answers.push((ticket, durable.map(|_| answer))),
+            (Some(last), _) => last.tickets.push(ticket),
+            (None, Some(durable)) => outbox.durable.push((ticket, durable.map(drop))),
             // Nothing is served before the first frame of the epoch, so there is one being filled.
-            (None, None) => self.filling.way.answers.push((ticket, answer)),
+            (None, None) => self.filling.way.tickets.push(ticket),
         }
     }
 
@@ -277,14 +277,12 @@ impl Frames {
         self.on_their_way.push_back(way);
     }
 
-    /// The oldest frame on its way has arrived: its answers leave, and the caller sees to the rest.
+    /// The oldest frame on its way has arrived: its tickets are given back, and the caller sees to the rest.
     pub(super) fn durable(&mut self, position: Durable<Position>, outbox: &mut Outbox) -> OnItsWay {
         let mut way = self.on_their_way.pop_front().expect("a receipt is for a frame that was appended");
         self.durable = Some(position);
         self.durable_number = way.number;
-        for (ticket, answer) in way.answers.drain(..) {
-            outbox.answers.push((ticket, position.map(|_| answer)));
-        }
+        outbox.durable.extend(way.tickets.drain(..).map(|ticket| (ticket, position.map(drop))));
         if let Some(frame) = self.closed.pop_front() {
             outbox.frames.push(frame);
         }

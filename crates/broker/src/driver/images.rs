@@ -28,7 +28,7 @@ pub(super) struct Images {
     log_begin: Option<Position>,
     log_end: Position,
     frames: u64,
-    /// Somebody wants an image as soon as it can be.
+    /// An image is to be made as soon as it can be.
     wanted: bool,
 }
 
@@ -112,7 +112,8 @@ impl Images {
         self.log_begin = None;
         self.frames = 0;
         self.pinned = pinned;
-        let left = shard.parts().into_iter().rev().map(|key| (key, None)).collect();
+        let left: Vec<_> = shard.parts().into_iter().rev().map(|key| (key, None)).collect();
+        tracing::debug!(parts = left.len(), pinned = pinned.map(|pinned| pinned.0), "image begun");
         self.making = Some(Making { left, taken: Vec::new() });
     }
 
@@ -160,6 +161,7 @@ impl Images {
         let covered = if planted(Fault::TrimPastOlderImage) { self.newest } else { self.covered };
         // A frame that holds something wanted must stay, and so must all after it.
         let through = self.pinned.map_or(covered, |pinned| covered.min(Position(pinned.0.saturating_sub(1))));
+        tracing::debug!(covered = self.covered.0, through = through.0, "image kept");
         let further = through > self.trimmed;
         self.trimmed = self.trimmed.max(through);
         further.then_some(through)

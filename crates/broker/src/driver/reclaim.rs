@@ -1,8 +1,8 @@
-//! Reclaim: copies what is still wanted out of the front of the log, so that the front can go.
+//! Reclaim: copies messages that are still wanted out of the front of the log, so that the front can go.
 //!
 //! The log is trimmed from the front, and one parked message there would hold on to everything behind it.
-//! So when enough of the log is dead, the front stretch of it (a segment's worth) is read, and what
-//! somebody still wants is appended once more, a slice a turn. When the copies are durable the index finds
+//! So when enough of the log is dead, the front stretch of it (a segment's worth) is read, and the messages
+//! that are still wanted are appended once more, a slice a turn. When the copies are durable the index finds
 //! the messages there, and the next image lets the stretch go. Only then does the next stretch begin, so
 //! that copies never take more space than one stretch at a time: that is what the reserve is made for.
 //!
@@ -94,7 +94,7 @@ struct Found {
 }
 
 /// What reclaim needs of the rest of the driver.
-pub(super) struct Around<'a> {
+pub(super) struct Context<'a> {
     pub(super) config: &'a DriverConfig,
     pub(super) shard: &'a mut Shard,
     pub(super) index: &'a mut Index,
@@ -195,39 +195,41 @@ impl Reclaim {
 
     /// Looks whether there is something to do, or goes on with it. Says whether an image is wanted, to let
     /// go of what can go.
-    pub(super) fn step(&mut self, now: Timestamp, around: &mut Around<'_>) -> bool {
-        let due = self.look || around.storage_full && now >= self.look_at;
+    pub(super) fn step(&mut self, now: Timestamp, context: &mut Context<'_>) -> bool {
+        let due = self.look || context.storage_full && now >= self.look_at;
         match &mut self.state {
             _ if self.halted => false,
             State::Idle if due => {
                 self.look = false;
-                self.look_at = now + around.config.reclaim_interval;
-                self.begin(around)
+                self.look_at = now + context.config.reclaim_interval;
+                self.begin(context)
             }
-            State::Copying(_) => self.copy(now, around),
+            State::Copying(_) => self.copy(now, context),
             _ => false,
         }
     }
 
     /// Begins with the stretch at the front, if that is worth it.
-    fn begin(&mut self, around: &mut Around<'_>) -> bool {
-        let config = around.config;
-        let end = around.frames.durable_position();
-        let pin = self.pin(around.shard, around.index).unwrap_or(end).min(end);
-        around.frames.take_entries(around.shard.entries(), around.outbox);
-        let (live, dead) = estimate(around.shard, around.index, pin, end);
-        let low = around.storage_full;
+    fn begin(&mut self, context: &mut Context<'_>) -> bool {
+        let config = context.config;
+        let end = context.frames.durable_position();
+        let pin = self.pin(context.shard, context.index).unwrap_or(end).min(end);
+        context.frames.take_entries(context.shard.entries(), context.outbox);
+        let (live, dead) = estimate(context.shard, context.index, pin, end);
+        let low = context.storage_full;
         let floor = if low { config.reclaim_stretch_bytes } else { live.max(config.reclaim_dead_bytes_min) };
-        // What is wanted by nobody goes by itself, with the next image.
-        let image = low && pin.0 - around.trimmed.0.min(pin.0) > config.reclaim_stretch_bytes.max(self.unit);
+        // Messages that are not wanted go by themselves, with the next image.
+        let image = low && pin.0 - context.trimmed.0.min(pin.0) > config.reclaim_stretch_bytes.max(self.unit);
         let until = stretch_end(pin, config.reclaim_stretch_bytes, self.unit);
         if dead < floor || until > end {
             return image;
         }
         // The older image has to cover the stretch, or it could not go.
-        if until.0 > around.covered.0 + 1 {
+        if until.0 > context.covered.0 + 1 {
             return true;
         }
+        let (from, full) = (pin.0, context.storage_full);
+        tracing::debug!(from, until = until.0, live, dead, full, "reclaim begun");
         self.state = State::Copying(Stretch {
             next: pin,
             end: until,
@@ -235,15 +237,15 @@ impl Reclaim {
             found: VecDeque::new(),
             frame: 0,
         });
-        self.copy(Timestamp::ZERO, around)
+        self.copy(Timestamp::ZERO, context)
     }
 
     /// Copies a slice of what was found, once the one before is durable, and reads on.
-    fn copy(&mut self, now: Timestamp, around: &mut Around<'_>) -> bool {
+    fn copy(&mut self, now: Timestamp, context: &mut Context<'_>) -> bool {
         let State::Copying(stretch) = &mut self.state else { return false };
-        if !stretch.found.is_empty() && stretch.frame <= around.frames.durable_number() {
-            let room = around.frames.frame_bytes_max();
-            let bytes_max = around.config.reclaim_slice_bytes.min(room / 2);
+        if !stretch.found.is_empty() && stretch.frame <= context.frames.durable_number() {
+            let room = context.frames.frame_bytes_max();
+            let bytes_max = context.config.reclaim_slice_bytes.min(room / 2);
             let messages_max = (room / MESSAGE_OVERHEAD).clamp(1, MESSAGES_MAX);
             let mut left = Slice { bytes: bytes_max, messages: messages_max, first: true };
             while let Some(stream) = stretch.found.front().map(|found| found.stream) {
@@ -255,18 +257,20 @@ impl Reclaim {
                 }
                 self.figures.messages += messages.len() as u64;
                 self.figures.bytes += contents.len() as u64;
-                around.frames.copy(stream, &messages, &contents, around.outbox);
-                stretch.frame = around.frames.last();
+                context.frames.copy(stream, &messages, &contents, context.outbox);
+                stretch.frame = context.frames.last();
             }
         }
         if stretch.found.is_empty() && !stretch.reading {
             if stretch.next < stretch.end {
-                let bytes_max = around.config.reclaim_slice_bytes;
+                let bytes_max = context.config.reclaim_slice_bytes;
                 let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads: true };
-                around.outbox.reads.push(Read { id: READ, from: stretch.next, budget });
+                context.outbox.reads.push(Read { id: READ, from: stretch.next, budget });
                 stretch.reading = true;
-            } else if stretch.frame <= around.frames.durable_number() {
+            } else if stretch.frame <= context.frames.durable_number() {
                 self.figures.stretches += 1;
+                let ReclaimFigures { stretches, messages, bytes } = self.figures;
+                tracing::debug!(stretches, messages, bytes, "reclaim ended");
                 self.state = State::Freeing { begun: false };
                 return true;
             }
@@ -299,6 +303,7 @@ impl Reclaim {
 
     /// The front cannot be read, so nothing is copied out of it and nothing of it may go.
     pub(super) fn unreadable(&mut self) {
+        tracing::error!("reclaim stopped: the front of the log cannot be read, so it stays");
         self.halt();
     }
 

@@ -5,7 +5,10 @@ mod verbs;
 mod whole;
 
 use forebay_core::group::Outcome;
-use forebay_core::types::{Limits, Seq};
+use forebay_core::notes::NoteRefusal;
+use forebay_core::settings::{GroupSettings, StreamSettings};
+use forebay_core::shard::{ResubmitRefusal, Start};
+use forebay_core::types::{GroupName, Limits, Seq};
 use forebay_storage::engine::SavedPart;
 use forebay_storage::memory::MemoryLog;
 
@@ -53,11 +56,15 @@ impl Rig {
         };
         let stream = StreamName::parse("jobs").expect("a good name");
         let group = GroupName::parse("workers").expect("a good name");
-        rig.driver.create_stream(NOW, &stream, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+        rig.driver
+            .decide(|shard| shard.create_stream(NOW, &stream, &StreamSettings::default()))
+            .expect("a new stream");
+        rig.driver.confirm(Ticket(0));
         let settings = GroupSettings { buffer: 10_000, ..GroupSettings::default() };
         rig.driver
-            .create_group(NOW, rig.stream, &group, &settings, Start::Beginning, Ticket(0))
+            .decide(|shard| shard.create_group(NOW, rig.stream, &group, &settings, Start::Beginning))
             .expect("a new group");
+        rig.driver.confirm(Ticket(0));
         rig.turn();
         rig.sync();
         rig
@@ -78,8 +85,9 @@ impl Rig {
         let name = GroupName::parse(name).expect("a good name");
         let settings = GroupSettings::default();
         self.driver
-            .create_group(NOW, self.stream, &name, &settings, Start::Beginning, Ticket(0))
+            .decide(|shard| shard.create_group(NOW, self.stream, &name, &settings, Start::Beginning))
             .expect("a new group");
+        self.driver.confirm(Ticket(0));
         self.driver.shard().group_named(self.stream, &name).expect("it was created just now")
     }
 
@@ -116,7 +124,7 @@ impl Rig {
         let outbox = self.driver.outbox();
         self.waiting.append(&mut outbox.frames);
         self.deliveries.append(&mut outbox.deliveries);
-        self.answers.extend(outbox.answers.drain(..).map(|(ticket, _)| ticket));
+        self.answers.extend(outbox.durable.drain(..).map(|(ticket, _)| ticket));
         self.images.extend(outbox.image.take());
         self.trims.extend(outbox.trim.take());
     }
@@ -226,7 +234,7 @@ fn a_full_disk_refuses_messages_and_nothing_else() {
     batch.push(&Message { body: b"x", ..Message::default() });
     let batch = batch.build();
     let refused = rig.driver.publish(NOW, rig.stream, &batch, PublishOptions::default(), Ticket(2));
-    assert_eq!(refused, Err(PublishError::StorageFull));
+    assert_eq!(refused, Err(PublishRefusal::StorageFull));
     let delivery = rig.deliveries.pop().expect("the message was delivered");
     rig.ack(&delivery);
     rig.driver.set_storage_full(false);
@@ -437,7 +445,10 @@ fn messages_far_apart_are_read_back_by_way_of_the_index() {
     let config = DriverConfig { window_bytes_max: 2_000, ..DriverConfig::default() };
     let mut rig = Rig::new(config);
     let busy = StreamName::parse("busy").expect("a good name");
-    rig.driver.create_stream(NOW, &busy, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+    rig.driver
+        .decide(|shard| shard.create_stream(NOW, &busy, &StreamSettings::default()))
+        .expect("a new stream");
+    rig.driver.confirm(Ticket(0));
     let busy = rig.driver.shard().stream_named(&busy).expect("it was created just now");
     for ticket in 1..=20 {
         rig.publish(1, ticket);
@@ -511,7 +522,10 @@ fn what_cannot_be_read_holds_up_nobody_else() {
     let config = DriverConfig { window_bytes_max: 1, ..DriverConfig::default() };
     let mut rig = Rig::new(config);
     let other = StreamName::parse("other").expect("a good name");
-    rig.driver.create_stream(NOW, &other, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+    rig.driver
+        .decide(|shard| shard.create_stream(NOW, &other, &StreamSettings::default()))
+        .expect("a new stream");
+    rig.driver.confirm(Ticket(0));
     for ticket in 1..=3 {
         rig.publish(2, ticket);
         rig.turn();

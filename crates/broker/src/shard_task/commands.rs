@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::ShardTask;
 use crate::batch::Batch;
-use crate::driver::{self, Answer, Delivery, Published, Ticket};
+use crate::driver::{Delivery, Published, Ticket};
 use crate::error::PublishError;
 use crate::stats::Histogram;
 use crate::window::Found;
@@ -145,17 +145,17 @@ impl Member {
     }
 }
 
-/// Who waits for an answer of the driver.
+/// An answer that waits for its ticket. The values are known; only what they speak of is not durable yet.
 pub(super) enum Waiting {
-    Publish(PublishReply, OwnedSemaphorePermit),
-    /// A consumer of a group with durable acks.
+    Publish(PublishReply, Published, OwnedSemaphorePermit),
+    /// To a consumer of a group with durable acks.
     Settled(mpsc::UnboundedSender<Event>, Vec<Settlements>),
-    Call(Box<dyn FnOnce(Durable<Answer>) + Send>),
+    Call(Box<dyn FnOnce() + Send>),
+    /// Waits for messages to be read.
     Fetch(Box<dyn FnOnce(Vec<Found>) + Send>),
-    Nobody,
 }
 
-/// Those who wait, by ticket. Tickets are given in order and answered nearly so.
+/// Answers that wait, by ticket. Tickets are given in order and come back nearly so.
 #[derive(Default)]
 pub(super) struct WaitingRoom {
     first: u64,
@@ -183,30 +183,23 @@ impl WaitingRoom {
 }
 
 impl Waiting {
-    pub(super) fn tell(self, what: Durable<Answer>) {
+    /// Everything that the answer speaks of is durable.
+    pub(super) fn send(self, durable: Durable<()>) {
         match self {
-            Waiting::Publish(reply, room) => {
+            Waiting::Publish(reply, published, room) => {
                 drop(room);
-                let durable = what.clone();
-                match what.get() {
-                    Answer::Published(published) => answer(reply, Ok(durable.map(|_| published))),
-                    Answer::Refused(refusal) => {
-                        answer(reply, Err(driver::PublishError::from(refusal).into()));
-                    }
-                    other => unreachable!("a publish is answered as one, not with {other:?}"),
-                }
+                answer(reply, Ok(durable.map(|()| published)));
             }
             Waiting::Settled(events, settled) => {
                 let _ = events.send(Event::Settled(settled));
             }
-            Waiting::Call(call) => call(what),
-            Waiting::Nobody => {}
-            Waiting::Fetch(_) => unreachable!("messages are not answered but fetched"),
+            Waiting::Call(call) => call(),
+            Waiting::Fetch(_) => unreachable!("messages that are fetched do not wait for a frame"),
         }
     }
 }
 
-/// Whoever asked may have gone.
+/// Answers a caller, who may have gone.
 pub(super) fn answer<T>(reply: oneshot::Sender<T>, what: T) {
     let _ = reply.send(what);
 }

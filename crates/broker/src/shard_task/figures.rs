@@ -399,6 +399,8 @@ impl ShardTask {
             storage_full: self.space.is_full(),
             window_bytes: self.driver.memory(),
             epoch: shard.epoch().0,
+            driver: self.driver.figures(),
+            engine: self.engine.figures(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_core::group::{self, Bound, Credit, Departure, Extension, Lease, NotYours, Outcome, Settled};
 use forebay_core::notes::Expected;
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
-use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal};
+use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 use tokio::sync::{oneshot, watch};
 
@@ -15,7 +15,7 @@ use crate::batch::Batch;
 use crate::broker::Created;
 use crate::caller::{Reply, Verdict};
 use crate::door::OWN_NOTES;
-use crate::driver::{Answer, Driver, NoteChange, PublishError as DriverRefusal, Ticket};
+use crate::driver::{Driver, NoteChange};
 use crate::error::{CallError, PublishError};
 use crate::receipt::Receipts;
 
@@ -23,40 +23,34 @@ use crate::receipt::Receipts;
 const SECRET_KEY: &[u8] = b"receipts";
 
 impl ShardTask {
-    /// Answers once everything that was decided until now is durable: an error, too, states what is true.
-    pub(crate) fn answer_durably<T: Send + 'static>(&mut self, reply: Reply<T>, value: Result<T, CallError>) {
-        self.driver.confirm(Answer::Done, self.waiting.next());
-        self.waiting.enter(Waiting::Call(Box::new(move |_| answer(reply, value))));
+    /// Does `then` once everything that was decided until the end of this turn is durable.
+    pub(super) fn when_durable(&mut self, then: impl FnOnce() + Send + 'static) {
+        self.driver.confirm(self.waiting.next());
+        self.waiting.enter(Waiting::Call(Box::new(then)));
     }
 
-    /// Lets the driver decide, and answers with what `finish` makes of it when it is durable.
-    pub(crate) fn decide<T: Send + 'static, F>(
+    /// Answers once everything that was decided until now is durable: an error, too, states what is true.
+    pub(crate) fn answer_durably<T: Send + 'static>(&mut self, reply: Reply<T>, value: Result<T, CallError>) {
+        self.when_durable(move || answer(reply, value));
+    }
+
+    /// Lets the driver decide, and answers with the decision when it is durable.
+    pub(crate) fn decide<T: Send + 'static>(
         &mut self,
         reply: Reply<T>,
-        found: Result<F, CallError>,
-        finish: impl FnOnce(Answer) -> T + Send + 'static,
-        decide: impl FnOnce(&mut Driver, Timestamp, F, Ticket) -> Result<(), CallError>,
+        decide: impl FnOnce(&mut Driver, Timestamp) -> Result<T, CallError>,
     ) {
-        let ticket = self.waiting.next();
-        let allowed = if self.stage == Stage::Running { found } else { Err(CallError::Stopping) };
-        match allowed.and_then(|found| decide(&mut self.driver, self.now, found, ticket)) {
-            Ok(()) => {
-                let tell = move |what: forebay_storage::engine::Durable<Answer>| {
-                    answer(reply, Ok(finish(what.get())));
-                };
-                self.waiting.enter(Waiting::Call(Box::new(tell)));
-            }
-            Err(error) => self.answer_durably(reply, Err(error)),
-        }
+        let running = self.stage == Stage::Running;
+        let decided = if running { decide(&mut self.driver, self.now) } else { Err(CallError::Stopping) };
+        self.answer_durably(reply, decided);
     }
 
     pub(crate) fn find_stream(&self, stream: &StreamName) -> Result<StreamId, CallError> {
-        self.driver.shard().stream_named(stream).ok_or(CallError::NoSuchStream)
+        find_stream(self.driver.shard(), stream)
     }
 
     pub(crate) fn find_group(&self, stream: &StreamName, group: &GroupName) -> Result<GroupId, CallError> {
-        let shard = self.driver.shard();
-        shard.group_named(self.find_stream(stream)?, group).ok_or(CallError::NoSuchGroup)
+        find_group(self.driver.shard(), stream, group)
     }
 
     /// The stream that a batch is for. One that is not there is created in the frame of the batch.
@@ -71,19 +65,18 @@ impl ShardTask {
             return Ok(stream);
         }
         let Some(settings) = self.config.stream_of_first_publish.clone().filter(|_| may_create) else {
-            return Err(DriverRefusal::from(PublishRefusal::NoSuchStream).into());
+            return Err(PublishRefusal::NoSuchStream.into());
         };
         if self.space.is_full() {
-            return Err(DriverRefusal::StorageFull.into());
+            return Err(PublishRefusal::StorageFull.into());
         }
         // A batch that is refused anyway must not leave a stream behind.
-        self.driver.shard().check_batch(self.now, &batch.metas).map_err(DriverRefusal::from)?;
+        self.driver.shard().check_batch(self.now, &batch.metas)?;
         if options.expect_last.is_some_and(|last| last != Seq::START) {
-            return Err(DriverRefusal::from(PublishRefusal::WrongLastSeq { last: Seq::START }).into());
+            return Err(PublishRefusal::WrongLastSeq { last: Seq::START }.into());
         }
-        self.driver.create_stream(self.now, name, &settings, self.waiting.next())?;
-        self.waiting.enter(Waiting::Nobody);
-        Ok(self.driver.shard().stream_named(name).expect("the stream was just created"))
+        let now = self.now;
+        Ok(self.driver.decide(|shard| shard.create_stream(now, name, &settings))?)
     }
 
     pub(super) fn settle(&mut self, consumer: ConsumerId, settlements: Vec<Settlement>) {
@@ -110,7 +103,7 @@ impl ShardTask {
         if is_durable(&self.driver, group) {
             // Answered after the sync, so that nothing that was said to be acked is ever delivered again.
             let events = member.session.events.clone();
-            self.driver.confirm(Answer::Done, self.waiting.next());
+            self.driver.confirm(self.waiting.next());
             self.waiting.enter(Waiting::Settled(events, settled));
         } else {
             let _ = member.session.events.send(Event::Settled(settled));
@@ -217,12 +210,9 @@ impl ShardTask {
             let agreed = agree(settings, change).map(|()| Created { stream, new: false });
             return self.answer_durably(reply, agreed);
         }
-        let created = |answer| match answer {
-            Answer::StreamCreated(stream) => Created { stream, new: true },
-            other => unreachable!("a creation is answered as one, not with {other:?}"),
-        };
-        self.decide(reply, Ok(()), created, |driver, now, (), ticket| {
-            Ok(driver.create_stream(now, name, &settings, ticket)?)
+        self.decide(reply, |driver, now| {
+            let stream = driver.decide(|shard| shard.create_stream(now, name, &settings))?;
+            Ok(Created { stream, new: true })
         });
     }
 
@@ -252,43 +242,24 @@ impl ShardTask {
         if let Some(refusal) = refusal {
             return self.answer_durably(reply, Err(refusal.into()));
         }
-        let stream = match found {
-            Some(stream) => stream,
-            None if self.stage != Stage::Running => {
-                return self.answer_durably(reply, Err(CallError::Stopping));
-            }
-            None => {
-                let created = self.driver.create_stream(
-                    self.now,
-                    stream,
-                    &StreamSettings::default(),
-                    self.waiting.next(),
-                );
-                if let Err(refusal) = created {
-                    return self.answer_durably(reply, Err(refusal.into()));
-                }
-                self.waiting.enter(Waiting::Nobody);
-                self.driver.shard().stream_named(stream).expect("the stream was just created")
-            }
-        };
-        let created = move |_| Created { stream, new: true };
-        self.decide(reply, Ok(stream), created, |driver, now, stream, ticket| {
-            Ok(driver.create_group(now, stream, name, &settings, settings.start, ticket)?)
+        self.decide(reply, |driver, now| {
+            driver.decide(|shard| {
+                let stream = match found {
+                    Some(stream) => stream,
+                    None => shard.create_stream(now, stream, &StreamSettings::default())?,
+                };
+                shard.create_group(now, stream, name, &settings, settings.start)?;
+                Ok(Created { stream, new: true })
+            })
         });
     }
 
-    pub(crate) fn delete_stream(&mut self, name: &StreamName, force: bool, reply: Reply<()>) {
-        self.remove_stream(name, reply, |driver, _, stream, ticket| {
-            Ok(driver.delete_stream(stream, force, ticket)?)
-        });
-    }
-
-    /// Lets `delete` delete a stream, and tells those who have to do with it.
-    pub(crate) fn remove_stream(
+    /// Lets `delete` delete a stream, and tells everyone who takes part in it.
+    pub(crate) fn delete_stream<T: Send + 'static>(
         &mut self,
         name: &StreamName,
-        reply: Reply<()>,
-        delete: impl FnOnce(&mut Driver, Timestamp, StreamId, Ticket) -> Result<(), CallError>,
+        reply: Reply<T>,
+        delete: impl FnOnce(&mut Driver, Timestamp, StreamId) -> Result<T, CallError>,
     ) {
         let found = self.find_stream(name);
         let groups: Vec<GroupId> = found
@@ -297,7 +268,7 @@ impl ShardTask {
             .map(|(_, id)| id)
             .collect();
         let stream = found.clone().ok();
-        self.decide(reply, found, |_| (), delete);
+        self.decide(reply, |driver, now| delete(driver, now, found?));
         if let Some(stream) = stream.filter(|stream| self.driver.shard().stream_name(*stream).is_none()) {
             self.tails.remove(&stream);
             self.statistics.forget_stream(stream);
@@ -308,7 +279,7 @@ impl ShardTask {
     pub(crate) fn delete_group(&mut self, stream: &StreamName, group: &GroupName, reply: Reply<()>) {
         let found = self.find_group(stream, group);
         let group = found.clone().ok();
-        self.decide(reply, found, |_| (), |driver, _, group, ticket| Ok(driver.delete_group(group, ticket)?));
+        self.decide(reply, |driver, _| Ok(driver.delete_group(found?)?));
         if let Some(group) = group.filter(|group| self.driver.shard().stream_of(*group).is_none()) {
             self.dismiss(&[group]);
         }
@@ -358,10 +329,9 @@ impl ShardTask {
             expected: Expected::Any,
             expires: None,
         };
-        match self.driver.put_note(self.now, note, self.waiting.next()) {
-            Ok(()) => self.waiting.enter(Waiting::Call(Box::new(move |_| answer(reply, offered)))),
-            Err(_) => answer(reply, offered),
-        }
+        // If it is refused there is nothing to wait for.
+        let _ = self.driver.put_note(self.now, note);
+        self.when_durable(move || answer(reply, offered));
     }
 }
 
@@ -393,6 +363,18 @@ fn settle_some(
         }
     };
     driver.settle(now, group, leases, group::Settlement { outcome, reason, late, rest }, results);
+}
+
+pub(crate) fn find_stream(shard: &Shard, stream: &StreamName) -> Result<StreamId, CallError> {
+    shard.stream_named(stream).ok_or(CallError::NoSuchStream)
+}
+
+pub(crate) fn find_group(
+    shard: &Shard,
+    stream: &StreamName,
+    group: &GroupName,
+) -> Result<GroupId, CallError> {
+    shard.group_named(find_stream(shard, stream)?, group).ok_or(CallError::NoSuchGroup)
 }
 
 fn is_durable(driver: &Driver, group: GroupId) -> bool {

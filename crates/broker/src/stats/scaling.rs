@@ -127,7 +127,7 @@ fn paced(inputs: &ScalingInputs, wanted: f64) -> f64 {
     inputs.rate_max.map_or(wanted, |most| wanted.min(rate(most)))
 }
 
-/// A rate that can be reckoned with: what is not a number is none.
+/// A rate that can be reckoned with: zero for one that is not a number.
 fn rate(rate: f64) -> f64 {
     if rate.is_nan() { 0.0 } else { rate.clamp(0.0, RATE_MAX) }
 }

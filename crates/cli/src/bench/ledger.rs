@@ -71,7 +71,7 @@ impl Ledger {
     }
 
     fn mark(&mut self, first: u64, count: u64, set: impl Fn(&mut Word, u64)) {
-        assert!(first + count <= self.sent, "only what was sent is answered");
+        assert!(first + count <= self.sent, "only sent messages are confirmed");
         for index in first / BITS..(first + count).div_ceil(BITS) {
             let (from, to) = (first.max(index * BITS), (first + count).min((index + 1) * BITS));
             if let Some(index) = index.checked_sub(self.forgotten).filter(|_| from < to) {

@@ -7,11 +7,10 @@
 //! | `pace` | when messages are due, and the thread that tells producers |
 //! | `native`, `sqs` | producers and consumers of the two doors |
 //! | `stamp` | what a message says of itself |
-//! | `tally`, `ledger`, `histogram` | what is written down: counts, what became of each message, how long it took |
+//! | `tally`, `ledger` | what is written down: counts, what became of each message, how long it took |
 //! | `process` | what the kernel says of the server |
 //! | `report` | what is printed at the end |
 
-mod histogram;
 mod ledger;
 mod native;
 mod pace;

@@ -134,7 +134,8 @@ impl Producer {
             };
             let now = clock.now();
             for confirmation in reply.confirmations {
-                let batch = on_their_way.pop_front().context("the server confirmed what was not sent")?;
+                let batch =
+                    on_their_way.pop_front().context("the server confirmed a batch that was not sent")?;
                 count_on_their_way -= batch.count;
                 match confirmation.problem {
                     None if confirmation.first_seq > 0 && u64::from(confirmation.count) == batch.count => {

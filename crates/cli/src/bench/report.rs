@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use forebay_core::histogram::{FineHistogram, Summary};
 use serde_json::{Value, json};
 
 use super::Mode;
-use super::histogram::{Histogram, Summary};
 use super::plan::Plan;
 use super::stage::{Cost, End, Outcome, Throughput};
+use super::tally::summary;
 use super::warn;
 use crate::print::{self, Output, Table, print_facts};
 use crate::safe::printable;
@@ -149,26 +150,28 @@ fn warnings(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     );
     warn_of(
         counts.refused,
-        "refused by the server, which asked to try later; none of them is in the figures",
+        "refused by the server, which asked to try later; they are not part of the figures",
     );
-    warn_of(counts.unknown, "with an outcome that nobody knows");
+    warn_of(counts.unknown, "with an unknown outcome");
     warn_of(counts.duplicates, "delivered again");
     warn_of(counts.not_acked, "whose ack came too late to change anything");
-    warn_of(counts.foreign, "of somebody else came out of the stream");
+    warn_of(counts.foreign, "of another client came out of the stream");
     match outcome.end {
         End::Reached => {}
         End::Interrupted => warnings.push("stopped before the end".to_owned()),
-        End::Stalled => warnings.push("nothing happened any more, so it was given up".to_owned()),
-        End::Behind => warnings.push("consumers would have needed too long for what was left".to_owned()),
+        End::Stalled => warnings.push("nothing happened for a minute, so the run was given up".to_owned()),
+        End::Behind => {
+            warnings.push("consumers would have needed too long for the remaining messages".to_owned())
+        }
     }
     warnings
 }
 
 fn latencies(outcome: &Outcome) -> Vec<(&'static str, Summary)> {
     let times = &outcome.times;
-    let all: [(_, &Histogram); 3] =
+    let all: [(_, &FineHistogram); 3] =
         [("publish", &times.publish), ("end to end", &times.end_to_end), ("sent late", &times.delay)];
-    all.into_iter().filter_map(|(name, histogram)| Some((name, histogram.summary()?))).collect()
+    all.into_iter().filter_map(|(name, histogram)| Some((name, summary(histogram)?))).collect()
 }
 
 fn table(latencies: &[(&'static str, Summary)]) -> Table {
@@ -228,9 +231,9 @@ fn json_of(plan: &Plan, outcome: &Outcome) -> Value {
         "acked": outcome.acked.map(|acked| acked.count),
         "acked_time": outcome.acked.map(|acked| acked.seconds),
         "acked_per_second": outcome.acked.map(per_second),
-        "publish_latency": summary(&times.publish),
-        "end_to_end_latency": summary(&times.end_to_end),
-        "send_delay": summary(&times.delay),
+        "publish_latency": latency_json(&times.publish),
+        "end_to_end_latency": latency_json(&times.end_to_end),
+        "send_delay": latency_json(&times.delay),
         "backlog": outcome.acked.map(|_| outcome.backlog),
         "server": outcome.server.as_ref().map(cost),
         "generator": outcome.generator.as_ref().map(cost),
@@ -255,8 +258,8 @@ fn json_of(plan: &Plan, outcome: &Outcome) -> Value {
     })
 }
 
-fn summary(histogram: &Histogram) -> Value {
-    histogram.summary().map_or(Value::Null, |it| {
+fn latency_json(histogram: &FineHistogram) -> Value {
+    summary(histogram).map_or(Value::Null, |it| {
         json!({
             "count": it.count,
             "mean": it.mean.as_secs_f64(),

@@ -14,7 +14,7 @@ use super::pace::{Feed, Metronome, Pace};
 use super::plan::{Place, Plan};
 use super::process::{Usage, usage};
 use super::report::latency;
-use super::tally::{Counts, Scope, Tally, Times};
+use super::tally::{Counts, Scope, Tally, Times, summary};
 use super::{Mode, native, sqs, warn};
 use crate::clock::{Clock, Timestamp};
 use crate::exit::{self, say};
@@ -404,7 +404,7 @@ fn line(age: Duration, phase: &str, before: &Counts, now: &Counts, seconds: f64,
         parts.push(format!("waiting {}", units::short(waiting as f64)));
     }
     for (name, histogram) in [("publish", &times.publish), ("end to end", &times.end_to_end)] {
-        if let Some(summary) = histogram.summary() {
+        if let Some(summary) = summary(histogram) {
             parts.push(format!("{name} p99 {}", latency(summary.p99)));
         }
     }
@@ -521,7 +521,7 @@ mod tests {
         let now =
             Counts { confirmed: 3_000, delivered: 2_500, acked: 2_000, refused: 10, ..Counts::default() };
         let mut times = Times::default();
-        times.publish.record(Duration::from_micros(1_500), 1);
+        times.publish.record(Duration::from_micros(1_500));
         let told = line(Duration::from_millis(3_020), "warming up", &before, &now, 2.0, &times);
         let expected = "   3s  published 1.0 k/s  acked 1.0 k/s  waiting 1.0 k  publish p99 1.50ms  refused 5.0/s  \
                         warming up";

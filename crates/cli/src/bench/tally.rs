@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::histogram::Histogram;
+use forebay_core::histogram::{FineHistogram, Summary};
+
 use super::ledger::{Delivery, Ledger};
 use super::pace::Feed;
 use super::stamp::Stamp;
@@ -52,11 +53,16 @@ pub(super) struct Tally {
 #[derive(Debug, Default, Clone)]
 pub(super) struct Times {
     /// From when a message was sent, or due, to its confirmation.
-    pub(super) publish: Histogram,
+    pub(super) publish: FineHistogram,
     /// To its consumer.
-    pub(super) end_to_end: Histogram,
+    pub(super) end_to_end: FineHistogram,
     /// From when a message was due to when it was sent.
-    pub(super) delay: Histogram,
+    pub(super) delay: FineHistogram,
+}
+
+/// The summary of a histogram. `None` if nothing was recorded.
+pub(super) fn summary(histogram: &FineHistogram) -> Option<Summary> {
+    Some(histogram.summary()).filter(|summary| summary.count > 0)
 }
 
 impl Times {
@@ -118,7 +124,7 @@ impl Tally {
         if feed.pace.is_some() {
             let mut times = lock(&self.times);
             for since in self.measured(feed, sent) {
-                times.delay.record(sent.at.since(since), 1);
+                times.delay.record_n(sent.at.since(since), 1);
             }
         }
     }
@@ -131,9 +137,9 @@ impl Tally {
         self.last_confirmed.fetch_max(now.0, Ordering::Relaxed);
         let mut times = lock(&self.times);
         if feed.pace.is_some() {
-            self.measured(feed, sent).for_each(|since| times.publish.record(now.since(since), 1));
+            self.measured(feed, sent).for_each(|since| times.publish.record_n(now.since(since), 1));
         } else if self.is_measured(sent.at) {
-            times.publish.record(now.since(sent.at), sent.count);
+            times.publish.record_n(now.since(sent.at), sent.count);
         }
     }
 
@@ -157,10 +163,10 @@ impl Tally {
         let mut times = lock(&self.times);
         for since in self.measured(feed, sent) {
             let waited = feed.until.since(since);
-            times.publish.record(waited, 1);
-            times.delay.record(waited, 1);
+            times.publish.record_n(waited, 1);
+            times.delay.record_n(waited, 1);
             if self.scope.is_end_to_end {
-                times.end_to_end.record(waited, 1);
+                times.end_to_end.record_n(waited, 1);
             }
         }
     }
@@ -180,7 +186,7 @@ impl Tally {
                     Delivery::First => {
                         first += 1;
                         if let Some(times) = times.as_mut().filter(|_| self.is_measured(stamp.at)) {
-                            times.end_to_end.record(now.since(stamp.at), 1);
+                            times.end_to_end.record_n(now.since(stamp.at), 1);
                         }
                     }
                     Delivery::Again => add(&self.duplicates, 1),
@@ -284,11 +290,11 @@ mod tests {
         assert_eq!((tally.counts().confirmed, tally.counts().unsent), (1_000, 1_000));
         let times = tally.take_times();
         for histogram in [times.publish, times.end_to_end, times.delay] {
-            let summary = histogram.summary().expect("what was not sent counts");
+            let summary = summary(&histogram).expect("what was not sent counts");
             assert_eq!(summary.count, 1_000, "what was due in the warm-up does not");
             assert!(summary.p50 >= Duration::from_millis(500) && summary.max == Duration::from_secs(1));
         }
-        assert_eq!(tally.take_times().publish.summary(), None, "it is taken once");
+        assert_eq!(summary(&tally.take_times().publish), None, "it is taken once");
     }
 
     #[test]
@@ -322,11 +328,11 @@ mod tests {
         assert_eq!((tally.counts(), tally.missing()), (expected, 8));
         let times = tally.take_times();
         assert_eq!(
-            times.publish.summary().map(|it| (it.count, it.max)),
+            summary(&times.publish).map(|it| (it.count, it.max)),
             Some((10, Duration::from_millis(3)))
         );
         assert_eq!(
-            times.end_to_end.summary().map(|it| (it.count, it.max)),
+            summary(&times.end_to_end).map(|it| (it.count, it.max)),
             Some((2, Duration::from_millis(10)))
         );
         assert_eq!((tally.last_confirmed(), tally.last_acked()), (at(1_503), at(1_511)));

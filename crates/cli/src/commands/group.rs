@@ -32,12 +32,12 @@ enum GroupCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Show a group: how it stands, its consumers and settings.
+    /// Show a group: progress, rates, consumers and settings.
     #[command(
         after_help = SHOW_EXAMPLES
     )]
     Show(One),
-    /// Create a group, and its stream if that is absent. It may be there already, if its settings agree.
+    /// Create a group, and its stream if that does not exist. Succeeds if the group exists with these settings.
     #[command(after_help = CREATE_EXAMPLES)]
     Create {
         #[arg(value_name = "STREAM/GROUP")]
@@ -57,7 +57,7 @@ enum GroupCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Delete a group, with its progress and what it has parked.
+    /// Delete a group, with its progress and its parked messages.
     #[command(
         after_help = DELETE_EXAMPLES
     )]
@@ -69,13 +69,13 @@ enum GroupCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Hand nothing more out. What consumers hold may be finished.
+    /// Pause delivery. Consumers may finish their leased messages.
     #[command(after_help = PAUSE_EXAMPLES)]
     Pause(One),
-    /// Hand out again.
+    /// Resume delivery.
     #[command(after_help = RESUME_EXAMPLES)]
     Resume(One),
-    /// Begin elsewhere in the stream: again from a place, or on from there.
+    /// Move the group to another position of the stream: rewind, or skip ahead.
     #[command(after_help = RESET_EXAMPLES)]
     Reset {
         #[arg(value_name = "STREAM/GROUP")]
@@ -83,7 +83,7 @@ enum GroupCommand {
         /// `beginning`, `end`, a position, or a time such as 2026-11-15T10:30:00Z.
         #[arg(long, value_name = "PLACE", value_parser = place)]
         to: Start,
-        /// Drop parked messages too; they are kept otherwise.
+        /// Also discard parked messages; otherwise they are kept.
         #[arg(long)]
         drop_parked: bool,
         #[command(flatten)]
@@ -91,18 +91,18 @@ enum GroupCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Say how many consumers would do.
+    /// Recommend a number of consumers.
     #[command(after_help = SCALING_EXAMPLES)]
     Scaling {
         #[arg(value_name = "STREAM/GROUP")]
         group: GroupPath,
-        /// The time in which the backlog should be gone.
+        /// The time within which the backlog should be worked off.
         #[arg(long, value_name = "TIME")]
         target_drain: Option<Span>,
-        /// No fewer than this.
+        /// Minimum number of consumers.
         #[arg(long, value_name = "N")]
         min: Option<u32>,
-        /// No more than this.
+        /// Maximum number of consumers.
         #[arg(long, value_name = "N")]
         max: Option<u32>,
         #[command(flatten)]
@@ -161,7 +161,7 @@ Examples:
   forebay group create emails/archive start=end --server 127.0.0.1:7171";
 
 const SET_EXAMPLES: &str = "\
-Names and values are those of `forebay group create`; what is not named stays as it is.
+Names and values are those of `forebay group create`; other settings keep their values.
 
 Examples:
   forebay group set emails/senders rate.per_second=20 max_retries=unlimited
@@ -208,8 +208,10 @@ pub(crate) fn run(group: &Group, output: Output) -> anyhow::Result<()> {
             http::with(server, async |http| {
                 let reply = http.send(Method::PUT, &group.path(), &settings).await?;
                 http::show::<serde_json::Value>(&reply, output, |_| {
-                    let done = if reply.status == 201 { "created the group" } else { "it is there already:" };
-                    print(&format!("{done} {group}\n"))
+                    print(&match reply.status {
+                        201 => format!("created the group {group}\n"),
+                        _ => format!("group {group} already exists\n"),
+                    })
                 })
             })
         }
@@ -224,7 +226,7 @@ pub(crate) fn run(group: &Group, output: Output) -> anyhow::Result<()> {
             })
         }
         GroupCommand::Delete { group, sure, server } => {
-            sure.ask(&format!("Delete the group {group} with its progress and what it has parked?"))?;
+            sure.ask(&format!("Delete the group {group} with its progress and its parked messages?"))?;
             http::with(server, async |http| {
                 let reply = http.call(Method::DELETE, &group.path(), bytes::Bytes::new()).await?;
                 match output {
@@ -236,13 +238,13 @@ pub(crate) fn run(group: &Group, output: Output) -> anyhow::Result<()> {
         GroupCommand::Pause(one) => pause(one, "pause", output),
         GroupCommand::Resume(one) => pause(one, "resume", output),
         GroupCommand::Reset { group, to, drop_parked, sure, server } => {
-            sure.ask(&format!("Reset the group {group}? What it holds is taken from its consumers."))?;
+            sure.ask(&format!("Reset the group {group}? Its leases end."))?;
             let parked = if *drop_parked { ParkedOnReset::Drop } else { ParkedOnReset::Keep };
             http::with(server, async |http| {
                 let path = format!("{}/reset", group.path());
                 let reply = http.send(Method::POST, &path, &ResetRequest { to: *to, parked }).await?;
                 http::show(&reply, output, |done: &ResetReply| {
-                    print(&format!("the group {group} goes on after position {}\n", done.settled_through))
+                    print(&format!("the group {group} continues after position {}\n", done.settled_through))
                 })
             })
         }
@@ -283,7 +285,7 @@ async fn list(http: &mut Http, stream: Option<&str>, output: Output) -> anyhow::
     }
     let groups: Vec<GroupReport> = list.read()?;
     if groups.is_empty() {
-        say("there are no groups yet; `forebay group create` makes one");
+        say("there are no groups yet; `forebay group create` creates one");
     }
     table(&groups).print()
 }

@@ -53,7 +53,7 @@ fn stream_path(stream: &str) -> String {
 
 #[derive(Debug, Args)]
 struct Sure {
-    /// Do not ask for confirmation. Without a terminal there is no question.
+    /// Do not ask for confirmation. Without a terminal the command never asks.
     #[arg(long, short)]
     yes: bool,
 }

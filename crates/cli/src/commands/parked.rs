@@ -31,7 +31,7 @@ pub(crate) struct Parked {
 
 #[derive(Debug, Subcommand)]
 enum ParkedCommand {
-    /// List parked messages, the oldest position first.
+    /// List parked messages (dead letters), lowest position first.
     #[command(visible_alias = "ls", after_help = LIST_EXAMPLES)]
     List(ListOptions),
     /// Show one parked message with its failures.
@@ -57,10 +57,10 @@ enum ParkedCommand {
         #[command(flatten)]
         sure: Sure,
     },
-    /// Publish an edited copy of a parked message and discard the original, in one step.
+    /// Publish an edited copy of a parked message and discard the parked one, in one step.
     #[command(after_help = RESUBMIT_EXAMPLES)]
     Resubmit(Resubmit),
-    /// List replays and discards, or show one.
+    /// List jobs (replays, discards, moves), or show one.
     #[command(
         after_help = JOBS_EXAMPLES
     )]
@@ -70,7 +70,7 @@ enum ParkedCommand {
         /// Show only this job.
         job: Option<u32>,
     },
-    /// Cancel a replay or a discard.
+    /// Cancel a job. Messages that it has processed stay processed.
     #[command(after_help = CANCEL_EXAMPLES)]
     Cancel {
         #[command(flatten)]
@@ -104,8 +104,8 @@ Examples:
   forebay parked list emails/senders -o json | jq '.parked[].message.body'";
 
 const REPLAY_EXAMPLES: &str = "\
-Select messages by positions, with --all, or with at least one of --reason, --key and --type. What is
-meant is fixed when the command is given; messages that are parked later are not touched.
+Select messages by position, with --all, or with at least one of --reason, --key and --type. The selection is
+fixed when the command is given; messages that are parked later are not touched.
 
 Examples:
   forebay parked replay emails/senders 17 18
@@ -113,7 +113,7 @@ Examples:
   forebay parked replay emails/senders --all --dry-run";
 
 const DISCARD_EXAMPLES: &str = "\
-Positions, --all, or at least one of --reason, --key and --type must say which messages are meant.
+Select messages by position, with --all, or with at least one of --reason, --key and --type.
 
 Examples:
   forebay parked discard emails/senders 17 18
@@ -122,7 +122,7 @@ Examples:
 
 const RESUBMIT_EXAMPLES: &str = "\
 Examples:
-  forebay parked resubmit emails/senders 17 --body '{\"to\": \"b@example.com\"}'     all else stays
+  forebay parked resubmit emails/senders 17 --body '{\"to\": \"b@example.com\"}'     keeps all other fields
   forebay parked resubmit emails/senders 17 --file message.json     an object of the API
   forebay parked show emails/senders 17 -o json | jq .message.body";
 
@@ -138,10 +138,10 @@ struct One {
 struct ListOptions {
     #[command(flatten)]
     one: One,
-    /// Show at most this many.
+    /// Maximum number of messages to show.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     limit: u64,
-    /// Show only messages after this position.
+    /// Only messages after this position.
     #[arg(long, value_name = "SEQ")]
     after: Option<String>,
     #[command(flatten)]
@@ -173,10 +173,10 @@ struct Select {
     all: bool,
     #[command(flatten)]
     filter: Filter,
-    /// At most this many, lowest positions first.
+    /// Maximum number of messages, lowest positions first.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// At most this many messages per second.
+    /// Maximum rate, in messages per second.
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// Only count the messages.
@@ -210,10 +210,10 @@ struct Resubmit {
     #[command(flatten)]
     one: One,
     seq: u64,
-    /// The new body. Everything else stays as it was.
+    /// The new body. All other fields are kept.
     #[arg(long, value_name = "TEXT", required_unless_present = "file")]
     body: Option<String>,
-    /// A file with a message object of the API. Fields that it leaves out stay as they were. `-` is the standard input.
+    /// A file with a message object of the API. Fields that it leaves out are kept. `-` is the standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     file: Option<PathBuf>,
 }

@@ -32,14 +32,14 @@ enum StreamCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Show a stream: its figures, groups and settings.
+    /// Show a stream: statistics, groups and settings.
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
         stream: String,
         #[command(flatten)]
         server: Server,
     },
-    /// Create a stream. It may be there already, if its settings agree.
+    /// Create a stream. Succeeds if it exists with these settings.
     #[command(after_help = CREATE_EXAMPLES)]
     Create {
         stream: String,
@@ -57,13 +57,13 @@ enum StreamCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Delete a stream with everything in it, its groups included.
+    /// Delete a stream with its messages and groups.
     #[command(
         after_help = DELETE_EXAMPLES
     )]
     Delete {
         stream: String,
-        /// Although groups have consumers.
+        /// Delete even if groups have consumers.
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -77,7 +77,7 @@ enum StreamCommand {
     )]
     Purge {
         stream: String,
-        /// Parked messages too.
+        /// Also drop parked messages.
         #[arg(long)]
         parked: bool,
         #[command(flatten)]
@@ -85,7 +85,7 @@ enum StreamCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Look at messages without taking them from anybody.
+    /// Show messages without leasing them.
     #[command(visible_alias = "peek", after_help = BROWSE_EXAMPLES)]
     Browse(Browse),
 }
@@ -103,7 +103,7 @@ Examples:
 const DELETE_EXAMPLES: &str = "\
 Examples:
   forebay stream delete emails
-  forebay stream delete emails --force --yes   although groups have consumers";
+  forebay stream delete emails --force --yes   even if groups have consumers";
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
@@ -123,7 +123,7 @@ Examples:
   forebay stream create emails --json '{\"ingress_rate\": {\"per_second\": 100}}'";
 
 const SET_EXAMPLES: &str = "\
-Names and values are those of `forebay stream create`; what is not named stays as it is.
+Names and values are those of `forebay stream create`; other settings keep their values.
 
 Examples:
   forebay stream set emails limits.max_messages=1000000 limits.on_full=drop_oldest
@@ -139,10 +139,10 @@ Examples:
 #[derive(Debug, Args)]
 struct Browse {
     stream: String,
-    /// The first position to look at; from the oldest message if it is left out.
+    /// The first position to show. Default: the oldest message.
     #[arg(long, value_name = "SEQ")]
     from: Option<u64>,
-    /// How many to show at most.
+    /// Maximum number of messages to show.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     limit: u64,
     /// Only messages of this key.
@@ -167,9 +167,11 @@ pub(crate) fn run(stream: &Stream, output: Output) -> anyhow::Result<()> {
             http::with(server, async |http| {
                 let reply = http.send(Method::PUT, &stream_path(stream), &settings).await?;
                 http::show::<serde_json::Value>(&reply, output, |_| {
-                    let done =
-                        if reply.status == 201 { "created the stream" } else { "it is there already:" };
-                    print(&format!("{done} {}\n", printable(stream)))
+                    let stream = printable(stream);
+                    print(&match reply.status {
+                        201 => format!("created the stream {stream}\n"),
+                        _ => format!("stream {stream} already exists\n"),
+                    })
                 })
             })
         }

@@ -17,8 +17,8 @@ use crate::screen::{Screen, cut, read_keys};
 use crate::units;
 
 pub(crate) const EXAMPLES: &str = "\
-Keys: l lag, o oldest, i in, u out, f in flight, p parked, n name: what comes first; r turns it round; q leaves.
-Where there is no terminal, everything is printed once.
+Keys: sort by l lag, o oldest, i in, u out, f in flight, p parked, n name; r reverses the order; q quits.
+Without a terminal, everything is printed once.
 
 Examples:
   forebay top
@@ -39,7 +39,7 @@ pub(crate) struct Top {
     /// Sort order.
     #[arg(long, value_name = "COLUMN", default_value = "lag")]
     sort: Sort,
-    /// Print everything once and exit.
+    /// Print everything once.
     #[arg(long)]
     once: bool,
     #[command(flatten)]

@@ -34,14 +34,14 @@ use crate::print::{Colour, Output, colours, print};
 use crate::screen::{Screen, read_keys};
 
 pub(crate) const EXAMPLES: &str = "\
-It starts a server of its own on a free port, with its data in a temporary folder, producers and workers, kills a
-worker and the server on the way, and counts at the end. It needs nothing and leaves nothing behind. If the accounts
-do not add up, it says so, keeps the folder and exits with 1.
+It starts its own server on a free port, with its data in a temporary folder, producers and workers, kills a worker
+and the server on the way, and accounts for every message at the end. It leaves nothing behind. If the accounts do
+not add up, it reports that, keeps the folder and exits with 1.
 
 Examples:
   forebay demo
   forebay demo --quick                   in a few seconds
-  forebay demo --keep                    leaves the server running until ^C, to look around
+  forebay demo --keep                    keeps the server running until ^C
   forebay demo --quick -o json | tail -1 | jq .lost";
 
 /// What the demo is about.
@@ -59,10 +59,10 @@ fn order_of(id: &str) -> Option<u64> {
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// A few seconds rather than half a minute.
+    /// Take a few seconds instead of half a minute.
     #[arg(long)]
     quick: bool,
-    /// Leave the server running at the end, until ^C.
+    /// Keep the server running at the end, until ^C.
     #[arg(long)]
     keep: bool,
 }

@@ -97,7 +97,7 @@ pub(crate) struct Loss {
     groups: Vec<GroupLoss>,
     state: Vec<String>,
     renamed_streams: Vec<String>,
-    /// Notes of what was done that are about something lost.
+    /// Entries of the log that are about lost data.
     entries: u64,
 }
 
@@ -257,8 +257,8 @@ impl Report {
             None => {
                 let _ = writeln!(
                     out,
-                    "\nA server would start. It does not deliver what is damaged, and a group that has to read \
-                     past it stays where it is."
+                    "\nA server would start. It does not deliver damaged messages, and a group that has to read \
+                     past them stops there."
                 );
             }
         }
@@ -369,7 +369,7 @@ impl Loss {
             && self.renamed_streams.is_empty()
             && self.entries == 0;
         if nothing {
-            out.push_str("  no message that somebody still wants\n");
+            out.push_str("  no message that a group still needs\n");
         }
         for loss in &self.streams {
             let _ = writeln!(
@@ -397,11 +397,7 @@ impl Loss {
             let _ = writeln!(out, "  the name and the settings of a stream, which is called {name} now");
         }
         if self.entries > 0 {
-            let _ = writeln!(
-                out,
-                "  {} about something that is lost",
-                count(self.entries, "note of what was done", "notes of what was done")
-            );
+            let _ = writeln!(out, "  {} about lost data", count(self.entries, "entry", "entries"));
         }
     }
 }

@@ -31,8 +31,8 @@ pub(crate) const EXAMPLES: &str = "\
 With --ndjson each line is a message object of the API: id, type, key, headers, body or body_base64, delay or
 deliver_at, priority, ttl, schema.
 
-Messages that could not be stored are sent again for as long as --retry-for says, and are stored once even if the
-connection breaks. To be safe across several runs of the command, give messages ids.
+A batch that could not be stored is sent again for --retry-for, and is stored once even if the connection breaks.
+To be safe across several runs of the command, give messages ids.
 
 Examples:
   forebay pub emails 'hello' 'world'
@@ -50,9 +50,9 @@ const BATCHES_READ_AHEAD: usize = 4;
 #[derive(Debug, Args)]
 pub(crate) struct Pub {
     stream: String,
-    /// Message bodies. Without any, each line of the standard input is a message.
+    /// The messages. Default: each line of the standard input is a message.
     text: Vec<String>,
-    /// Read each line of this file as a message. `-` is the standard input.
+    /// Publish each line of this file. `-` is the standard input.
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
     /// Each line is a message object of the API.
@@ -61,28 +61,28 @@ pub(crate) struct Pub {
     /// Priority from 0 to 9. Higher priorities are delivered first.
     #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
-    /// Deliver the messages no earlier than after this long, for example 250ms, 30s, 15m, 12h or 7d.
+    /// Not delivered before this time has passed, such as 250ms, 30s, 15m, 12h, 7d.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
-    /// Let the messages expire after this long.
+    /// Not delivered after this time has passed.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttl: Option<Duration>,
-    /// Key of the messages. Groups can process messages with the same key in order.
+    /// Messages with the same key belong together, where a group orders or spreads by key.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Type of the messages.
+    /// Type of the message.
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Header of the messages. Can be given several times.
+    /// A header of the message. May be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// Message id. A second message with the same id is not stored within the stream's dedupe window.
+    /// Message id: within the stream's dedupe_window, a second publish with the same id stores nothing.
     #[arg(long, value_name = "ID", conflicts_with_all = ["id_prefix", "file"])]
     id: Option<String>,
     /// Give messages the ids PREFIX-1, PREFIX-2 and so on, so that the command can be repeated safely.
     #[arg(long, value_name = "PREFIX")]
     id_prefix: Option<String>,
-    /// How long to retry while no message can be stored.
+    /// How long to retry while nothing can be stored.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     retry_for: Duration,
     #[command(flatten)]

@@ -4,19 +4,27 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use forebay_doors::sqs::{AccessKey, SqsConfig, UrlOptions, is_account};
+use forebay_broker::broker::Broker;
+use forebay_doors::sqs::{self, AccessKey, SqsConfig, UrlOptions, is_account};
 use tokio::net::TcpListener;
 
 use crate::exit::Exit;
-use crate::log;
 use crate::safe::printable;
 use crate::settings::Settings;
 
 /// The door, ready to be opened.
 pub(super) struct Door {
-    pub(super) listener: TcpListener,
+    listener: TcpListener,
     pub(super) address: SocketAddr,
-    pub(super) config: SqsConfig,
+    config: SqsConfig,
+}
+
+impl Door {
+    /// Serves until the broker stops and the calls have ended.
+    pub(super) async fn serve(self, broker: Broker) -> std::io::Result<()> {
+        let stop = broker.stopping();
+        sqs::serve(broker.entrance(), self.listener, stop, self.config).await
+    }
 }
 
 /// What came of it.
@@ -76,11 +84,11 @@ fn check_reach(settings: &Settings, address: SocketAddr, keys: &[AccessKey]) -> 
     if !settings.allow_anyone {
         bail!(
             "without access keys SQS is served on addresses of this machine only. Give --sqs-keys a file of them; or \
-             --sqs an address such as 127.0.0.1:9324; or --allow-anyone, if whoever reaches the port may do \
+             --sqs an address such as 127.0.0.1:9324; or --allow-anyone, to let anyone who can reach the port do \
              everything. address=`{address}`"
         );
     }
-    log::warn(
+    tracing::warn!(
         "anyone who reaches the SQS port may do everything: --allow-anyone is set, and there are no access keys",
     );
     Ok(())

@@ -41,27 +41,27 @@ use crate::settings::values::{duration, or_none};
 use crate::subscribe::create_group;
 
 pub(crate) const EXAMPLES: &str = "\
---exec runs CMD by `sh -c` for each message, with the body on its standard input. Its exit code decides what
+--exec runs CMD with `sh -c` for each message, with the body on its standard input. Its exit code decides what
 happens to the message:
-   0  it is acknowledged
-  75  it is retried by the group's settings; the same for any other code, a signal or a timeout
-  65  it is parked
-  99  it is skipped: settled without being done
-The end of its standard error is kept as the reason. Its environment has FOREBAY_STREAM, _GROUP,
+   0  it is acked
+  75  it is retried, by the group's settings; the same for any other code, a signal, or a timeout
+  65  it is parked as a dead letter
+  99  it is skipped: settled without being processed
+The end of its standard error is stored as the reason. Its environment has FOREBAY_STREAM, _GROUP,
 _SEQ, _ATTEMPT (1 at first), _ID, _KEY, _TYPE, _SCHEMA, _PRIORITY, _PUBLISHED_AT and, for each header of the message,
 FOREBAY_HEADER_NAME; and FOREBAY_SERVER, so that `forebay pub` finds the same server.
 
 --push sends each message as an HTTP POST, with the same fields in headers (Forebay-Seq and so on), and an
-Idempotency-Key. The status of the answer decides what happens to it:
-  2xx                  it is acknowledged
-  429, with a pause    it is retried after the pause without counting as an attempt, and the whole group pauses
+Idempotency-Key. The response decides:
+  2xx                  it is acked
+  429, with a pause    it is offered again after the pause; this costs no attempt, and the group rests meanwhile
   503 with a pause     it is retried after the pause
-  408, any 5xx, none   it is retried by the group's settings
+  408, any 5xx, none   it is retried, by the group's settings
   any other            it is parked; redirects are not followed
 A pause is a header Retry-After, in seconds or as a date.
 
-While nearly all messages fail, no messages are taken, so that they do not use up their retries (--no-breaker turns that
-off). SIGINT or SIGTERM stops the command: it takes no more messages, and running handlers may finish. A second signal
+While most messages fail, the worker receives fewer, so that they do not use up their retries (--no-breaker turns
+this off). SIGINT or SIGTERM stops it: it receives nothing more, and running handlers may finish. A second signal
 stops it at once.
 
 Examples:
@@ -70,7 +70,7 @@ Examples:
   forebay work images/thumbs --exec 'convert - -resize 200 \"out/$FOREBAY_ID.png\"'
   forebay work emails/senders --push http://127.0.0.1:8000/send --rate 10/s
   forebay work emails/senders --push https://example.com/hook --header @secret.txt --min 1 --max 32 --drain 5m
-  forebay work emails/senders --exec 'cat >> all.txt' --concurrency 1 --idle 5s     until there is nothing more
+  forebay work emails/senders --exec 'cat >> all.txt' --concurrency 1 --idle 5s     until nothing is left
 
 A handler in sh, send.sh:
   #!/bin/sh
@@ -81,7 +81,7 @@ A handler in Python, send.py:
   import json, os, sys
   message = json.load(sys.stdin)
   if '@' not in message['to']:
-      sys.exit(65)            # sys.exit('text') ends with 1, which is tried again
+      sys.exit(65)            # sys.exit('text') exits with 1, which is retried
   print('sent to', message['to'], 'try', os.environ['FOREBAY_ATTEMPT'])";
 
 /// The most handlers at a time.
@@ -104,42 +104,42 @@ pub(crate) struct Work {
     /// Send each message to this address.
     #[arg(long, value_name = "URL", value_parser = push::target)]
     push: Option<Uri>,
-    /// Number of handlers that run at a time.
+    /// Number of messages to process at a time.
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with_all = ["min", "max"],
           value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
     concurrency: u16,
-    /// Follow the backlog instead, with at least this many handlers at a time.
+    /// Follow the backlog instead, with at least this many at a time.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "max",
           value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
     min: u16,
-    /// Follow the backlog, with at most this many handlers at a time.
+    /// Follow the backlog, with at most this many at a time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
     max: Option<u16>,
-    /// How long a backlog may take to be worked off, with --max.
+    /// Time within which the backlog should be worked off, with --min and --max.
     #[arg(long, value_name = "TIME", default_value = "1m", requires = "max", value_parser = duration)]
     drain: Duration,
     /// How long a handler may take, or `none`.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = timeout)]
     timeout: Timeout,
-    /// Limit how many handlers begin, for example 10/s, 100/m, or 10 for each second.
+    /// Maximum rate at which messages begin, such as 10/s, 100/m, or 10 (per second).
     #[arg(long, value_name = "RATE")]
     rate: Option<PerSecond>,
-    /// Header of every request, as `NAME: VALUE`; or @FILE with one header on each line, for secrets.
+    /// A header of every request, as `NAME: VALUE`; or @FILE with one header on each line, for secrets.
     #[arg(long = "header", value_name = "HEADER", conflicts_with = "exec")]
     headers: Vec<String>,
-    /// Stop when there was nothing to do for this long.
+    /// Exit after this time without work.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle: Option<Duration>,
-    /// Name of the worker in statistics and failures. The default is the host name and the process id.
+    /// Name of the worker in statistics and failures. Default: host name and process id.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Number of messages to fetch ahead of the running handlers. The default follows how long handlers take.
+    /// Number of messages to prefetch beside those being processed. Default: follows the time that messages take.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=PREFETCH_MAX))]
     prefetch: Option<u16>,
-    /// How long running handlers may take to finish when the command stops. Other messages are given back.
+    /// How long running handlers may finish when the command is told to stop. Other messages are returned.
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = duration)]
     drain_timeout: Duration,
-    /// Go on even if nearly all messages fail.
+    /// Do not slow down if nearly every message fails.
     #[arg(long)]
     no_breaker: bool,
     #[command(flatten)]
@@ -289,7 +289,7 @@ async fn watch_over(
         }
         let Some(stop) = stop.take() else {
             bail!(
-                "stopped at once, by a second signal; its messages go to other consumers, and count as tried"
+                "stopped at once, by a second signal; messages in process go to other workers, and the attempt counts"
             );
         };
         let _ = stop.send(());

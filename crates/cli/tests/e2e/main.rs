@@ -6,4 +6,5 @@ mod doctor;
 mod grpc;
 mod http;
 mod rig;
+#[cfg(feature = "sqs")]
 mod sqs;

@@ -94,7 +94,11 @@ fn put_stamp(out: &mut Vec<u8>, stamp: ProducerStamp) {
 pub fn published_bytes_max(messages: &[MessageMeta]) -> usize {
     /// What is written once, with room for what makes room for the batch.
     const BATCH: usize = 256;
+    // Plain messages are the usual ones.
     let of_one = |message: &MessageMeta| {
+        if message.is_plain() {
+            return 6;
+        }
         // Flags and size, and what is there of the rest; times and counts take ten bytes and five.
         6 + message.id.map_or(0, |_| 16)
             + message.key.map_or(0, |_| 8)
@@ -152,7 +156,7 @@ fn put_group_ranges(out: &mut Vec<u8>, kind: u8, group: GroupId, ranges: &[SeqRa
 }
 
 /// `group | ranges | when`: the time is last, since it was not there once.
-pub(crate) fn put_handed(out: &mut Vec<u8>, group: GroupId, at: Timestamp, ranges: &[SeqRange]) {
+fn put_handed(out: &mut Vec<u8>, group: GroupId, at: Timestamp, ranges: &[SeqRange]) {
     put_entry(out, kind::HANDED, |out| {
         put_varint(out, group.0.into());
         put_ranges(out, ranges);
@@ -160,15 +164,15 @@ pub(crate) fn put_handed(out: &mut Vec<u8>, group: GroupId, at: Timestamp, range
     });
 }
 
-pub(crate) fn put_acked(out: &mut Vec<u8>, group: GroupId, ranges: &[SeqRange]) {
+fn put_acked(out: &mut Vec<u8>, group: GroupId, ranges: &[SeqRange]) {
     put_group_ranges(out, kind::ACKED, group, ranges);
 }
 
-pub(crate) fn put_returned(out: &mut Vec<u8>, group: GroupId, ranges: &[SeqRange]) {
+fn put_returned(out: &mut Vec<u8>, group: GroupId, ranges: &[SeqRange]) {
     put_group_ranges(out, kind::RETURNED, group, ranges);
 }
 
-pub(crate) fn put_skipped(out: &mut Vec<u8>, group: GroupId, how: Ending, ranges: &[SeqRange]) {
+fn put_skipped(out: &mut Vec<u8>, group: GroupId, how: Ending, ranges: &[SeqRange]) {
     put_entry(out, kind::SKIPPED, |out| {
         put_varint(out, group.0.into());
         out.push(how as u8);
@@ -177,13 +181,7 @@ pub(crate) fn put_skipped(out: &mut Vec<u8>, group: GroupId, how: Ending, ranges
 }
 
 /// `Replayed` or `Discarded`: out of what is parked.
-pub(crate) fn put_taken_out(
-    out: &mut Vec<u8>,
-    group: GroupId,
-    replayed: bool,
-    job: JobId,
-    ranges: &[SeqRange],
-) {
+fn put_taken_out(out: &mut Vec<u8>, group: GroupId, replayed: bool, job: JobId, ranges: &[SeqRange]) {
     put_entry(out, if replayed { kind::REPLAYED } else { kind::DISCARDED }, |out| {
         put_varint(out, group.0.into());
         put_varint(out, job.0.into());
@@ -191,13 +189,7 @@ pub(crate) fn put_taken_out(
     });
 }
 
-pub(crate) fn put_leased(
-    out: &mut Vec<u8>,
-    group: GroupId,
-    at: Timestamp,
-    duration: Duration,
-    runs: &[LeasedRun],
-) {
+fn put_leased(out: &mut Vec<u8>, group: GroupId, at: Timestamp, duration: Duration, runs: &[LeasedRun]) {
     put_entry(out, kind::LEASED, |out| {
         put_varint(out, group.0.into());
         put_varint(out, at.0);
@@ -212,23 +204,11 @@ pub(crate) fn put_leased(
     });
 }
 
-pub(crate) fn put_extended(
-    out: &mut Vec<u8>,
-    group: GroupId,
-    at: Timestamp,
-    deadline: Timestamp,
-    ranges: &[SeqRange],
-) {
+fn put_extended(out: &mut Vec<u8>, group: GroupId, at: Timestamp, deadline: Timestamp, ranges: &[SeqRange]) {
     put_timed_ranges(out, kind::EXTENDED, group, at, deadline, ranges);
 }
 
-pub(crate) fn put_snoozed(
-    out: &mut Vec<u8>,
-    group: GroupId,
-    at: Timestamp,
-    until: Timestamp,
-    ranges: &[SeqRange],
-) {
+fn put_snoozed(out: &mut Vec<u8>, group: GroupId, at: Timestamp, until: Timestamp, ranges: &[SeqRange]) {
     put_timed_ranges(out, kind::SNOOZED, group, at, until, ranges);
 }
 
@@ -281,7 +261,7 @@ fn put_failure(out: &mut Vec<u8>, failure: &Failure, flags: u8, at: Timestamp, t
     }
 }
 
-pub(crate) fn put_failed(out: &mut Vec<u8>, group: GroupId, at: Timestamp, messages: &[FailedMessage]) {
+fn put_failed(out: &mut Vec<u8>, group: GroupId, at: Timestamp, messages: &[FailedMessage]) {
     put_entry(out, kind::FAILED, |out| {
         put_varint(out, group.0.into());
         put_varint(out, at.0);
@@ -296,7 +276,7 @@ pub(crate) fn put_failed(out: &mut Vec<u8>, group: GroupId, at: Timestamp, messa
     });
 }
 
-pub(crate) fn put_parked(out: &mut Vec<u8>, group: GroupId, at: Timestamp, messages: &[ParkedMessage]) {
+fn put_parked(out: &mut Vec<u8>, group: GroupId, at: Timestamp, messages: &[ParkedMessage]) {
     put_entry(out, kind::PARKED, |out| {
         put_varint(out, group.0.into());
         put_varint(out, at.0);

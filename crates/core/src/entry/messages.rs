@@ -58,7 +58,12 @@ impl MessageMeta {
     }
 
     pub(super) fn is_plain(&self) -> bool {
-        *self == MessageMeta::plain(self.size)
+        !self.is_special() && self.id.is_none() && self.key.is_none() && self.origin.is_none()
+    }
+
+    /// Whether its stream has to know more of it than its size and its id.
+    pub(crate) fn is_special(&self) -> bool {
+        self.priority != 0 || self.not_before.is_some() || self.expires.is_some()
     }
 }
 

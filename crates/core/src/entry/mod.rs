@@ -33,11 +33,8 @@ use crate::types::{
 
 pub use copied::{COPIED_MAX, CopiedMessage, copied_runs, put_copied};
 pub use decode::{each_encoded, entries};
+pub(crate) use encode::put_published;
 pub use encode::{note_bytes_max, published_bytes_max};
-pub(crate) use encode::{
-    put_acked, put_extended, put_failed, put_handed, put_leased, put_parked, put_published, put_returned,
-    put_skipped, put_snoozed, put_taken_out,
-};
 pub use messages::{MessageMeta, Messages, Origin, Trail};
 pub use route::Route;
 

@@ -1,6 +1,7 @@
 //! What operators do to a group: other settings, pause, reset, purge.
 
 use crate::group::checkpoint::Checkpoint;
+use crate::group::moves::Moves;
 use crate::group::standing::State;
 use crate::group::{Group, Turn};
 use crate::pace::Pace;
@@ -16,7 +17,7 @@ impl Group {
     /// handed out on.
     pub(crate) fn change(&mut self, now: Timestamp, stream: &Stream, settings: GroupSettings) {
         let before = std::mem::replace(&mut self.settings, settings);
-        self.pace = match (self.pace.take(), self.settings.rate) {
+        self.paces.group = match (self.paces.group.take(), self.settings.rate) {
             (Some(mut pace), Some(rate)) => {
                 pace.change(now, rate);
                 Some(pace)
@@ -41,26 +42,24 @@ impl Group {
 
     /// Entry `Reset` or `Purged` was decided: what it is about goes a slice a turn.
     pub(crate) fn begin_sweep(&mut self) {
-        self.asked.clear();
-        self.put_off.clear();
-        self.moves_at = None;
+        self.moves = Moves::default();
         // Progress is another now, and acks that were kept back have been written.
-        self.checkpoint = Checkpoint::at(self.ledger.progress.floor());
+        self.checkpoint = Checkpoint::at(self.ledger.progress().floor());
     }
 
     /// Lets go of what a reset or a purge has ended, as far as the budget goes. True when nothing is left
     /// of it; until then the group does nothing else.
     pub(super) fn sweep(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(through) = self.ledger.sweep else {
+        let Some(through) = self.ledger.sweeps_through() else {
             // What nobody wants any more is in nobody's way.
-            if !self.ledger.dead.is_empty() && !turn.budget.is_spent() {
+            if self.ledger.has_dead() && !turn.budget.is_spent() {
                 turn.budget.spend_each(SLICE);
                 self.ledger.drop_dead(SLICE as usize);
             }
             return true;
         };
         while !turn.budget.is_spent() {
-            let Some((run, state)) = self.ledger.standing.run_from(Seq(1)) else { break };
+            let Some((run, state)) = self.ledger.standing().run_from(Seq(1)) else { break };
             if run.first > through {
                 break;
             }
@@ -70,14 +69,11 @@ impl Group {
             match state {
                 State::Leased(lease) => self.end_lease(turn.now, turn.stream, seqs, &lease),
                 State::Waiting { until, .. } => {
-                    for seq in seqs.seqs() {
-                        self.due.remove(&(until, seq));
-                    }
-                    self.waiting -= seqs.count();
+                    seqs.seqs().for_each(|seq| self.timers.stop_waiting(until, seq));
                 }
                 State::Ready { .. } | State::Moving { .. } => {}
             }
-            self.ledger.standing.remove(seqs);
+            self.ledger.sweep_standing(seqs);
         }
         while !turn.budget.is_spent() && self.ledger.sweep_aside(SLICE as usize) {
             turn.budget.spend_each(SLICE);
@@ -85,8 +81,8 @@ impl Group {
         if turn.budget.is_spent() {
             return false;
         }
-        self.ledger.sweep = None;
-        self.expired = self.ledger.progress.floor().min(turn.stream.gone);
+        self.ledger.end_sweep();
+        self.expired = self.ledger.progress().floor().min(turn.stream.gone);
         self.reading = false;
         self.begin_anew(turn.stream);
         true
@@ -94,21 +90,7 @@ impl Group {
 
     /// Lets go of some of what a deleted group has left. False when that is all.
     pub(crate) fn decay(&mut self, count: usize) -> bool {
-        if !self.ledger.parked.is_empty() {
-            self.ledger.dead.push(std::mem::take(&mut self.ledger.parked));
-        }
-        if !self.ledger.dead.is_empty() {
-            self.ledger.drop_dead(count);
-            return true;
-        }
-        self.ledger.sweep = Some(Seq(u64::MAX - 1));
-        if self.ledger.sweep_aside(count) {
-            return true;
-        }
-        for _ in 0..count {
-            self.due.pop_first();
-            self.lapses.pop_first();
-        }
-        self.ledger.standing.pop_some(count)
+        let has_times = self.timers.decay(count);
+        self.ledger.decay(count) || has_times
     }
 }

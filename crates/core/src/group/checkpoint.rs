@@ -4,11 +4,11 @@
 //! many were, one is made at once; and a group gone idle makes one of what is left. Where acks are written
 //! as they come, the checkpoint is a figure; where they are not, it is when they are written.
 
-use crate::entry;
-use crate::group::{ENTRY_ITEMS_MAX, Effects, Group};
+use crate::group::decision::Decision;
+use crate::group::{Effects, Group};
 use crate::seqset::SeqSet;
 use crate::settings::CheckpointPolicy;
-use crate::types::{GroupId, Seq, SeqRange, Timestamp};
+use crate::types::{Seq, SeqRange, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
@@ -22,13 +22,11 @@ pub(crate) struct Checkpoint {
     active: bool,
     /// Acks that wait for the next checkpoint.
     kept_back: SeqSet,
-    /// They are to be written now.
-    flush: bool,
 }
 
 impl Checkpoint {
     pub(crate) fn at(seq: Seq) -> Checkpoint {
-        Checkpoint { seq, settled: 0, tick: None, active: false, kept_back: SeqSet::new(), flush: false }
+        Checkpoint { seq, settled: 0, tick: None, active: false, kept_back: SeqSet::new() }
     }
 
     pub(crate) fn seq(&self) -> Seq {
@@ -66,24 +64,10 @@ impl Checkpoint {
         self.settled = 0;
         self.active = false;
         self.tick = None;
-        self.flush = true;
     }
 
-    pub(crate) fn keep_back(&mut self, acked: &[SeqRange]) {
-        for &range in acked {
-            self.kept_back.insert(range);
-        }
-    }
-
-    pub(crate) fn write(&mut self, group: GroupId, out: &mut Vec<u8>) {
-        if !std::mem::take(&mut self.flush) || self.kept_back.is_empty() {
-            return;
-        }
-        let ranges: Vec<SeqRange> = self.kept_back.runs().collect();
-        for ranges in ranges.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_acked(out, group, ranges);
-        }
-        self.kept_back.clear();
+    pub(crate) fn keep_back(&mut self, acked: SeqRange) {
+        self.kept_back.insert(acked);
     }
 }
 
@@ -97,6 +81,9 @@ impl Group {
 
     /// Everything that is settled is written with the next entries.
     pub(crate) fn make_checkpoint(&mut self) {
-        self.checkpoint.make(self.ledger.progress.floor());
+        self.checkpoint.make(self.ledger.progress().floor());
+        for acked in std::mem::take(&mut self.checkpoint.kept_back).runs() {
+            self.unwritten.add(self.id, &Decision::Acked(acked));
+        }
     }
 }

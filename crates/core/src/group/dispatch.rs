@@ -5,15 +5,14 @@
 //! that is not locked; among that, priority goes first, aged so that none starves, then keys in turn where
 //! the group asks for it, then position; and the strategy chooses the consumer.
 
-use crate::entry::LeasedRun;
 use crate::fault::{Fault, planted};
-use crate::group::ledger::Terms;
+use crate::group::decision::{Decision, Terms};
 use crate::group::offer::{NO_KEY, Offer};
-use crate::group::standing::{Bound, State};
-use crate::group::{Budget, Credit, Deliver, Group, Lapse, Turn, outstanding};
+use crate::group::standing::State;
+use crate::group::{Budget, Credit, Deliver, Group, Turn};
 use crate::lanes::LANES;
-use crate::settings::{Acks, Strategy, YEAR};
-use crate::types::{Attempt, ConsumerId, Grant, Seq, SeqRange, Timestamp, push_range};
+use crate::settings::{Strategy, YEAR};
+use crate::types::{Attempt, ConsumerId, Grant, Seq, SeqRange, Timestamp};
 
 impl Group {
     /// Hands out what may go, once a turn.
@@ -23,7 +22,7 @@ impl Group {
     /// by one, but consecutive messages stay together, and with them everything that is written and sent.
     pub(super) fn dispatch(&mut self, turn: &mut Turn<'_>) {
         let is_behind = self.recheck.is_some() || turn.stream.is_behind(turn.now);
-        if self.ledger.paused || self.is_parked_full() || is_behind {
+        if self.ledger.is_paused() || self.is_parked_full() || is_behind {
             return;
         }
         if self.is_order_unknown() || self.rests_until(turn.now).is_some() {
@@ -41,13 +40,13 @@ impl Group {
     }
 
     pub(super) fn is_parked_full(&self) -> bool {
-        self.ledger.parked.count() >= u64::from(self.settings.parked_max)
+        self.ledger.parked().count() >= u64::from(self.settings.parked_max)
     }
 
     /// How many may go now, whatever there is to go.
     fn allowance(&self, now: Timestamp) -> u64 {
-        let open = u64::from(self.settings.in_flight_max).saturating_sub(self.in_flight);
-        match &self.pace {
+        let open = u64::from(self.settings.in_flight_max).saturating_sub(self.in_flight());
+        match &self.paces.group {
             Some(pace) if !planted(Fault::PaceExceeded) => open.min(pace.available(now)),
             _ => open,
         }
@@ -55,14 +54,14 @@ impl Group {
 
     /// Until when nothing goes because consumers asked for a rest, if they did.
     pub(super) fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
-        Some(self.rest_until).filter(|until| *until > now)
+        Some(self.paces.rest_until).filter(|until| *until > now)
     }
 
     /// When the pace next lets something go, if that is what it waits for.
     pub(super) fn pace_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let pace = self.pace.as_ref()?;
+        let pace = self.paces.group.as_ref()?;
         let waits = self.members.any_hungry()
-            && !self.ledger.paused
+            && !self.ledger.is_paused()
             && (self.offer.count() > 0 || self.arrived > self.cursor)
             && pace.available(now) == 0;
         waits.then(|| pace.next_at())
@@ -204,7 +203,7 @@ impl Group {
             if !self.fits(turn, consumer, seq) {
                 break;
             }
-            let state = self.ledger.standing.run_at(seq).map(|(_, state)| state);
+            let state = self.ledger.standing().run_at(seq).map(|(_, state)| state);
             let attempts = match state {
                 None if !turn.stream.undue.contains(seq) && !self.ledger.is_settled(seq) => 0,
                 Some(State::Ready { attempts, .. }) => attempts,
@@ -245,10 +244,10 @@ impl Group {
                 continue;
             }
             // At its limit the window takes nothing new, but what is in it goes on.
-            let is_new = self.ledger.standing.run_at(first).is_none();
+            let is_new = self.ledger.standing().run_at(first).is_none();
             let max = if is_new { max.min(self.window_room()) } else { max };
             if max == 0 {
-                if self.ready_again() == 0 {
+                if self.ledger.standing().ready() == 0 {
                     return None;
                 }
                 let key = self.keys.as_ref().and_then(|keys| keys.key(first)).unwrap_or(NO_KEY);
@@ -261,12 +260,6 @@ impl Group {
             }
             return Some(self.take(turn, consumer, lane, first, max));
         }
-    }
-
-    /// How many messages were handed out before and are with nobody now.
-    fn ready_again(&self) -> u64 {
-        let elsewhere = self.in_flight + self.waiting + self.ledger.moving.len() as u64;
-        self.ledger.standing.messages().saturating_sub(elsewhere)
     }
 
     /// What a plain group has not looked at.
@@ -317,7 +310,7 @@ impl Group {
         while !budget.is_spent() {
             let offered = lanes.lane(lane).first_from(*again_from)?;
             *again_from = offered;
-            let (run, _) = self.ledger.standing.run_from(offered)?;
+            let (run, _) = self.ledger.standing().run_from(offered)?;
             if run.first == offered {
                 return Some(offered);
             }
@@ -350,7 +343,7 @@ impl Group {
         first: Seq,
         max: u64,
     ) -> (SeqRange, u32) {
-        let (run, attempts) = match self.ledger.standing.run_from(first) {
+        let (run, attempts) = match self.ledger.standing().run_from(first) {
             Some((run, state)) if run.first == first => {
                 assert!(matches!(state, State::Ready { .. }), "what is on offer is ready");
                 (run, state.attempts())
@@ -358,7 +351,7 @@ impl Group {
             Some((next, _)) => (SeqRange::new(first, Seq(next.first.0 - 1)), 0),
             None => (SeqRange::new(first, Seq(u64::MAX - 1)), 0),
         };
-        let is_new = self.ledger.standing.run_at(first).is_none();
+        let is_new = self.ledger.standing().run_at(first).is_none();
         let max = if is_new && self.keys.is_none() { max.min(self.window_room()) } else { max };
         let alone = self.keys.is_some() && self.settings.key_batch > 1;
         match &mut self.offer {
@@ -425,19 +418,10 @@ impl Group {
             deadline: turn.now + timeout,
             holder: Some(consumer),
         };
-        let first_received = self.ledger.handed(seqs, terms);
-        match bound {
-            // Where acks are not written one by one, neither are the leases that nearly always lead to them.
-            Bound::Connection if self.settings.acks == Acks::Checkpoint && attempt == Attempt::FIRST => {}
-            Bound::Connection => push_range(&mut self.pending.handed, seqs),
-            Bound::Clock => {
-                self.pending.leased.push((timeout, LeasedRun { range: seqs, grant: terms.grant }));
-            }
-        }
-        let lapse = Lapse { deadline: terms.deadline, epoch: terms.epoch, delivery: terms.grant };
-        outstanding(&mut self.lapses, lapse, seqs);
-        self.in_flight += seqs.count();
-        if let Some(pace) = &mut self.pace {
+        let first_received = self.first_received(seqs.first, attempt).unwrap_or(terms.granted);
+        self.decide(Decision::Leased { seqs, attempt, terms });
+        self.timers.lease(&terms, seqs);
+        if let Some(pace) = &mut self.paces.group {
             pace.spend(turn.now, seqs.count());
         }
         self.members.gave(consumer, seqs, bytes);
@@ -459,6 +443,13 @@ impl Group {
         if planted(Fault::LeaseTwice) {
             self.lease_again(turn, consumer, seqs, attempt);
         }
+    }
+
+    /// When a message was first handed out, if it was.
+    fn first_received(&self, seq: Seq, attempt: Attempt) -> Option<Timestamp> {
+        let is_first = attempt == Attempt::FIRST;
+        let (_, state) = self.ledger.standing().run_at(seq).filter(|_| !is_first)?;
+        state.first()
     }
 
     /// The planted fault: another member is handed the same messages, on grants of its own.

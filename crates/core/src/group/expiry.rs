@@ -5,11 +5,13 @@
 //! to be called again at once for the rest, so that no turn is long.
 
 use crate::entry::{Cause, Ending};
+use crate::group::decision::Decision;
 use crate::group::settle::Blame;
 use crate::group::standing::State;
-use crate::group::{Departure, Group, Lapse, Turn};
+use crate::group::timers::Lapse;
+use crate::group::{Departure, Group, Turn};
 use crate::stream::Stream;
-use crate::types::{Seq, SeqRange, Timestamp, push_range};
+use crate::types::{Seq, SeqRange, Timestamp};
 
 /// Messages that are seen to at a time, so that the budget is asked often enough.
 const SLICE: u64 = 64;
@@ -33,28 +35,22 @@ impl Group {
 
     fn make_due_ready(&mut self, turn: &mut Turn<'_>) {
         while !turn.budget.is_spent() {
-            let due = self.due.first().filter(|(until, _)| *until <= turn.now);
-            let Some(&(until, seq)) = due else { break };
+            let Some(seq) = self.timers.pop_due(turn.now) else { break };
             turn.budget.spend_each(1);
-            self.due.remove(&(until, seq));
-            self.waiting -= 1;
-            self.ledger.released(SeqRange::one(seq));
+            self.decide(Decision::Ready(SeqRange::one(seq)));
             self.put_on_offer(turn.stream, SeqRange::one(seq));
         }
     }
 
     fn lapse(&mut self, turn: &mut Turn<'_>) {
         while !turn.budget.is_spent() {
-            let Some((&lapse, &outstanding)) = self.lapses.first_key_value() else { break };
-            if lapse.deadline > turn.now {
-                break;
-            }
+            let Some((lapse, outstanding)) = self.timers.next_lapse(turn.now) else { break };
             let (seqs, lease) = self
                 .ledger
-                .standing
-                .pieces(outstanding.seqs)
+                .standing()
+                .pieces(outstanding)
                 .find_map(|(seqs, state)| match state {
-                    Some(State::Leased(lease)) if Lapse::of(&lease) == lapse => Some((seqs, lease)),
+                    Some(State::Leased(lease)) if Lapse::from(&lease) == lapse => Some((seqs, lease)),
                     _ => None,
                 })
                 .expect("a deadline is kept while something is leased until then");
@@ -70,11 +66,7 @@ impl Group {
             for seq in seqs.seqs() {
                 self.fail(turn.now, turn.stream, seq, lease.attempt, None, blame.clone());
             }
-            // What was looked at is done with, so that a long delivery is not searched from its start
-            // again and again.
-            if let Some(outstanding) = self.lapses.get_mut(&lapse) {
-                outstanding.seqs.first = seqs.last.next();
-            }
+            self.timers.lapsed_through(lapse, seqs.last);
         }
     }
 
@@ -85,14 +77,13 @@ impl Group {
             while next <= run.last {
                 let rest = SeqRange::new(next, run.last);
                 let (seqs, state) =
-                    self.ledger.standing.pieces(rest).next().expect("a range has at least one piece");
+                    self.ledger.standing().pieces(rest).next().expect("a range has at least one piece");
                 turn.budget.spend_run(seqs.count());
                 let Some(State::Leased(lease)) = state else { panic!("what a consumer holds is leased") };
                 self.end_lease(turn.now, turn.stream, seqs, &lease);
                 match departure {
                     Departure::Goodbye => {
-                        self.ledger.returned(seqs);
-                        push_range(&mut self.pending.returned, seqs);
+                        self.decide(Decision::Returned(seqs));
                         self.counters.returned += seqs.count();
                         self.offer_returned(turn.now, turn.stream, seqs);
                     }
@@ -105,7 +96,7 @@ impl Group {
                         }
                     }
                     Departure::Lost => {
-                        self.ledger.released(seqs);
+                        self.decide(Decision::Ready(seqs));
                         self.offer_returned(turn.now, turn.stream, seqs);
                     }
                 }
@@ -131,10 +122,10 @@ impl Group {
 
     /// The time of one message is over. If it is with a consumer, that is seen when the lease ends.
     pub(crate) fn expire_one(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
-        if self.ledger.is_settled(seq) || self.ledger.replayed.contains_key(&seq) {
+        if self.ledger.is_settled(seq) || self.ledger.replayed().contains_key(&seq) {
             return;
         }
-        match self.ledger.standing.run_at(seq) {
+        match self.ledger.standing().run_at(seq) {
             Some((_, State::Leased(_) | State::Moving { .. })) => return,
             Some((_, state)) => self.withdraw(stream, seq, state),
             None => self.take_off_offer(stream, seq),
@@ -163,16 +154,16 @@ impl Group {
         let gone = turn.stream.gone;
         while self.expired < gone && !turn.budget.is_spent() {
             turn.budget.spend_run(0);
-            let first = self.ledger.progress.unsettled_from(self.expired.next());
+            let first = self.ledger.progress().unsettled_from(self.expired.next());
             if first > gone {
                 self.expired = gone;
                 break;
             }
-            let settled = self.ledger.progress.above().first_from(first);
+            let settled = self.ledger.progress().above().first_from(first);
             let last = settled.map_or(gone, |settled| gone.min(Seq(settled.0 - 1)));
             let range = SeqRange::new(first, last);
             let (seqs, state) =
-                self.ledger.standing.pieces(range).next().expect("a range has at least one piece");
+                self.ledger.standing().pieces(range).next().expect("a range has at least one piece");
             let seqs = match state {
                 Some(State::Leased(_) | State::Moving { .. }) => seqs,
                 None => {

@@ -88,7 +88,7 @@ pub struct ConsumerFigures {
 
 impl Group {
     pub(crate) fn figures(&self, now: Timestamp, stream: &Stream, scan_max: usize) -> GroupFigures {
-        let progress = &self.ledger.progress;
+        let (progress, standing) = (self.ledger.progress(), self.ledger.standing());
         let unsettled = progress.unsettled_through(stream.durable);
         let oldest = self.oldest_unsettled(stream).and_then(|seq| stream.timeline.at(seq));
         // What was read ahead beyond the window cannot go.
@@ -97,9 +97,9 @@ impl Group {
         let scan_full = self.is_key_scan_full(scan_max);
         let stuck = self.keys.as_ref().filter(|_| scan_full).and_then(|keys| keys.longest());
         let lag = unsettled + self.ledger.replayed_count();
-        let moving = self.ledger.moving.len() as u64;
+        let moving = self.ledger.moving().len() as u64;
         // Among what lies ahead are messages that went before for their priority, or are not due.
-        let open = lag.saturating_sub(self.in_flight + self.waiting + moving + stream.undue.count());
+        let open = lag.saturating_sub(standing.leased() + standing.waiting() + moving + stream.undue.count());
         GroupFigures {
             status: self.status(stream, scan_full),
             floor: progress.floor(),
@@ -107,12 +107,12 @@ impl Group {
             last_known: stream.durable,
             lag,
             oldest_age: oldest.map(|at| now.since(at)),
-            in_flight: self.in_flight,
+            in_flight: standing.leased(),
             ready: (self.offer.count() + ahead).min(open),
-            waiting: self.waiting,
+            waiting: standing.waiting(),
             moving,
-            parked: self.ledger.parked.count(),
-            oldest_parked_age: self.ledger.parked.oldest().map(|(at, _)| now.since(at)),
+            parked: self.ledger.parked().count(),
+            oldest_parked_age: self.ledger.parked().oldest().map(|(at, _)| now.since(at)),
             consumers: self.members.len(),
             resting_for: self.rests_until(now).map(|until| until.since(now)),
             stuck_key: stuck,
@@ -121,14 +121,14 @@ impl Group {
     }
 
     fn oldest_unsettled(&self, stream: &Stream) -> Option<Seq> {
-        let next = self.ledger.progress.floor().next();
-        let replayed = self.ledger.replayed.keys().next().copied();
+        let next = self.ledger.progress().floor().next();
+        let replayed = self.ledger.replayed().keys().next().copied();
         replayed.into_iter().chain((next <= stream.durable).then_some(next)).min()
     }
 
     fn status(&self, stream: &Stream, scan_full: bool) -> Status {
         match () {
-            () if self.ledger.paused => Status::Paused,
+            () if self.ledger.is_paused() => Status::Paused,
             () if self.is_parked_full() => Status::ParkedFull,
             () if self.window_room() == 0 => Status::WindowFull,
             () if scan_full => Status::KeyScanFull,

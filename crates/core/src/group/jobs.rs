@@ -49,6 +49,17 @@ pub enum JobState {
 }
 
 impl Job {
+    pub(crate) fn starting(
+        id: JobId,
+        started: Timestamp,
+        work: Work,
+        rate: Option<Rate>,
+        left: SeqSet,
+    ) -> Job {
+        let (matched, state) = (left.count(), JobState::Running);
+        Job { id, work, started, rate, matched, done: 0, failed: 0, state, on_way: 0, left }
+    }
+
     pub fn is_running(&self) -> bool {
         self.state == JobState::Running
     }

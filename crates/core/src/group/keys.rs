@@ -246,7 +246,7 @@ impl Keys {
         let offered = std::mem::replace(&mut of.offered, wanted);
         if offered != wanted {
             if let Some(before) = offered {
-                offer.withdraw(lane(before), key, before);
+                offer.remove(lane(before), key, before);
             }
             if let Some(seq) = wanted {
                 offer.insert(lane(seq), key, seq);

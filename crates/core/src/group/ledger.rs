@@ -1,55 +1,49 @@
-//! What the log remembers of a group, and the one way in which it changes.
+//! The durable state of a group, and the one way in which it changes: [`Ledger::apply`].
 //!
-//! There is a method for each kind of entry. The group calls it when it decides, and writes the entry;
-//! recovery calls it when it reads the entry. Nothing else changes what is in here, so what recovery
-//! arrives at is what was decided.
+//! The group applies what it decides, and recovery applies what it reads, so both arrive at the same state. Everything
+//! else in here only reads, or lets go of state that a reset, a purge or a deletion has ended already.
+
+mod image;
+mod recovery;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
+use crate::codec::DecodeError;
 use crate::entry::{FailedMessage, Failure, JobEnd, ParkedMessage, Route, Selection, Work};
 use crate::fault::{Fault, planted};
+use crate::group::decision::{Decision, Terms};
 use crate::group::jobs::{FINISHED_MAX, Job, JobState};
-use crate::group::parked::{HISTORY_MAX, Parked, ParkedStore, put_failures, take_failures};
+use crate::group::parked::{Chunk, HISTORY_MAX, Parked, ParkedStore};
 use crate::group::progress::Progress;
-use crate::group::standing::{Bound, Last, Leased, Standing, State};
-use crate::pace::Rate;
+use crate::group::standing::{Bound, Leased, Standing, State};
 use crate::seqset::SeqSet;
-use crate::types::{Attempt, ConsumerId, Epoch, Grant, JobId, KeyHash, Seq, SeqRange, Timestamp};
+use crate::types::{Attempt, JobId, KeyHash, Seq, SeqRange, Timestamp};
+
+pub(crate) use image::{put_run, take_run};
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    pub(crate) progress: Progress,
-    pub(crate) standing: Standing,
-    pub(crate) parked: ParkedStore,
+    progress: Progress,
+    standing: Standing,
+    parked: ParkedStore,
     /// Replayed and not settled since, with their keys. They count as settled for the floor, which never
     /// goes back.
-    pub(crate) replayed: BTreeMap<Seq, Option<KeyHash>>,
+    replayed: BTreeMap<Seq, Option<KeyHash>>,
     /// What went wrong with messages that are in process, oldest first.
-    pub(crate) failures: BTreeMap<Seq, Vec<Failure>>,
+    failures: BTreeMap<Seq, Vec<Failure>>,
     /// Where those go that are on their way to another stream.
-    pub(crate) moving: BTreeMap<Seq, Route>,
-    pub(crate) jobs: BTreeMap<JobId, Job>,
-    pub(crate) next_job: JobId,
-    pub(crate) paused: bool,
+    moving: BTreeMap<Seq, Route>,
+    jobs: BTreeMap<JobId, Job>,
+    next_job: JobId,
+    paused: bool,
     /// After a reset or a purge: what is in `standing`, `failures`, `replayed` and `moving` up to here is
     /// over, and goes a slice a turn.
-    pub(crate) sweep: Option<Seq>,
+    sweep: Option<Seq>,
     /// Parked messages that nobody wants any more, let go a slice a turn.
-    pub(crate) dead: Vec<ParkedStore>,
-    /// Whether something changed since a snapshot took this part.
-    pub(crate) changed: bool,
-}
-
-/// The terms on which messages are handed out.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
-    pub(crate) epoch: Epoch,
-    pub(crate) grant: Grant,
-    pub(crate) bound: Bound,
-    pub(crate) granted: Timestamp,
-    pub(crate) deadline: Timestamp,
-    pub(crate) holder: Option<ConsumerId>,
+    dead: Vec<ParkedStore>,
+    /// Whether something changed since an image took this part.
+    changed: bool,
 }
 
 impl Ledger {
@@ -70,24 +64,97 @@ impl Ledger {
         }
     }
 
-    /// Entry `Handed` or `Leased`. Attempts are counted here, when a message goes out, so one that kills
-    /// its consumers is counted whatever becomes of them. Returns when the first of them was first handed out.
-    pub(crate) fn handed(&mut self, range: SeqRange, terms: Terms) -> Timestamp {
+    /// The only function that changes the durable state.
+    pub(crate) fn apply(&mut self, decision: &Decision) {
         self.changed = true;
-        let mut next = range.first;
-        let mut first_of_all = None;
-        while next <= range.last {
-            let rest = SeqRange::new(next, range.last);
+        match decision {
+            Decision::Leased { seqs, terms, .. } => self.lease(*seqs, terms),
+            Decision::Ready(seqs) => self.release(*seqs, 0),
+            Decision::Acked(seqs) | Decision::Ended { seqs, .. } => self.settle(*seqs),
+            Decision::Failed(message) => self.fail(message),
+            Decision::Returned(seqs) => self.release(*seqs, 1),
+            Decision::Snoozed { seqs, until, .. } => self.snooze(*seqs, *until),
+            Decision::Parked(message) => self.park(message),
+            Decision::KeyFound { seq, key } => {
+                self.parked.set_key(*seq, *key);
+            }
+            Decision::Moving { seqs, route } => seqs.seqs().for_each(|seq| self.start_move(seq, route)),
+            Decision::Stayed(seqs) => self.end_moves(*seqs),
+            Decision::Replayed { seqs, job } => self.replay(*seqs, *job),
+            Decision::Discarded { seqs, job } => self.discard(*seqs, *job),
+            Decision::JobPassed { seqs, job } => self.job_came_to(*job, *seqs, 0),
+            Decision::Extended { seqs, deadline, .. } => self.extend(*seqs, *deadline),
+            Decision::JobStarted { job, at, work, selection, limit, rate } => {
+                let left = self.meant(work, selection, *limit);
+                self.start_job(Job::starting(*job, *at, work.clone(), *rate, left));
+            }
+            Decision::JobEnded { job, at, how } => self.end_job(*job, *at, how),
+            Decision::Paused(paused) => self.paused = *paused,
+            Decision::Reset { floor, parked } => self.reset(*floor, *parked),
+            Decision::Purged { through, parked } => self.purge(*through, *parked),
+        }
+    }
+
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    pub(crate) fn parked(&self) -> &ParkedStore {
+        &self.parked
+    }
+
+    /// Messages that were replayed and are not settled since, with their keys.
+    pub(crate) fn replayed(&self) -> &BTreeMap<Seq, Option<KeyHash>> {
+        &self.replayed
+    }
+
+    /// The routes of messages that are on their way to another stream.
+    pub(crate) fn moving(&self) -> &BTreeMap<Seq, Route> {
+        &self.moving
+    }
+
+    pub(crate) fn jobs(&self) -> &BTreeMap<JobId, Job> {
+        &self.jobs
+    }
+
+    pub(crate) fn next_job(&self) -> JobId {
+        self.next_job
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// What a reset or a purge has ended up to here is still to be swept.
+    pub(crate) fn sweeps_through(&self) -> Option<Seq> {
+        self.sweep
+    }
+
+    /// Whether parked messages that were purged or reset are still in memory.
+    pub(crate) fn has_dead(&self) -> bool {
+        !self.dead.is_empty()
+    }
+
+    /// Whether the state has changed since an image took it.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    fn lease(&mut self, seqs: SeqRange, terms: &Terms) {
+        let mut next = seqs.first;
+        while next <= seqs.last {
+            let rest = SeqRange::new(next, seqs.last);
             let (piece, state) = self.standing.pieces(rest).next().expect("a range has at least one piece");
-            let attempt = Attempt(attempts(state) + 1);
-            let first = state.and_then(|state| state.first()).unwrap_or(terms.granted);
-            first_of_all.get_or_insert(first);
             let lease = Leased {
-                attempt,
+                attempt: Attempt(attempts(state) + 1),
                 epoch: terms.epoch,
-                grant: terms.grant.plus(piece.first.0 - range.first.0),
+                grant: terms.grant.plus(piece.first.0 - seqs.first.0),
                 bound: terms.bound,
-                first,
+                first: state.and_then(|state| state.first()).unwrap_or(terms.granted),
                 granted: terms.granted,
                 deadline: terms.deadline,
                 delivery: terms.grant,
@@ -96,17 +163,14 @@ impl Ledger {
             self.standing.put(piece, State::Leased(lease));
             next = piece.last.next();
         }
-        first_of_all.unwrap_or(terms.granted)
     }
 
-    /// Entry `Acked` or `Skipped`.
-    pub(crate) fn settled(&mut self, range: SeqRange) {
-        self.changed = true;
-        self.standing.remove(range);
-        self.progress.settle(range);
-        self.forget(range);
-        // Whatever is on its way is settled when it has arrived.
-        while let Some(route) = self.pop_moving(range) {
+    fn settle(&mut self, seqs: SeqRange) {
+        self.standing.remove(seqs);
+        self.progress.settle(seqs);
+        self.forget(seqs);
+        // A message on its way to another stream is settled when it has arrived there.
+        while let Some(route) = self.pop_moving(seqs) {
             if let Some(job) = route.job().and_then(|job| self.jobs.get_mut(&job)) {
                 job.done += 1;
             }
@@ -133,9 +197,7 @@ impl Ledger {
         Some(route)
     }
 
-    /// Entry `Failed`.
-    pub(crate) fn failed(&mut self, message: &FailedMessage) {
-        self.changed = true;
+    fn fail(&mut self, message: &FailedMessage) {
         let seq = message.seq;
         let before = self.standing.run_at(seq).map(|(_, state)| state);
         // The lease that failed need not have been written, but the failure is.
@@ -153,15 +215,8 @@ impl Ledger {
         failures.push(message.failure.clone());
     }
 
-    /// Entry `Returned`: as if these had not been handed out.
-    pub(crate) fn returned(&mut self, range: SeqRange) {
-        self.release(range, 1);
-    }
-
-    /// Entry `Snoozed`: as if these had not been handed out, but not before `until`. Given back is given up, so
-    /// nothing of the lease is kept.
-    pub(crate) fn snoozed(&mut self, range: SeqRange, until: Timestamp) {
-        self.changed = true;
+    /// A consumer that gives messages back gives up its lease, so a late ack of it does not count.
+    fn snooze(&mut self, range: SeqRange, until: Timestamp) {
         let mut next = range.first;
         while next <= range.last {
             let rest = SeqRange::new(next, range.last);
@@ -172,28 +227,21 @@ impl Ledger {
         }
     }
 
-    /// No entry: a connection that goes takes its leases along, and recovery knows that by itself.
-    pub(crate) fn released(&mut self, range: SeqRange) {
-        self.release(range, 0);
-    }
-
+    /// `uncounted`: attempts that do not count after all.
     fn release(&mut self, range: SeqRange, uncounted: u32) {
-        self.changed = true;
         let mut next = range.first;
         while next <= range.last {
             let rest = SeqRange::new(next, range.last);
             let (piece, state) = self.standing.pieces(rest).next().expect("a range has at least one piece");
             let attempts = attempts(state).saturating_sub(uncounted);
-            // Given back is given up: what was on that lease is nobody's.
+            // A consumer that gives messages back gives up its lease.
             let last = state.and_then(|state| state.last()).filter(|_| uncounted == 0);
             self.standing.put(piece, State::Ready { attempts, first: first(state), last });
             next = piece.last.next();
         }
     }
 
-    /// Entry `Parked`. A parked message counts as settled.
-    pub(crate) fn parked(&mut self, message: &ParkedMessage) {
-        self.changed = true;
+    fn park(&mut self, message: &ParkedMessage) {
         let seq = message.seq;
         let before = self.standing.run_at(seq).map(|(_, state)| state);
         let attempts = attempts(before).max(message.failure.attempt);
@@ -209,15 +257,7 @@ impl Ledger {
         self.parked.insert(seq, Parked { attempts, key: message.key, failures: failures.into() });
     }
 
-    /// Entry `KeysFound`. Returns whether the message is parked and its key was not known.
-    pub(crate) fn key_found(&mut self, seq: Seq, key: KeyHash) -> bool {
-        self.changed = true;
-        self.parked.set_key(seq, key)
-    }
-
-    /// Entry `Moving`.
-    pub(crate) fn moving(&mut self, seq: Seq, route: &Route) {
-        self.changed = true;
+    fn start_move(&mut self, seq: Seq, route: &Route) {
         let before = self.standing.run_at(seq).map(|(_, state)| state);
         let last = before.and_then(|state| state.last());
         let state = State::Moving { attempts: attempts(before), first: first(before), last };
@@ -229,9 +269,8 @@ impl Ledger {
         }
     }
 
-    /// Entry `Stayed`: those among these that were on their way are ready again, as they were.
-    pub(crate) fn stayed(&mut self, range: SeqRange) {
-        self.changed = true;
+    /// Messages of the range that were on their way are ready again, as they were.
+    fn end_moves(&mut self, range: SeqRange) {
         while self.pop_moving(range).is_some() {}
         let pieces: Vec<_> = self.standing.pieces(range).collect();
         for (piece, state) in pieces {
@@ -241,44 +280,39 @@ impl Ledger {
         }
     }
 
-    /// Entry `JobPassed`.
-    pub(crate) fn job_passed(&mut self, job: JobId, range: SeqRange) {
-        self.changed = true;
-        self.job_came_to(job, range, 0);
+    /// The parked messages of the range that a job may take out, with their keys.
+    pub(crate) fn parked_for(&self, seqs: SeqRange, job: JobId) -> Vec<(Seq, Option<KeyHash>)> {
+        let meant = seqs.seqs().filter(|&seq| self.is_meant(seq, job));
+        meant.map(|seq| (seq, self.parked.get(seq).and_then(|parked| parked.key))).collect()
     }
 
-    /// Entry `Replayed`: parked messages are ready again, with their attempts counted anew and their
-    /// history kept. Returns the keys of those that were parked.
-    pub(crate) fn replayed(&mut self, range: SeqRange, job: JobId) -> Vec<(Seq, Option<KeyHash>)> {
-        self.changed = true;
-        let mut replayed = Vec::new();
-        for seq in range.seqs() {
+    /// Whether a message is parked and a job is about it. One that was replayed otherwise and parked again since the
+    /// job began is not meant any more.
+    fn is_meant(&self, seq: Seq, job: JobId) -> bool {
+        let began = self.jobs.get(&job).map_or(Timestamp(u64::MAX), |job| job.started);
+        self.parked.get(seq).is_some_and(|parked| parked.at() <= began)
+    }
+
+    fn replay(&mut self, seqs: SeqRange, job: JobId) {
+        let mut done = 0;
+        for seq in seqs.seqs() {
             let Some(parked) = self.take_parked(seq, job) else { continue };
             let anew = State::Ready { attempts: 0, first: Timestamp::ZERO, last: None };
             self.standing.put(SeqRange::one(seq), anew);
             self.replayed.insert(seq, parked.key);
             self.failures.insert(seq, parked.failures.into_vec());
-            replayed.push((seq, parked.key));
+            done += 1;
         }
-        self.job_came_to(job, range, replayed.len() as u64);
-        replayed
+        self.job_came_to(job, seqs, done);
     }
 
-    /// Entry `Discarded`. Returns the keys of those that were parked.
-    pub(crate) fn discarded(&mut self, range: SeqRange, job: JobId) -> Vec<(Seq, Option<KeyHash>)> {
-        self.changed = true;
-        let parked = range.seqs().filter_map(|seq| Some((seq, self.take_parked(seq, job)?.key)));
-        let discarded: Vec<_> = parked.collect();
-        self.job_came_to(job, range, discarded.len() as u64);
-        discarded
+    fn discard(&mut self, seqs: SeqRange, job: JobId) {
+        let done = seqs.seqs().filter_map(|seq| self.take_parked(seq, job)).count();
+        self.job_came_to(job, seqs, done as u64);
     }
 
-    /// A parked message that the job is about. One that was brought back by somebody else and parked again
-    /// since the job began is not meant any more.
     fn take_parked(&mut self, seq: Seq, job: JobId) -> Option<Parked> {
-        let began = self.jobs.get(&job).map(|job| job.started);
-        let later = self.parked.get(seq)?.at() > began.unwrap_or(Timestamp(u64::MAX));
-        if later { None } else { self.parked.remove(seq) }
+        if self.is_meant(seq, job) { self.parked.remove(seq) } else { None }
     }
 
     /// `done` of the positions in the range were still parked.
@@ -290,31 +324,22 @@ impl Ledger {
         }
     }
 
-    /// Entry `JobStarted`.
-    pub(crate) fn job_started(
-        &mut self,
-        id: JobId,
-        at: Timestamp,
-        work: Work,
-        selection: &Selection,
-        limit: Option<u64>,
-        rate: Option<Rate>,
-    ) {
-        self.changed = true;
-        let mut left = match work {
+    fn start_job(&mut self, job: Job) {
+        self.next_job = self.next_job.max(JobId(job.id.0 + 1));
+        self.jobs.insert(job.id, job);
+        self.forget_finished_jobs();
+    }
+
+    /// The positions that a job is started for.
+    fn meant(&self, work: &Work, selection: &Selection, limit: Option<u64>) -> SeqSet {
+        let mut seqs = match work {
             Work::Replay | Work::Discard => self.selected(selection),
             Work::Move { .. } => self.unsettled(selection),
         };
-        if let Some(limit) = limit.filter(|&limit| limit < left.count()) {
-            left = first_of(&mut left, limit);
+        match limit.filter(|&limit| limit < seqs.count()) {
+            Some(limit) => first_of(&mut seqs, limit),
+            None => seqs,
         }
-        let matched = left.count();
-        let state = JobState::Running;
-        let (done, failed, on_way) = (0, 0, 0);
-        let job = Job { id, work, started: at, rate, matched, done, failed, state, on_way, left };
-        self.jobs.insert(id, job);
-        self.next_job = self.next_job.max(JobId(id.0 + 1));
-        self.forget_finished_jobs();
     }
 
     /// The positions that a selection means of what the group is not done with. There are no reasons for these.
@@ -369,9 +394,7 @@ impl Ledger {
         }
     }
 
-    /// Entry `JobEnded`.
-    pub(crate) fn job_ended(&mut self, id: JobId, at: Timestamp, how: &JobEnd) {
-        self.changed = true;
+    fn end_job(&mut self, id: JobId, at: Timestamp, how: &JobEnd) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.left.clear();
         job.state = match how {
@@ -385,10 +408,7 @@ impl Ledger {
         };
     }
 
-    /// Entry `Extended`, and what extending does to a lease on a connection, which is not written down.
-    /// Messages that are not leased any more are left as they are.
-    pub(crate) fn extended(&mut self, range: SeqRange, deadline: Timestamp) {
-        self.changed = true;
+    fn extend(&mut self, range: SeqRange, deadline: Timestamp) {
         let pieces: Vec<_> = self.standing.pieces(range).collect();
         for (piece, state) in pieces {
             if let Some(State::Leased(lease)) = state {
@@ -397,15 +417,8 @@ impl Ledger {
         }
     }
 
-    /// Entry `GroupPaused`.
-    pub(crate) fn paused(&mut self, paused: bool) {
-        self.changed = true;
-        self.paused = paused;
-    }
-
-    /// Entry `Reset`. What stood is over at once, and let go by `sweep`.
-    pub(crate) fn reset(&mut self, floor: Seq, parked: bool) {
-        self.changed = true;
+    /// Everything in process is over at once, and is let go a slice a turn.
+    fn reset(&mut self, floor: Seq, parked: bool) {
         if parked {
             self.dead.push(std::mem::take(&mut self.parked));
         }
@@ -413,9 +426,7 @@ impl Ledger {
         self.sweep = Some(Seq(u64::MAX - 1));
     }
 
-    /// Entry `Purged`.
-    pub(crate) fn purged(&mut self, through: Seq, parked: bool) {
-        self.changed = true;
+    fn purge(&mut self, through: Seq, parked: bool) {
         if parked {
             let keep = self.parked.positions().run_from(through.next()).is_some();
             if keep {
@@ -433,6 +444,27 @@ impl Ledger {
         self.sweep = self.sweep.max(Some(through));
     }
 
+    /// The chunks of parked messages for an image, and whether each has changed since the last one.
+    pub(crate) fn freeze_parked(&mut self) -> Vec<(u32, Arc<Chunk>, bool)> {
+        self.parked.freeze()
+    }
+
+    /// Takes in a chunk of parked messages from an image.
+    pub(crate) fn load_parked(&mut self, number: u32, bytes: &[u8]) -> Result<(), DecodeError> {
+        self.parked.load(number, bytes)
+    }
+
+    /// The contents of parked messages are lost, and so are the messages. Returns how many there were.
+    pub(crate) fn lose_parked(&mut self, range: SeqRange) -> u64 {
+        let mut lost = 0;
+        while let Some(seq) = self.parked.positions().first_from(range.first).filter(|&seq| seq <= range.last)
+        {
+            self.parked.remove(seq);
+            lost += 1;
+        }
+        lost
+    }
+
     pub(crate) fn is_swept(&self, seq: Seq) -> bool {
         self.sweep.is_some_and(|through| seq <= through)
     }
@@ -444,6 +476,30 @@ impl Ledger {
             None => self.replayed.len(),
         };
         count as u64
+    }
+
+    /// Lets go of messages in process that a reset or a purge has ended.
+    pub(crate) fn sweep_standing(&mut self, seqs: SeqRange) {
+        assert!(self.is_swept(seqs.last), "only messages that a reset or a purge has ended are swept");
+        self.standing.remove(seqs);
+    }
+
+    /// Nothing is left to be swept.
+    pub(crate) fn end_sweep(&mut self) {
+        self.sweep = None;
+    }
+
+    /// Lets go of some of the state of a deleted group. False when nothing is left.
+    pub(crate) fn decay(&mut self, count: usize) -> bool {
+        if !self.parked.is_empty() {
+            self.dead.push(std::mem::take(&mut self.parked));
+        }
+        if self.has_dead() {
+            self.drop_dead(count);
+            return true;
+        }
+        self.sweep = Some(Seq(u64::MAX - 1));
+        self.sweep_aside(count) || self.standing.pop_some(count)
     }
 
     /// Lets go of up to `max` things beside the standing that a sweep is about. False when there is nothing
@@ -488,7 +544,7 @@ impl Ledger {
         }
     }
 
-    /// Recovery sweeps at once: it has no turns.
+    /// Recovery sweeps at once: it has no turns, and later entries are not to be swept along.
     pub(crate) fn finish_sweep(&mut self) {
         if let Some(through) = self.sweep {
             // A stream without messages can be purged too.
@@ -518,93 +574,6 @@ impl Ledger {
         let parked = self.parked.positions().first();
         let replayed = self.replayed.keys().next().copied();
         [parked, replayed].into_iter().flatten().fold(unsettled, Seq::min)
-    }
-
-    /// `floor | settled | standing | replayed | failures | moving | jobs | next job | paused | terms of moves that
-    /// are not the usual ones`, positions as distances from the one before. What is parked has parts of its own.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.progress.floor().0);
-        let above = self.progress.above();
-        let forgotten = planted(Fault::SettledForgotten);
-        put_varint(out, if forgotten { 0 } else { above.runs().count() as u64 });
-        let mut from = self.progress.floor().0;
-        for run in above.runs().filter(|_| !forgotten) {
-            put_run(out, run, &mut from);
-        }
-        // What a sweep has not come to yet is over all the same.
-        let begin = self.sweep.map_or(Seq(1), Seq::next);
-        let end = Seq(u64::MAX - 1);
-        let pieces = || {
-            // After a reset that is everything.
-            let rest = (begin <= end).then(|| SeqRange::new(begin, end));
-            let runs = rest.into_iter().flat_map(|rest| self.standing.pieces(rest));
-            runs.filter_map(|(run, state)| state.map(|state| (run, state)))
-        };
-        put_varint(out, pieces().count() as u64);
-        let mut from = 0;
-        for (run, state) in pieces() {
-            put_run(out, run, &mut from);
-            put_state(out, state);
-        }
-        put_map(out, &self.replayed, begin, |out, key| {
-            out.push(u8::from(key.is_some()));
-            if let Some(key) = key {
-                out.extend_from_slice(&key.0.to_le_bytes());
-            }
-        });
-        put_map(out, &self.failures, begin, |out, failures| put_failures(out, failures));
-        put_map(out, &self.moving, begin, |out, route| put_bytes(out, route.name()));
-        put_varint(out, self.jobs.len() as u64);
-        for job in self.jobs.values() {
-            job.encode(out);
-        }
-        put_varint(out, self.next_job.0.into());
-        out.push(u8::from(self.paused));
-        let unusual = self.moving.iter().filter(|(_, route)| !route.is_usual());
-        let unusual: BTreeMap<Seq, &Route> = unusual.map(|(&seq, route)| (seq, route)).collect();
-        put_map(out, &unusual, begin, |out, route| route.put_rest(out));
-    }
-
-    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Ledger, DecodeError> {
-        let floor = Seq(cursor.varint()?);
-        let mut ledger = Ledger::starting_at(floor);
-        let mut from = floor.0;
-        for _ in 0..cursor.count()? {
-            let run = take_run(cursor, &mut from)?;
-            ledger.progress.settle(run);
-        }
-        let mut from = 0;
-        for _ in 0..cursor.count()? {
-            let run = take_run(cursor, &mut from)?;
-            ledger.standing.put(run, take_state(cursor)?);
-        }
-        ledger.replayed = take_map(cursor, |cursor| {
-            Ok(if cursor.byte()? == 1 { Some(KeyHash(cursor.u64()?)) } else { None })
-        })?;
-        ledger.failures = take_map(cursor, take_failures)?;
-        let names = take_map(cursor, |cursor| Ok(cursor.text()?.to_owned()))?;
-        ledger.moving = names.iter().map(|(&seq, name)| (seq, Route::usual(name))).collect();
-        for _ in 0..cursor.count()? {
-            let job = Job::decode(cursor)?;
-            ledger.jobs.insert(job.id, job);
-        }
-        ledger.next_job = JobId(cursor.varint_u32()?);
-        ledger.paused = cursor.byte()? == 1;
-        // There was no more once.
-        if !cursor.is_at_end() {
-            let unusual = take_map(cursor, |cursor| Route::take_rest("", cursor))?;
-            for (seq, route) in unusual {
-                let name = names.get(&seq).ok_or(DecodeError::OutOfRange("terms of a move"))?;
-                ledger.moving.insert(seq, route.named(name));
-            }
-        }
-        for job in ledger.moving.values().filter_map(Route::job) {
-            if let Some(job) = ledger.jobs.get_mut(&job) {
-                job.on_way += 1;
-            }
-        }
-        ledger.changed = false;
-        Ok(ledger)
     }
 }
 
@@ -636,130 +605,4 @@ fn first_of(seqs: &mut SeqSet, count: u64) -> SeqSet {
         first.insert(run);
     }
     first
-}
-
-pub(crate) fn put_run(out: &mut Vec<u8>, run: SeqRange, from: &mut u64) {
-    put_varint(out, run.first.0 - *from);
-    put_varint(out, run.count() - 1);
-    *from = run.last.0;
-}
-
-pub(crate) fn take_run(cursor: &mut Cursor<'_>, from: &mut u64) -> Result<SeqRange, DecodeError> {
-    let out_of_range = || DecodeError::OutOfRange("run of positions");
-    let first = from.checked_add(cursor.varint()?).ok_or_else(out_of_range)?;
-    let last =
-        first.checked_add(cursor.varint()?).filter(|&last| last < u64::MAX).ok_or_else(out_of_range)?;
-    *from = last;
-    Ok(SeqRange::new(Seq(first), Seq(last)))
-}
-
-fn put_map<T>(out: &mut Vec<u8>, map: &BTreeMap<Seq, T>, begin: Seq, put: impl Fn(&mut Vec<u8>, &T)) {
-    put_varint(out, map.range(begin..).count() as u64);
-    let mut from = 0;
-    for (seq, value) in map.range(begin..) {
-        put_varint(out, seq.0 - from);
-        from = seq.0;
-        put(out, value);
-    }
-}
-
-fn take_map<T>(
-    cursor: &mut Cursor<'_>,
-    take: impl Fn(&mut Cursor<'_>) -> Result<T, DecodeError>,
-) -> Result<BTreeMap<Seq, T>, DecodeError> {
-    let mut map = BTreeMap::new();
-    let mut from = 0u64;
-    for _ in 0..cursor.count()? {
-        from = from.checked_add(cursor.varint()?).ok_or(DecodeError::OutOfRange("position"))?;
-        map.insert(Seq(from), take(cursor)?);
-    }
-    Ok(map)
-}
-
-const READY: u8 = 0;
-const WAITING: u8 = 1;
-const LEASED_CONNECTION: u8 = 2;
-const LEASED_CLOCK: u8 = 3;
-const MOVING: u8 = 4;
-/// The last lease follows.
-const LAST: u8 = 0x10;
-/// When it was first handed out follows. Not written for a first lease on the clock, which says when it was granted.
-const FIRST: u8 = 0x20;
-
-/// `kind | attempts | first | what the state has`. The holder is not written: it is gone after a restart.
-fn put_state(out: &mut Vec<u8>, state: State) {
-    let granted = match state {
-        State::Leased(lease) if lease.bound == Bound::Clock => Some(lease.granted),
-        _ => None,
-    };
-    let first = state.first().filter(|&first| Some(first) != granted);
-    let mut put = |kind: u8, values: &[u64]| {
-        out.push(if first.is_some() { kind | FIRST } else { kind });
-        put_varint(out, state.attempts().into());
-        if let Some(first) = first {
-            put_varint(out, first.0);
-        }
-        for &value in values {
-            put_varint(out, value);
-        }
-    };
-    match state {
-        State::Ready { last: None, .. } => put(READY, &[]),
-        State::Ready { last: Some(last), .. } => put(READY | LAST, &[last.epoch.0.into(), last.grant.0]),
-        State::Waiting { until, last: None, .. } => put(WAITING, &[until.0]),
-        State::Waiting { until, last: Some(last), .. } => {
-            put(WAITING | LAST, &[last.epoch.0.into(), last.grant.0, until.0]);
-        }
-        State::Leased(lease) if lease.bound == Bound::Connection => put(LEASED_CONNECTION, &[]),
-        State::Leased(lease) => put(
-            LEASED_CLOCK,
-            &[lease.epoch.0.into(), lease.grant.0, lease.delivery.0, lease.granted.0, lease.deadline.0],
-        ),
-        State::Moving { last: None, .. } => put(MOVING, &[]),
-        State::Moving { last: Some(last), .. } => put(MOVING | LAST, &[last.epoch.0.into(), last.grant.0]),
-    }
-}
-
-fn take_state(cursor: &mut Cursor<'_>) -> Result<State, DecodeError> {
-    let kind = cursor.byte()?;
-    let attempts = cursor.varint_u32()?;
-    let said = if kind & FIRST != 0 { Some(Timestamp(cursor.varint()?)) } else { None };
-    let first = said.unwrap_or(Timestamp::ZERO);
-    let last = if kind & LAST != 0 {
-        Some(Last { epoch: Epoch(cursor.varint_u32()?), grant: Grant(cursor.varint()?) })
-    } else {
-        None
-    };
-    Ok(match kind & !(LAST | FIRST) {
-        READY => State::Ready { attempts, first, last },
-        WAITING => State::Waiting { attempts, first, until: Timestamp(cursor.varint()?), last },
-        MOVING => State::Moving { attempts, first, last },
-        LEASED_CONNECTION => State::Leased(Leased {
-            attempt: Attempt(attempts),
-            epoch: Epoch(0),
-            grant: Grant(0),
-            bound: Bound::Connection,
-            first,
-            granted: Timestamp::ZERO,
-            deadline: Timestamp::ZERO,
-            delivery: Grant(0),
-            holder: None,
-        }),
-        LEASED_CLOCK => {
-            let (epoch, grant) = (Epoch(cursor.varint_u32()?), Grant(cursor.varint()?));
-            let (delivery, granted) = (Grant(cursor.varint()?), Timestamp(cursor.varint()?));
-            State::Leased(Leased {
-                attempt: Attempt(attempts),
-                epoch,
-                grant,
-                bound: Bound::Clock,
-                first: said.unwrap_or(granted),
-                granted,
-                deadline: Timestamp(cursor.varint()?),
-                delivery,
-                holder: None,
-            })
-        }
-        _ => return Err(DecodeError::OutOfRange("state of a message")),
-    })
 }

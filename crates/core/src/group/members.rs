@@ -5,10 +5,10 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::group::standing::Bound;
+use crate::group::standing::{Bound, Standing, State};
 use crate::group::{Budget, Departure};
 use crate::seqset::SeqSet;
-use crate::types::{ConsumerId, SeqRange, Timestamp};
+use crate::types::{ConsumerId, Seq, SeqRange, Timestamp};
 
 /// A consumer without a connection is a member until this long after its last receive or its last lease.
 pub const POLLER_IDLE_MAX: Duration = Duration::from_secs(30);
@@ -83,6 +83,10 @@ pub(crate) struct Members {
     leaving: BTreeMap<ConsumerId, Leaving>,
     /// When to look whether a consumer without a connection is still there.
     idle: BTreeSet<(Timestamp, ConsumerId)>,
+    /// Messages that members hold, or held when they left and have not given back yet.
+    held: u64,
+    /// Messages on leases that outlived their holder: it left, or it was there before a restart.
+    orphaned: u64,
 }
 
 /// A consumer that is gone, and what it still held.
@@ -168,8 +172,18 @@ impl Members {
         self.hungry.remove(&consumer);
         let Some(member) = self.members.remove(&consumer) else { return false };
         let released = member.bound == Bound::Connection || departure == Departure::Goodbye;
-        if released && !member.held.is_empty() {
-            self.leaving.insert(consumer, Leaving { name: member.name, departure, held: member.held });
+        if !released {
+            self.held -= member.held.count();
+            self.orphaned += member.held.count();
+        } else if !member.held.is_empty() {
+            let leaving = self.leaving.entry(consumer).or_insert(Leaving {
+                name: member.name,
+                departure,
+                held: SeqSet::new(),
+            });
+            for run in member.held.runs() {
+                leaving.held.insert(run);
+            }
         }
         true
     }
@@ -201,16 +215,12 @@ impl Members {
         !self.leaving.is_empty()
     }
 
-    /// The next messages of a consumer that has left.
-    pub(crate) fn next_left_behind(&mut self, max: u64) -> Option<(Departure, Arc<str>, SeqRange)> {
-        let mut leaving = self.leaving.first_entry()?;
-        let departure = leaving.get().departure;
-        let name = leaving.get().name.clone();
-        let run = leaving.get_mut().held.pop_run(max).expect("those who hold nothing are not kept");
-        if leaving.get().held.is_empty() {
-            leaving.remove();
-        }
-        Some((departure, name, run))
+    /// The next messages of a consumer that has left, which are to be taken back.
+    pub(crate) fn next_left_behind(&self, max: u64) -> Option<(Departure, Arc<str>, SeqRange)> {
+        let (_, leaving) = self.leaving.first_key_value()?;
+        let run = leaving.held.run_from(Seq::START).expect("a consumer that holds nothing is not leaving");
+        let run = SeqRange::starting(run.first, run.count().min(max));
+        Some((leaving.departure, leaving.name.clone(), run))
     }
 
     /// All with room.
@@ -250,7 +260,7 @@ impl Members {
     pub(crate) fn gave(&mut self, consumer: ConsumerId, seqs: SeqRange, bytes: u64) {
         self.served = Some(consumer);
         let member = self.members.get_mut(&consumer).expect("only a member is given messages");
-        member.held.insert(seqs);
+        self.held += member.held.insert(seqs);
         member.held_bytes += bytes;
         if let Credit::Once { messages, .. } = &mut member.credit {
             *messages = u64::from(*messages).saturating_sub(seqs.count()) as u32;
@@ -268,9 +278,23 @@ impl Members {
         }
     }
 
-    pub(crate) fn took_back(&mut self, now: Timestamp, consumer: ConsumerId, seqs: SeqRange, bytes: u64) {
+    /// Messages are not on a lease any more. `holder`: the consumer that they were leased to in this epoch.
+    pub(crate) fn took_back(
+        &mut self,
+        now: Timestamp,
+        holder: Option<ConsumerId>,
+        seqs: SeqRange,
+        bytes: u64,
+    ) {
+        let mut orphans = seqs.count();
+        let Some(consumer) = holder else {
+            self.orphaned -= orphans;
+            return;
+        };
         if let Some(member) = self.members.get_mut(&consumer) {
-            member.held.remove(seqs);
+            let removed = member.held.remove(seqs);
+            self.held -= removed;
+            orphans -= removed;
             // Sizes are known by ranges, so the sum may be off by a little until nothing is held.
             member.held_bytes = member.held_bytes.saturating_sub(bytes);
             if member.held.is_empty() {
@@ -278,11 +302,44 @@ impl Members {
             }
             member.seen = member.seen.max(now);
             self.weigh(consumer);
-        } else if let Some(leaving) = self.leaving.get_mut(&consumer) {
-            leaving.held.remove(seqs);
+        }
+        if let Some(leaving) = self.leaving.get_mut(&consumer).filter(|_| orphans > 0) {
+            let removed = leaving.held.remove(seqs);
+            self.held -= removed;
+            orphans -= removed;
             if leaving.held.is_empty() {
                 self.leaving.remove(&consumer);
             }
+        }
+        self.orphaned -= orphans;
+    }
+
+    /// Messages are leased to consumers that are not known: they were there before a restart.
+    pub(crate) fn orphan(&mut self, messages: u64) {
+        self.orphaned += messages;
+    }
+
+    /// Adds up what must agree.
+    pub(crate) fn check(&self, leased: u64) {
+        assert_eq!(self.held + self.orphaned, leased, "every lease has a holder, or outlived it");
+    }
+
+    /// As `check`, member by member.
+    pub(crate) fn check_all(&self, standing: &Standing) {
+        let members = self.members.iter().map(|(&consumer, member)| (consumer, &member.held));
+        let leaving = self.leaving.iter().map(|(&consumer, leaving)| (consumer, &leaving.held));
+        let mut held = 0;
+        for (consumer, seqs) in members.chain(leaving) {
+            held += seqs.count();
+            for (_, state) in seqs.runs().flat_map(|run| standing.pieces(run)) {
+                let is_holder = matches!(state, Some(State::Leased(lease)) if lease.holder == Some(consumer));
+                assert!(is_holder, "a message that a consumer holds is leased to it");
+            }
+        }
+        assert_eq!(self.held, held, "the messages held are those of all members and leavers");
+        for (&consumer, member) in &self.members {
+            let is_hungry = self.hungry.contains(&consumer) || self.sated.contains(&consumer);
+            assert!(member.room() == 0 || is_hungry, "a member with room is served");
         }
     }
 

@@ -1,13 +1,13 @@
 //! The heart: one group of competing consumers. Facts and the time go in, effects come out.
 //!
 //! A turn is: any number of facts (`arrived`, `join`, `settle` and so on), then
-//! one `finish_turn`, which expires what is due, shares out what can go, and writes down in one
-//! entry of each kind what the turn has changed. Nothing is handed out between facts, so a burst of acks
-//! costs one pass.
+//! one `finish_turn`, which expires what is due, shares out what can go, and writes down what the turn has
+//! decided. Nothing is handed out between facts, so a burst of acks costs one pass.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `ledger` | what the log remembers: progress, standing, parked, jobs; one method per kind of entry |
+//! | `decision` | the one way in which durable state changes, and the entries that a turn's decisions become |
+//! | `ledger` | durable state: progress, standing, parked, jobs |
 //! | `members` | who takes part, with how much credit, and whose turn it is |
 //! | `settle` | how leases end |
 //! | `offer`, `keys` | what may go next, by position, key or consumer |
@@ -21,7 +21,9 @@
 //! | `figures` | what a group says about itself |
 
 mod change;
+mod check;
 mod checkpoint;
+pub(crate) mod decision;
 mod dispatch;
 mod expiry;
 mod figures;
@@ -37,30 +39,32 @@ pub(crate) mod scan;
 mod scatter;
 mod settle;
 pub(crate) mod standing;
+mod timers;
 mod triage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::entry::{self, Ending, FailedMessage, LeasedRun, ParkedMessage, Route};
 use crate::fault::{Fault, planted};
 use crate::lanes::{LANES, Lanes};
 use crate::pace::Pace;
 use crate::seqset::SeqSet;
-use crate::settings::{Acks, GroupSettings, Strategy};
+use crate::settings::GroupSettings;
 use crate::stream::Stream;
 use crate::texts::Texts;
 use crate::types::{
     Attempt, ConsumerId, Epoch, Grant, GroupId, GroupName, JobId, KeyHash, Position, Seq, SeqRange, StreamId,
-    StreamName, Timestamp, push_range,
+    StreamName, Timestamp,
 };
 use checkpoint::Checkpoint;
+use decision::Unwritten;
 use keys::Keys;
 use ledger::Ledger;
 use members::Members;
+use moves::Moves;
 use offer::Offer;
 use standing::{Leased, State};
+use timers::Timers;
 
 pub use figures::{ConsumerFigures, Counters, GroupFigures, Status};
 pub use jobs::{Job, JobState};
@@ -229,128 +233,32 @@ pub(crate) struct Group {
     keys: Option<Box<Keys>>,
     /// Of the messages looked at last, how many could not go, in percent.
     passed_by: u32,
-    /// When each waiting message may go out again.
-    due: BTreeSet<(Timestamp, Seq)>,
-    lapses: BTreeMap<Lapse, Outstanding>,
-    in_flight: u64,
-    waiting: u64,
+    timers: Timers,
     /// Everything up to here that is too old has been seen to.
     expired: Seq,
     /// Beginning anew: messages from here on may have expired before, when the group was not told.
     recheck: Option<Seq>,
-    pace: Option<Pace>,
-    /// Nothing is handed out before. A word of consumers about how things are now, and so not in the log.
-    rest_until: Timestamp,
-    job_paces: BTreeMap<JobId, Pace>,
-    /// Moving messages that the shell has been asked to bring over.
-    asked: SeqSet,
-    /// The one that was asked for last.
-    asked_last: Seq,
-    /// Those among them that found no room, and when they are asked for again.
-    put_off: SeqSet,
-    moves_at: Option<Timestamp>,
+    paces: Paces,
+    moves: Moves,
     checkpoint: Checkpoint,
     pub(crate) counters: Counters,
-    pending: Pending,
+    unwritten: Unwritten,
 }
 
-/// When a delivery ends if nobody answers. The epoch and grant tell deliveries of one instant apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Lapse {
-    deadline: Timestamp,
-    epoch: Epoch,
-    delivery: Grant,
+/// How fast a group and its jobs may go.
+#[derive(Debug)]
+struct Paces {
+    group: Option<Pace>,
+    /// Nothing is handed out before, because consumers asked for a rest. Not in the log.
+    rest_until: Timestamp,
+    jobs: BTreeMap<JobId, Pace>,
 }
 
-impl Lapse {
-    fn of(lease: &Leased) -> Lapse {
-        Lapse { deadline: lease.deadline, epoch: lease.epoch, delivery: lease.delivery }
+impl Default for Paces {
+    fn default() -> Paces {
+        Paces { group: None, rest_until: Timestamp::ZERO, jobs: BTreeMap::new() }
     }
 }
-
-/// What a delivery covered, and how much of it is still leased.
-#[derive(Debug, Clone, Copy)]
-struct Outstanding {
-    seqs: SeqRange,
-    count: u64,
-}
-
-/// What a turn has changed, to be written as one entry of each kind.
-#[derive(Debug, Default)]
-struct Pending {
-    acked: Vec<SeqRange>,
-    returned: Vec<SeqRange>,
-    snoozed: Vec<(Timestamp, SeqRange)>,
-    failed: Vec<FailedMessage>,
-    parked: Vec<ParkedMessage>,
-    found: Vec<(Seq, KeyHash)>,
-    moving: Vec<(Route, Seq)>,
-    /// By jobs, which may have found them ready because another job replayed them.
-    set_out: Vec<(Route, Seq)>,
-    stayed: Vec<SeqRange>,
-    passed: Vec<(JobId, SeqRange)>,
-    skipped: Vec<(Ending, SeqRange)>,
-    /// Replayed if true, else discarded. In one list, since it matters which came first.
-    taken_out: Vec<((bool, JobId), SeqRange)>,
-    extended: Vec<(Timestamp, SeqRange)>,
-    handed: Vec<SeqRange>,
-    leased: Vec<(Duration, LeasedRun)>,
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        let Pending {
-            acked,
-            returned,
-            snoozed,
-            failed,
-            parked,
-            found,
-            moving,
-            set_out,
-            stayed,
-            passed,
-            skipped,
-            taken_out,
-            extended,
-            handed,
-            leased,
-        } = self;
-        let ranges = [acked, returned, stayed, handed].into_iter().all(Vec::is_empty);
-        let messages = failed.is_empty() && parked.is_empty() && found.is_empty() && moving.is_empty();
-        let others = skipped.is_empty() && taken_out.is_empty() && extended.is_empty() && leased.is_empty();
-        let by_jobs = set_out.is_empty() && passed.is_empty();
-        ranges && messages && others && by_jobs && snoozed.is_empty()
-    }
-
-    /// Keeps the room for the next turn.
-    fn clear(&mut self) {
-        self.acked.clear();
-        self.returned.clear();
-        self.snoozed.clear();
-        self.failed.clear();
-        self.parked.clear();
-        self.found.clear();
-        self.moving.clear();
-        self.set_out.clear();
-        self.stayed.clear();
-        self.passed.clear();
-        self.skipped.clear();
-        self.taken_out.clear();
-        self.extended.clear();
-        self.handed.clear();
-        self.leased.clear();
-    }
-}
-
-/// How long a message waits that found no room where it is moved to.
-const MOVE_AGAIN: Duration = Duration::from_secs(1);
-/// Messages that are being moved at a time, with those among them that found no room.
-const MOVES_MAX: u64 = 256;
-/// Items in one entry at most, so that an entry fits in the smallest frame that an engine takes.
-const ENTRY_ITEMS_MAX: usize = 1_000;
-/// The same for items that bring texts along.
-const ENTRY_TEXTS_MAX: usize = 64;
 
 impl Group {
     pub(crate) fn new(
@@ -383,22 +291,14 @@ impl Group {
             set_aside: Vec::new(),
             keys: None,
             passed_by: 0,
-            due: BTreeSet::new(),
-            lapses: BTreeMap::new(),
-            in_flight: 0,
-            waiting: 0,
+            timers: Timers::default(),
             expired: Seq::START,
             recheck: None,
-            pace: None,
-            rest_until: Timestamp::ZERO,
-            job_paces: BTreeMap::new(),
-            asked: SeqSet::new(),
-            asked_last: Seq::START,
-            put_off: SeqSet::new(),
-            moves_at: None,
+            paces: Paces::default(),
+            moves: Moves::default(),
             checkpoint: Checkpoint::at(floor),
             counters: Counters::default(),
-            pending: Pending::default(),
+            unwritten: Unwritten::default(),
         };
         group.lay_out_offer();
         group
@@ -407,21 +307,18 @@ impl Group {
     /// Recovery is over: builds what is not in the log from what is.
     pub(crate) fn reopened(&mut self, now: Timestamp, stream: &Stream) {
         self.ledger.reopened();
-        for (range, state) in self.ledger.standing.runs() {
+        for (range, state) in self.ledger.standing().runs() {
             match state {
                 State::Ready { .. } | State::Moving { .. } => {}
                 State::Waiting { until, .. } => {
-                    self.due.extend(range.seqs().map(|seq| (until, seq)));
-                    self.waiting += range.count();
+                    range.seqs().for_each(|seq| self.timers.wait(until, seq));
                 }
-                State::Leased(lease) => {
-                    self.in_flight += range.count();
-                    outstanding(&mut self.lapses, Lapse::of(&lease), range);
-                }
+                State::Leased(lease) => self.timers.lease(&lease, range),
             }
         }
-        self.checkpoint = Checkpoint::at(self.ledger.progress.floor());
-        self.pace = self.settings.rate.map(|rate| Pace::starting(now, rate));
+        self.members.orphan(self.ledger.standing().leased());
+        self.checkpoint = Checkpoint::at(self.ledger.progress().floor());
+        self.paces.group = self.settings.rate.map(|rate| Pace::starting(now, rate));
         self.start_job_paces(now);
         self.begin_anew(stream);
     }
@@ -478,68 +375,24 @@ impl Group {
             self.read_on(&mut turn);
         }
         self.check_point(turn.now, turn.effects);
-        self.write_down(turn.now, turn.entries);
+        self.write_down(turn.entries);
+        self.check();
     }
 
     /// When the group next has something to do by itself. What is late is late already.
     pub(crate) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.members.are_leaving() || self.ledger.sweep.is_some() || !self.ledger.dead.is_empty() {
+        if self.members.are_leaving() || self.ledger.sweeps_through().is_some() || self.ledger.has_dead() {
             return Some(Timestamp::ZERO);
         }
-        let due = self.due.first().map(|&(at, _)| at);
-        let lapse = self.lapses.first_key_value().map(|(lapse, _)| lapse.deadline);
-        let parked = self.parked_age_at();
-        let times =
-            [due, lapse, parked, self.members.idle_at(), self.checkpoint.at_next(), self.jobs_at(now)];
-        times.into_iter().chain([self.pace_at(now), self.rests_until(now), self.moves_at]).flatten().min()
+        let own = [self.timers.next_at(), self.parked_age_at(), self.checkpoint.at_next()];
+        let others = [self.members.idle_at(), self.jobs_at(now), self.moves.again_at()];
+        let paces = [self.pace_at(now), self.rests_until(now)];
+        own.into_iter().chain(others).chain(paces).flatten().min()
     }
 
-    /// Writes down what was changed. The order matters where a message appears twice: it ends one lease
-    /// before it begins another, and is parked before it is replayed.
-    pub(crate) fn write_down(&mut self, now: Timestamp, out: &mut Vec<u8>) {
-        let id = self.id;
-        if self.settings.acks != Acks::Checkpoint {
-            let pending = &self.pending;
-            for ranges in pending.acked.chunks(ENTRY_ITEMS_MAX) {
-                entry::put_acked(out, id, ranges);
-            }
-        } else {
-            self.checkpoint.keep_back(&self.pending.acked);
-        }
-        // Also what was kept back before the settings changed.
-        self.checkpoint.write(id, out);
-        let pending = &mut self.pending;
-        for ranges in pending.returned.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_returned(out, id, ranges);
-        }
-        each_alike(&pending.snoozed, |until, ranges| entry::put_snoozed(out, id, now, until, ranges));
-        for messages in pending.failed.chunks(ENTRY_TEXTS_MAX) {
-            entry::put_failed(out, id, now, messages);
-        }
-        for messages in pending.parked.chunks(ENTRY_TEXTS_MAX) {
-            entry::put_parked(out, id, now, messages);
-        }
-        for keys in pending.found.chunks(ENTRY_ITEMS_MAX) {
-            entry::Entry::KeysFound { group: id, keys: keys.to_vec() }.encode(out);
-        }
-        put_moving(out, id, &pending.moving);
-        for ranges in pending.stayed.chunks(ENTRY_ITEMS_MAX) {
-            entry::Entry::Stayed { group: id, ranges: ranges.to_vec() }.encode(out);
-        }
-        each_alike(&pending.skipped, |how, ranges| entry::put_skipped(out, id, how, ranges));
-        each_alike(&pending.taken_out, |(replayed, job), ranges| {
-            entry::put_taken_out(out, id, replayed, job, ranges);
-        });
-        put_moving(out, id, &pending.set_out);
-        each_alike(&pending.passed, |job, ranges| {
-            entry::Entry::JobPassed { group: id, job, ranges: ranges.to_vec() }.encode(out);
-        });
-        each_alike(&pending.extended, |deadline, ranges| entry::put_extended(out, id, now, deadline, ranges));
-        for ranges in pending.handed.chunks(ENTRY_ITEMS_MAX) {
-            entry::put_handed(out, id, now, ranges);
-        }
-        each_alike(&pending.leased, |duration, runs| entry::put_leased(out, id, now, duration, runs));
-        pending.clear();
+    /// Writes down what was decided.
+    pub(crate) fn write_down(&mut self, out: &mut Vec<u8>) {
+        self.unwritten.write(out);
     }
 
     /// Keys whose turn is remembered although they have nothing to offer.
@@ -549,9 +402,9 @@ impl Group {
         fair.remembered()
     }
 
-    /// Whether something was changed that [`Group::write_down`] would write.
+    /// Whether something was decided that [`Group::write_down`] would write.
     pub(crate) fn is_unwritten(&self) -> bool {
-        !self.pending.is_empty()
+        !self.unwritten.is_empty()
     }
 
     pub(crate) fn is_current(&self, lease: Lease) -> bool {
@@ -569,7 +422,7 @@ impl Group {
     /// The limit of leases, if it is reached.
     pub(crate) fn in_flight_full(&self) -> Option<u32> {
         let most = self.settings.in_flight_max;
-        (self.in_flight >= u64::from(most)).then_some(most)
+        (self.in_flight() >= u64::from(most)).then_some(most)
     }
 
     pub(crate) fn is_reading(&self) -> bool {
@@ -582,7 +435,7 @@ impl Group {
         if self.ledger.is_swept(lease.seq) {
             return None;
         }
-        let (run, state) = self.ledger.standing.run_at(lease.seq)?;
+        let (run, state) = self.ledger.standing().run_at(lease.seq)?;
         match state {
             State::Leased(held) if held.epoch == lease.epoch && held.grant == lease.grant => {
                 Some((run, held))
@@ -596,77 +449,17 @@ impl Group {
 
     /// How often a message has been handed out, if it is in process.
     pub(crate) fn attempts(&self, seq: Seq) -> Option<u32> {
-        self.ledger.standing.run_at(seq).map(|(_, state)| state.attempts())
+        self.ledger.standing().run_at(seq).map(|(_, state)| state.attempts())
     }
 
-    /// Asks for the contents of messages that are to be moved, once.
-    fn ask_for_moves(&mut self, now: Timestamp, effects: &mut Effects) {
-        if self.moves_at.take_if(|at| *at <= now).is_some() {
-            for run in std::mem::take(&mut self.put_off).runs() {
-                self.asked.remove(run);
-            }
-        }
-        // One after the other from where it was, so that those which find no room do not keep others back
-        // that go elsewhere. Where order counts, it counts there too: one at a time, the first of all.
-        let is_ordered = self.settings.strategy == Strategy::Ordered;
-        let most = if is_ordered { 1 } else { MOVES_MAX };
-        if is_ordered {
-            self.asked_last = Seq::START;
-        }
-        let mut lap = self.ledger.moving.len() as u64 + 1;
-        while lap > 0 && self.asked.count() < self.ledger.moving.len() as u64 && self.asked.count() < most {
-            lap -= 1;
-            let next = self.ledger.moving.range(self.asked_last.next()..).next();
-            let Some((&seq, route)) = next else {
-                self.asked_last = Seq::START;
-                continue;
-            };
-            self.asked_last = seq;
-            if self.asked.insert(SeqRange::one(seq)) > 0 {
-                effects.moves.push(MoveOut {
-                    group: self.id,
-                    stream: self.stream,
-                    seq,
-                    to: route.to().cloned(),
-                });
-            }
-        }
+    /// How many messages are leased.
+    fn in_flight(&self) -> u64 {
+        self.ledger.standing().leased()
     }
 
     /// Interned, so that a million messages that fail alike share one text.
     fn reason(&mut self, reason: Option<&str>) -> Option<Arc<str>> {
         reason.filter(|reason| !reason.is_empty()).map(|reason| self.texts.intern(reason))
-    }
-}
-
-/// Adds messages to what a deadline is about.
-fn outstanding(lapses: &mut BTreeMap<Lapse, Outstanding>, lapse: Lapse, seqs: SeqRange) {
-    let of = lapses.entry(lapse).or_insert(Outstanding { seqs, count: 0 });
-    of.count += seqs.count();
-    of.seqs.first = of.seqs.first.min(seqs.first);
-    of.seqs.last = of.seqs.last.max(seqs.last);
-}
-
-/// Messages that set out for other streams, with those in one entry that follow each other and go the same way.
-fn put_moving(out: &mut Vec<u8>, group: GroupId, moving: &[(Route, Seq)]) {
-    for alike in moving.chunk_by(|a, b| a.0 == b.0) {
-        for some in alike.chunks(ENTRY_ITEMS_MAX) {
-            let mut seqs = Vec::new();
-            for (_, seq) in some {
-                push_range(&mut seqs, SeqRange::one(*seq));
-            }
-            entry::Entry::Moving { group, route: alike[0].0.clone(), seqs }.encode(out);
-        }
-    }
-}
-
-/// Calls `put` with those in a row that have the same first part, a bounded number at a time.
-fn each_alike<K: Copy + PartialEq, T: Copy>(items: &[(K, T)], mut put: impl FnMut(K, &[T])) {
-    for alike in items.chunk_by(|a, b| a.0 == b.0) {
-        for some in alike.chunks(ENTRY_ITEMS_MAX) {
-            let some: Vec<T> = some.iter().map(|(_, item)| *item).collect();
-            put(alike[0].0, &some);
-        }
     }
 }
 

@@ -5,18 +5,98 @@
 //! stays, and so is what was settled meanwhile. As with every move, a message is settled here and published there by
 //! entries of one frame, so a crash leaves it in one of the two streams.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use crate::entry::{Ending, Route, Work};
+use crate::group::decision::Decision;
 use crate::group::standing::State;
 use crate::group::triage::{COST, SLICE};
-use crate::group::{Budget, Group, Job};
+use crate::group::{Budget, Effects, Group, Job, MoveOut};
+use crate::seqset::SeqSet;
 use crate::settings::Strategy;
 use crate::stream::Stream;
 use crate::types::{JobId, Seq, SeqRange, Timestamp};
 
+/// Messages that the shell has been asked to bring to another stream.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    asked: SeqSet,
+    /// The message that was asked for last.
+    asked_last: Seq,
+    /// Messages among `asked` that found no room, and when they are asked for again.
+    put_off: SeqSet,
+    again_at: Option<Timestamp>,
+}
+
+impl Moves {
+    /// A message has arrived, or does not go after all.
+    pub(super) fn ended(&mut self, seq: Seq) {
+        self.asked.remove(SeqRange::one(seq));
+    }
+
+    /// There is no room for a message just now.
+    pub(super) fn put_off(&mut self, now: Timestamp, seq: Seq) {
+        self.put_off.insert(SeqRange::one(seq));
+        self.again_at.get_or_insert(now + MOVE_AGAIN);
+    }
+
+    /// When messages that found no room are asked for again.
+    pub(super) fn again_at(&self) -> Option<Timestamp> {
+        self.again_at
+    }
+
+    /// Up to `most` messages are asked for at a time. Calls `ask` for each that has not been asked for.
+    fn ask(
+        &mut self,
+        now: Timestamp,
+        moving: &BTreeMap<Seq, Route>,
+        most: u64,
+        mut ask: impl FnMut(Seq, &Route),
+    ) {
+        if self.again_at.take_if(|at| *at <= now).is_some() {
+            for run in std::mem::take(&mut self.put_off).runs() {
+                self.asked.remove(run);
+            }
+        }
+        let mut lap = moving.len() as u64 + 1;
+        while lap > 0 && self.asked.count() < most.min(moving.len() as u64) {
+            lap -= 1;
+            let Some((&seq, route)) = moving.range(self.asked_last.next()..).next() else {
+                self.asked_last = Seq::START;
+                continue;
+            };
+            self.asked_last = seq;
+            if self.asked.insert(SeqRange::one(seq)) > 0 {
+                ask(seq, route);
+            }
+        }
+    }
+}
+
+/// How long a message waits that found no room in the stream that it is moved to.
+const MOVE_AGAIN: Duration = Duration::from_secs(1);
+/// Messages that are being moved at a time, with those among them that found no room.
+const MOVES_MAX: u64 = 256;
 /// Messages that one job has on their way at a time. Less than all that may be, so that others find a place as well.
 const ON_WAY_MAX: u64 = 128;
 
 impl Group {
+    /// Asks for the contents of messages that are to be moved, once.
+    pub(super) fn ask_for_moves(&mut self, now: Timestamp, effects: &mut Effects) {
+        let Group { id, stream, moves, ledger, .. } = self;
+        // One after the other, so that messages without room do not keep back others that go elsewhere. An ordered
+        // group asks for one at a time, and always for the first.
+        let is_ordered = self.settings.strategy == Strategy::Ordered;
+        if is_ordered {
+            moves.asked_last = Seq::START;
+        }
+        let most = if is_ordered { 1 } else { MOVES_MAX };
+        moves.ask(now, ledger.moving(), most, |seq, route| {
+            effects.moves.push(MoveOut { group: *id, stream: *stream, seq, to: route.to().cloned() });
+        });
+    }
+
     /// How many messages a job may have on their way at a time. Contents come when they come, so where order matters
     /// the next one sets out when the one before has arrived.
     fn on_way_max(&self) -> u64 {
@@ -32,7 +112,7 @@ impl Group {
     /// Puts the next messages of a job on their way, as many as may be there at a time.
     pub(super) fn run_move(&mut self, now: Timestamp, stream: &Stream, id: JobId, budget: &mut Budget) {
         while !budget.is_spent() {
-            let job = &self.ledger.jobs[&id];
+            let job = &self.ledger.jobs()[&id];
             let Work::Move { to } = &job.work else { unreachable!("a job that moves messages") };
             let route = Route::Job { job: id, to: to.clone() };
             let Some(first) = job.left.first() else { return };
@@ -42,7 +122,7 @@ impl Group {
                 self.pass_over(id, SeqRange::new(first, last));
                 continue;
             }
-            let paced = self.job_paces.get(&id).map_or(SLICE, |pace| pace.available(now));
+            let paced = self.paces.jobs.get(&id).map_or(SLICE, |pace| pace.available(now));
             let allowed = self.on_way_max().saturating_sub(job.on_way).min(paced).min(SLICE);
             if allowed == 0 {
                 return;
@@ -51,7 +131,7 @@ impl Group {
             let meant: Vec<Seq> = some.seqs().filter(|&seq| job.left.contains(seq)).collect();
             let count = meant.len() as u64;
             budget.spend_each(COST * count);
-            if let Some(pace) = self.job_paces.get_mut(&id) {
+            if let Some(pace) = self.paces.jobs.get_mut(&id) {
                 pace.spend(now, count);
             }
             for seq in meant {
@@ -66,7 +146,7 @@ impl Group {
         if self.ledger.is_settled(seq) {
             return (before(Some(self.ledger.unsettled_from(seq))), false);
         }
-        let run = self.ledger.standing.run_from(seq);
+        let run = self.ledger.standing().run_from(seq);
         match run {
             Some((run, state)) if run.first == seq => (run.last, matches!(state, State::Ready { .. })),
             _ if stream.undue.contains(seq) => {
@@ -74,7 +154,7 @@ impl Group {
                 (before(run.map(|(run, _)| run.first)).min(Seq(due.0 - 1)), false)
             }
             _ => {
-                let settled = self.ledger.progress.above().first_from(seq);
+                let settled = self.ledger.progress().above().first_from(seq);
                 let other = [run.map(|(run, _)| run.first), settled, stream.undue.first_from(seq)];
                 (before(other.into_iter().flatten().min()), true)
             }
@@ -82,8 +162,7 @@ impl Group {
     }
 
     fn pass_over(&mut self, job: JobId, seqs: SeqRange) {
-        self.ledger.job_passed(job, seqs);
-        self.pending.passed.push((job, seqs));
+        self.decide(Decision::JobPassed { seqs, job });
     }
 
     /// Takes a message that is ready off the offer and puts it on its way.
@@ -92,14 +171,13 @@ impl Group {
         if self.is_expired(stream, seq) {
             return self.pass_over(job, SeqRange::one(seq));
         }
-        match self.ledger.standing.run_at(seq) {
+        match self.ledger.standing().run_at(seq) {
             Some((_, state)) => self.withdraw(stream, seq, state),
             // What a plain group has not looked at is not on offer.
             None if self.keys.is_none() && stream.lanes.is_empty() && seq > self.cursor => {}
             None => self.take_off_offer(stream, seq),
         }
-        self.ledger.moving(seq, route);
-        self.pending.set_out.push((route.clone(), seq));
+        self.decide(Decision::Moving { seqs: SeqRange::one(seq), route: route.clone() });
         self.refresh_key_of(stream, seq);
     }
 
@@ -109,9 +187,8 @@ impl Group {
             return;
         }
         let seqs = SeqRange::one(seq);
-        self.asked.remove(seqs);
-        self.ledger.stayed(seqs);
-        crate::types::push_range(&mut self.pending.stayed, seqs);
+        self.moves.ended(seq);
+        self.decide(Decision::Stayed(seqs));
         if self.is_expired(stream, seq) {
             self.done(now, stream, seqs, Ending::Expired);
         } else {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::group::keys::Keys;
 use crate::lanes::{LANES, Lanes};
 use crate::queue::Queue;
 use crate::types::{ConsumerId, KeyHash, Seq, SeqRange};
@@ -35,7 +36,7 @@ impl Offer {
         }
     }
 
-    /// The lane is where it should be. It is elsewhere if the stream has let go of its priority since.
+    /// Takes a message off. It is in another lane than `lane` if its stream has forgotten its priority since.
     pub(crate) fn remove(&mut self, lane: u8, key: KeyHash, seq: Seq) {
         let before = self.count();
         self.remove_from(lane, key, seq);
@@ -57,15 +58,17 @@ impl Offer {
         }
     }
 
-    /// As `remove`, for one whose priority may have been forgotten since, with what the stream does not keep.
-    pub(crate) fn withdraw(&mut self, lane: u8, key: KeyHash, seq: Seq) {
-        let before = self.count();
-        self.remove(lane, key, seq);
-        for other in (1..LANES as u8).filter(|_| lane == 0) {
-            if self.count() < before {
-                break;
+    /// Whether a message is on offer. `lane` and `keys` say where it would be.
+    pub(crate) fn contains(&self, lane: u8, seq: Seq, keys: Option<&Keys>) -> bool {
+        let key = keys.and_then(|keys| keys.key(seq)).unwrap_or(NO_KEY);
+        match self {
+            Offer::Position(lanes) => lanes.lane_of(seq).is_some(),
+            Offer::Fair(fair) => fair.keys.get(&(lane, key)).is_some_and(|line| line.queue.contains(seq)),
+            Offer::Pinned(pinned) if key == NO_KEY => pinned.free.lane_of(seq).is_some(),
+            Offer::Pinned(pinned) => {
+                let bucket = pinned.buckets.get(&bucket_of(key));
+                bucket.is_some_and(|bucket| bucket.lanes.lane_of(seq).is_some())
             }
-            self.remove(other, key, seq);
         }
     }
 

@@ -4,6 +4,7 @@
 //! at a time. Where the stream has priorities or delays, the next few are put on offer one range after the
 //! other. A group that cares for keys looks at every message, in order.
 
+use crate::group::decision::Decision;
 use crate::group::keys::{Fate, Keys};
 use crate::group::ledger::Ledger;
 use crate::group::offer::{NO_KEY, Offer, Pinned};
@@ -45,7 +46,7 @@ fn fate(ledger: &Ledger, stream: &Stream, seq: Seq) -> Fate {
     if ledger.is_settled(seq) {
         return Fate::Gone { before: ledger.unsettled_from(seq).max(seq.next()) };
     }
-    match ledger.standing.run_at(seq) {
+    match ledger.standing().run_at(seq) {
         None if stream.undue.contains(seq) => Fate::Waits,
         None | Some((_, State::Ready { .. })) => Fate::Ready,
         Some(_) => Fate::Waits,
@@ -76,14 +77,14 @@ impl Group {
     pub(super) fn begin_anew(&mut self, stream: &Stream) {
         self.lay_out_offer();
         self.lane_cursors.clear();
-        let floor = self.ledger.progress.floor();
+        let floor = self.ledger.progress().floor();
         self.recheck = (!stream.expired.is_empty()).then(|| floor.next());
         if self.keys.is_none() {
             self.cursor = Seq(self.untouched_from(floor.next()).0 - 1);
             self.arrived = self.cursor;
             let ready: Vec<SeqRange> = self
                 .ledger
-                .standing
+                .standing()
                 .runs()
                 .filter(|(_, state)| matches!(state, State::Ready { .. }))
                 .map(|(range, _)| range)
@@ -97,13 +98,13 @@ impl Group {
         self.arrived = floor;
         if self.holds_keys() {
             let keys = self.keys.as_mut().expect("an ordered group looks at keys");
-            for (seq, parked) in self.ledger.parked.iter_after(Seq::START) {
+            for (seq, parked) in self.ledger.parked().iter_after(Seq::START) {
                 keys.parked(seq, parked.key);
             }
         }
         // What was replayed lies below the floor, where nobody will look for it.
         let replayed: Vec<(Seq, Option<KeyHash>)> =
-            self.ledger.replayed.range(..=floor).map(|(&seq, &key)| (seq, key)).collect();
+            self.ledger.replayed().range(..=floor).map(|(&seq, &key)| (seq, key)).collect();
         for (seq, key) in replayed {
             self.enter_replayed(stream, seq, key);
         }
@@ -125,8 +126,9 @@ impl Group {
 
     /// The key of a parked message has been looked up: the rest of it waits from now on.
     fn found_parked(&mut self, stream: &Stream, seq: Seq, key: KeyHash) {
-        if self.ledger.key_found(seq, key) {
-            self.pending.found.push((seq, key));
+        let is_unknown = self.ledger.parked().get(seq).is_some_and(|parked| parked.key.is_none());
+        if is_unknown {
+            self.decide(Decision::KeyFound { seq, key });
             self.hold_key_of(seq, Some(key));
             self.refresh(stream, key);
         }
@@ -189,7 +191,7 @@ impl Group {
 
     /// Whether something in process has not been looked at since the group began anew.
     fn is_some_unseen(&self) -> bool {
-        self.ledger.standing.run_from(self.arrived.next()).is_some()
+        self.ledger.standing().run_from(self.arrived.next()).is_some()
     }
 
     /// Whether a key may be locked by a message that has not been looked at since the group began anew. Until
@@ -217,7 +219,7 @@ impl Group {
     /// it otherwise, and the window would stay full.
     fn is_window_taken(&self) -> bool {
         !self.is_some_unseen()
-            && self.ledger.standing.messages() + self.offer.count() >= u64::from(self.settings.window_max)
+            && self.ledger.standing().messages() + self.offer.count() >= u64::from(self.settings.window_max)
     }
 
     /// Whether reading on has stopped because too much had to be read past.
@@ -267,7 +269,7 @@ impl Group {
         if self.ledger.is_settled(seq) {
             return;
         }
-        let state = self.ledger.standing.run_at(seq).map(|(_, state)| state);
+        let state = self.ledger.standing().run_at(seq).map(|(_, state)| state);
         let keys = self.keys.as_mut().expect("a group that looks at keys");
         let undue = state.is_none() && stream.undue.contains(seq);
         if undue && !keys.is_ordered() {
@@ -417,13 +419,13 @@ impl Group {
     pub(super) fn take_off_offer(&mut self, stream: &Stream, seq: Seq) {
         let lane = stream.priority(seq);
         match &mut self.keys {
-            None => self.offer.withdraw(lane, NO_KEY, seq),
+            None => self.offer.remove(lane, NO_KEY, seq),
             Some(keys) => {
                 let ordered = keys.is_ordered();
                 match keys.key(seq) {
                     // Whatever happens to it next refreshes its key.
                     Some(key) if ordered && key != NO_KEY => {}
-                    Some(key) => self.offer.withdraw(lane, key, seq),
+                    Some(key) => self.offer.remove(lane, key, seq),
                     None => {
                         keys.again.remove(SeqRange::one(seq));
                     }
@@ -434,7 +436,7 @@ impl Group {
 
     /// The time of these has come.
     pub(crate) fn came_due(&mut self, stream: &Stream, seq: Seq) {
-        if self.ledger.is_settled(seq) || self.ledger.standing.run_at(seq).is_some() {
+        if self.ledger.is_settled(seq) || self.ledger.standing().run_at(seq).is_some() {
             return;
         }
         let lane = stream.priority(seq);
@@ -512,7 +514,7 @@ impl Group {
 
     fn pull_lane(&mut self, turn: &mut Turn<'_>, lane: u8) {
         let stream = turn.stream;
-        let floor = self.ledger.progress.floor();
+        let floor = self.ledger.progress().floor();
         let mut next = self.lane_cursor(lane).max(floor).next();
         let mut wanted = PULL_LANE;
         while wanted > 0
@@ -521,7 +523,7 @@ impl Group {
         {
             turn.budget.spend_run(0);
             next = seq.next();
-            let is_new = !self.ledger.is_settled(seq) && self.ledger.standing.run_at(seq).is_none();
+            let is_new = !self.ledger.is_settled(seq) && self.ledger.standing().run_at(seq).is_none();
             if is_new && !stream.undue.contains(seq) {
                 let Offer::Position(lanes) = &mut self.offer else { return };
                 lanes.insert(lane, SeqRange::one(seq));
@@ -560,10 +562,10 @@ impl Group {
         }
         let mut last = self.arrived.min(self.cursor.plus(max));
         // After a restart what lies ahead may have been handed out or settled before.
-        if let Some((run, _)) = self.ledger.standing.run_from(first) {
+        if let Some((run, _)) = self.ledger.standing().run_from(first) {
             last = last.min(Seq(run.first.0 - 1));
         }
-        if let Some(run) = self.ledger.progress.above().run_from(first) {
+        if let Some(run) = self.ledger.progress().above().run_from(first) {
             last = last.min(Seq(run.first.0 - 1));
         }
         if special {
@@ -578,8 +580,8 @@ impl Group {
     /// The first position at `seq` or after it that has never been handed out nor settled.
     pub(super) fn untouched_from(&self, mut seq: Seq) -> Seq {
         loop {
-            let unsettled = self.ledger.progress.unsettled_from(seq);
-            match self.ledger.standing.run_at(unsettled) {
+            let unsettled = self.ledger.progress().unsettled_from(seq);
+            match self.ledger.standing().run_at(unsettled) {
                 Some((run, _)) => seq = run.last.next(),
                 None => return unsettled,
             }
@@ -588,13 +590,13 @@ impl Group {
 
     /// How many more messages may be in process.
     pub(super) fn window_room(&self) -> u64 {
-        u64::from(self.settings.window_max).saturating_sub(self.ledger.standing.messages())
+        u64::from(self.settings.window_max).saturating_sub(self.ledger.standing().messages())
     }
 
     /// Asks for more when what may be handed out runs low and there is somebody to hand it to.
     pub(super) fn read_on(&mut self, turn: &mut Turn<'_>) {
         let durable = turn.stream.durable;
-        if self.reading || !self.members.any() || self.ledger.paused {
+        if self.reading || !self.members.any() || self.ledger.is_paused() {
             return;
         }
         let buffer = u64::from(self.settings.buffer);

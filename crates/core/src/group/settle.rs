@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage, Route};
-use crate::group::standing::{Bound, Last, Leased, State};
-use crate::group::{Group, Lapse, Lease, MOVE_AGAIN, outstanding};
+use crate::group::decision::Decision;
+use crate::group::standing::{Last, Leased, State};
+use crate::group::{Group, Lease};
 use crate::settings::{MoveTerms, OnExhausted, YEAR};
 use crate::stream::Stream;
-use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp, push_range};
+use crate::types::{Attempt, Seq, SeqRange, StreamName, Timestamp};
 
 /// How a consumer ends a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,8 +160,7 @@ impl Group {
                     results.resize(results.len() + count, Settled::Returned);
                 }
                 Outcome::Return { delay: None } => {
-                    self.ledger.returned(seqs);
-                    push_range(&mut self.pending.returned, seqs);
+                    self.decide(Decision::Returned(seqs));
                     self.counters.returned += seqs.count();
                     self.offer_returned(now, stream, seqs);
                     results.resize(results.len() + count, Settled::Returned);
@@ -183,7 +183,7 @@ impl Group {
     /// Hands out nothing for a while. Whoever asks for it knows what is wrong now, and another who asks for less
     /// does not know better: a rest is only ever made longer.
     fn rest(&mut self, now: Timestamp, time: Duration) {
-        self.rest_until = self.rest_until.max(now + time.min(REST_MAX));
+        self.paces.rest_until = self.paces.rest_until.max(now + time.min(REST_MAX));
     }
 
     /// What a consumer wants for one message that it does not ack.
@@ -221,10 +221,8 @@ impl Group {
         if !wanted || why != NotYours::Lapsed {
             return Settled::NotYours(why);
         }
-        let (_, state) = self.ledger.standing.run_at(lease.seq).expect("what has lapsed is in process");
+        let (_, state) = self.ledger.standing().run_at(lease.seq).expect("what has lapsed is in process");
         self.withdraw(stream, lease.seq, state);
-        // Acks are written first, so what failed in this very turn must not be written after it.
-        self.pending.failed.retain(|message| message.seq != lease.seq);
         self.acked(now, stream, SeqRange::one(lease.seq));
         Settled::Acked
     }
@@ -239,7 +237,7 @@ impl Group {
             return NotYours::Gone;
         }
         // What a sweep has not come to yet is over all the same.
-        let run = self.ledger.standing.run_at(seq).filter(|_| !self.ledger.is_swept(seq));
+        let run = self.ledger.standing().run_at(seq).filter(|_| !self.ledger.is_swept(seq));
         match run.map(|(_, state)| state) {
             Some(State::Moving { .. }) => NotYours::Gone,
             Some(state @ (State::Ready { .. } | State::Waiting { .. }))
@@ -273,20 +271,16 @@ impl Group {
                 rest = &rest[seqs.count() as usize..];
                 continue;
             }
-            self.forget_deadline(seqs, &lease);
-            self.ledger.extended(seqs, deadline);
-            outstanding(&mut self.lapses, Lapse::of(&Leased { deadline, ..lease }), seqs);
-            if lease.bound == Bound::Clock {
-                self.pending.extended.push((deadline, seqs));
-            }
+            self.timers.end_lease(&lease, seqs);
+            self.decide(Decision::Extended { seqs, at: now, deadline, bound: lease.bound });
+            self.timers.lease(&Leased { deadline, ..lease }, seqs);
             results.resize(results.len() + seqs.count() as usize, Settled::Extended);
             rest = &rest[seqs.count() as usize..];
         }
     }
 
     fn acked(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange) {
-        self.ledger.settled(seqs);
-        push_range(&mut self.pending.acked, seqs);
+        self.decide(Decision::Acked(seqs));
         self.counters.acked += seqs.count();
         self.counters.last_processed = self.counters.last_processed.max(seqs.last);
         self.checkpoint.settled(now, seqs.count(), &self.settings.checkpoint);
@@ -295,13 +289,7 @@ impl Group {
 
     /// The group is done with messages that nobody acked. They are with nobody.
     pub(super) fn done(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, how: Ending) {
-        self.ledger.settled(seqs);
-        match self.pending.skipped.last_mut() {
-            Some((same, before)) if *same == how && before.last.next() == seqs.first => {
-                before.last = seqs.last;
-            }
-            _ => self.pending.skipped.push((how, seqs)),
-        }
+        self.decide(Decision::Ended { seqs, how });
         let counter = match how {
             Ending::Skipped => &mut self.counters.skipped,
             Ending::Expired => &mut self.counters.expired,
@@ -317,25 +305,14 @@ impl Group {
     /// Takes the messages out of their holder's hands and off the clock. What they are next is up to the
     /// caller.
     pub(super) fn end_lease(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, lease: &Leased) {
-        self.in_flight -= seqs.count();
-        if let Some(holder) = lease.holder {
-            let bytes = if self.members.counts_bytes(holder) { stream.timeline.bytes(seqs) } else { 0 };
-            self.members.took_back(now, holder, seqs, bytes);
-        }
-        self.forget_deadline(seqs, lease);
+        let counts_bytes = lease.holder.is_some_and(|holder| self.members.counts_bytes(holder));
+        let bytes = if counts_bytes { stream.timeline.bytes(seqs) } else { 0 };
+        self.members.took_back(now, lease.holder, seqs, bytes);
+        self.timers.end_lease(lease, seqs);
         if let Some(keys) = &mut self.keys {
             for seq in seqs.seqs() {
                 keys.back(seq);
             }
-        }
-    }
-
-    fn forget_deadline(&mut self, seqs: SeqRange, lease: &Leased) {
-        let key = Lapse::of(lease);
-        let outstanding = self.lapses.get_mut(&key).expect("a leased message has a deadline");
-        outstanding.count -= seqs.count();
-        if outstanding.count == 0 {
-            self.lapses.remove(&key);
         }
     }
 
@@ -383,11 +360,8 @@ impl Group {
     ) -> Settled {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
-        let message = FailedMessage { seq, until, failure };
-        self.ledger.failed(&message);
-        self.pending.failed.push(message);
-        self.due.insert((until, seq));
-        self.waiting += 1;
+        self.decide(Decision::Failed(FailedMessage { seq, until, failure }));
+        self.timers.wait(until, seq);
         self.counters.retried += 1;
         self.refresh_key_of(stream, seq);
         Settled::Retrying
@@ -403,13 +377,8 @@ impl Group {
                 self.done(now, stream, SeqRange::one(seq), Ending::Expired);
                 continue;
             }
-            self.ledger.snoozed(SeqRange::one(seq), until);
-            match self.pending.snoozed.last_mut() {
-                Some((same, before)) if *same == until && before.last.next() == seq => before.last = seq,
-                _ => self.pending.snoozed.push((until, SeqRange::one(seq))),
-            }
-            self.due.insert((until, seq));
-            self.waiting += 1;
+            self.decide(Decision::Snoozed { seqs: SeqRange::one(seq), at: now, until });
+            self.timers.wait(until, seq);
             self.refresh_key_of(stream, seq);
         }
     }
@@ -426,9 +395,7 @@ impl Group {
         let Blame { cause, reason, consumer } = blame;
         let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
         let key = self.keys.as_ref().and_then(|keys| keys.key(seq));
-        let message = ParkedMessage { seq, key, failure };
-        self.ledger.parked(&message);
-        self.pending.parked.push(message);
+        self.decide(Decision::Parked(ParkedMessage { seq, key, failure }));
         self.counters.parked += 1;
         self.counters.last_processed = self.counters.last_processed.max(seq);
         self.checkpoint.settled(now, 1, &self.settings.checkpoint);
@@ -439,29 +406,27 @@ impl Group {
 
     fn start_move(&mut self, stream: &Stream, seq: Seq, to: &StreamName, terms: MoveTerms) -> Settled {
         let route = Route::Alone { to: to.clone(), terms };
-        self.ledger.moving(seq, &route);
-        self.pending.moving.push((route, seq));
+        self.decide(Decision::Moving { seqs: SeqRange::one(seq), route });
         self.refresh_key_of(stream, seq);
         Settled::Moving
     }
 
     /// Where a message that is to be moved goes, and how often it was handed out.
     pub(crate) fn moving(&self, seq: Seq) -> Option<(&Route, u32)> {
-        let route = self.ledger.moving.get(&seq).filter(|_| !self.ledger.is_swept(seq))?;
+        let route = self.ledger.moving().get(&seq).filter(|_| !self.ledger.is_swept(seq))?;
         Some((route, self.attempts(seq).unwrap_or(0)))
     }
 
     /// The message is in its new stream.
     pub(crate) fn moved(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
-        self.asked.remove(SeqRange::one(seq));
+        self.moves.ended(seq);
         self.done(now, stream, SeqRange::one(seq), Ending::Moved);
     }
 
     /// There is no room for the message just now. It is asked for again later.
     pub(crate) fn put_off_move(&mut self, now: Timestamp, seq: Seq) {
         if self.moving(seq).is_some() {
-            self.put_off.insert(SeqRange::one(seq));
-            self.moves_at.get_or_insert(now + MOVE_AGAIN);
+            self.moves.put_off(now, seq);
         }
     }
 
@@ -485,17 +450,14 @@ impl Group {
     }
 
     fn not_moved(&mut self, seq: Seq, why: &str) -> Blame {
-        self.asked.remove(SeqRange::one(seq));
+        self.moves.ended(seq);
         Blame { cause: Cause::Nack, reason: self.reason(Some(why)), consumer: None }
     }
 
     /// Takes back what is ready or waiting, because it is not to be offered.
     pub(super) fn withdraw(&mut self, stream: &Stream, seq: Seq, state: State) {
         match state {
-            State::Waiting { until, .. } => {
-                self.due.remove(&(until, seq));
-                self.waiting -= 1;
-            }
+            State::Waiting { until, .. } => self.timers.stop_waiting(until, seq),
             State::Ready { .. } => self.take_off_offer(stream, seq),
             State::Leased(_) | State::Moving { .. } => unreachable!("it is with somebody"),
         }
@@ -503,6 +465,6 @@ impl Group {
 
     /// Whether a message may not be offered any more. One that was replayed is what somebody asked for.
     pub(super) fn is_expired(&self, stream: &Stream, seq: Seq) -> bool {
-        stream.is_expired(seq) && !self.ledger.replayed.contains_key(&seq)
+        stream.is_expired(seq) && !self.ledger.replayed().contains_key(&seq)
     }
 }

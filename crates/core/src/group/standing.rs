@@ -69,7 +69,22 @@ pub enum Bound {
     Clock,
 }
 
+const READY: usize = 0;
+const WAITING: usize = 1;
+const LEASED: usize = 2;
+const MOVING: usize = 3;
+const KINDS: usize = 4;
+
 impl State {
+    fn kind(&self) -> usize {
+        match self {
+            State::Ready { .. } => READY,
+            State::Waiting { .. } => WAITING,
+            State::Leased(_) => LEASED,
+            State::Moving { .. } => MOVING,
+        }
+    }
+
     /// How often the message has been handed out.
     pub(crate) fn attempts(&self) -> u32 {
         match self {
@@ -118,14 +133,42 @@ impl State {
 pub(crate) struct Standing {
     /// By first position; runs never overlap.
     runs: BTreeMap<Seq, (Seq, State)>,
-    /// Messages in all of them.
-    messages: u64,
+    /// Messages in each state, by [`State::kind`].
+    counts: [u64; KINDS],
 }
 
 impl Standing {
     /// How many messages there are in these states.
     pub(crate) fn messages(&self) -> u64 {
-        self.messages
+        self.counts.iter().sum()
+    }
+
+    pub(crate) fn ready(&self) -> u64 {
+        self.counts[READY]
+    }
+
+    pub(crate) fn waiting(&self) -> u64 {
+        self.counts[WAITING]
+    }
+
+    pub(crate) fn leased(&self) -> u64 {
+        self.counts[LEASED]
+    }
+
+    pub(crate) fn moving(&self) -> u64 {
+        self.counts[MOVING]
+    }
+
+    /// Adds up what must agree: the runs follow each other, and the counts are their sums.
+    pub(crate) fn check(&self) {
+        let mut counts = [0; KINDS];
+        let mut before = Seq::START;
+        for (run, state) in self.runs() {
+            assert!(before < run.first && run.first <= run.last, "runs never overlap");
+            before = run.last;
+            counts[state.kind()] += run.count();
+        }
+        assert_eq!(self.counts, counts, "the count of each state is the sum of its runs");
     }
 
     /// The run that `seq` is in, from `seq` to its end.
@@ -167,7 +210,9 @@ impl Standing {
     /// Takes some runs out, whatever they are. False when none is left.
     pub(crate) fn pop_some(&mut self, count: usize) -> bool {
         for _ in 0..count {
-            self.runs.pop_first();
+            if let Some((first, (last, state))) = self.runs.pop_first() {
+                self.counts[state.kind()] -= SeqRange::new(first, last).count();
+            }
         }
         !self.runs.is_empty()
     }
@@ -175,9 +220,11 @@ impl Standing {
     /// Takes the messages of the range out; runs that reach beyond it keep the rest.
     pub(crate) fn remove(&mut self, range: SeqRange) {
         // The whole run, which is what nearly every call is about.
-        if self.runs.get(&range.first).is_some_and(|&(last, _)| last == range.last) {
+        if let Some(&(last, state)) = self.runs.get(&range.first)
+            && last == range.last
+        {
             self.runs.remove(&range.first);
-            self.messages -= range.count();
+            self.counts[state.kind()] -= range.count();
             return;
         }
         while let Some((&first, &(last, state))) = self.runs.range(..=range.last).next_back() {
@@ -185,7 +232,8 @@ impl Standing {
                 break;
             }
             self.runs.remove(&first);
-            self.messages -= SeqRange::new(first.max(range.first), last.min(range.last)).count();
+            let removed = SeqRange::new(first.max(range.first), last.min(range.last));
+            self.counts[state.kind()] -= removed.count();
             if last > range.last {
                 let rest = range.last.next();
                 self.runs.insert(rest, (last, state.shifted(rest.0 - first.0)));
@@ -200,13 +248,16 @@ impl Standing {
     /// Puts the messages of the range in this state, whatever they were in before.
     pub(crate) fn put(&mut self, range: SeqRange, state: State) {
         match self.runs.get_mut(&range.first) {
-            Some(run) if run.0 == range.last => run.1 = state,
+            Some(run) if run.0 == range.last => {
+                self.counts[run.1.kind()] -= range.count();
+                run.1 = state;
+            }
             _ => {
                 self.remove(range);
                 self.runs.insert(range.first, (range.last, state));
-                self.messages += range.count();
             }
         }
+        self.counts[state.kind()] += range.count();
     }
 
     /// The runs and gaps that make up a range, in order: what each message in it is now.
@@ -290,6 +341,7 @@ mod tests {
                 prop_assert_eq!(next, 81);
                 prop_assert_eq!(&seen, &plain);
                 prop_assert_eq!(standing.messages(), plain.len() as u64);
+                standing.check();
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::entry::{Ending, Entry, Selection, Work};
 use crate::fault::{Fault, planted};
-use crate::group::ledger::Ledger;
+use crate::group::decision::Decision;
 use crate::group::standing::State;
 use crate::group::{Budget, Group, Job, Parked, Turn};
 use crate::pace::{Pace, Rate};
@@ -73,16 +73,16 @@ impl Group {
         if matched == 0 && !moves(&work) {
             return Err(JobRefusal::Empty);
         }
-        let mut running = self.ledger.jobs.values().filter(|job| job.is_running());
+        let mut running = self.ledger.jobs().values().filter(|job| job.is_running());
         if moves(&work)
             && let Some(other) = running.find(|job| moves(&job.work))
         {
             return Err(JobRefusal::Moving { job: other.id });
         }
-        if self.ledger.jobs.values().filter(|job| job.is_running()).count() >= jobs_max {
+        if self.ledger.jobs().values().filter(|job| job.is_running()).count() >= jobs_max {
             return Err(JobRefusal::TooMany { limit: jobs_max });
         }
-        let job = self.ledger.next_job;
+        let job = self.ledger.next_job();
         Ok((job, matched, Entry::JobStarted { group: self.id, job, at: now, work, selection, limit, rate }))
     }
 
@@ -113,82 +113,82 @@ impl Group {
     /// How many parked messages a selection means now.
     pub(crate) fn count_selected(&self, selection: &Selection) -> u64 {
         match selection {
-            Selection::All => self.ledger.parked.count(),
+            Selection::All => self.ledger.parked().count(),
             Selection::Reason(reason) => {
-                self.ledger.parked.with_reason(reason).map_or(0, super::super::seqset::SeqSet::count)
+                self.ledger.parked().with_reason(reason).map_or(0, super::super::seqset::SeqSet::count)
             }
             Selection::Seqs(_) => self.ledger.selected(selection).count(),
         }
     }
 
     pub(crate) fn job(&self, job: JobId) -> Option<&Job> {
-        self.ledger.jobs.get(&job)
+        self.ledger.jobs().get(&job)
     }
 
     pub(crate) fn jobs(&self) -> impl Iterator<Item = &Job> + '_ {
-        self.ledger.jobs.values()
+        self.ledger.jobs().values()
     }
 
     /// Every pace begins empty with its owner.
     pub(super) fn start_job_paces(&mut self, now: Timestamp) {
-        self.job_paces.clear();
-        for job in self.ledger.jobs.values().filter(|job| job.is_running()) {
+        self.paces.jobs.clear();
+        for job in self.ledger.jobs().values().filter(|job| job.is_running()) {
             if let Some(rate) = job.rate {
-                self.job_paces.insert(job.id, Pace::starting(now, rate));
+                self.paces.jobs.insert(job.id, Pace::starting(now, rate));
             }
         }
     }
 
     pub(crate) fn start_job_pace(&mut self, now: Timestamp, job: JobId) {
-        if let Some(rate) = self.ledger.jobs.get(&job).and_then(|job| job.rate) {
-            self.job_paces.insert(job, Pace::starting(now, rate));
+        if let Some(rate) = self.ledger.jobs().get(&job).and_then(|job| job.rate) {
+            self.paces.jobs.insert(job, Pace::starting(now, rate));
         }
     }
 
     #[cfg(test)]
     pub(crate) fn paced_jobs(&self) -> usize {
-        self.job_paces.len()
+        self.paces.jobs.len()
     }
 
     pub(crate) fn end_job_pace(&mut self, job: JobId) {
-        self.job_paces.remove(&job);
+        self.paces.jobs.remove(&job);
     }
 
     /// When a job has something to do.
     pub(super) fn jobs_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let running = self.ledger.jobs.values().filter(|job| job.is_running());
+        let running = self.ledger.jobs().values().filter(|job| job.is_running());
         let goes_on = running.filter(|job| !self.waits_for_moves(job));
-        goes_on.map(|job| self.job_paces.get(&job.id).map_or(now, |pace| pace.next_at().max(now))).min()
+        goes_on.map(|job| self.paces.jobs.get(&job.id).map_or(now, |pace| pace.next_at().max(now))).min()
     }
 
     pub(super) fn run_jobs(&mut self, now: Timestamp, stream: &Stream, budget: &mut Budget) {
-        if self.ledger.jobs.is_empty() {
+        if self.ledger.jobs().is_empty() {
             return;
         }
         let running: Vec<JobId> =
-            self.ledger.jobs.values().filter(|job| job.is_running()).map(|job| job.id).collect();
+            self.ledger.jobs().values().filter(|job| job.is_running()).map(|job| job.id).collect();
         for id in running {
             self.run_job(now, stream, id, budget);
         }
     }
 
     fn run_job(&mut self, now: Timestamp, stream: &Stream, id: JobId, budget: &mut Budget) {
-        if matches!(self.ledger.jobs[&id].work, Work::Move { .. }) {
+        if matches!(self.ledger.jobs()[&id].work, Work::Move { .. }) {
             return self.run_move(now, stream, id, budget);
         }
         while !budget.is_spent() {
-            let job = &self.ledger.jobs[&id];
+            let job = &self.ledger.jobs()[&id];
             let Some(run) = job.left.run_from(Seq::START) else { break };
-            let allowed = self.job_paces.get(&id).map_or(SLICE, |pace| pace.available(now)).min(SLICE);
+            let allowed = self.paces.jobs.get(&id).map_or(SLICE, |pace| pace.available(now)).min(SLICE);
             if allowed == 0 {
                 return;
             }
             let seqs = SeqRange::starting(run.first, run.count().min(allowed));
             budget.spend_each(COST * seqs.count());
-            if let Some(pace) = self.job_paces.get_mut(&id) {
+            if let Some(pace) = self.paces.jobs.get_mut(&id) {
                 pace.spend(now, seqs.count());
             }
-            let replays = self.ledger.jobs[&id].work == Work::Replay;
+            let replays = self.ledger.jobs()[&id].work == Work::Replay;
             if replays { self.replay(stream, seqs, id) } else { self.discard(stream, seqs, id) }
         }
         // Written by the shard at the end of the turn, after what the job did.
@@ -196,17 +196,17 @@ impl Group {
 
     /// Jobs that have nothing left to do.
     pub(crate) fn finished_jobs(&self) -> Vec<JobId> {
-        let over = self.ledger.jobs.values().filter(|job| job.is_running() && job.left.is_empty());
+        let over = self.ledger.jobs().values().filter(|job| job.is_running() && job.left.is_empty());
         over.filter(|job| job.on_way == 0).map(|job| job.id).collect()
     }
 
     fn replay(&mut self, stream: &Stream, seqs: SeqRange, job: JobId) {
-        self.pending.taken_out.push(((true, job), seqs));
-        let replayed = self.ledger.replayed(seqs, job);
+        let replayed = self.ledger.parked_for(seqs, job);
+        self.decide(Decision::Replayed { seqs, job });
         self.counters.replayed += replayed.len() as u64;
         for (seq, key) in replayed {
             if planted(Fault::ReplayLoses) && seq.0 % 3 == 0 {
-                self.ledger.settled(SeqRange::one(seq));
+                self.ledger.apply(&Decision::Acked(SeqRange::one(seq)));
                 continue;
             }
             self.let_go_of_key(stream, seq, key);
@@ -215,8 +215,8 @@ impl Group {
     }
 
     pub(crate) fn discard(&mut self, stream: &Stream, seqs: SeqRange, job: JobId) {
-        self.pending.taken_out.push(((false, job), seqs));
-        let discarded = self.ledger.discarded(seqs, job);
+        let discarded = self.ledger.parked_for(seqs, job);
+        self.decide(Decision::Discarded { seqs, job });
         self.counters.discarded += discarded.len() as u64;
         for (seq, key) in discarded {
             self.let_go_of_key(stream, seq, key);
@@ -226,12 +226,12 @@ impl Group {
     /// When the oldest parked message is too old.
     pub(super) fn parked_age_at(&self) -> Option<Timestamp> {
         let age = self.settings.parked_age_max?;
-        self.ledger.parked.oldest().map(|(at, _)| at + age)
+        self.ledger.parked().oldest().map(|(at, _)| at + age)
     }
 
     pub(super) fn expire_parked(&mut self, turn: &mut Turn<'_>) {
         while let Some(at) = self.parked_age_at().filter(|at| *at <= turn.now && !turn.budget.is_spent()) {
-            let (_, seq) = self.ledger.parked.oldest().expect("it has an age");
+            let (_, seq) = self.ledger.parked().oldest().expect("it has an age");
             turn.budget.spend_each(1);
             debug_assert!(at <= turn.now);
             self.discard(turn.stream, SeqRange::one(seq), JobId(0));
@@ -239,26 +239,27 @@ impl Group {
     }
 
     pub(crate) fn parked_after(&self, after: Seq) -> impl Iterator<Item = (Seq, &Parked)> + '_ {
-        self.ledger.parked.iter_after(after)
+        self.ledger.parked().iter_after(after)
     }
 
     /// How many messages have to be kept for the group.
     pub(crate) fn wanted_count(&self, stream: &Stream) -> u64 {
-        let progress = &self.ledger.progress;
+        let progress = &self.ledger.progress();
         let unsettled = progress.unsettled_through(stream.durable);
-        unsettled + self.ledger.parked.count() + self.ledger.replayed_count()
+        unsettled + self.ledger.parked().count() + self.ledger.replayed_count()
     }
 
     /// The oldest message that is in process or parked: wanted whatever the stream keeps.
     pub(crate) fn oldest_held(&self) -> Option<Seq> {
-        let parked = self.ledger.parked.positions().first();
-        let standing = self.ledger.standing.run_from(Seq(1)).map(|(run, _)| run.first);
+        let parked = self.ledger.parked().positions().first();
+        let standing = self.ledger.standing().run_from(Seq(1)).map(|(run, _)| run.first);
         [parked, standing].into_iter().flatten().min()
     }
 
     /// How the group holds on to a message, and up to which one it does so likewise.
     pub(crate) fn grip(&self, seq: Seq) -> (Grip, Seq) {
-        let Ledger { standing, parked, progress, .. } = &self.ledger;
+        let (standing, parked, progress) =
+            (self.ledger.standing(), self.ledger.parked(), self.ledger.progress());
         let before = |next: Option<Seq>| next.map_or(Seq(u64::MAX - 1), |next| Seq(next.0 - 1));
         let run = standing.run_from(seq);
         if let Some((run, state)) = run.filter(|(run, _)| run.first == seq) {
@@ -287,8 +288,8 @@ impl Group {
         while next <= range.last {
             let rest = SeqRange::new(next, range.last);
             let (piece, state) =
-                self.ledger.standing.pieces(rest).next().expect("a range has at least one piece");
-            let settled = self.ledger.progress.above().first_from(next).filter(|_| state.is_none());
+                self.ledger.standing().pieces(rest).next().expect("a range has at least one piece");
+            let settled = self.ledger.progress().above().first_from(next).filter(|_| state.is_none());
             let last = settled.map_or(piece.last, |settled| piece.last.min(Seq(settled.0 - 1)));
             let seqs = SeqRange::new(next, last);
             match state {

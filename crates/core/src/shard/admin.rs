@@ -157,7 +157,7 @@ impl Shard {
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
         check_group(&stream.name, settings).map_err(ChangeRefusal::Settings)?;
         of.change(now, stream, settings.clone());
-        of.write_down(now, &mut self.entries);
+        of.write_down(&mut self.entries);
         self.commit(&Entry::GroupChanged { group, settings: settings.clone(), at: now });
         self.touch(group);
         Ok(())
@@ -185,7 +185,7 @@ impl Shard {
     /// Stops handing out, or goes on with it. What is leased stays leased.
     pub fn pause(&mut self, now: Timestamp, group: GroupId, paused: bool) -> Result<(), ChangeRefusal> {
         let of = self.groups.get(&group).ok_or(ChangeRefusal::NoSuchGroup)?;
-        if of.ledger.paused != paused {
+        if of.ledger.is_paused() != paused {
             self.commit_after(now, &Entry::GroupPaused { group, paused });
             self.touch(group);
         }
@@ -215,17 +215,18 @@ impl Shard {
 
     /// Drops everything ready, delayed and leased, and what it takes along. Returns how many messages that were.
     pub fn purge(&mut self, now: Timestamp, stream: StreamId, purge: Purge) -> Result<u64, ChangeRefusal> {
+        self.happened_at(now);
         let Purge { parked, ids } = purge;
         let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
         let through = of.last;
         let groups: Vec<GroupId> = of.groups.iter().map(|&(_, group)| group).collect();
         let (held, _) = self.held(of);
-        let kept = groups.iter().map(|group| self.groups[group].ledger.parked.count()).max().unwrap_or(0);
+        let kept = groups.iter().map(|group| self.groups[group].ledger.parked().count()).max().unwrap_or(0);
         let dropped = if parked { held } else { held.saturating_sub(kept) };
         for group in &groups {
             let of = self.groups.get_mut(group).expect("a stream lists groups that exist");
             of.make_checkpoint();
-            of.write_down(now, &mut self.entries);
+            of.write_down(&mut self.entries);
         }
         self.commit(&Entry::Purged { stream, through, parked, ids });
         for group in groups {
@@ -239,7 +240,7 @@ impl Shard {
 
     fn release_stream(&mut self, stream: StreamId, through: Seq) {
         let of = &self.streams[&stream];
-        let keeps = of.groups.iter().any(|(_, group)| !self.groups[group].ledger.parked.is_empty());
+        let keeps = of.groups.iter().any(|(_, group)| !self.groups[group].ledger.parked().is_empty());
         if !keeps && through.next() > of.first {
             self.commit(&Entry::Released { stream, first: through.next() });
         }
@@ -290,6 +291,12 @@ impl Shard {
     pub(super) fn end_job(&mut self, now: Timestamp, group: GroupId, job: JobId, how: JobEnd) {
         self.commit_after(now, &Entry::JobEnded { group, job, at: now, how });
         self.groups.get_mut(&group).expect("a job belongs to a group").end_job_pace(job);
+        self.ended_jobs.push((group, job));
+    }
+
+    /// Jobs that ended since this was last asked, for the shell to report.
+    pub fn take_ended_jobs(&mut self) -> Vec<(GroupId, JobId)> {
+        std::mem::take(&mut self.ended_jobs)
     }
 
     /// Publishes an edited copy of a parked message and lets go of the message itself, by entries that follow
@@ -303,7 +310,7 @@ impl Shard {
         admissions: &mut Vec<Admission>,
     ) -> Result<Option<SeqRange>, ResubmitRefusal> {
         let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
-        if of.ledger.parked.get(seq).is_none() {
+        if of.ledger.parked().get(seq).is_none() {
             return Err(JobRefusal::NotParked { seq }.into());
         }
         let id = of.stream;
@@ -324,7 +331,7 @@ impl Shard {
         let stream = id;
         let of = self.groups.get_mut(&group).expect("it was there just now");
         of.discard(&self.streams[&stream], SeqRange::one(seq), JobId(0));
-        of.write_down(now, &mut self.entries);
+        of.write_down(&mut self.entries);
         self.touch(group);
         Ok(stored)
     }
@@ -390,7 +397,6 @@ impl Shard {
 
 /// Why an edited copy was not published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum ResubmitRefusal {
     #[error(transparent)]
     Job(#[from] JobRefusal),

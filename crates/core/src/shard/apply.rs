@@ -1,14 +1,14 @@
 //! Entries: applied when they are read from the log, and when they are decided.
 
 use crate::codec::DecodeError;
-use crate::entry::{Entry, Selection, Work};
+use crate::entry::Entry;
 use crate::fault::{Fault, planted};
-use crate::group::{Bound, Group, ledger::Terms};
+use crate::group::{Group, decision::Decision};
 use crate::notes::Note;
 use crate::settings::Retention;
 use crate::shard::Shard;
 use crate::stream::Stream;
-use crate::types::{Grant, GroupId, Position, Seq, SeqRange, StreamId, Timestamp};
+use crate::types::{GroupId, Position, Seq, StreamId, Timestamp};
 
 impl Shard {
     /// A decision, once made, is an entry: applied here now, and again from the log after a restart.
@@ -19,8 +19,9 @@ impl Shard {
 
     /// As `commit`, for a decision about a group: what the turn has changed in it before comes first.
     pub(super) fn commit_after(&mut self, now: Timestamp, entry: &Entry) {
+        self.happened_at(now);
         if let Some(group) = entry.group().and_then(|group| self.groups.get_mut(&group)) {
-            group.write_down(now, &mut self.entries);
+            group.write_down(&mut self.entries);
         }
         self.commit(entry);
     }
@@ -202,9 +203,8 @@ impl Shard {
             if through > stream.last {
                 return Err(DecodeError::Contradiction("only what was published is purged"));
             }
-            stream.gone = stream.gone.max(through);
             stream.forget_through(through);
-            // Nobody who begins later, or anew, is promised what was purged.
+            // A group that begins later, or anew, is not promised purged messages.
             stream.gone = stream.gone.max(through);
             // Generations of ids in an image may be younger than the stream's part of it. What they have of later
             // messages is met again in the log.
@@ -215,7 +215,7 @@ impl Shard {
         for &(_, group) in &stream.groups {
             let of = self.groups.get_mut(&group).ok_or(DecodeError::Contradiction("a group exists"))?;
             if is_new(of.through) {
-                of.ledger.purged(through, parked);
+                of.ledger.apply(&Decision::Purged { through, parked });
                 if position.is_some() {
                     of.ledger.finish_sweep();
                 }
@@ -224,131 +224,14 @@ impl Shard {
         Ok(())
     }
 
-    /// Entries that change what a group's ledger remembers.
+    /// Entries that change the ledger of a group.
     fn apply_to_group(&mut self, entry: &Entry, recovering: bool) -> Result<(), DecodeError> {
         let id = entry.group().expect("all others have been seen to");
-        let epoch = self.epoch;
         let of = self.groups.get_mut(&id).ok_or(DecodeError::Contradiction("a group exists"))?;
         let last = self.streams.get(&of.stream).map_or(Seq::START, |stream| stream.last);
-        let known = |range: &SeqRange| match range.last <= last {
-            true => Ok(*range),
-            false => Err(DecodeError::Contradiction("a group is handed what was published")),
-        };
-        let one = |seq: Seq| known(&SeqRange::one(seq)).map(|range| range.first);
-        let ledger = &mut of.ledger;
-        match entry {
-            Entry::Handed { at, ranges, .. } => {
-                let terms = Terms {
-                    epoch,
-                    grant: Grant(0),
-                    bound: Bound::Connection,
-                    granted: *at,
-                    deadline: Timestamp::ZERO,
-                    holder: None,
-                };
-                for range in ranges {
-                    ledger.handed(known(range)?, terms);
-                }
-            }
-            Entry::Leased { at, duration, runs, .. } => {
-                for run in runs {
-                    let terms = Terms {
-                        epoch,
-                        grant: run.grant,
-                        bound: Bound::Clock,
-                        granted: *at,
-                        deadline: *at + *duration,
-                        holder: None,
-                    };
-                    ledger.handed(known(&run.range)?, terms);
-                }
-            }
-            Entry::Acked { ranges, .. } | Entry::Skipped { ranges, .. } => {
-                for range in ranges {
-                    ledger.settled(known(range)?);
-                }
-            }
-            Entry::Returned { ranges, .. } => {
-                for range in ranges {
-                    ledger.returned(known(range)?);
-                }
-            }
-            Entry::Snoozed { until, ranges, .. } => {
-                for range in ranges {
-                    ledger.snoozed(known(range)?, *until);
-                }
-            }
-            Entry::Failed { messages, .. } => {
-                for message in messages {
-                    one(message.seq)?;
-                    ledger.failed(message);
-                }
-            }
-            Entry::Parked { messages, .. } => {
-                for message in messages {
-                    one(message.seq)?;
-                    ledger.parked(message);
-                }
-            }
-            Entry::KeysFound { keys, .. } => {
-                for &(seq, key) in keys {
-                    ledger.key_found(one(seq)?, key);
-                }
-            }
-            Entry::Moving { route, seqs, .. } => {
-                for range in seqs {
-                    for seq in known(range)?.seqs() {
-                        ledger.moving(seq, route);
-                    }
-                }
-            }
-            Entry::Replayed { job, ranges, .. } => {
-                for range in ranges {
-                    ledger.replayed(known(range)?, *job);
-                }
-            }
-            Entry::Discarded { job, ranges, .. } => {
-                for range in ranges {
-                    ledger.discarded(known(range)?, *job);
-                }
-            }
-            Entry::JobStarted { job, at, work, selection, limit, rate, .. } => {
-                if job.0 == u32::MAX {
-                    return Err(DecodeError::OutOfRange("number of a job"));
-                }
-                if let (Work::Move { .. }, Selection::Seqs(ranges)) = (work, selection) {
-                    ranges.iter().try_for_each(|range| known(range).map(drop))?;
-                }
-                ledger.job_started(*job, *at, work.clone(), selection, *limit, *rate);
-            }
-            Entry::JobPassed { job, ranges, .. } => {
-                for range in ranges {
-                    ledger.job_passed(*job, known(range)?);
-                }
-            }
-            Entry::JobEnded { job, at, how, .. } => ledger.job_ended(*job, *at, how),
-            Entry::Stayed { ranges, .. } => {
-                for range in ranges {
-                    ledger.stayed(known(range)?);
-                }
-            }
-            Entry::Extended { deadline, ranges, .. } => {
-                for range in ranges {
-                    ledger.extended(known(range)?, *deadline);
-                }
-            }
-            Entry::GroupPaused { paused, .. } => ledger.paused(*paused),
-            Entry::Reset { floor, parked, .. } => {
-                if *floor > last {
-                    return Err(DecodeError::Contradiction("a group is reset to what was published"));
-                }
-                ledger.reset(*floor, *parked);
-                // What comes after it in the log is not to be swept along.
-                if recovering {
-                    ledger.finish_sweep();
-                }
-            }
-            _ => unreachable!("an entry about a group"),
+        of.ledger.apply_entry(self.epoch, last, entry)?;
+        if recovering && matches!(entry, Entry::Reset { .. }) {
+            of.ledger.finish_sweep();
         }
         Ok(())
     }

@@ -29,6 +29,22 @@ pub struct StreamFigures {
 }
 
 impl Shard {
+    /// Checks everything that must agree, message by message. For tests and the simulator, between two turns: it takes
+    /// as long as there are messages in process. The sums are checked at the end of every turn anyway.
+    pub fn check(&self) {
+        for group in self.groups.values() {
+            let stream = self.streams.get(&group.stream).expect("a group's stream exists");
+            group.check_all(stream);
+            let is_listed = stream.groups.iter().any(|(_, id)| *id == group.id);
+            assert!(is_listed, "a stream lists its groups");
+            assert!(group.listed || !group.is_unwritten(), "a group with unwritten decisions is listed");
+        }
+        for stream in self.streams.values() {
+            stream.check();
+            assert_eq!(self.streams_by_name.get(&stream.name), Some(&stream.id), "a stream is found by name");
+        }
+    }
+
     pub fn stream_named(&self, name: &StreamName) -> Option<StreamId> {
         self.streams_by_name.get(name).copied()
     }
@@ -143,12 +159,12 @@ impl Shard {
     }
 
     pub fn parked(&self, group: GroupId, seq: Seq) -> Option<&Parked> {
-        self.groups.get(&group)?.ledger.parked.get(seq)
+        self.groups.get(&group)?.ledger.parked().get(seq)
     }
 
     /// How many messages are parked for each reason.
     pub fn parked_reasons(&self, group: GroupId) -> impl Iterator<Item = (&Arc<str>, u64)> + '_ {
-        self.groups.get(&group).into_iter().flat_map(|group| group.ledger.parked.reasons())
+        self.groups.get(&group).into_iter().flat_map(|group| group.ledger.parked().reasons())
     }
 
     /// How many parked messages a selection means now.

@@ -34,7 +34,9 @@ use crate::fault::{Fault, planted};
 use crate::group::Group;
 use crate::notes::Notes;
 use crate::stream::Stream;
-use crate::types::{Epoch, Grant, GroupId, Limits, Ordinal, Position, Seq, StreamId, StreamName, Timestamp};
+use crate::types::{
+    Epoch, Grant, GroupId, JobId, Limits, Ordinal, Position, Seq, StreamId, StreamName, Timestamp,
+};
 
 pub use crate::group::scan::KeyRun;
 pub use admin::{ChangeRefusal, CreateRefusal, Purge, ResetTo, ResubmitRefusal};
@@ -75,6 +77,8 @@ pub struct Shard {
     pub(crate) next_group: GroupId,
     /// The position over all streams that the next message gets.
     pub(crate) next_ordinal: Ordinal,
+    /// Jobs that ended and that the shell has not been told of.
+    pub(crate) ended_jobs: Vec<(GroupId, JobId)>,
     /// Whether the registry changed since a snapshot took it.
     pub(crate) changed: bool,
     /// Recovery: the registry as loaded has every entry up to here.
@@ -116,6 +120,7 @@ impl Shard {
             next_stream: StreamId(1),
             next_group: GroupId(1),
             next_ordinal: Ordinal(1),
+            ended_jobs: Vec::new(),
             changed: true,
             through: Position::START,
             doomed_streams: BTreeSet::new(),
@@ -193,10 +198,11 @@ impl Shard {
     /// Writes down what any group has changed, also those that the turn's budget did not reach: whoever is
     /// told that something is durable is told so of everything that was decided until then.
     pub fn write_down_all(&mut self, now: Timestamp) {
+        self.happened_at(now);
         for group in std::mem::take(&mut self.unwritten) {
             if let Some(of) = self.groups.get_mut(&group) {
                 of.listed = false;
-                of.write_down(now, &mut self.entries);
+                of.write_down(&mut self.entries);
             }
         }
     }

@@ -42,6 +42,9 @@ pub enum PublishRefusal {
     WrongLastSeq { last: Seq },
     #[error("the stream is full. messages=`{messages}` bytes=`{bytes}`")]
     Full { messages: u64, bytes: u64 },
+    /// The disk has no room for more messages. Stored messages can still be worked through, which makes room.
+    #[error("storage is full, and only settling goes on")]
+    StorageFull,
     #[error("the stream's producers are faster than they may be")]
     TooFast { retry_at: Timestamp },
     #[error(transparent)]
@@ -123,17 +126,18 @@ impl Shard {
         let count = messages.len() as u64;
         if let Some(stamp) = stamp.filter(|_| stored.is_none_or(|range| range.count() < count)) {
             // The number covers those that were known by their ids as well.
-            self.store_numbered(now, id, ordinal, stamp, count, stored);
+            self.store_numbered(now, id, ordinal, stamp, messages, stored);
             return stored;
         }
         let range = stored?;
         if let Some(stamp) = stamp {
             stream.producers.remember(now, stamp, count, Some(range));
         }
-        self.write_published(now, id, range, ordinal, stamp);
+        self.write_published(now, id, range, ordinal, stamp, messages);
         Some(range)
     }
 
+    /// Writes the messages of a batch that are new, which are all of them unless `fresh` says which.
     fn write_published(
         &mut self,
         now: Timestamp,
@@ -141,9 +145,12 @@ impl Shard {
         range: SeqRange,
         ordinal: Ordinal,
         stamp: Option<ProducerStamp>,
+        messages: &[MessageMeta],
     ) {
         self.next_ordinal = Ordinal(ordinal.0 + range.count());
-        entry::put_published(&mut self.entries, id, range.first, ordinal, now, stamp, &self.fresh);
+        let new = if self.fresh.is_empty() { messages } else { &self.fresh };
+        assert_eq!(new.len() as u64, range.count(), "every new message has a position");
+        entry::put_published(&mut self.entries, id, range.first, ordinal, now, stamp, new);
         let stream = &self.streams[&id];
         let timed = !stream.undue.is_empty() || stream.expiring.next_at().is_some();
         if timed || stream.settings.retention != Retention::Work || stream.settings.age_max().is_some() {
@@ -157,12 +164,13 @@ impl Shard {
         id: StreamId,
         ordinal: Ordinal,
         stamp: ProducerStamp,
-        count: u64,
+        messages: &[MessageMeta],
         stored: Option<SeqRange>,
     ) {
         if let Some(range) = stored {
-            self.write_published(now, id, range, ordinal, None);
+            self.write_published(now, id, range, ordinal, None, messages);
         }
+        let count = messages.len() as u64;
         self.commit(&entry::Entry::Numbered { stream: id, at: now, stamp, count, seqs: stored });
     }
 
@@ -420,7 +428,7 @@ impl Shard {
         let stream = self.streams.get(&from).expect("a group's stream exists");
         of.moved(now, stream, seq);
         // What the turn has changed before is written before, and the end of the move right after it.
-        of.write_down(now, &mut self.entries);
+        of.write_down(&mut self.entries);
         self.touch(group);
         if planted(Fault::MoveLoses) {
             return Err(MoveRefusal::NotMoving);
@@ -516,16 +524,18 @@ impl Shard {
     /// Writes down what the turn has changed in a group so far, so that what is decided next can be kept
     /// together in one frame.
     pub fn write_down(&mut self, now: Timestamp, group: GroupId) {
+        self.happened_at(now);
         if let Some(of) = self.groups.get_mut(&group) {
-            of.write_down(now, &mut self.entries);
+            of.write_down(&mut self.entries);
         }
     }
 
     /// As [`Shard::write_down`], with acks that the group keeps back for a checkpoint.
     pub fn check_point(&mut self, now: Timestamp, group: GroupId) {
+        self.happened_at(now);
         if let Some(of) = self.groups.get_mut(&group) {
             of.make_checkpoint();
-            of.write_down(now, &mut self.entries);
+            of.write_down(&mut self.entries);
         }
     }
 
@@ -585,13 +595,13 @@ fn enough_of(stream: &Stream, stretch: SeqRange, (messages, bytes): (u64, u64)) 
 }
 
 fn held_by(stream: &Stream, group: &Group) -> (u64, u64) {
-    let progress = &group.ledger.progress;
+    let progress = &group.ledger.progress();
     let floor = progress.floor();
     let span = stream.last.0.saturating_sub(floor.0);
     let unsettled = span.saturating_sub(progress.above().count());
     let above = (span > 0).then(|| stream.timeline.bytes(SeqRange::new(floor.next(), stream.last)));
     let unsettled_bytes = above.unwrap_or(0) as u128 * u128::from(unsettled) / u128::from(span.max(1));
-    let aside = group.ledger.parked.count() + group.ledger.replayed_count();
+    let aside = group.ledger.parked().count() + group.ledger.replayed_count();
     // Those that lie behind are taken to be as large as the rest.
     let kept = (stream.first <= stream.last).then(|| SeqRange::new(stream.first, stream.last));
     let aside_bytes = kept.map_or(0, |kept| {

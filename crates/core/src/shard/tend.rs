@@ -72,10 +72,8 @@ impl Shard {
     }
 
     fn forget_notes(&mut self, now: Timestamp) {
-        let mut expired = Vec::new();
-        self.notes.take_expired(now, SLICE, &mut expired);
-        for (door, key) in expired {
-            Entry::NoteRemoved { door, key: key.to_vec() }.encode(&mut self.entries);
+        for (door, key) in self.notes.expired(now, SLICE) {
+            self.commit(&Entry::NoteRemoved { door, key: key.to_vec() });
         }
         self.schedule_notes();
     }
@@ -289,7 +287,7 @@ impl Shard {
             if group.settings.acks == Acks::Checkpoint {
                 group.make_checkpoint();
             }
-            group.write_down(self.latest, &mut self.entries);
+            group.write_down(&mut self.entries);
         }
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         for stream in streams {
@@ -302,9 +300,10 @@ impl Shard {
 
     /// Writes down all acks that were kept back for a checkpoint, as a clean stop does.
     pub fn check_point_all(&mut self, now: Timestamp) {
+        self.happened_at(now);
         for group in self.groups.values_mut() {
             group.make_checkpoint();
-            group.write_down(now, &mut self.entries);
+            group.write_down(&mut self.entries);
         }
     }
 }

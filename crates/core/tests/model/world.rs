@@ -710,6 +710,7 @@ impl World {
         for _ in 0..500 {
             let mut effects = Effects::default();
             self.shard.finish_turn(self.now, &mut effects);
+            self.shard.check();
             self.adopt_gone(false);
             for group in self.groups.values_mut() {
                 group.time_passed(self.now, &self.streams[&group.stream]);

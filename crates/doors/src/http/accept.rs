@@ -4,8 +4,10 @@ use std::future::Future;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use forebay_broker::api::DoorStats;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
@@ -20,13 +22,18 @@ pub(crate) async fn connections<F>(
     stop: impl Future<Output = ()> + Send,
     permits: Arc<Semaphore>,
     busy: &'static [u8],
+    stats: &Arc<DoorStats>,
     serve_one: impl Fn(TcpStream, SocketAddr, Stopping) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let most = u32::try_from(permits.available_permits()).unwrap_or(u32::MAX);
     let (stopping, is_stopping) = watch::channel(false);
+    stats.listens.store(true, Ordering::Relaxed);
     let mut stop = std::pin::pin!(stop);
+    // The log says when refusing begins and ends; a line for each refusal could fill the disk.
+    let mut is_refusing = false;
+    let mut is_failing = false;
     loop {
         let accepted = tokio::select! {
             () = &mut stop => break,
@@ -34,24 +41,47 @@ pub(crate) async fn connections<F>(
         };
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
-            // The one who knocked has gone, or there are no sockets left; either passes.
-            Err(_) => {
+            // The client has gone, or there are no sockets left; either passes.
+            Err(error) => {
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(door = stats.name, %error, "connections cannot be accepted");
+                }
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
+        is_failing = false;
         match permits.clone().try_acquire_owned() {
             Ok(permit) => {
-                // Small answers must not wait for more. A socket that cannot is none any more.
+                let connected = stats.connect();
+                tracing::debug!(door = stats.name, peer = %address, "connection accepted");
+                if std::mem::replace(&mut is_refusing, false) {
+                    tracing::info!(door = stats.name, "connections are accepted again");
+                }
+                // Small answers must not wait for more. It fails only for a socket that is closed already.
                 let _ = stream.set_nodelay(true);
                 let served = serve_one(stream, address, Stopping(is_stopping.clone()));
+                let door = stats.name;
                 tokio::spawn(async move {
                     served.await;
+                    drop(connected);
+                    tracing::debug!(door, peer = %address, "connection closed");
                     drop(permit);
                 });
             }
-            // As much as the socket takes at once; nobody waits for it.
+            // As much of the reply as the socket takes at once.
             Err(_) => {
+                stats.refused.fetch_add(1, Ordering::Relaxed);
+                if std::mem::replace(&mut is_refusing, true) {
+                    tracing::debug!(door = stats.name, peer = %address, "connection refused");
+                } else {
+                    tracing::warn!(
+                        door = stats.name,
+                        peer = %address,
+                        limit = most,
+                        "connection refused: as many are open as there may be"
+                    );
+                }
                 if let Ok(mut stream) = stream.into_std() {
                     let _ = stream.write(busy);
                 }

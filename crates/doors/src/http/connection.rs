@@ -1,8 +1,8 @@
 //! One connection: which protocol it speaks, and how long it may be silent or slow.
 //!
 //! A client has ten seconds for the head of a request, and may rest longer between requests. While a request is
-//! being answered no timer runs for it, so that a long poll costs nothing but its memory. One who does not take
-//! what is sent to him is given up, since what waits for him takes room.
+//! being answered no timer runs for it, so that a long poll costs nothing but its memory. A client that does not
+//! take its answers is given up, since they take room.
 
 use std::io;
 use std::pin::Pin;
@@ -61,7 +61,7 @@ pub(crate) async fn protocol_of(stream: &TcpStream) -> Option<Protocol> {
     tokio::time::timeout(HEAD_MAX, tell).await.ok().flatten()
 }
 
-/// The requests of a connection, as those who answer them and those who read them both see them.
+/// The requests of a connection, shared by the side that reads them and the side that answers them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Open(Arc<Requests>);
 
@@ -270,7 +270,13 @@ impl Connection {
         }
         let timer = self.write_timer.as_mut().expect("it was started");
         ready!(timer.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        Poll::Ready(Err(self.timed_out("the client to take what was sent")))
+    }
+
+    fn timed_out(&self, awaited: &str) -> io::Error {
+        let peer = self.stream.peer_addr().ok();
+        tracing::debug!(?peer, awaited, "connection closed by deadline");
+        io::ErrorKind::TimedOut.into()
     }
 }
 
@@ -313,7 +319,11 @@ impl AsyncRead for Connection {
             return read;
         }
         ready!(self.poll_read_timer(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        let awaited = match self.awaited {
+            Awaited::Request => "a request",
+            Awaited::Head => "the head of a request",
+        };
+        Poll::Ready(Err(self.timed_out(awaited)))
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, header};
-use forebay_broker::api::Broker;
+use forebay_broker::api::{Broker, DoorStats};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -31,6 +31,7 @@ use tonic::transport::server::TcpConnectInfo;
 
 use crate::http::accept::{self, Stopping};
 use crate::http::connection::{self, Connection, Open, Protocol};
+use crate::telemetry;
 use http::HttpDoor;
 use intake::{Budget, Intake};
 
@@ -90,13 +91,16 @@ pub async fn serve_with(
     config: NativeConfig,
 ) -> std::io::Result<()> {
     let connections = Arc::new(Semaphore::new(config.connections_max));
+    let stats = broker.doors().door("native");
     let services = Arc::new(Services {
+        grpc_stats: broker.doors().door("grpc"),
+        http_stats: broker.doors().door("http"),
         grpc: grpc::routes(broker.clone()).prepare(),
         grpc_budget: Budget::new(config.body_bytes_max),
-        http: HttpDoor::new(broker, &config, connections.clone()),
+        http: HttpDoor::new(broker, &config),
     });
     let one = |stream, address, stopping| serve_one(services.clone(), stream, address, stopping);
-    accept::connections(listener, stop, connections, http::BUSY_REPLY, one).await;
+    accept::connections(listener, stop, connections, http::BUSY_REPLY, &stats, one).await;
     Ok(())
 }
 
@@ -104,6 +108,8 @@ struct Services {
     grpc: Routes,
     grpc_budget: Budget,
     http: HttpDoor,
+    grpc_stats: Arc<DoorStats>,
+    http_stats: Arc<DoorStats>,
 }
 
 impl Services {
@@ -116,10 +122,15 @@ impl Services {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
             let request = request.map(|body| Intake::new(body, self.grpc_budget.clone()));
+            let uri = request.uri().clone();
             let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
-            return answered.unwrap_or_else(|never| match never {}).map(Body::new);
+            let answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
+            telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
+            return answered;
         }
-        self.http.answer(from, request).await
+        let answered = self.http.answer(from, request).await;
+        telemetry::answered_http(&self.http_stats, from, &answered);
+        answered
     }
 }
 

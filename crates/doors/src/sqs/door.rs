@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
 use bytes::Bytes;
-use forebay_broker::api::{Broker, Principal};
+use forebay_broker::api::{DoorStats, Entrance, Principal};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
@@ -23,12 +23,13 @@ use super::wire::signature;
 use crate::http::body::{self, BodyError, BodyRoom};
 use crate::http::hosts::Hosts;
 use crate::http::unharmed;
+use crate::telemetry;
 
 /// The largest request: a message of 1 MiB, with what base64 and escapes make of it.
 pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
 
 pub(super) struct Door {
-    pub(super) broker: Broker,
+    pub(super) broker: Entrance,
     pub(super) service: Arc<Service>,
     pub(super) keys: AccessKeys,
     pub(super) urls: UrlOptions,
@@ -38,6 +39,7 @@ pub(super) struct Door {
     pub(super) hosts: Option<Hosts>,
     pub(super) bodies: Arc<Semaphore>,
     pub(super) request_ids: RequestIds,
+    pub(super) stats: Arc<DoorStats>,
 }
 
 impl Door {
@@ -56,7 +58,10 @@ impl Door {
         let answered = match read {
             Ok((body, room)) => {
                 let protocol = protocol_of(&parts.headers);
-                let answered = unharmed(self.answer_to(from, parts, body, room, &request_id)).await;
+                let (target, uri) = (parts.headers.get("x-amz-target").cloned(), parts.uri.clone());
+                let name = std::fmt::from_fn(move |f| write!(f, "{target:?} {}", uri.path()));
+                let call = self.answer_to(from, parts, body, room, &request_id);
+                let answered = unharmed(&self.stats, name, call).await;
                 answered.unwrap_or_else(|| broken().render(protocol, &request_id))
             }
             Err(refused) => {
@@ -89,8 +94,12 @@ impl Door {
         });
         let (asker, request) = match understood {
             Ok(understood) => understood,
-            Err(error) => return error.render(protocol, request_id),
+            Err(error) => {
+                self.stats.count(telemetry::UNKNOWN, Some(error.code()));
+                return error.render(protocol, request_id);
+            }
         };
+        let action = request.action();
         // Whoever waits for messages may wait for long, and then holds nothing that he does not need.
         drop((parts, body));
         // What is being sent counts until it is stored. Whoever waits for messages holds nothing.
@@ -106,6 +115,7 @@ impl Door {
             self.service.answer(&asker, request).await
         };
         drop(room);
+        telemetry::answered_sqs(&self.stats, from, action.name(), answered.as_ref().err());
         match answered {
             Ok(response) => response.render(protocol, request_id),
             Err(error) => error.render(protocol, request_id),

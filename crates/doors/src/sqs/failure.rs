@@ -1,8 +1,6 @@
 //! What an error of the broker is in the words of SQS.
 
-use forebay_broker::api::{
-    Advice, CallError, CreateRefusal, NoteRefusal, PublishError, PublishRefusal, driver,
-};
+use forebay_broker::api::{Advice, CallError, CreateRefusal, NoteRefusal, PublishError, PublishRefusal};
 
 use super::wire::error::{ErrorKind, SqsError};
 
@@ -28,7 +26,7 @@ pub(super) fn of_call(error: &CallError) -> SqsError {
 
 pub(super) fn of_publish(error: &PublishError) -> SqsError {
     let refusal = match error {
-        PublishError::Refused(driver::PublishError::Refused(refusal)) => Some(refusal),
+        PublishError::Refused(refusal) => Some(refusal),
         _ => None,
     };
     let kind = match refusal {

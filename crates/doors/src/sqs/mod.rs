@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_broker::api::{Broker, Principal};
+use forebay_broker::api::{Entrance, Principal};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
@@ -89,7 +89,7 @@ impl SqsConfig {
 
 /// Serves SQS on this socket until `stop` resolves and the calls have ended.
 pub async fn serve(
-    broker: Broker,
+    broker: Entrance,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send,
     config: SqsConfig,
@@ -106,6 +106,7 @@ pub async fn serve(
     };
     let hosts = Some(hosts).filter(|_| !keys.are_needed());
     let door = Arc::new(Door {
+        stats: broker.doors().door("sqs"),
         broker,
         service: Arc::new(service),
         keys,
@@ -117,8 +118,9 @@ pub async fn serve(
         request_ids: RequestIds::new(config.seed),
     });
     let connections = Arc::new(Semaphore::new(config.connections_max));
+    let stats = door.stats.clone();
     let one = |stream, address, stopping| serve_one(door.clone(), stream, address, stopping);
-    accept::connections(listener, stop, connections, BUSY_REPLY, one).await;
+    accept::connections(listener, stop, connections, BUSY_REPLY, &stats, one).await;
     Ok(())
 }
 

@@ -150,7 +150,7 @@ impl Changing<'_> {
         };
         if is_gone {
             // If that cannot be written, the next start finds out again.
-            let _ = caller.arrange(Arrangement::new().note(queue.id.gone())).await;
+            let _ = caller.arrange(Arrangement::beside(queue.stream()).note(queue.id.gone())).await;
             self.remove(&queue.id);
         }
         is_gone

@@ -1,10 +1,10 @@
 //! Stories about one server on a disk of a given size.
 
 use forebay_broker::batch::{BatchBuilder, Message};
-use forebay_broker::driver::{PublishError, Ticket};
+use forebay_broker::driver::{Published, Ticket};
 use forebay_core::group::{Bound, Credit, Lease, Outcome};
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{PublishOptions, Start};
+use forebay_core::shard::{PublishOptions, PublishRefusal, Start};
 use forebay_core::types::{ConsumerId, GroupId, GroupName, SeqRange, StreamName};
 
 use super::*;
@@ -47,7 +47,9 @@ impl Rig {
         let stream = StreamName::parse("jobs").expect("a good name");
         let group = GroupName::parse("workers").expect("a good name");
         let driver = &mut server.driver;
-        driver.create_stream(now, &stream, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+        driver
+            .decide(|shard| shard.create_stream(now, &stream, &StreamSettings::default()))
+            .expect("a new stream");
         let stream = driver.shard().stream_named(&stream).expect("it was created just now");
         let settings = GroupSettings {
             message_timeout: Duration::from_secs(3_600),
@@ -55,15 +57,16 @@ impl Rig {
             ..GroupSettings::default()
         };
         driver
-            .create_group(now, stream, &group, &settings, Start::Beginning, Ticket(0))
+            .decide(|shard| shard.create_group(now, stream, &group, &settings, Start::Beginning))
             .expect("a new group");
+        driver.confirm(Ticket(0));
         let group = driver.shard().group_named(stream, &group).expect("it was created just now");
         driver.join(now, group, WORKER, "worker", Bound::Connection).expect("a new member");
         driver.credit(now, group, WORKER, Credit::slots(100_000)).expect("a member");
         Rig { server, disk, now, stream, group, held: Vec::new() }
     }
 
-    fn publish(&mut self) -> Result<(), PublishError> {
+    fn publish(&mut self) -> Result<Published, PublishRefusal> {
         let mut batch = BatchBuilder::default();
         for _ in 0..4 {
             batch.push(&Message { body: &[7; 1_900], ..Message::default() });
@@ -85,7 +88,7 @@ impl Rig {
             work(&mut self.server).expect("running out of space is no failure");
         }
         let outbox = self.server.driver.outbox();
-        outbox.answers.clear();
+        outbox.durable.clear();
         for delivery in outbox.deliveries.drain(..) {
             self.held.extend(delivery.messages.iter().map(|message| message.lease));
         }
@@ -114,8 +117,8 @@ fn the_reserve_is_enough_to_reclaim_from_a_full_disk() {
         let mut published = 0;
         for _ in 0..2_000 {
             match rig.publish() {
-                Ok(()) => published += 4,
-                Err(PublishError::StorageFull) => break,
+                Ok(_) => published += 4,
+                Err(PublishRefusal::StorageFull) => break,
                 Err(error) => panic!("{error}"),
             }
             rig.round();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use forebay_broker::batch::{BatchBuilder, Message, parse_content};
-use forebay_broker::driver::{PublishError, Ticket};
+use forebay_broker::driver::Ticket;
 use forebay_core::group::{Bound, Credit, Departure, Lease, Outcome, Settled, Settlement};
-use forebay_core::shard::PublishOptions;
+use forebay_core::shard::{PublishOptions, PublishRefusal};
 use forebay_core::types::{ConsumerId, GroupId, StreamId};
 
 use crate::model::{Hold, Uid, Wanted};
@@ -56,10 +56,10 @@ impl World {
         let ticket = Ticket(self.number());
         tell(|| format!("publish {uids:?} to {stream:?}"));
         match self.server().driver.publish(now, stream, &builder.build(), PublishOptions::default(), ticket) {
-            Ok(()) => {
-                self.publishes.insert(ticket, (stream, uids));
+            Ok(published) => {
+                self.publishes.insert(ticket, (stream, uids, published));
             }
-            Err(PublishError::StorageFull) => {
+            Err(PublishRefusal::StorageFull) => {
                 self.situations.reached(Situation::PublishRefusedDiskFull);
                 let stream = self.streams.get_mut(&stream).expect("the stream exists");
                 uids.into_iter().for_each(|uid| stream.refused(uid));

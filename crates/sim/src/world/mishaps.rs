@@ -152,6 +152,7 @@ impl World {
         }
         self.publishes.clear();
         self.creations.clear();
+        self.unwatched.clear();
         self.consumers.clear();
         self.acked_this_turn.clear();
         self.settled_since_commit = false;

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_broker::driver::Ticket;
 use forebay_core::entry::{Selection, Work};
 use forebay_core::group::{Lease, Status};
 use forebay_core::pace::Rate;
@@ -85,24 +84,22 @@ impl World {
             return;
         }
         let group = self.some_group();
-        let now = self.now;
-        let ticket = Ticket(self.number());
         match self.dice.roll(12) {
             0 => {
                 let paused = !self.groups[&group].paused;
                 tell(|| format!("{group:?} paused: {paused}"));
-                self.server().driver.pause(now, group, paused, ticket).expect("the group exists");
+                self.decide(|shard, now| shard.pause(now, group, paused));
                 self.groups.get_mut(&group).expect("the group exists").paused = paused;
             }
-            1 | 2 => self.change_settings(group, ticket),
-            3 if self.dice.chance(1, 2) => self.reset(group, ticket),
-            4 if self.dice.chance(1, 3) => self.purge(group, ticket),
-            5..=9 => self.start_job(group, ticket),
+            1 | 2 => self.change_settings(group),
+            3 if self.dice.chance(1, 2) => self.reset(group),
+            4 if self.dice.chance(1, 3) => self.purge(group),
+            5..=9 => self.start_job(group),
             _ => {
                 let running = self.server().driver.shard().jobs(group).find(|job| job.is_running());
                 if let Some(job) = running.map(|job| job.id) {
                     tell(|| format!("{group:?} cancels {job:?}"));
-                    self.server().driver.cancel_job(now, group, job, ticket).expect("it is running");
+                    self.decide(|shard, now| shard.cancel_job(now, group, job));
                 }
             }
         }
@@ -110,7 +107,6 @@ impl World {
 
     /// Nothing holds a group up any more, so that what is left can be worked through.
     pub(super) fn relax(&mut self, group: GroupId) {
-        let (now, ticket) = (self.now, Ticket(self.number()));
         let settings = GroupSettings {
             rate: None,
             window_max: 100_000,
@@ -118,15 +114,14 @@ impl World {
             on_parked_key: OnParkedKey::Continue,
             ..self.groups[&group].settings.clone()
         };
-        self.server().driver.change_group(now, group, &settings, ticket).expect("good settings");
-        let ticket = Ticket(self.number());
-        self.server().driver.pause(now, group, false, ticket).expect("the group exists");
+        self.decide(|shard, now| shard.change_group(now, group, &settings));
+        self.decide(|shard, now| shard.pause(now, group, false));
         let following = self.groups.get_mut(&group).expect("the group exists");
         following.take_on(settings);
         following.paused = false;
     }
 
-    fn change_settings(&mut self, group: GroupId, ticket: Ticket) {
+    fn change_settings(&mut self, group: GroupId) {
         let mut settings = self.wild_settings();
         if self.dice.chance(1, 2) {
             // Only a little: the order stays.
@@ -139,12 +134,11 @@ impl World {
             self.situations.reached(Situation::SettingsChangedWhileLeased);
         }
         tell(|| format!("{group:?} gets {settings:?}"));
-        let now = self.now;
-        self.server().driver.change_group(now, group, &settings, ticket).expect("good settings");
+        self.decide(|shard, now| shard.change_group(now, group, &settings));
         self.groups.get_mut(&group).expect("the group exists").take_on(settings);
     }
 
-    fn reset(&mut self, group: GroupId, ticket: Ticket) {
+    fn reset(&mut self, group: GroupId) {
         let to = match self.dice.roll(4) {
             0 => Start::Beginning,
             1 => Start::End,
@@ -155,7 +149,7 @@ impl World {
         let now = self.now;
         // What has been decided until now is before the reset.
         self.finish_turn();
-        self.server().driver.reset(now, group, to, parked, ticket).expect("the group exists");
+        self.decide(|shard, now| shard.reset(now, group, to, parked));
         let figures = self.server().driver.shard().figures(now, group).expect("the group exists");
         let following = self.groups.get_mut(&group).expect("the group exists");
         // It may begin before where it began when it was created.
@@ -169,17 +163,13 @@ impl World {
         self.finish_turn();
     }
 
-    fn purge(&mut self, group: GroupId, ticket: Ticket) {
+    fn purge(&mut self, group: GroupId) {
         let stream = self.groups[&group].stream;
         let parked = self.dice.chance(1, 3);
-        let now = self.now;
         self.finish_turn();
         let through = self.server().driver.shard().last_given(stream).expect("the stream exists");
         tell(|| format!("{stream:?} is purged through {through}, parked too: {parked}"));
-        self.server()
-            .driver
-            .purge(now, stream, Purge { parked, ids: false }, ticket)
-            .expect("the stream exists");
+        self.decide(|shard, now| shard.purge(now, stream, Purge { parked, ids: false }));
         for (&id, following) in self.groups.iter_mut().filter(|(_, following)| following.stream == stream) {
             following.seen = Seq::START;
             following.watch.reasons.purged = Some(through);
@@ -190,14 +180,14 @@ impl World {
         self.finish_turn();
     }
 
-    fn start_job(&mut self, group: GroupId, ticket: Ticket) {
+    fn start_job(&mut self, group: GroupId) {
         // What is parked at the end of this turn is not meant.
         self.finish_turn();
         let shard = self.server().driver.shard();
         let all: Vec<Seq> = shard.parked_after(group, Seq::START).map(|(seq, _)| seq).collect();
         let reasons: Vec<_> = shard.parked_reasons(group).map(|(reason, _)| reason.clone()).collect();
         if all.is_empty() {
-            return self.start_move(group, ticket);
+            return self.start_move(group);
         }
         let (selection, meant) = match self.dice.roll(3) {
             0 => (Selection::All, all),
@@ -217,8 +207,8 @@ impl World {
         let rate =
             self.dice.chance(1, 2).then(|| Rate { per_second: 1.0 + self.dice.roll(20) as f64, burst: 1 });
         tell(|| format!("{group:?}: {work:?} {selection:?} at {rate:?}"));
-        let now = self.now;
-        let started = self.server().driver.start_job(now, group, work.clone(), selection, None, rate, ticket);
+        let (started, _) =
+            self.try_decide(|shard, now| shard.start_job(now, group, work.clone(), selection, None, rate));
         if started.is_ok() {
             let watch = &mut self.groups.get_mut(&group).expect("the group exists").watch;
             let of = if work == Work::Replay { &mut watch.replayed } else { &mut watch.discarded };
@@ -227,13 +217,13 @@ impl World {
     }
 
     /// What waits in the group goes to another stream, if there is one.
-    fn start_move(&mut self, group: GroupId, ticket: Ticket) {
+    fn start_move(&mut self, group: GroupId) {
         let rate =
             self.dice.chance(1, 2).then(|| Rate { per_second: 1.0 + self.dice.roll(50) as f64, burst: 1 });
-        let now = self.now;
         let work = Work::Move { to: Some(elsewhere()) };
         let selection = Selection::All;
-        let started = self.server().driver.start_job(now, group, work, selection, None, rate, ticket);
+        let (started, _) =
+            self.try_decide(|shard, now| shard.start_job(now, group, work, selection, None, rate));
         tell(|| format!("{group:?}: what waits is moved at {rate:?}: {started:?}"));
         if started.is_ok() {
             let stream = self.groups[&group].stream;

@@ -193,6 +193,7 @@ impl<D: Disk> Chores<D> {
         if let Some(segment) = self.shared.segments().get_mut(&number) {
             segment.sealed = true;
         }
+        tracing::debug!(segment = number, bytes = segment.end, "segment sealed");
         Ok(true)
     }
 
@@ -243,7 +244,10 @@ impl<D: Disk> Chores<D> {
         let doing = || format!("read {name}");
         let same = self.matches_footer(number, end);
         match same.map_err(|error| StorageError::Io { doing: doing(), source: Arc::new(error) })? {
-            true => Ok(Scrubbed::Good { segment: number }),
+            true => {
+                tracing::debug!(segment = number, "segment verified");
+                Ok(Scrubbed::Good { segment: number })
+            }
             false => {
                 let what = "the segment is not what it was when it was sealed".to_owned();
                 Err(StorageError::Damaged { what, file: name, offset: 0 })
@@ -281,7 +285,7 @@ impl<D: Disk> Chores<D> {
         }
         let shared = &self.shared;
         let saved = self.catalog.save(&shared.disk, &shared.space, shared.id, image);
-        saved.map_err(|error| {
+        let bytes = saved.map_err(|error| {
             error.into_storage_error(|error| {
                 if is_passing(&error) {
                     StorageError::Io { doing: "save an image".to_owned(), source: Arc::new(error) }
@@ -290,6 +294,10 @@ impl<D: Disk> Chores<D> {
                 }
             })
         })?;
+        shared.count(|figures| {
+            figures.images += 1;
+            figures.image_bytes += bytes;
+        });
         Ok(Saved { covered: self.catalog.covered() })
     }
 
@@ -347,10 +355,13 @@ impl<D: Disk> Chores<D> {
             std::mem::replace(&mut *segments, kept).into_keys().collect()
         };
         self.reader.close_trimmed(first);
-        for number in gone {
-            self.shared.disk.delete(&segment::name(number))?;
+        for number in &gone {
+            self.shared.disk.delete(&segment::name(*number))?;
         }
-        self.shared.disk.sync_folder()
+        self.shared.disk.sync_folder()?;
+        self.shared.count(|figures| figures.segments_deleted += gone.len() as u64);
+        tracing::debug!(segments = gone.len(), first, "segments deleted");
+        Ok(())
     }
 
     /// Looks at what space is free, makes the reserve whole if it can, and sets the gauge.

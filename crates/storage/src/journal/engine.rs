@@ -14,7 +14,8 @@ use forebay_core::types::{Epoch, Position, ShardId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{
-    Appended, BoxFuture, Claim, Durable, Engine, Frame, Image, ReadBudget, Saved, StorageError, StoredFrame,
+    Appended, BoxFuture, Claim, Durable, Engine, EngineFigures, Frame, Image, ReadBudget, Saved,
+    StorageError, StoredFrame,
 };
 use crate::journal::chores::Preparation;
 use crate::journal::disk::{Disk, FolderDisk};
@@ -63,7 +64,6 @@ pub struct JournalEngine<D: Disk = FolderDisk> {
     frames_max: usize,
     /// `None` once the shard was claimed.
     claim: Mutex<Option<Claim>>,
-    trouble: Arc<Mutex<Option<StorageError>>>,
     writer: Option<JoinHandle<()>>,
     chores: Option<JoinHandle<Result<(), StorageError>>>,
     reads: Option<JoinHandle<()>>,
@@ -80,17 +80,13 @@ impl<D: Disk> JournalEngine<D> {
     pub fn open(disk: D, config: &JournalConfig) -> Result<JournalEngine<D>, OpenError> {
         let Opened { writer, chores, reader, claim } = Journal::open(disk, config)?;
         let shared = reader.shared().clone();
-        let trouble = Arc::new(Mutex::new(None));
         let (appends, append_queue) = mpsc::channel(config.frames_max.max(1));
         let (reads, read_queue) = mpsc::channel(READS_MAX);
         // Has no bound of its own: every sender waits for an answer, except the writer, which sends once a
         // segment.
         let (chore_sender, chore_queue) = blocking::channel();
         let spawn = |source| OpenError::Io { doing: "start a thread", source };
-        let chores = {
-            let trouble = trouble.clone();
-            start("journal-chores", move || run_chores(chores, &chore_queue, &trouble)).map_err(spawn)?
-        };
+        let chores = start("journal-chores", move || run_chores(chores, &chore_queue)).map_err(spawn)?;
         let writer = {
             let chores = chore_sender.clone();
             start("journal-writer", move || run_writer(writer, append_queue, &chores)).map_err(spawn)?
@@ -106,7 +102,6 @@ impl<D: Disk> JournalEngine<D> {
             epoch: claim.epoch,
             frames_max: config.frames_max,
             claim: Mutex::new(Some(claim)),
-            trouble,
             writer: Some(writer),
             chores: Some(chores),
             reads: Some(reads_thread),
@@ -116,12 +111,6 @@ impl<D: Disk> JournalEngine<D> {
     /// For code that is not asynchronous and may wait for the disk.
     pub fn reader(&self) -> Reader<D> {
         self.reader.clone()
-    }
-
-    /// What went wrong in the background since this was last asked: damage found while sealing or
-    /// scrubbing, or the failure that ended the journal.
-    pub fn take_trouble(&self) -> Option<StorageError> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Commits what waits, and stops cleanly.
@@ -215,6 +204,12 @@ impl<D: Disk> Engine for JournalEngine<D> {
     fn trim(&self, shard: ShardId, through: Position) -> BoxFuture<'_, Result<(), StorageError>> {
         Box::pin(self.do_chore(shard, move |reply| Chore::Trim(through, reply)))
     }
+
+    fn figures(&self) -> EngineFigures {
+        let appends = &self.queues().appends;
+        let waiting = appends.max_capacity() - appends.capacity();
+        EngineFigures { frames_waiting: waiting as u64, ..self.shared.figures() }
+    }
 }
 
 fn start<T: Send + 'static>(
@@ -224,7 +219,7 @@ fn start<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
-/// Whatever is waiting when the disk becomes free is written together: the busier the server, the larger
+/// All frames that wait when the disk becomes free are written together: the busier the server, the larger
 /// the block.
 fn run_writer<D: Disk>(
     mut writer: Writer<D>,
@@ -282,14 +277,14 @@ fn run_reader<D: Disk>(reader: &Reader<D>, mut queue: mpsc::Receiver<Read>) {
     }
 }
 
-fn run_chores<D: Disk>(
-    mut chores: Chores<D>,
-    queue: &blocking::Receiver<Chore>,
-    trouble: &Mutex<Option<StorageError>>,
-) -> Result<(), StorageError> {
+fn run_chores<D: Disk>(mut chores: Chores<D>, queue: &blocking::Receiver<Chore>) -> Result<(), StorageError> {
+    // A journal that failed has said so, and the next commit says so again.
     let report = |done: Result<(), StorageError>| {
-        if let Err(error) = done {
-            *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        if let Err(error @ (StorageError::Damaged { .. } | StorageError::Io { .. })) = done {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "ALARM: found while tidying the journal"
+            );
         }
     };
     let mut rested = Duration::ZERO;

@@ -13,7 +13,7 @@ use crate::journal::shared::create_anew;
 
 /// The name of the file until it is a segment.
 const NAME: &str = "segment.tmp";
-/// What is written at once while there is time, and while there is none.
+/// Bytes of one write while preparation is on time, and while it is late.
 const PIECE: usize = 64 << 10;
 const LARGE_PIECE: usize = 1 << 20;
 /// This much is filled ahead of what has been used of the segment before, and then a quarter faster.
@@ -21,7 +21,7 @@ const LEAD: u64 = 4 << 20;
 
 pub(crate) struct Filling<F> {
     file: F,
-    /// Where zeros go: past the system's cache if it can be had, since nobody will read them.
+    /// Zeros are written through this, past the system's cache if that can be had: they are never read.
     direct: Option<F>,
     zeros: Zeros,
     filled: u64,

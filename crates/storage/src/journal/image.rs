@@ -55,7 +55,7 @@ pub(crate) struct Held {
 /// each part: kind (1), zero (3), id (4), sub (4), crc32c of the bytes (4), through (8), file (8), offset
 /// (8), length (8). Then the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Picture {
+pub(crate) struct Manifest {
     pub(crate) number: u64,
     /// The image that was kept beside this one when it was saved; 0 if there was none. Other files with
     /// smaller numbers are only there for the parts that they hold.
@@ -63,7 +63,7 @@ pub(crate) struct Picture {
     pub(crate) parts: Vec<Held>,
 }
 
-impl Picture {
+impl Manifest {
     /// The log up to here is not needed if this image is.
     pub(crate) fn covered(&self) -> u64 {
         self.parts.iter().map(|part| part.through).min().unwrap_or(0)
@@ -96,7 +96,7 @@ impl Picture {
         out
     }
 
-    fn decode(bytes: &[u8], id: JournalId, number: u64) -> Result<Picture, Flaw> {
+    fn decode(bytes: &[u8], id: JournalId, number: u64) -> Result<Manifest, Flaw> {
         if bytes.len() < HEADER || u64_at(bytes, 0) != MAGIC || u32_at(bytes, 8) != VERSION {
             return Err("it is no image of a version that this release knows");
         }
@@ -114,10 +114,10 @@ impl Picture {
             offset: u64_at(entry, 32),
             len: u64_at(entry, 40),
         });
-        Ok(Picture { number, previous: u64_at(bytes, 40), parts: parts.collect() })
+        Ok(Manifest { number, previous: u64_at(bytes, 40), parts: parts.collect() })
     }
 
-    pub(crate) fn read<D: Disk>(disk: &D, id: JournalId, number: u64) -> io::Result<Result<Picture, Flaw>> {
+    pub(crate) fn read<D: Disk>(disk: &D, id: JournalId, number: u64) -> io::Result<Result<Manifest, Flaw>> {
         let file = disk.open(&name(number))?;
         let mut header = [0; HEADER];
         let len = file.read_at(&mut header, 0)?;
@@ -128,7 +128,7 @@ impl Picture {
         }
         let mut bytes = vec![0; len as usize];
         let read = file.read_at(&mut bytes, 0)?;
-        Ok(Picture::decode(&bytes[..read], id, number))
+        Ok(Manifest::decode(&bytes[..read], id, number))
     }
 }
 
@@ -164,8 +164,8 @@ pub(crate) fn read_part<D: Disk>(disk: &D, id: JournalId, part: &Held) -> io::Re
 /// The images that are kept.
 #[derive(Default)]
 pub(crate) struct Catalog {
-    newest: Option<Picture>,
-    older: Option<Picture>,
+    newest: Option<Manifest>,
+    older: Option<Manifest>,
     next: u64,
 }
 
@@ -204,31 +204,31 @@ impl Catalog {
         for _ in 0..2 {
             let Some(number) = candidate else { break };
             let unreadable = |error: io::Error| OpenError::unreadable(&name(number), 0, &error);
-            let picture = Picture::read(disk, format.id, number).map_err(unreadable)?;
-            candidate = match &picture {
-                Ok(picture) => Some(picture.previous).filter(|previous| numbers.contains(previous)),
+            let manifest = Manifest::read(disk, format.id, number).map_err(unreadable)?;
+            candidate = match &manifest {
+                Ok(manifest) => Some(manifest.previous).filter(|previous| numbers.contains(previous)),
                 // Which one was kept beside it is not known; it had the next smaller number.
                 Err(_) => numbers.iter().copied().rfind(|&other| other < number),
             };
             if loaded.catalog.newest.is_some() {
                 // The older one is only remembered. Where it is no longer whole, there is none.
-                loaded.catalog.older = picture.ok().filter(|older| {
+                loaded.catalog.older = manifest.ok().filter(|older| {
                     older.covered() >= mark.trimmed
                         && older.parts.iter().all(|part| numbers.contains(&part.file))
                 });
                 break;
             }
-            let whole = match picture {
-                Ok(picture) => load_parts(disk, format.id, picture, mark.trimmed).map_err(unreadable)?,
+            let whole = match manifest {
+                Ok(manifest) => load_parts(disk, format.id, manifest, mark.trimmed).map_err(unreadable)?,
                 Err(flaw) => Err(flaw),
             };
             match whole {
-                Ok((picture, _)) if picture.reached() >= end => {
+                Ok((manifest, _)) if manifest.reached() >= end => {
                     let text = "the image goes further than the log, of which the end is missing";
                     return Err(OpenError::refused("R9", &name(number), 0, text));
                 }
-                Ok((picture, parts)) => {
-                    loaded.catalog.newest = Some(picture);
+                Ok((manifest, parts)) => {
+                    loaded.catalog.newest = Some(manifest);
                     loaded.parts = parts;
                 }
                 Err(flaw) => {
@@ -248,8 +248,7 @@ impl Catalog {
                 let text = "no image of the state is good, and the beginning of the log was trimmed";
                 return Err(OpenError::refused("image", &name(loaded.catalog.next - 1), 0, text));
             }
-            // The log is replayed from its beginning. What the images were made of is kept for whoever
-            // wants to know.
+            // The log is replayed from its beginning. The unusable images are kept for inspection.
             loaded.unusable = numbers.iter().map(|&number| name(number)).collect();
         }
         Ok(loaded)
@@ -281,8 +280,8 @@ impl Catalog {
 
     /// Numbers of the files that are needed.
     fn needed(&self) -> impl Iterator<Item = u64> + '_ {
-        let pictures = self.newest.iter().chain(&self.older);
-        pictures.flat_map(|picture| picture.parts.iter().map(|part| part.file).chain([picture.number]))
+        let manifests = self.newest.iter().chain(&self.older);
+        manifests.flat_map(|manifest| manifest.parts.iter().map(|part| part.file).chain([manifest.number]))
     }
 
     /// Writes an image and makes it durable.
@@ -292,12 +291,12 @@ impl Catalog {
         space: &Space<D>,
         id: JournalId,
         image: Image,
-    ) -> Result<(), SaveError> {
+    ) -> Result<u64, SaveError> {
         disk.at(Stage::Saving);
         let number = self.next;
         let worn = self.worn(disk, &image)?;
         let previous = self.newest.as_ref().map_or(0, |newest| newest.number);
-        let mut picture = Picture { number, previous, parts: Vec::with_capacity(image.parts.len()) };
+        let mut manifest = Manifest { number, previous, parts: Vec::with_capacity(image.parts.len()) };
         let mut contents: Vec<Bytes> = Vec::new();
         let mut offset = (HEADER + ENTRY * image.parts.len()) as u64;
         for part in image.parts {
@@ -306,7 +305,7 @@ impl Catalog {
                 (Some(bytes), _) => bytes,
                 (None, None) => return Err(SaveError::NoSuchPart(key)),
                 (None, Some(held)) if !worn.contains(&held.file) => {
-                    picture.parts.push(Held { through: through.0, ..held });
+                    manifest.parts.push(Held { through: through.0, ..held });
                     continue;
                 }
                 (None, Some(held)) => {
@@ -314,19 +313,21 @@ impl Catalog {
                 }
             };
             let (crc, len) = (part_crc(id, number, offset, &bytes), bytes.len() as u64);
-            picture.parts.push(Held { key, through: through.0, file: number, offset, len, crc });
+            manifest.parts.push(Held { key, through: through.0, file: number, offset, len, crc });
             offset += len;
             contents.push(bytes);
         }
-        let manifest = picture.encode(id);
-        let mut pieces: Vec<&[u8]> = vec![&manifest];
+        let encoded = manifest.encode(id);
+        let mut pieces: Vec<&[u8]> = vec![&encoded];
         pieces.extend(contents.iter().map(|bytes| &**bytes));
         space.with_reserve(offset, || replace_file(disk, &name(number), &pieces))?;
-        self.older = self.newest.replace(picture);
+        let (parts, written) = (manifest.parts.len(), contents.len());
+        tracing::debug!(image = number, parts, written, bytes = offset, "image saved");
+        self.older = self.newest.replace(manifest);
         self.next = number + 1;
         self.clean(disk)?;
         disk.at(Stage::Idle);
-        Ok(())
+        Ok(offset)
     }
 
     fn held(&self, key: PartKey) -> Option<Held> {
@@ -370,20 +371,20 @@ impl Catalog {
 fn load_parts<D: Disk>(
     disk: &D,
     id: JournalId,
-    picture: Picture,
+    manifest: Manifest,
     trimmed: u64,
-) -> io::Result<Result<(Picture, Vec<SavedPart>), Flaw>> {
-    if picture.covered() < trimmed {
+) -> io::Result<Result<(Manifest, Vec<SavedPart>), Flaw>> {
+    if manifest.covered() < trimmed {
         return Ok(Err("the log after it was trimmed"));
     }
-    let mut parts = Vec::with_capacity(picture.parts.len());
-    for part in &picture.parts {
+    let mut parts = Vec::with_capacity(manifest.parts.len());
+    for part in &manifest.parts {
         match read_part(disk, id, part)? {
             Ok(bytes) => parts.push(SavedPart { key: part.key, through: Position(part.through), bytes }),
             Err(flaw) => return Ok(Err(flaw)),
         }
     }
-    Ok(Ok((picture, parts)))
+    Ok(Ok((manifest, parts)))
 }
 
 /// Why an image was not saved.

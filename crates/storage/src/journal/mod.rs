@@ -29,6 +29,8 @@ mod writer;
 pub(crate) mod tests;
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::types::{Epoch, Position, ShardId, Timestamp};
 
@@ -80,6 +82,33 @@ pub struct JournalConfig {
     pub new_id: u128,
     /// The time, for the headers of segments.
     pub opened_at: Timestamp,
+    /// Measures how long syncs take.
+    pub stopwatch: Stopwatch,
+}
+
+/// Tells the time for measuring how long something takes. The default tells none: the journal reads no clock.
+#[derive(Clone, Default)]
+pub struct Stopwatch(Option<Arc<dyn Fn() -> Timestamp + Send + Sync>>);
+
+impl Stopwatch {
+    /// By a clock that never goes back.
+    pub fn new(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Stopwatch {
+        Stopwatch(Some(Arc::new(clock)))
+    }
+
+    /// Does something, and says how long it took.
+    fn time<T>(&self, work: impl FnOnce() -> T) -> (T, Option<Duration>) {
+        let Some(clock) = &self.0 else { return (work(), None) };
+        let begun = clock();
+        let done = work();
+        (done, Some(clock().since(begun)))
+    }
+}
+
+impl std::fmt::Debug for Stopwatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stopwatch").field(&self.0.is_some()).finish()
+    }
 }
 
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -107,6 +136,7 @@ impl JournalConfig {
             epoch_floor: Epoch(0),
             new_id,
             opened_at: Timestamp::ZERO,
+            stopwatch: Stopwatch::default(),
         }
     }
 
@@ -199,11 +229,20 @@ impl Journal {
             remarks,
         };
         shared.disk.at(Stage::Idle);
+        tracing::debug!(
+            epoch = epoch.0,
+            start = claim.start.0,
+            end = end.0,
+            segments = shared.segments().len(),
+            parts = claim.parts.len(),
+            remarks = claim.remarks.len(),
+            "journal opened"
+        );
         Ok(Opened { writer, chores, reader, claim })
     }
 }
 
-/// The epoch of whoever opens the journal next.
+/// The epoch of the next owner.
 fn next_epoch(format: &Format, examined: &recovery::Examined) -> Epoch {
     Epoch(examined.last.epoch.max(format.epoch_floor).0 + 1)
 }
@@ -327,7 +366,7 @@ impl OpenError {
         OpenError::Io { doing, source }
     }
 
-    /// The same refusal once more, for whoever asks again.
+    /// The same refusal once more.
     fn again(&self) -> OpenError {
         match self {
             OpenError::Refused { rule, file, offset, sequences, text } => OpenError::Refused {

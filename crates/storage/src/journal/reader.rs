@@ -1,4 +1,4 @@
-//! Reading back what is durable.
+//! Reading durable frames.
 //!
 //! A position is the address of a frame header: the number of its segment times the size of segments,
 //! plus its offset in the file. So a frame is found with no index at all, and reading in order needs only to
@@ -105,6 +105,11 @@ impl<D: Disk> Reader<D> {
             }
             from = self.shared.layout.base(stretch.number + 1);
         }
+        let bytes: usize = frames.iter().map(|frame| frame.entries.len() + frame.payload.len()).sum();
+        self.shared.count(|figures| {
+            figures.reads += 1;
+            figures.read_bytes += bytes as u64;
+        });
         Ok(frames)
     }
 

@@ -1,4 +1,4 @@
-//! What the last stop left behind, and what follows from it.
+//! Examines the state that the last stop left behind, and decides what to do about it.
 //!
 //! A crash can leave at most one torn block at the very end of the log, because no more than one is ever
 //! unsynced. Everything else that does not verify is damage, and damage in the durable range is refused

@@ -1,7 +1,7 @@
-//! What the writer, the chores and the readers of one journal have in common.
+//! The state that the writer, the chores and the readers of one journal share.
 //!
-//! Each lock protects one small thing and is held for one short step, with one exception: whoever makes
-//! or takes the next segment holds [`Spare`] until that is done, because nobody else could go on anyway.
+//! Each lock protects one small thing and is held for one short step, with one exception: a thread that makes
+//! or takes the next segment holds [`Spare`] until that is done, because no other thread could go on anyway.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use forebay_core::types::ShardId;
 
-use crate::engine::StorageError;
+use crate::engine::{EngineFigures, StorageError};
 use crate::journal::block::{JournalId, PAGE, padded};
 use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::filling::Filling;
@@ -19,7 +19,7 @@ use crate::journal::format::{Format, Layout};
 use crate::journal::mark::Mark;
 use crate::journal::segment;
 use crate::journal::space::Space;
-use crate::journal::{JournalConfig, frame_bytes_max};
+use crate::journal::{JournalConfig, Stopwatch, frame_bytes_max};
 
 const TEMPORARY: &str = ".tmp";
 /// How much is zero-filled with one write in a hurry. The system may keep in one piece what was written in one
@@ -74,6 +74,9 @@ pub(crate) struct Shared<D: Disk> {
     mark: Mutex<Mark<D::File>>,
     segments: Mutex<Segments>,
     spare: Mutex<Spare<D::File>>,
+    pub(crate) stopwatch: Stopwatch,
+    /// Counters. Fields that can be computed when they are asked for stay zero.
+    counted: Mutex<EngineFigures>,
     poison: OnceLock<Arc<io::Error>>,
     stopped: AtomicBool,
     /// Held for as long as any part of the journal lives.
@@ -102,6 +105,8 @@ impl<D: Disk> Shared<D> {
             mark: Mutex::new(mark),
             spare: Mutex::new(Spare { active: 0, is_short: false, ready: None }),
             segments: Mutex::new(segments),
+            stopwatch: config.stopwatch.clone(),
+            counted: Mutex::default(),
             poison: OnceLock::new(),
             stopped: AtomicBool::new(false),
             _lock: lock,
@@ -136,6 +141,17 @@ impl<D: Disk> Shared<D> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts something, in one short step.
+    pub(crate) fn count(&self, add: impl FnOnce(&mut EngineFigures)) {
+        add(&mut self.counted.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn figures(&self) -> EngineFigures {
+        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let segments = self.segments().len() as u64;
+        EngineFigures { segments, free_bytes: self.space.last_free(), ..counted }
+    }
+
     /// Whether commits are still taken.
     pub(crate) fn check_open(&self) -> Result<(), StorageError> {
         if let Some(error) = self.poison.get() {
@@ -149,12 +165,16 @@ impl<D: Disk> Shared<D> {
     }
 
     /// Ends the journal's life after a failed write or sync: what the system dropped cannot be synced
-    /// again, and a second try would report a success that is none.
+    /// again, and a second try would report a success that did not happen.
     pub(crate) fn poison(&self, error: io::Error) -> StorageError {
-        StorageError::Poisoned(self.poison.get_or_init(|| Arc::new(error)).clone())
+        let first = self.poison.get_or_init(|| {
+            tracing::error!(%error, "the journal failed and takes nothing more");
+            Arc::new(error)
+        });
+        StorageError::Poisoned(first.clone())
     }
 
-    /// Begins to make a segment that somebody will need later.
+    /// Begins to make a segment that will be needed later.
     pub(crate) fn begin_segment(&self) -> io::Result<Filling<D::File>> {
         self.disk.at(Stage::Preparing);
         let len = self.layout.segment_bytes;
@@ -172,7 +192,7 @@ impl<D: Disk> Shared<D> {
         Ok(self.empty_segment(file, self.layout.segment_bytes))
     }
 
-    /// Makes the file of segment `number` for someone who waits for it, with room for a block of `block`
+    /// Makes the file of segment `number` for a commit that waits for it, with room for a block of `block`
     /// bytes at least.
     ///
     /// It is a short one. Filling a whole segment would take too long, and a commit into space that was

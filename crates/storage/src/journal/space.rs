@@ -1,4 +1,4 @@
-//! Space that is set aside, and the gauge that says when there is none for more messages.
+//! Space that is set aside, and the gauge that says when there is no space for more messages.
 //!
 //! RESERVE is a file whose only content is the space it takes. When a new segment or an image finds the
 //! disk full, the reserve gives up as much as that needs, and the gauge says *full*: publishing stops,
@@ -9,6 +9,7 @@
 //! the rest of this does not know the difference.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::engine::SpaceGauge;
@@ -35,7 +36,11 @@ pub(crate) struct Space<D: Disk> {
     free_min: u64,
     /// What the whole folder may take.
     folder_max: Option<u64>,
+    /// Free space at the last check; `UNKNOWN` before the first.
+    last_free: AtomicU64,
 }
+
+const UNKNOWN: u64 = u64::MAX;
 
 struct Reserve<F> {
     file: F,
@@ -54,7 +59,7 @@ impl<D: Disk> Space<D> {
         let reserve_bytes = config.reserve_bytes.max(SEGMENTS_MIN * layout.segment_bytes);
         let present = names.iter().any(|name| name == NAME);
         let file = if present { disk.open(NAME)? } else { disk.create(NAME)? };
-        // Where space cannot be taken ahead of use, watching what is free has to do.
+        // Where space cannot be allocated ahead of use, the free space is watched instead.
         let (wanted, free_min) = if disk.preallocates() {
             (reserve_bytes, config.free_bytes_min)
         } else {
@@ -67,7 +72,13 @@ impl<D: Disk> Space<D> {
             reserve: Mutex::new(Reserve { file, size, wanted }),
             free_min,
             folder_max: config.folder_bytes_max,
+            last_free: AtomicU64::new(UNKNOWN),
         })
+    }
+
+    /// Free space at the last check.
+    pub(crate) fn last_free(&self) -> Option<u64> {
+        Some(self.last_free.load(Ordering::Relaxed)).filter(|free| *free != UNKNOWN)
     }
 
     /// What the folder has to be allowed to take: its reserve, a segment and the one that is made ready after
@@ -79,7 +90,7 @@ impl<D: Disk> Space<D> {
             .saturating_add(config.free_bytes_min.saturating_mul(2))
     }
 
-    /// What may still be taken: of the disk, and of what the folder may have.
+    /// Space that may still be taken: of the disk, and within the folder's limit.
     fn free(&self) -> io::Result<u64> {
         let free = self.disk.free_space()?;
         Ok(match self.folder_max {
@@ -108,7 +119,7 @@ impl<D: Disk> Space<D> {
         loop {
             match self.within_folder_max(bytes).and_then(|()| attempt()) {
                 Err(error) if is_full(&error) => {
-                    self.gauge.set_full(true);
+                    self.set_full(true, None);
                     if !self.release(bytes)? {
                         return Err(error);
                     }
@@ -131,7 +142,7 @@ impl<D: Disk> Space<D> {
         Ok(true)
     }
 
-    /// Looks at what is free, makes the reserve whole if it can, and sets the gauge.
+    /// Checks the free space, makes the reserve whole if it can, and sets the gauge.
     pub(crate) fn check(&self) -> io::Result<()> {
         let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = self.free()?;
@@ -143,14 +154,33 @@ impl<D: Disk> Space<D> {
                     reserve.size += missing;
                     free = self.free()?;
                 }
-                // Someone else was quicker. The next look will tell.
+                // Another process took the space first. The next check will tell.
                 Err(error) if is_full(&error) => reserve.size = reserve.file.size()?,
                 Err(error) => return Err(error),
             }
         }
+        self.last_free.store(free, Ordering::Relaxed);
         let whole = reserve.size >= reserve.wanted;
         let enough = if self.gauge.is_full() { 2 * self.free_min } else { self.free_min };
-        self.gauge.set_full(!whole || free < enough);
+        self.set_full(!whole || free < enough, Some(free));
         Ok(())
+    }
+
+    /// Sets the gauge, and says so when that stops publishing or lets it go on.
+    fn set_full(&self, full: bool, free: Option<u64>) {
+        if full == self.gauge.is_full() {
+            return;
+        }
+        self.gauge.set_full(full);
+        let needed = self.free_min;
+        if full {
+            tracing::warn!(
+                free,
+                needed,
+                "storage is full: publishing is refused until there is room; settling goes on"
+            );
+        } else {
+            tracing::info!(free, needed, "storage has room again: publishing goes on");
+        }
     }
 }

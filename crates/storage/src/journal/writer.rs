@@ -7,6 +7,7 @@
 use std::io;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::fault::{self, Fault};
 use forebay_core::types::{Epoch, Position};
@@ -18,7 +19,10 @@ use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::segment::{Head, Link};
 use crate::journal::shared::{EmptySegment, Segment, Shared, is_passing};
 
-/// The only one that writes to the active segment.
+/// A sync that takes longer than this is worth a line in the log.
+const SLOW_SYNC: Duration = Duration::from_secs(1);
+
+/// Writes to the active segment. Nothing else does.
 pub struct Writer<D: Disk> {
     shared: Arc<Shared<D>>,
     file: D::File,
@@ -110,7 +114,7 @@ impl<D: Disk> Writer<D> {
         for (count, frame) in frames.iter().take(self.block_frames_max).enumerate() {
             match check_frame(&self.shared, frame) {
                 Ok(len) if body + len <= body_max => body += len,
-                // What cannot be committed is reported when it has come to the front.
+                // A frame that cannot be committed is reported when it has come to the front.
                 Err(error) if count == 0 => return Err(error),
                 _ => return Ok((count, body)),
             }
@@ -137,7 +141,9 @@ impl<D: Disk> Writer<D> {
         shared.disk.at(Stage::Committing);
         self.file.write_at(&self.encoder.slices(frames), self.last.end - base)?;
         if !fault::planted(Fault::NoSync) {
-            self.file.sync_data()?;
+            let (synced, took) = shared.stopwatch.time(|| self.file.sync_data());
+            synced?;
+            count_sync(shared, took, frames.len(), len);
         }
         self.last = Link { sequence: header.sequence, tag, epoch: self.epoch, end: self.last.end + len };
         self.last_frame = self.positions.last().map_or(self.last_frame, |last| last.0 - base);
@@ -158,6 +164,7 @@ impl<D: Disk> Writer<D> {
         // recovery never meets two that are empty.
         let mut spare = shared.spare();
         let segment = self.segment + 1;
+        let is_ready = spare.ready.is_some();
         let EmptySegment { file, data_max } = match spare.ready.take() {
             Some(segment) => segment,
             None => shared.make_short(segment, len).map_err(|error| {
@@ -182,7 +189,22 @@ impl<D: Disk> Writer<D> {
         self.last_frame = 0;
         self.rotated = true;
         spare.begun(segment, data_max < shared.layout.data_max());
+        tracing::debug!(segment, bytes = data_max, was_ready = is_ready, "segment begun");
         Ok(())
+    }
+}
+
+fn count_sync<D: Disk>(shared: &Shared<D>, took: Option<Duration>, frames: usize, bytes: u64) {
+    shared.count(|figures| {
+        figures.syncs += 1;
+        figures.synced_frames += frames as u64;
+        figures.synced_bytes += bytes;
+        if let Some(took) = took {
+            figures.sync_times.record(took);
+        }
+    });
+    if let Some(took) = took.filter(|took| *took >= SLOW_SYNC) {
+        tracing::warn!(seconds = took.as_secs_f64(), frames, bytes, "the disk was slow to sync");
     }
 }
 

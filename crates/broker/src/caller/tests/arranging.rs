@@ -14,7 +14,7 @@ pub(super) fn wish(key: &[u8], value: Option<&[u8]>) -> NoteWish {
 }
 
 async fn value(caller: &Caller, key: &[u8]) -> Option<Vec<u8>> {
-    caller.note(DOOR, key.to_vec()).await.expect("it is looked up").map(|note| note.value)
+    caller.note(&stream(), DOOR, key.to_vec()).await.expect("it is looked up").map(|note| note.value)
 }
 
 #[tokio::test]
@@ -24,8 +24,8 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     let (caller, running) = open_with(engine, BrokerConfig::new([7; 32])).await;
     let first = NoteWish { expected: Expected::Absent, ..wish(b"queue", Some(b"one")) };
     let queue = |first: &NoteWish, batch: u32| {
-        Arrangement::new()
-            .stream(stream(), |settings| settings.dedupe_max = 5)
+        Arrangement::beside(stream())
+            .stream(|settings| settings.dedupe_max = 5)
             .group(group(), move |settings| settings.key_batch = batch)
             .note(first.clone())
     };
@@ -42,10 +42,10 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     let next = NoteWish { expected: Expected::Version(version), ..wish(b"queue", Some(b"two")) };
     let arranged = caller.arrange(queue(&next, 9)).await.expect("it is as it was expected");
     assert!(!arranged.new);
-    let alone = Arrangement::new().group(group(), |_| {});
+    let alone = Arrangement::beside(stream()).group(group(), |_| {});
     assert_eq!(caller.arrange(alone).await, Err(CallError::NoSuchStream), "a group is a stream's");
 
-    caller.broker().stop();
+    caller.broker().owner().stop();
     running.await.expect("no panic").expect("it stopped as asked");
     let (caller, _running) = open_with(again, BrokerConfig::new([7; 32])).await;
     assert_eq!(value(&caller, b"queue").await.as_deref(), Some(&b"two"[..]));
@@ -75,7 +75,7 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
 #[tokio::test]
 async fn notes_are_listed_by_key_a_page_at_a_time() {
     let (caller, _running) = open().await;
-    let mut arrangement = Arrangement::new();
+    let mut arrangement = Arrangement::beside(stream());
     for key in ["q/a", "q/b", "q/c", "r/a"] {
         arrangement = arrangement.note(wish(key.as_bytes(), Some(b"v")));
     }
@@ -83,7 +83,7 @@ async fn notes_are_listed_by_key_a_page_at_a_time() {
     let large = vec![0; 60 << 10];
     for n in 0..80u8 {
         let note = wish(&[b'x', n], Some(&large));
-        caller.arrange(Arrangement::new().note(note)).await.expect("it is written");
+        caller.arrange(Arrangement::beside(stream()).note(note)).await.expect("it is written");
     }
     let list = |prefix: &str, after: Option<Vec<u8>>, limit| {
         let (caller, prefix) = (caller.clone(), prefix.as_bytes().to_vec());

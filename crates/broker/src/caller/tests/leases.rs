@@ -15,7 +15,7 @@ async fn still() -> (Caller, Running) {
 }
 
 async fn advance(caller: &Caller, by: Duration) {
-    caller.broker().advance(by).await;
+    caller.broker().owner().advance(by).await;
 }
 
 async fn receive_one(caller: &Caller) -> String {
@@ -103,7 +103,7 @@ async fn a_key_that_is_locked_by_position_lets_go_what_comes_before_the_leased_o
     let held = receive(&caller, 3, Duration::ZERO).await;
     assert_eq!(seqs(&held), [1, 2, 3]);
     assert!(receive(&caller, 9, Duration::ZERO).await.is_empty());
-    caller.broker().stop();
+    caller.broker().owner().stop();
     running.await.expect("no panic").expect("it stopped as asked");
 
     let (caller, _running) = open_at(again, Clock::still(), BrokerConfig::new([7; 32])).await;
@@ -188,7 +188,7 @@ async fn a_receive_for_no_time_shows_messages_and_keeps_nobody_from_them() {
         assert_eq!((seqs(&third), attempts(&third)), (vec![2, 3], vec![3, 3]));
         assert_eq!(in_flight(&caller).await, 2);
         let now = caller.broker().clock().now();
-        let next = caller.broker().next_due().await;
+        let next = caller.broker().owner().next_due().await;
         assert!(next.is_some_and(|next| next > now), "nothing goes round and round: {next:?} at {now:?}");
     }
 }

@@ -93,7 +93,7 @@ async fn what_waits_goes_back_to_where_it_came_from_and_begins_anew() {
     assert!(matches!(second, Err(CallError::Job(JobRefusal::Moving { .. }))), "{second:?}");
     let itself = caller.move_waiting(dead(), group(), Some(dead()), None).await;
     assert!(matches!(itself, Err(CallError::Job(JobRefusal::NoDestination))), "{itself:?}");
-    caller.broker().stop();
+    caller.broker().owner().stop();
     running.await.expect("no panic").expect("it stopped as asked");
 
     let (caller, _running) = open_with(again, BrokerConfig::new([7; 32])).await;

@@ -37,13 +37,17 @@ fn rig(config: DriverConfig) -> Rig {
 
 fn parking_group(rig: &mut Rig, name: &str) -> GroupId {
     let stream = StreamName::parse(&format!("stream-of-{name}")).expect("a good name");
-    rig.driver.create_stream(NOW, &stream, &StreamSettings::default(), Ticket(0)).expect("a new stream");
+    rig.driver
+        .decide(|shard| shard.create_stream(NOW, &stream, &StreamSettings::default()))
+        .expect("a new stream");
+    rig.driver.confirm(Ticket(0));
     rig.stream = rig.driver.shard().stream_named(&stream).expect("it was created just now");
     let name = GroupName::parse(name).expect("a good name");
     let settings = GroupSettings { retries_max: Some(0), buffer: 1_000, ..GroupSettings::default() };
     rig.driver
-        .create_group(NOW, rig.stream, &name, &settings, Start::Beginning, Ticket(0))
+        .decide(|shard| shard.create_group(NOW, rig.stream, &name, &settings, Start::Beginning))
         .expect("a new group");
+    rig.driver.confirm(Ticket(0));
     rig.driver.shard().group_named(rig.stream, &name).expect("it was created just now")
 }
 
@@ -192,8 +196,9 @@ fn a_group_that_comes_late_is_promised_nothing_that_is_gone() {
         let name = GroupName::parse("late").expect("a good name");
         let settings = GroupSettings::default();
         rig.driver
-            .create_group(NOW, stream, &name, &settings, Start::Beginning, Ticket(0))
+            .decide(|shard| shard.create_group(NOW, stream, &name, &settings, Start::Beginning))
             .expect("a new group");
+        rig.driver.confirm(Ticket(0));
         rig.driver.shard().group_named(stream, &name).expect("it was created just now")
     };
     let floor = rig.driver.shard().figures(NOW, late).expect("the group exists").floor;

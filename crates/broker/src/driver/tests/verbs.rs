@@ -109,7 +109,10 @@ fn a_move_ends_here_and_begins_there_in_one_frame() {
 fn several_streams_and_a_note_are_stored_together_or_not_at_all() {
     let mut rig = Rig::new(DriverConfig::default());
     let other = StreamName::parse("other").expect("a good name");
-    rig.driver.create_stream(NOW, &other, &StreamSettings::default(), Ticket(1)).expect("a new stream");
+    rig.driver
+        .decide(|shard| shard.create_stream(NOW, &other, &StreamSettings::default()))
+        .expect("a new stream");
+    rig.driver.confirm(Ticket(0));
     let other = rig.driver.shard().stream_named(&other).expect("it was created just now");
     rig.turn();
     rig.sync();
@@ -118,15 +121,15 @@ fn several_streams_and_a_note_are_stored_together_or_not_at_all() {
     let note = |expected| NoteChange { door: 7, key: b"place", value: Some(b"3"), expected, expires: None };
 
     let wrong = PublishOptions { expect_last: Some(Seq(9)), ..plain };
-    let refused =
-        rig.driver.publish_all(NOW, &[(rig.stream, &one, plain), (other, &two, wrong)], &[], Ticket(2));
+    let refused = rig.driver.publish_all(NOW, &[(rig.stream, &one, plain), (other, &two, wrong)], &[]);
     assert!(refused.is_err());
     let late = [note(Expected::Version(4))];
-    assert!(rig.driver.publish_all(NOW, &[(rig.stream, &one, plain)], &late, Ticket(3)).is_err());
+    assert!(rig.driver.publish_all(NOW, &[(rig.stream, &one, plain)], &late).is_err());
     assert_eq!(rig.driver.shard().last_given(rig.stream), Some(Seq::START), "nothing of it was stored");
 
     let both = [(rig.stream, &one, plain), (other, &two, plain)];
-    rig.driver.publish_all(NOW, &both, &[note(Expected::Absent)], Ticket(4)).expect("all of it is good");
+    rig.driver.publish_all(NOW, &both, &[note(Expected::Absent)]).expect("all of it is good");
+    rig.driver.confirm(Ticket(4));
     rig.turn();
     assert_eq!(rig.waiting.len(), 1);
     assert_eq!(kinds(&rig.waiting[0]), ["published", "published", "note"]);
@@ -152,11 +155,12 @@ fn an_edited_copy_takes_the_place_of_a_parked_message_in_one_frame() {
     rig.gather();
     rig.sync();
     let edited = batch(&["better"]);
-    rig.driver.resubmit(NOW, rig.group, Seq(1), &edited, Ticket(5)).expect("it is parked");
+    rig.driver.resubmit(NOW, rig.group, Seq(1), &edited).expect("it is parked");
+    rig.driver.confirm(Ticket(5));
     rig.turn();
     let kinds = kinds(rig.waiting.last().expect("there is a frame"));
     assert!(kinds.contains(&"published") && kinds.contains(&"discarded"), "{kinds:?}");
-    assert!(rig.driver.resubmit(NOW, rig.group, Seq(1), &edited, Ticket(6)).is_err(), "it is parked no more");
+    assert!(rig.driver.resubmit(NOW, rig.group, Seq(1), &edited).is_err(), "it is parked no more");
     rig.sync();
     rig.turn();
     let last = rig.deliveries.last().expect("the copy is delivered");
@@ -182,10 +186,10 @@ fn a_full_disk_puts_moves_off_and_refuses_copies_and_notes() {
     assert_eq!(rig.driver.shard().stream_named(&to), None, "nothing is stored for it");
     assert_eq!(rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.moving), Some(1));
     let edited = batch(&["better"]);
-    let refused = rig.driver.resubmit(NOW, rig.group, Seq(2), &edited, Ticket(5));
-    assert_eq!(refused, Err(ResubmitError::StorageFull));
+    let refused = rig.driver.resubmit(NOW, rig.group, Seq(2), &edited);
+    assert_eq!(refused, Err(ResubmitRefusal::Publish(PublishRefusal::StorageFull)));
     let note = NoteChange { door: 1, key: b"k", value: Some(b"v"), expected: Expected::Any, expires: None };
-    assert_eq!(rig.driver.put_note(NOW, note, Ticket(6)), Err(NoteRefusal::Full));
+    assert_eq!(rig.driver.put_note(NOW, note), Err(NoteRefusal::Full));
 
     rig.driver.set_storage_full(false);
     let later = NOW + Duration::from_secs(2);
@@ -204,19 +208,21 @@ fn nothing_is_let_go_for_a_batch_that_is_refused_beside_it() {
         ..Default::default()
     };
     let settings = StreamSettings { limits, ..StreamSettings::default() };
-    rig.driver.change_stream(NOW, rig.stream, &settings, Ticket(1)).expect("good settings");
+    rig.driver.decide(|shard| shard.change_stream(NOW, rig.stream, &settings)).expect("good settings");
+    rig.driver.confirm(Ticket(0));
     rig.publish(2, 1);
     rig.turn();
     rig.sync();
     let (one, two) = (batch(&["a"]), batch(&["b"]));
     let plain = PublishOptions::default();
     let beside = [(rig.stream, &one, plain), (StreamId(99), &two, plain)];
-    assert!(rig.driver.publish_all(NOW, &beside, &[], Ticket(2)).is_err());
+    assert!(rig.driver.publish_all(NOW, &beside, &[]).is_err());
     let twice = [(rig.stream, &one, plain), (rig.stream, &two, plain)];
-    assert_eq!(rig.driver.publish_all(NOW, &twice, &[], Ticket(3)), Err(PublishAllError::Twice));
+    assert_eq!(rig.driver.publish_all(NOW, &twice, &[]), Err(PublishAllError::Twice));
     let dropped = rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.counters.dropped);
     assert_eq!(dropped, Some(0));
-    rig.driver.publish_all(NOW, &beside[..1], &[], Ticket(4)).expect("the oldest makes room");
+    rig.driver.publish_all(NOW, &beside[..1], &[]).expect("the oldest makes room");
+    rig.driver.confirm(Ticket(4));
     let dropped = rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.counters.dropped);
     assert_eq!(dropped, Some(1));
 }
@@ -243,19 +249,23 @@ fn a_stream_a_group_and_notes_are_arranged_in_one_frame_however_full_the_one_bef
     // Another note of that size would fit beside this one, but not all that follows.
     let before = vec![1; 40 << 10];
     let large = NoteChange { door: 9, key: b"large", value: Some(&before), ..note(b"") };
-    rig.driver.put_note(NOW, large, Ticket(1)).expect("a good note");
-    rig.driver.arrange(NOW, Some(arrangement), &[note(b"one"), note(b"two")], Ticket(2)).expect("all good");
+    rig.driver.put_note(NOW, large).expect("a good note");
+    rig.driver.confirm(Ticket(1));
+    rig.driver.arrange(NOW, Some(arrangement), &[note(b"one"), note(b"two")]).expect("all good");
+    rig.driver.confirm(Ticket(2));
     assert_eq!(closed(&mut rig), [vec!["note"], vec!["stream", "group", "note", "note"]]);
     assert_eq!(rig.answers, [Ticket(0), Ticket(0), Ticket(1), Ticket(2)]);
 
     let other = StreamSettings { dedupe_max: 7, ..StreamSettings::default() };
     let arrangement = Arrangement { stream: (&name, &other), ..arrangement };
     let gone = NoteChange { value: None, expected: Expected::Any, ..note(b"one") };
-    rig.driver.arrange(NOW, Some(arrangement), &[gone], Ticket(3)).expect("all good");
+    rig.driver.arrange(NOW, Some(arrangement), &[gone]).expect("all good");
+    rig.driver.confirm(Ticket(3));
     assert_eq!(closed(&mut rig), [["other stream", "unnote"]], "what is as it should be is left alone");
 
     let stream = rig.driver.shard().stream_named(&name).expect("it was created");
-    rig.driver.dissolve(NOW, stream, &[note(b"grave")], Ticket(4)).expect("all good");
+    rig.driver.dissolve(NOW, stream, &[note(b"grave")]).expect("all good");
+    rig.driver.confirm(Ticket(4));
     assert_eq!(closed(&mut rig), [["no stream", "note"]]);
     assert_eq!(rig.driver.shard().stream_named(&name), None);
 }
@@ -286,13 +296,13 @@ fn of_what_belongs_together_nothing_is_done_if_one_thing_is_refused() {
         (arrangement, &many),
         (arrangement, &twice),
     ] {
-        let refused = rig.driver.arrange(NOW, Some(arrangement), notes, Ticket(2));
+        let refused = rig.driver.arrange(NOW, Some(arrangement), notes);
         assert!(refused.is_err(), "{arrangement:?}");
     }
-    assert!(rig.driver.dissolve(NOW, rig.stream, &[missing], Ticket(2)).is_err());
-    assert!(rig.driver.dissolve(NOW, StreamId(77), &[], Ticket(2)).is_err());
+    assert!(rig.driver.dissolve(NOW, rig.stream, &[missing]).is_err());
+    assert!(rig.driver.dissolve(NOW, StreamId(77), &[]).is_err());
     rig.driver.set_storage_full(true);
-    let full = rig.driver.arrange(NOW, Some(arrangement), &[note(b"1")], Ticket(2));
+    let full = rig.driver.arrange(NOW, Some(arrangement), &[note(b"1")]);
     assert_eq!(full, Err(ArrangeError::Note(NoteRefusal::Full)));
     assert_eq!(closed(&mut rig), Vec::<Vec<&str>>::new(), "nothing of it is in the log");
     assert_eq!(rig.driver.shard().stream_named(&name), None);

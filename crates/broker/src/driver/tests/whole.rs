@@ -11,7 +11,9 @@ use super::*;
 fn careful(rig: &mut Rig, acks: Acks, bound: Bound) -> GroupId {
     let name = GroupName::parse("careful").expect("a good name");
     let settings = GroupSettings { acks, ..GroupSettings::default() };
-    let created = rig.driver.create_group(NOW, rig.stream, &name, &settings, Start::Beginning, Ticket(0));
+    let created =
+        rig.driver.decide(|shard| shard.create_group(NOW, rig.stream, &name, &settings, Start::Beginning));
+    rig.driver.confirm(Ticket(0));
     created.expect("a new group");
     let careful = rig.driver.shard().group_named(rig.stream, &name).expect("it was created just now");
     rig.driver.join(NOW, careful, ConsumerId(2), "careful", bound).expect("a new member");
@@ -53,7 +55,7 @@ fn a_durable_ack_is_answered_when_it_is_durable_also_in_a_turn_that_had_no_time_
     results.clear();
     rig.driver.settle(later, careful, &[lease], Outcome::Ack.into(), &mut results);
     assert_eq!(results, [Settled::Acked]);
-    rig.driver.confirm(Answer::Done, Ticket(77));
+    rig.driver.confirm(Ticket(77));
     let mut acked = false;
     for _ in 0..20 {
         rig.driver.finish_turn(later);
@@ -132,7 +134,10 @@ fn batches_for_many_streams_are_in_one_frame_or_refused() {
     let mut streams = Vec::new();
     for n in 0..60 {
         let name = StreamName::parse(&format!("s{n}")).expect("a good name");
-        rig.driver.create_stream(NOW, &name, &StreamSettings::default(), Ticket(1)).expect("a new stream");
+        rig.driver
+            .decide(|shard| shard.create_stream(NOW, &name, &StreamSettings::default()))
+            .expect("a new stream");
+        rig.driver.confirm(Ticket(0));
         streams.push(rig.driver.shard().stream_named(&name).expect("it was created just now"));
     }
     rig.turn();
@@ -145,14 +150,15 @@ fn batches_for_many_streams_are_in_one_frame_or_refused() {
     let mut stored = 0;
     for count in [most, most / 2, 3] {
         let before = rig.driver.shard().last_given(streams[0]);
-        match rig.driver.publish_all(NOW, &all[..count], &[], Ticket(2)) {
-            Ok(()) => stored += 1,
+        match rig.driver.publish_all(NOW, &all[..count], &[]) {
+            Ok(_) => stored += 1,
             Err(refusal) => {
                 assert!(matches!(refusal, PublishAllError::TooLarge { .. }), "{refusal}");
                 assert_eq!(rig.driver.shard().last_given(streams[0]), before, "nothing was stored");
                 continue;
             }
         }
+        rig.driver.confirm(Ticket(2));
         rig.turn();
         let published = |frame: &&Frame| {
             entries(&frame.entries).any(|entry| matches!(entry, Ok(Entry::Published { .. })))
@@ -173,15 +179,17 @@ fn notes_are_in_the_frame_of_the_batch_or_refused_with_it() {
     let note = |key| NoteChange { door: 7, key, value: Some(&value), expected: Expected::Any, expires: None };
     let notes: Vec<NoteChange<'_>> = keys.iter().map(|key| note(key)).collect();
     let batches = [(rig.stream, &batch, PublishOptions::default())];
-    let refused = rig.driver.publish_all(NOW, &batches, &notes, Ticket(2));
+    let refused = rig.driver.publish_all(NOW, &batches, &notes);
     assert!(matches!(refused, Err(PublishAllError::TooLarge { .. })), "{refused:?}");
     assert_eq!(rig.driver.shard().last_given(rig.stream), Some(Seq::START), "nothing was stored");
     // What was decided before does not take the room of what has to be together.
     let others: Vec<Vec<u8>> = (0..200u32).map(|n| [n.to_le_bytes(), [9; 4]].concat()).collect();
     for key in &others {
-        rig.driver.put_note(NOW, note(key), Ticket(3)).expect("there is room");
+        rig.driver.put_note(NOW, note(key)).expect("there is room");
+        rig.driver.confirm(Ticket(3));
     }
-    rig.driver.publish_all(NOW, &batches, &notes[..200], Ticket(4)).expect("it fits in a frame");
+    rig.driver.publish_all(NOW, &batches, &notes[..200]).expect("it fits in a frame");
+    rig.driver.confirm(Ticket(4));
     rig.turn();
     let of_frame = |frame: &Frame| -> (usize, usize) {
         let each: Vec<Entry> = entries(&frame.entries).map(|entry| entry.expect("it can be read")).collect();
@@ -257,7 +265,8 @@ fn messages_behind_a_gap_are_shown_and_the_gap_is_not_read() {
     assert_eq!(seqs, (40..=63).chain(100..=110).collect::<Vec<u64>>());
     assert!(reads <= 30, "{reads} reads");
     // Now only that one is.
-    rig.driver.purge(NOW, rig.stream, Purge::default(), Ticket(6)).expect("the stream exists");
+    rig.driver.decide(|shard| shard.purge(NOW, rig.stream, Purge::default())).expect("the stream exists");
+    rig.driver.confirm(Ticket(6));
     rig.turn();
     rig.sync();
     rig.publish(1, 100);

@@ -189,7 +189,7 @@ fn verdict(ended: Ended, said: &str) -> Result<(), Fault> {
     let status = match ended {
         Ended::ByItself(Ok(status)) => status,
         Ended::ByItself(Err(error)) => {
-            return Err(Fault::transient(format!("the exit status of the handler is unknown: {error}")));
+            return Err(Fault::transient(format!("the exit code of the handler is unknown: {error}")));
         }
         Ended::TimedOut(after) => {
             return Err(Fault::transient(reason(&format!("timed out after {}", Span(after)), said)));

@@ -16,7 +16,7 @@ fn a_stream_is_made_seen_changed_emptied_and_deleted() {
         server.run(&["stream", "create", "emails", "dedupe_window=5m", "limits.max_messages=100"]).good();
     assert_eq!(made, "created the stream emails\n");
     let again = server.run(&["stream", "create", "emails"]).good();
-    assert_eq!(again, "it is there already: emails\n");
+    assert_eq!(again, "stream emails already exists\n");
     server
         .run(&["stream", "create", "emails", "dedupe_window=6m"])
         .refused(9, &["forebay: ", "field=`dedupe_window`"]);
@@ -72,7 +72,7 @@ fn a_group_is_made_seen_changed_paused_moved_and_deleted() {
     let server = Server::start();
     let made = server.run(&["group", "create", "work/team", "max_retries=3", "backoff.min=1s"]).good();
     assert_eq!(made, "created the group work/team\n");
-    assert_eq!(server.run(&["group", "create", "work/team"]).good(), "it is there already: work/team\n");
+    assert_eq!(server.run(&["group", "create", "work/team"]).good(), "group work/team already exists\n");
     server
         .run(&["group", "create", "work/team", "max_retries=4"])
         .refused(9, &["forebay: ", "field=`max_retries`"]);
@@ -97,7 +97,7 @@ fn a_group_is_made_seen_changed_paused_moved_and_deleted() {
     server.run(&["group", "list", "nothing"]).refused(8, &["no such stream"]);
 
     let moved = server.run(&["group", "reset", "work/team", "--to", "3"]).good();
-    assert_eq!(moved, "the group work/team goes on after position 2\n");
+    assert_eq!(moved, "the group work/team continues after position 2\n");
     assert_eq!(server.run(&["group", "show", "work/team", "-o", "json"]).json()["lag"], 1);
     server.run(&["group", "reset", "work/team", "--to", "later"]).refused(2, &["beginning, end"]);
     let scaling = ["group", "scaling", "work/team", "--target-drain", "5m", "--min", "2", "--max", "9"];

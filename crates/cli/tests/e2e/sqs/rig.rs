@@ -201,7 +201,7 @@ impl Still {
         let (broker, _running) = opened.expect("it opens");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
-        tokio::spawn(sqs::serve(broker.clone(), listener, broker.stopping(), config));
+        tokio::spawn(sqs::serve(broker.entrance(), listener, broker.stopping(), config));
         Still { client: Client::new(&address), broker }
     }
 

@@ -328,7 +328,7 @@ async fn no_more_than_so_many_are_in_flight() {
                 batch.push(&Message { key: Some(&key), body: b"x", ..Message::default() });
             }
             let batch = batch.build();
-            let room = server.broker.room(&batch).await;
+            let room = server.broker.room(&stream, &batch).await;
             caller.publish_to_existing(room, Arc::new(stream.clone()), batch).await.expect("it is stored");
         }
         let group = GroupName::parse("queue").expect("a name");

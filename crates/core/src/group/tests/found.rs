@@ -509,14 +509,15 @@ fn a_late_ack_in_the_turn_of_the_nack_is_the_last_word() {
     check(
         "publish 1 / P polls 1 / P nacks 1 & P acks late 1 & +1s / crash / figures",
         expect![[r#"
-        0s    deliver 1#1 to P when durable
-        0s    append leased 1 for 30s
-        0s    P: retrying
-        0s    P: acked
-        1s    append acked 1
-        1s    append opened 2
-        1s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
-    "#]],
+            0s    deliver 1#1 to P when durable
+            0s    append leased 1 for 30s
+            0s    P: retrying
+            0s    P: acked
+            1s    append failed 1 until 0.1s
+            1s    append acked 1
+            1s    append opened 2
+            1s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
+        "#]],
     );
 }
 

@@ -225,8 +225,8 @@ fn two_failures_of_a_batch_with_different_delays_still_go_in_order() {
             0s    A: retrying
             0s    A: retrying
             0s    A: acked
-            0s    append acked 3
             0s    append failed 1 until 10s, 2 until 1s
+            0s    append acked 3
             4s    checkpoint 0
             9s    floor 0, lag 3, in flight 0, ready 0, waiting 1, parked 0
             10s   deliver 1#2 to A
@@ -250,8 +250,8 @@ fn two_failures_of_a_batch_with_different_delays_still_go_in_order() {
             0s    A: retrying
             0s    A: retrying
             0s    A: acked
-            0s    append acked 3
             0s    append failed 1 until 1s, 2 until 10s
+            0s    append acked 3
             1s    deliver 1#2 to A
             1s    append handed 1
             1s    A: acked
@@ -277,8 +277,8 @@ fn two_failures_of_a_batch_with_different_delays_still_go_in_order() {
             0s    A: retrying
             0s    A: retrying
             0s    A: acked
-            0s    append acked 3
             0s    append failed 1 until 10s, 2 until 1s
+            0s    append acked 3
             0s    append opened 2
             10s   deliver 1#2 to B
             10s   deliver 2#2 to B

@@ -66,8 +66,8 @@ use crate::entry::{Entry, MessageMeta, Origin, Selection, Trail, Work, entries};
 use crate::pace::Rate;
 use crate::producers::ProducerStamp;
 use crate::settings::{
-    Backoff, CheckpointPolicy, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Retention,
-    Strategy, StreamSettings,
+    Acks, Backoff, CheckpointPolicy, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey,
+    Retention, Strategy, StreamSettings,
 };
 use crate::shard::{KeyRun, Moved, PublishOptions, Purge, Shard, Start, StreamFigures};
 use crate::snapshot::Taking;
@@ -186,6 +186,7 @@ impl Stage {
         let created = self.shard.create_group(self.now, self.stream, &name, &self.settings, start);
         let mut effects = Effects::default();
         self.shard.finish_turn(self.now, &mut effects);
+        self.shard.check();
         self.log.push(std::mem::take(self.shard.entries()));
         created.expect("a new group")
     }
@@ -596,6 +597,7 @@ impl Stage {
         }
         let mut effects = Effects::default();
         self.shard.finish_turn(self.now, &mut effects);
+        self.shard.check();
         for deliver in &effects.deliveries {
             let who = letter(deliver.consumer);
             let when = if deliver.bound == Bound::Clock { " when durable" } else { "" };

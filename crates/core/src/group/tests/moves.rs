@@ -181,8 +181,8 @@ fn a_job_moves_what_waits_and_leaves_what_is_leased_delayed_or_to_be_tried_later
             0s    append handed 3
             0s    job 1 matches 5
             0s    append job 1 started
+            0s    append job 1 passes 1-4
             0s    append moving 5 to elsewhere by job 1
-            0s    append job 1 passes 1, 2, 3, 4
             0s    move 5 to elsewhere as 1 anew
             0s    append moved 5
             0s    append published 1 and 0 more in stream 2
@@ -415,8 +415,8 @@ fn in_an_ordered_group_the_next_sets_out_when_the_one_before_has_arrived() {
             0s    append handed 1
             0s    job 1 matches 4
             0s    append job 1 started
-            0s    append moving 2 to elsewhere by job 1
             0s    append job 1 passes 1
+            0s    append moving 2 to elsewhere by job 1
             0s    asks for 2 to go to elsewhere
             0s    move 2 to elsewhere as 1 anew
             0s    append moved 2

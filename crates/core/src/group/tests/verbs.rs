@@ -152,8 +152,8 @@ fn a_group_that_rests_hands_out_nothing_and_is_settled_all_the_same() {
             10s   deliver 1#1 to P when durable
             10s   deliver 4#1 to P when durable
             10s   deliver 5#1 to A
-            10s   append handed 5
             10s   append leased 1, 4 for 30s
+            10s   append handed 5
             10s   not resting
             10s   floor 0, lag 4, in flight 4, ready 0, waiting 0, parked 0
         "#]],
@@ -727,8 +727,8 @@ fn an_extension_by_nothing_ends_the_lease() {
             0s    deliver 1#1 to P when durable
             0s    append leased 1 for 30s
             0s    P: extended
-            0s    append failed 1 until 0.1s
             0s    append extended 1 to 0s
+            0s    append failed 1 until 0.1s
             0s    P: not yours (lapsed)
             0s    floor 0, lag 1, in flight 0, ready 0, waiting 1, parked 0
         "#]],

@@ -19,7 +19,7 @@ fn an_image_may_be_taken_in_the_middle_of_a_reset() {
     }
     rig.shard.reset(rig.now, group, Start::Beginning, false).expect("the group exists");
     rig.turn();
-    assert!(rig.shard.groups[&group].ledger.sweep.is_some(), "it is not done yet");
+    assert!(rig.shard.groups[&group].ledger.sweeps_through().is_some(), "it is not done yet");
     let mut image = Recorder { shard: rig.shard, frames: Vec::new(), parts: Vec::new() };
     for key in image.shard.parts() {
         image.take(key);

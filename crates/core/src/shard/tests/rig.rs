@@ -54,6 +54,7 @@ impl Rig {
     pub(super) fn turn(&mut self) -> Effects {
         let mut effects = Effects::default();
         self.shard.finish_turn(self.now, &mut effects);
+        self.shard.check();
         self.log.append(self.shard.entries());
         self.delivered.extend(effects.deliveries.iter().copied());
         for read in &effects.reads {

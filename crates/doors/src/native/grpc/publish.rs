@@ -112,10 +112,10 @@ impl Publish {
     }
 
     fn enter(&mut self, stream: Arc<StreamName>, sent: Sent) {
-        match self.caller.broker().try_room(&sent.batch) {
+        match self.caller.broker().try_room(&stream, &sent.batch) {
             Some(room) => self.publish(room, stream, sent),
             None => {
-                let room = Box::pin(self.caller.broker().room(&sent.batch));
+                let room = Box::pin(self.caller.broker().room(&stream, &sent.batch));
                 self.held_up = Some(HeldUp { stream, sent, room });
             }
         }

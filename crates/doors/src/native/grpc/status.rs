@@ -6,7 +6,6 @@ use forebay_broker::api::DecodeError;
 use forebay_broker::api::JobRefusal;
 use forebay_broker::api::ProducerRefusal;
 use forebay_broker::api::SettingsError;
-use forebay_broker::api::driver;
 use forebay_broker::api::{Advice, CallError, PublishError};
 use forebay_broker::api::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
 use forebay_core::types::Timestamp;
@@ -79,8 +78,8 @@ fn field(error: &CallError) -> Option<&'static str> {
 /// An edited copy that could not be published.
 fn of_publish(error: &PublishError) -> (Code, &'static str) {
     match error {
-        PublishError::Refused(driver::PublishError::StorageFull) => (Code::ResourceExhausted, "storage-full"),
-        PublishError::Refused(driver::PublishError::Refused(refusal)) => match refusal {
+        PublishError::Refused(PublishRefusal::StorageFull) => (Code::ResourceExhausted, "storage-full"),
+        PublishError::Refused(refusal) => match refusal {
             PublishRefusal::NoSuchStream => (Code::NotFound, "no-such-stream"),
             PublishRefusal::MessageTooLarge { .. } => (Code::InvalidArgument, "message-too-large"),
             PublishRefusal::BatchTooLarge { .. } | PublishRefusal::TooMany { .. } => {
@@ -137,8 +136,8 @@ pub(super) fn damaged(error: &DecodeError) -> Status {
 pub(super) fn publish_problem(now: Timestamp, error: &PublishError) -> v1::Problem {
     let (mut last_seq, mut retry_after_ms) = (None, None);
     let code = match error {
-        PublishError::Refused(driver::PublishError::StorageFull) => Problem::StorageFull,
-        PublishError::Refused(driver::PublishError::Refused(refusal)) => match refusal {
+        PublishError::Refused(PublishRefusal::StorageFull) => Problem::StorageFull,
+        PublishError::Refused(refusal) => match refusal {
             PublishRefusal::NoSuchStream => Problem::NoSuchStream,
             PublishRefusal::MessageTooLarge { .. }
             | PublishRefusal::BatchTooLarge { .. }

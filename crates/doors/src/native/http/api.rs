@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use axum::Router;
+use axum::body::Body;
 use axum::handler::Handler;
-use axum::http::{Method, Uri};
+use axum::http::{Method, Response, Uri};
+use axum::middleware::map_response;
 use axum::routing::{MethodFilter, on};
 use bytes::Bytes;
 use forebay_wire::json;
@@ -15,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::failure::Failure;
 use super::{Door, consume, groups, live, parked, streams};
+use crate::telemetry::CallName;
 
 const STREAM: &str = "/streams/{stream}";
 const GROUP: &str = "/subscriptions/{stream}/{group}";
@@ -300,7 +303,12 @@ impl Api {
     {
         let filter = MethodFilter::try_from(call.method.clone()).expect("the calls have common methods");
         let router = std::mem::take(&mut self.router);
-        self.router = router.route(call.path, on(filter, handler));
+        let name = CallName(call.id().into());
+        let named = map_response(move |mut answer: Response<Body>| {
+            answer.extensions_mut().insert(name.clone());
+            std::future::ready(answer)
+        });
+        self.router = router.route(call.path, on(filter, handler).route_layer(named));
         let method = call.method.as_str().to_ascii_lowercase();
         let known = self.paths.entry(call.path).or_default().insert(method, call.operation());
         assert!(known.is_none(), "a call is listed once");

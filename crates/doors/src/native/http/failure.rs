@@ -6,11 +6,12 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use forebay_broker::api::JobRefusal;
 use forebay_broker::api::SettingsError;
-use forebay_broker::api::driver;
 use forebay_broker::api::{Advice, CallError, PublishError};
 use forebay_broker::api::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal};
 use forebay_core::types::{NameError, Timestamp};
 use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem, Retry};
+
+use crate::telemetry::Refused;
 
 /// Where nothing better is known.
 const RETRY_AFTER: f64 = 1.0;
@@ -72,6 +73,7 @@ impl IntoResponse for Failure {
         }
         let body = serde_json::to_vec(&problem).expect("a problem can be written");
         let mut response = Response::new(Body::from(body));
+        response.extensions_mut().insert(Refused::from(&problem));
         *response.status_mut() = StatusCode::from_u16(problem.status).expect("a kind has a status");
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
@@ -162,8 +164,8 @@ fn of_settings(refusal: &SettingsError, detail: String) -> Problem {
 pub(super) fn of_publish(now: Timestamp, error: &PublishError) -> Failure {
     let detail = error.to_string();
     let problem = match error {
-        PublishError::Refused(driver::PublishError::StorageFull) => Problem::new(Kind::StorageFull, detail),
-        PublishError::Refused(driver::PublishError::Refused(refusal)) => match refusal {
+        PublishError::Refused(PublishRefusal::StorageFull) => Problem::new(Kind::StorageFull, detail),
+        PublishError::Refused(refusal) => match refusal {
             PublishRefusal::NoSuchStream => Problem::new(Kind::NoSuchStream, detail),
             PublishRefusal::Empty => Problem::new(Kind::EmptyBatch, detail).with_field("messages"),
             PublishRefusal::MessageTooLarge { .. } => Problem::new(Kind::MessageTooLarge, detail),

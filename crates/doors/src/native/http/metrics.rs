@@ -1,22 +1,370 @@
 //! Figures in the text format of Prometheus. By hand: it is a line for each figure.
 //!
-//! Labels are names of streams and groups, and of no more than [`LABELLED_MAX`] of each: whoever watches many
-//! servers pays for every label. Of more, the first by name are shown, and `forebay_left_out` says how many are
-//! not. Consumers and keys are never labels.
+//! Every metric is one row of [`METRICS`], and `docs/reference/metrics.md` is written from the same rows.
+//!
+//! Labels are names of streams and groups, and of no more than [`LABELLED_MAX`] of each: every label costs the
+//! program that watches many servers. Of more, the first by name are shown, and `forebay_left_out` says how many
+//! are not. Consumers and keys are never labels.
 
 use std::fmt::{Display, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_broker::api::Caller;
-use forebay_broker::api::Stage;
-use forebay_broker::api::{Counters, Status};
-use forebay_broker::api::{GroupReport, StreamReport};
+use forebay_broker::api::{
+    Caller, DoorStats, GroupReport, Histogram, ServerReport, Stage, Status, StreamReport, Summary,
+};
 
 use super::Door;
 use super::failure::Failure;
+use Source::{Door as OfDoor, Each, Group, GroupTimes, Listener, Requests, Server, Stream};
 
 /// Streams, and groups, that have figures of their own.
 const LABELLED_MAX: usize = 1_000;
 const PAGE: usize = 250;
+
+/// Bounds of the buckets of a histogram, as powers of two of a microsecond: from 256 µs to 17 s, by fours.
+const BUCKETS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
+
+/// What is shown, as it was at one moment.
+struct Scrape {
+    server: ServerReport,
+    stage: Stage,
+    doors: Vec<Arc<DoorStats>>,
+    memory: Option<u64>,
+    streams: Vec<StreamReport>,
+    groups: Vec<GroupReport>,
+}
+
+struct Metric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    source: Source,
+}
+
+/// Where the value of a metric comes from, and so which labels it has.
+enum Source {
+    Server(fn(&Scrape) -> Option<f64>),
+    /// One value for each of these values of a label.
+    Each(&'static str, fn(&Scrape) -> Vec<(&'static str, f64)>),
+    Histogram(fn(&Scrape) -> &Histogram),
+    /// Doors that listen. HTTP and gRPC share the connections of the native door.
+    Listener(fn(&DoorStats) -> &AtomicU64),
+    Door(fn(&DoorStats) -> &AtomicU64),
+    /// One value for each call and problem of a door.
+    Requests,
+    Stream(fn(&StreamReport) -> f64),
+    Group(fn(&GroupReport) -> f64),
+    /// Groups that keep times.
+    GroupTimes(fn(&GroupReport) -> Option<&Summary>),
+}
+
+const fn gauge(name: &'static str, help: &'static str, source: Source) -> Metric {
+    Metric { name, kind: "gauge", help, source }
+}
+
+const fn counter(name: &'static str, help: &'static str, source: Source) -> Metric {
+    Metric { name, kind: "counter", help, source }
+}
+
+const METRICS: &[Metric] = &[
+    gauge("forebay_ready", "1 while the server takes work.", Server(|of| flag(of.stage == Stage::Running))),
+    gauge("forebay_streams", "Streams.", Server(|of| some(of.server.streams))),
+    gauge("forebay_groups", "Groups.", Server(|of| some(of.server.groups))),
+    gauge(
+        "forebay_consumers",
+        "Consumers with a connection, and consumers that poll.",
+        Each("kind", |of| {
+            vec![("connected", of.server.connected as f64), ("polling", of.server.polling as f64)]
+        }),
+    ),
+    gauge(
+        "forebay_receives_waiting",
+        "Receives that wait for a message.",
+        Server(|of| some(of.server.waiting)),
+    ),
+    gauge(
+        "forebay_storage_full",
+        "1 while publishing is refused because storage is full.",
+        Server(|of| flag(of.server.storage_full)),
+    ),
+    gauge(
+        "forebay_epoch",
+        "How often the log has been opened; each start adds one.",
+        Server(|of| Some(f64::from(of.server.epoch))),
+    ),
+    gauge(
+        "process_resident_memory_bytes",
+        "Memory of the process, where the system tells.",
+        Server(|of| of.memory.map(|bytes| bytes as f64)),
+    ),
+    gauge(
+        "forebay_left_out",
+        "Streams and groups without figures of their own here, because there are too many.",
+        Each("what", |of| {
+            let left = |all: usize, shown: usize| all.saturating_sub(shown) as f64;
+            vec![
+                ("streams", left(of.server.streams, of.streams.len())),
+                ("groups", left(of.server.groups, of.groups.len())),
+            ]
+        }),
+    ),
+    // Storage.
+    Metric {
+        name: "forebay_storage_sync_seconds",
+        kind: "histogram",
+        help: "How long syncs of the log took. Every confirmed publish waited for one.",
+        source: Source::Histogram(|of| &of.server.engine.sync_times),
+    },
+    counter("forebay_storage_syncs_total", "Syncs of the log.", Server(|of| count(of.server.engine.syncs))),
+    counter(
+        "forebay_storage_synced_bytes_total",
+        "Bytes that syncs made durable, headers and padding included. Divided by the syncs: the batch size.",
+        Server(|of| count(of.server.engine.synced_bytes)),
+    ),
+    counter(
+        "forebay_storage_synced_frames_total",
+        "Frames that syncs made durable.",
+        Server(|of| count(of.server.engine.synced_frames)),
+    ),
+    gauge(
+        "forebay_storage_frames_waiting",
+        "Frames that wait to be written.",
+        Server(|of| count(of.server.engine.frames_waiting)),
+    ),
+    gauge(
+        "forebay_storage_segments",
+        "Segment files of the log.",
+        Server(|of| count(of.server.engine.segments)),
+    ),
+    counter(
+        "forebay_storage_segments_deleted_total",
+        "Segment files that were deleted because nothing in them is needed.",
+        Server(|of| count(of.server.engine.segments_deleted)),
+    ),
+    gauge(
+        "forebay_storage_free_bytes",
+        "Space that the log may still take, beside its reserve.",
+        Server(|of| of.server.engine.free_bytes.and_then(count)),
+    ),
+    counter("forebay_storage_reads_total", "Reads from the log.", Server(|of| count(of.server.engine.reads))),
+    counter(
+        "forebay_storage_read_bytes_total",
+        "Bytes that reads from the log brought.",
+        Server(|of| count(of.server.engine.read_bytes)),
+    ),
+    counter(
+        "forebay_storage_images_total",
+        "Images of the state that were saved.",
+        Server(|of| count(of.server.engine.images)),
+    ),
+    counter(
+        "forebay_storage_image_bytes_total",
+        "Bytes that saving images wrote.",
+        Server(|of| count(of.server.engine.image_bytes)),
+    ),
+    // The driver.
+    counter(
+        "forebay_frames_total",
+        "Frames that became durable.",
+        Server(|of| count(of.server.driver.frames)),
+    ),
+    counter(
+        "forebay_frame_bytes_total",
+        "Entries and contents in frames that became durable.",
+        Server(|of| count(of.server.driver.frame_bytes)),
+    ),
+    gauge(
+        "forebay_window_bytes",
+        "Contents of messages in memory.",
+        Server(|of| some(of.server.window_bytes)),
+    ),
+    counter(
+        "forebay_window_hits_total",
+        "Messages handed out whose contents were in memory.",
+        Server(|of| count(of.server.driver.cache_hits)),
+    ),
+    counter(
+        "forebay_window_misses_total",
+        "Messages handed out whose contents had to be read from the log.",
+        Server(|of| count(of.server.driver.cache_misses)),
+    ),
+    counter(
+        "forebay_content_reads_total",
+        "Reads of contents and keys that were begun.",
+        Server(|of| count(of.server.driver.reads)),
+    ),
+    gauge(
+        "forebay_content_reads_in_flight",
+        "Reads of contents and keys that are on their way.",
+        Server(|of| count(of.server.driver.reads_in_flight)),
+    ),
+    gauge(
+        "forebay_content_reads_waiting",
+        "Reads of contents and keys that wait for their turn.",
+        Server(|of| count(of.server.driver.reads_waiting)),
+    ),
+    counter("forebay_images_total", "Images that were kept.", Server(|of| count(of.server.driver.images))),
+    counter(
+        "forebay_reclaimed_stretches_total",
+        "Stretches of the log out of which everything needed was copied.",
+        Server(|of| count(of.server.driver.reclaim.stretches)),
+    ),
+    counter(
+        "forebay_reclaim_copies_total",
+        "Messages that reclaim copied to the end of the log.",
+        Server(|of| count(of.server.driver.reclaim.messages)),
+    ),
+    counter(
+        "forebay_reclaim_copied_bytes_total",
+        "Contents that reclaim copied to the end of the log.",
+        Server(|of| count(of.server.driver.reclaim.bytes)),
+    ),
+    // Doors.
+    gauge("forebay_connections", "Connections that are open.", Listener(|of| &of.open)),
+    counter(
+        "forebay_connections_accepted_total",
+        "Connections that were accepted.",
+        Listener(|of| &of.accepted),
+    ),
+    counter(
+        "forebay_connections_refused_total",
+        "Connections that were refused because as many were open as there may be.",
+        Listener(|of| &of.refused),
+    ),
+    counter("forebay_panics_total", "Handlers that panicked. Each is a bug.", OfDoor(|of| &of.panics)),
+    counter(
+        "forebay_requests_total",
+        "Requests that were answered, by call and by the kind of the problem, `none` for none. A gRPC call that \
+         streams counts when it begins.",
+        Requests,
+    ),
+    // Streams.
+    counter("forebay_stream_last_seq", "The newest message.", Stream(|of| of.figures.last.0 as f64)),
+    counter("forebay_stream_first_seq", "The oldest message kept.", Stream(|of| of.figures.first.0 as f64)),
+    gauge(
+        "forebay_stream_messages",
+        "Messages that count towards the stream's limit.",
+        Stream(|of| of.figures.messages as f64),
+    ),
+    gauge(
+        "forebay_stream_bytes",
+        "Bytes that count towards the stream's limit.",
+        Stream(|of| of.figures.bytes as f64),
+    ),
+    gauge("forebay_stream_delayed", "Messages that are not due yet.", Stream(|of| of.figures.delayed as f64)),
+    gauge(
+        "forebay_stream_published_per_second",
+        "Messages published, averaged over a minute.",
+        Stream(|of| of.published.minute),
+    ),
+    // Groups.
+    gauge("forebay_group_lag", "Messages not yet settled.", Group(|of| of.figures.lag as f64)),
+    gauge("forebay_group_ready", "Messages that can be handed out now.", Group(|of| of.figures.ready as f64)),
+    gauge("forebay_group_waiting", "Messages that wait for a retry.", Group(|of| of.figures.waiting as f64)),
+    gauge(
+        "forebay_group_in_flight",
+        "Messages that consumers hold.",
+        Group(|of| of.figures.in_flight as f64),
+    ),
+    gauge("forebay_group_parked", "Parked messages.", Group(|of| of.figures.parked as f64)),
+    gauge("forebay_group_consumers", "Consumers.", Group(|of| of.figures.consumers as f64)),
+    gauge(
+        "forebay_group_oldest_age_seconds",
+        "Age of the oldest message that is not settled.",
+        Group(|of| of.figures.oldest_age.map_or(0.0, |age| age.as_secs_f64())),
+    ),
+    gauge(
+        "forebay_group_oldest_parked_age_seconds",
+        "Age of the oldest parked message.",
+        Group(|of| of.figures.oldest_parked_age.map_or(0.0, |age| age.as_secs_f64())),
+    ),
+    gauge(
+        "forebay_group_checkpointed_seq",
+        "Progress that the last checkpoint wrote down.",
+        Group(|of| of.figures.checkpoint.0 as f64),
+    ),
+    gauge(
+        "forebay_group_settled_per_second",
+        "Messages settled, averaged over a minute.",
+        Group(|of| of.throughput.settled.minute),
+    ),
+    gauge(
+        "forebay_group_paused",
+        "1 while the group is paused.",
+        Group(|of| f64::from(u8::from(of.figures.status == Status::Paused))),
+    ),
+    counter(
+        "forebay_group_delivered_total",
+        "Messages handed out.",
+        Group(|of| of.figures.counters.delivered as f64),
+    ),
+    counter("forebay_group_acked_total", "Messages acked.", Group(|of| of.figures.counters.acked as f64)),
+    counter(
+        "forebay_group_retried_total",
+        "Messages that were to be tried again.",
+        Group(|of| of.figures.counters.retried as f64),
+    ),
+    counter("forebay_group_parked_total", "Messages parked.", Group(|of| of.figures.counters.parked as f64)),
+    counter(
+        "forebay_group_timed_out_total",
+        "Leases that ran out.",
+        Group(|of| of.figures.counters.timed_out as f64),
+    ),
+    counter(
+        "forebay_group_skipped_total",
+        "Messages skipped.",
+        Group(|of| of.figures.counters.skipped as f64),
+    ),
+    counter(
+        "forebay_group_expired_total",
+        "Messages that were not handed out before they expired.",
+        Group(|of| of.figures.counters.expired as f64),
+    ),
+    counter(
+        "forebay_group_moved_total",
+        "Messages moved to another stream.",
+        Group(|of| of.figures.counters.moved as f64),
+    ),
+    counter(
+        "forebay_group_dropped_total",
+        "Messages dropped to make room, or purged.",
+        Group(|of| of.figures.counters.dropped as f64),
+    ),
+    counter(
+        "forebay_group_returned_total",
+        "Messages given back untried.",
+        Group(|of| of.figures.counters.returned as f64),
+    ),
+    counter(
+        "forebay_group_replayed_total",
+        "Parked messages that were brought back.",
+        Group(|of| of.figures.counters.replayed as f64),
+    ),
+    counter(
+        "forebay_group_discarded_total",
+        "Parked messages that were discarded.",
+        Group(|of| of.figures.counters.discarded as f64),
+    ),
+    Metric {
+        name: "forebay_group_processing_seconds",
+        kind: "summary",
+        help: "From the delivery of a message to the answer, for groups with `extra_statistics`.",
+        source: GroupTimes(|of| of.processing.as_ref()),
+    },
+];
+
+fn some(value: usize) -> Option<f64> {
+    Some(value as f64)
+}
+
+fn count(value: u64) -> Option<f64> {
+    Some(value as f64)
+}
+
+fn flag(is_so: bool) -> Option<f64> {
+    Some(f64::from(u8::from(is_so)))
+}
 
 pub(super) async fn write(door: &Door, caller: &Caller) -> Result<String, Failure> {
     let server = caller.server().await?;
@@ -42,124 +390,65 @@ pub(super) async fn write(door: &Door, caller: &Caller) -> Result<String, Failur
     }
     streams.truncate(LABELLED_MAX);
     groups.truncate(LABELLED_MAX);
+    let (stage, doors) = (door.broker().stage(), door.broker().doors().all());
+    Ok(render(&Scrape { server, stage, doors, memory: (door.0.memory)(), streams, groups }))
+}
+
+fn render(scrape: &Scrape) -> String {
     let mut out = Text::default();
-    let stage = door.broker().stage();
-    out.one("forebay_ready", "gauge", "1 while the server takes work.", u8::from(stage == Stage::Running));
-    out.one("forebay_streams", "gauge", "Streams there are.", server.streams);
-    out.one("forebay_groups", "gauge", "Groups there are.", server.groups);
-    out.head("forebay_consumers", "gauge", "Consumers there are.");
-    out.line("forebay_consumers", &[("kind", "connected")], server.connected);
-    out.line("forebay_consumers", &[("kind", "polling")], server.polling);
-    out.one("forebay_receives_waiting", "gauge", "Receives that wait for a message.", server.waiting);
-    let full = u8::from(server.storage_full);
-    out.one("forebay_storage_full", "gauge", "1 while storage has no room for messages.", full);
-    out.one("forebay_window_bytes", "gauge", "Contents held in memory.", server.window_bytes);
-    out.one("forebay_epoch", "counter", "How often the log was opened.", server.epoch);
-    let open = door.0.connections_max.saturating_sub(door.0.connections.available_permits());
-    out.one("forebay_connections", "gauge", "Connections to the native door.", open);
-    if let Some(bytes) = (door.0.memory)() {
-        out.one("process_resident_memory_bytes", "gauge", "Memory of the process.", bytes);
-    }
-    out.head("forebay_left_out", "gauge", "What is too many to have figures of its own here.");
-    out.line("forebay_left_out", &[("what", "streams")], server.streams.saturating_sub(streams.len()));
-    out.line("forebay_left_out", &[("what", "groups")], server.groups.saturating_sub(groups.len()));
-    write_streams(&mut out, &streams);
-    write_groups(&mut out, &groups);
-    write_processing(&mut out, &groups);
-    Ok(out.0)
-}
-
-type OfStream = fn(&StreamReport) -> f64;
-
-fn write_streams(out: &mut Text, streams: &[StreamReport]) {
-    let figures: [(&str, &str, &str, OfStream); 6] = [
-        ("forebay_stream_last_seq", "counter", "The newest message.", |of| of.figures.last.0 as f64),
-        ("forebay_stream_first_seq", "counter", "The oldest message kept.", |of| of.figures.first.0 as f64),
-        ("forebay_stream_messages", "gauge", "Messages against its limit.", |of| of.figures.messages as f64),
-        ("forebay_stream_bytes", "gauge", "Bytes against its limit.", |of| of.figures.bytes as f64),
-        ("forebay_stream_delayed", "gauge", "Messages not due yet.", |of| of.figures.delayed as f64),
-        ("forebay_stream_published_per_second", "gauge", "Over a minute.", |of| of.published.minute),
-    ];
-    for (name, kind, help, figure) in figures {
-        out.head(name, kind, help);
-        for stream in streams {
-            out.line(name, &[("stream", stream.name.as_str())], figure(stream));
+    for metric in METRICS {
+        out.head(metric.name, metric.kind, metric.help);
+        let name = metric.name;
+        match &metric.source {
+            Server(value) => {
+                if let Some(value) = value(scrape) {
+                    out.line(name, &[], value);
+                }
+            }
+            Each(label, values) => {
+                for (of, value) in values(scrape) {
+                    out.line(name, &[(label, of)], value);
+                }
+            }
+            Source::Histogram(times) => out.histogram(name, times(scrape)),
+            Listener(value) => {
+                for door in scrape.doors.iter().filter(|door| door.listens.load(Ordering::Relaxed)) {
+                    out.line(name, &[("door", door.name)], value(door).load(Ordering::Relaxed));
+                }
+            }
+            OfDoor(value) => {
+                for door in &scrape.doors {
+                    out.line(name, &[("door", door.name)], value(door).load(Ordering::Relaxed));
+                }
+            }
+            Requests => {
+                for door in &scrape.doors {
+                    for (call, problem, count) in door.requests() {
+                        let labels = [("door", door.name), ("call", &*call), ("problem", &*problem)];
+                        out.line(name, &labels, count);
+                    }
+                }
+            }
+            Stream(value) => {
+                for stream in &scrape.streams {
+                    out.line(name, &[("stream", stream.name.as_str())], value(stream));
+                }
+            }
+            Group(value) => {
+                for group in &scrape.groups {
+                    out.line(name, &labels(group), value(group));
+                }
+            }
+            GroupTimes(times) => {
+                for group in &scrape.groups {
+                    if let Some(times) = times(group) {
+                        out.summary(name, labels(group), times);
+                    }
+                }
+            }
         }
     }
-}
-
-type OfGroup = fn(&GroupReport) -> f64;
-type OfCounters = fn(&Counters) -> u64;
-
-fn write_groups(out: &mut Text, groups: &[GroupReport]) {
-    let figures: [(&str, &str, OfGroup); 11] = [
-        ("forebay_group_lag", "Messages not yet settled.", |of| of.figures.lag as f64),
-        ("forebay_group_ready", "Messages that could go out now.", |of| of.figures.ready as f64),
-        ("forebay_group_waiting", "Messages waiting for a retry.", |of| of.figures.waiting as f64),
-        ("forebay_group_in_flight", "Messages with consumers.", |of| of.figures.in_flight as f64),
-        ("forebay_group_parked", "Messages set aside.", |of| of.figures.parked as f64),
-        ("forebay_group_consumers", "Consumers.", |of| of.figures.consumers as f64),
-        ("forebay_group_oldest_age_seconds", "Age of the oldest message not yet settled.", |of| {
-            of.figures.oldest_age.map_or(0.0, |age| age.as_secs_f64())
-        }),
-        ("forebay_group_oldest_parked_age_seconds", "Age of the oldest parked message.", |of| {
-            of.figures.oldest_parked_age.map_or(0.0, |age| age.as_secs_f64())
-        }),
-        ("forebay_group_checkpointed_seq", "Progress that is written down.", |of| {
-            of.figures.checkpoint.0 as f64
-        }),
-        ("forebay_group_settled_per_second", "Over a minute.", |of| of.throughput.settled.minute),
-        ("forebay_group_paused", "1 while it hands out nothing.", |of| {
-            f64::from(u8::from(of.figures.status == Status::Paused))
-        }),
-    ];
-    for (name, help, figure) in figures {
-        out.head(name, "gauge", help);
-        for group in groups {
-            out.line(name, &labels(group), figure(group));
-        }
-    }
-    let counters: [(&str, &str, OfCounters); 12] = [
-        ("forebay_group_delivered_total", "Handed out.", |of| of.delivered),
-        ("forebay_group_acked_total", "Acked.", |of| of.acked),
-        ("forebay_group_retried_total", "To be tried again.", |of| of.retried),
-        ("forebay_group_parked_total", "Set aside.", |of| of.parked),
-        ("forebay_group_timed_out_total", "Leases that ran out.", |of| of.timed_out),
-        ("forebay_group_skipped_total", "Skipped.", |of| of.skipped),
-        ("forebay_group_expired_total", "Not handed out in their time.", |of| of.expired),
-        ("forebay_group_moved_total", "Moved to another stream.", |of| of.moved),
-        ("forebay_group_dropped_total", "Dropped to make room, or purged.", |of| of.dropped),
-        ("forebay_group_returned_total", "Given back untried.", |of| of.returned),
-        ("forebay_group_replayed_total", "Brought back from being parked.", |of| of.replayed),
-        ("forebay_group_discarded_total", "Let go while parked.", |of| of.discarded),
-    ];
-    for (name, help, counter) in counters {
-        out.head(name, "counter", help);
-        for group in groups {
-            out.line(name, &labels(group), counter(&group.figures.counters));
-        }
-    }
-}
-
-fn write_processing(out: &mut Text, groups: &[GroupReport]) {
-    let name = "forebay_group_processing_seconds";
-    out.head(name, "summary", "From the delivery to the answer.");
-    for group in groups {
-        let Some(times) = &group.processing else { continue };
-        let [stream, of] = labels(group);
-        for (quantile, time) in [
-            ("0.5", times.p50),
-            ("0.9", times.p90),
-            ("0.95", times.p95),
-            ("0.99", times.p99),
-            ("0.999", times.p999),
-        ] {
-            out.line(name, &[stream, of, ("quantile", quantile)], time.as_secs_f64());
-        }
-        let sum = times.mean.as_secs_f64() * times.count as f64;
-        out.line("forebay_group_processing_seconds_sum", &[stream, of], sum);
-        out.line("forebay_group_processing_seconds_count", &[stream, of], times.count);
-    }
+    out.0
 }
 
 fn labels(group: &GroupReport) -> [(&'static str, &str); 2] {
@@ -170,11 +459,6 @@ fn labels(group: &GroupReport) -> [(&'static str, &str); 2] {
 struct Text(String);
 
 impl Text {
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.head(name, kind, help);
-        self.line(name, &[], value);
-    }
-
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -199,20 +483,123 @@ impl Text {
         }
         let _ = writeln!(self.0, " {value}");
     }
+
+    fn histogram(&mut self, name: &str, times: &Histogram) {
+        let bucket = format!("{name}_bucket");
+        for power in BUCKETS {
+            let bound = ((1_u64 << power) as f64 / 1e6).to_string();
+            self.line(&bucket, &[("le", &bound)], times.shorter_than(power));
+        }
+        self.line(&bucket, &[("le", "+Inf")], times.count());
+        self.line(&format!("{name}_sum"), &[], times.sum().as_secs_f64());
+        self.line(&format!("{name}_count"), &[], times.count());
+    }
+
+    fn summary(&mut self, name: &str, [stream, group]: [(&str, &str); 2], times: &Summary) {
+        let quantiles = [
+            ("0.5", times.p50),
+            ("0.9", times.p90),
+            ("0.95", times.p95),
+            ("0.99", times.p99),
+            ("0.999", times.p999),
+        ];
+        for (quantile, time) in quantiles {
+            self.line(name, &[stream, group, ("quantile", quantile)], time.as_secs_f64());
+        }
+        let sum = times.mean.as_secs_f64() * times.count as f64;
+        self.line(&format!("{name}_sum"), &[stream, group], sum);
+        self.line(&format!("{name}_count"), &[stream, group], times.count);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use forebay_broker::api::Doors;
+
     use super::*;
 
     #[test]
     fn a_name_cannot_break_out_of_its_label() {
         let mut text = Text::default();
         text.line("x", &[("stream", "a\"}\\\n"), ("group", "b")], 1.5);
-        text.one("y", "gauge", "Why.", 2);
-        assert_eq!(
-            text.0,
-            "x{stream=\"a\\\"}\\\\\\n\",group=\"b\"} 1.5\n# HELP y Why.\n# TYPE y gauge\ny 2\n"
+        text.head("y", "gauge", "Why.");
+        assert_eq!(text.0, "x{stream=\"a\\\"}\\\\\\n\",group=\"b\"} 1.5\n# HELP y Why.\n# TYPE y gauge\n");
+    }
+
+    #[test]
+    fn every_metric_has_a_name_of_its_own_and_a_sentence() {
+        let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), METRICS.len());
+        for Metric { name, help, .. } in METRICS {
+            assert!(help.ends_with('.') && !help.contains('\n'), "{name}: {help}");
+        }
+    }
+
+    #[test]
+    fn figures_of_storage_and_doors_are_shown() {
+        let doors = Doors::default();
+        let native = doors.door("native");
+        native.listens.store(true, Ordering::Relaxed);
+        let _connected = native.connect();
+        doors.door("http").count("get_streams", Some("busy"));
+        let mut server = ServerReport::default();
+        server.engine.syncs = 2;
+        server.engine.sync_times.record(Duration::from_micros(300));
+        server.engine.sync_times.record(Duration::from_secs(60));
+        server.engine.free_bytes = Some(7);
+        server.driver.cache_misses = 3;
+        let (streams, groups) = (Vec::new(), Vec::new());
+        let stage = Stage::Running;
+        let text = render(&Scrape { server, stage, doors: doors.all(), memory: None, streams, groups });
+        for line in [
+            "# TYPE forebay_storage_sync_seconds histogram",
+            "forebay_storage_sync_seconds_bucket{le=\"0.000256\"} 0",
+            "forebay_storage_sync_seconds_bucket{le=\"0.001024\"} 1",
+            "forebay_storage_sync_seconds_bucket{le=\"+Inf\"} 2",
+            "forebay_storage_sync_seconds_sum 60.0003",
+            "forebay_storage_syncs_total 2",
+            "forebay_storage_free_bytes 7",
+            "forebay_window_misses_total 3",
+            "forebay_connections{door=\"native\"} 1",
+            "forebay_requests_total{door=\"http\",call=\"get_streams\",problem=\"busy\"} 1",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+        }
+    }
+
+    /// `UPDATE_EXPECT=1 cargo test -p forebay-doors --lib metrics` writes the page.
+    #[test]
+    fn the_page_of_the_reference_says_what_the_table_says() {
+        let mut page = String::from(
+            "# Metrics\n\n\
+             `GET /metrics` on the native port answers in the text format of Prometheus. Streams and groups have\n\
+             figures of their own up to the first 1,000 of each, by name. Counters begin at zero when the server\n\
+             starts.\n\n\
+             This page is written from the table in `crates/doors/src/native/http/metrics.rs`, by\n\
+             `UPDATE_EXPECT=1 cargo test -p forebay-doors --lib metrics`. To add a metric, count it where it\n\
+             happens and add a row to that table.\n\n\
+             | Metric | Type | Labels | Meaning |\n| --- | --- | --- | --- |\n",
         );
+        for Metric { name, kind, help, source } in METRICS {
+            let labels = match source {
+                Server(_) => "",
+                Each(label, _) => label,
+                Source::Histogram(_) => "`le`",
+                OfDoor(_) | Listener(_) => "`door`",
+                Requests => "`door`, `call`, `problem`",
+                Stream(_) => "`stream`",
+                Group(_) => "`stream`, `group`",
+                GroupTimes(_) => "`stream`, `group`, `quantile`",
+            };
+            let labels = match source {
+                Each(..) => format!("`{labels}`"),
+                _ => labels.to_owned(),
+            };
+            let _ = writeln!(page, "| `{name}` | {kind} | {labels} | {help} |");
+        }
+        expect_test::expect_file!["../../../../../docs/reference/metrics.md"].assert_eq(&page);
     }
 }

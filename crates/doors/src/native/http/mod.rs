@@ -34,9 +34,7 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
-use forebay_broker::api::Broker;
-use forebay_broker::api::Caller;
-use forebay_broker::api::Principal;
+use forebay_broker::api::{Broker, Caller, DoorStats, Principal};
 use forebay_core::types::Timestamp;
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
@@ -72,8 +70,6 @@ struct Shared {
     small_bodies: Arc<Semaphore>,
     events: Events,
     openapi: Bytes,
-    connections: Arc<Semaphore>,
-    connections_max: usize,
     memory: fn() -> Option<u64>,
 }
 
@@ -99,11 +95,13 @@ struct Peer(SocketAddr);
 pub(super) struct HttpDoor {
     door: Door,
     router: Router,
+    stats: Arc<DoorStats>,
 }
 
 impl HttpDoor {
-    pub(super) fn new(broker: Broker, config: &NativeConfig, connections: Arc<Semaphore>) -> HttpDoor {
+    pub(super) fn new(broker: Broker, config: &NativeConfig) -> HttpDoor {
         let api = api::calls();
+        let stats = broker.doors().door("http");
         let door = Door(Arc::new(Shared {
             broker,
             hosts: Hosts::new(&config.host_names),
@@ -111,11 +109,9 @@ impl HttpDoor {
             small_bodies: Arc::new(Semaphore::new(SMALL_BODIES_BYTES)),
             events: Events::default(),
             openapi: api.document(),
-            connections,
-            connections_max: config.connections_max,
             memory: config.memory,
         }));
-        HttpDoor { router: api.into_router(door.clone()), door }
+        HttpDoor { router: api.into_router(door.clone()), door, stats }
     }
 
     /// Never fails: what goes wrong is an answer too.
@@ -124,8 +120,10 @@ impl HttpDoor {
             return refused.into_response();
         }
         request.extensions_mut().insert(Peer(from));
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let name = std::fmt::from_fn(move |f| write!(f, "{method} {}", uri.path()));
         let call = tonic::codegen::Service::call(&mut self.router.clone(), request);
-        guard::unharmed(call).await
+        guard::unharmed(&self.stats, name, call).await
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) async fn publish(
     let batch = message::batch(door.now(), &request.messages, &message::trace(&headers))?;
     let options =
         PublishOptions { expect_last: request.expect_last_seq.map(position), ..PublishOptions::default() };
-    let room = door.broker().room(&batch).await;
+    let room = door.broker().room(&stream, &batch).await;
     let published = caller.publish(room, Arc::new(stream), batch, options).await;
     let published = published.map_err(|error| of_publish(door.now(), &error))?;
     let results = message::results(request.messages, &published.get());

@@ -16,7 +16,7 @@ mod settle;
 
 use std::sync::Arc;
 
-use forebay_broker::api::{Broker, CallError, Caller};
+use forebay_broker::api::{CallError, Caller, Entrance};
 use forebay_core::types::{Seq, StreamId, Timestamp};
 
 use super::attempts::Attempts;
@@ -50,7 +50,7 @@ impl Asker {
 }
 
 pub(super) struct Service {
-    broker: Broker,
+    broker: Entrance,
     registry: Registry,
     attempts: Attempts,
     /// Whether a name, and a purge, have to wait for a minute.
@@ -58,7 +58,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) async fn open(broker: Broker, caller: &Caller, waits: bool) -> Result<Service, LoadError> {
+    pub(super) async fn open(broker: Entrance, caller: &Caller, waits: bool) -> Result<Service, LoadError> {
         let registry = Registry::load(caller).await?;
         Ok(Service { broker, registry, attempts: Attempts::default(), waits })
     }
@@ -144,8 +144,8 @@ impl Service {
         failure::of_call(error)
     }
 
-    /// The id that a message keeps for its life, given by where it was stored first.
-    fn message_id(&self, stream: StreamId, seq: Seq) -> String {
-        uuid(self.broker.message_name(stream, seq))
+    /// The id that a message of a queue keeps for its life, given by where it was stored first.
+    fn message_id(&self, queue: &Queue, stream: StreamId, seq: Seq) -> String {
+        uuid(self.broker.message_name(&queue.stream, stream, seq))
     }
 }

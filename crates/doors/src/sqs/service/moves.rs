@@ -126,7 +126,7 @@ impl Service {
 
     /// Jobs are numbered from one, and messages are not as many as to meet them from the other end.
     fn task_id(&self, source: &Queue, job: JobId) -> String {
-        uuid(self.broker.message_name(source.stream_id, Seq(u64::MAX - u64::from(job.0))))
+        uuid(self.broker.message_name(&source.stream, source.stream_id, Seq(u64::MAX - u64::from(job.0))))
     }
 
     fn handle(&self, asker: &Asker, source: &Queue, job: JobId) -> TaskHandle {

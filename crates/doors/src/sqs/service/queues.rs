@@ -46,18 +46,17 @@ impl Service {
         }
         self.check_redrive(asker, &id, &settings)?;
         let caller = &asker.caller;
+        let bad_name =
+            || SqsError::value(name.as_str(), "QueueName", "The name is that of another account's queue.");
+        let stream = id.stream().ok_or_else(bad_name)?;
         if self.waits {
-            let deleted =
-                caller.note(DOOR, id.deleted_key()).await.map_err(|error| failure::of_call(&error))?;
-            if deleted.is_some() {
+            let deleted = caller.note(&stream, DOOR, id.deleted_key()).await;
+            if deleted.map_err(|error| failure::of_call(&error))?.is_some() {
                 let message = "You must wait 60 seconds after deleting a queue before you can create another with \
                                the same name.";
                 return Err(SqsError::new(ErrorKind::QueueDeletedRecently, message));
             }
         }
-        let bad_name =
-            || SqsError::value(name.as_str(), "QueueName", "The name is that of another account's queue.");
-        let stream = id.stream().ok_or_else(bad_name)?;
         let is_there = match caller.stream(stream.clone()).await {
             Ok(_) => true,
             Err(CallError::NoSuchStream) => false,
@@ -70,8 +69,8 @@ impl Service {
         let says = |attribute: QueueAttribute| request.attributes.contains_key(attribute.name());
         let says_retention = says(QueueAttribute::MessageRetentionPeriod);
         let says_delay = says(QueueAttribute::DelaySeconds);
-        let arrangement = Arrangement::new()
-            .stream(stream, move |settings| {
+        let arrangement = Arrangement::beside(stream)
+            .stream(move |settings| {
                 // A stream that somebody else made stays what it is, but for what is asked for in so many words:
                 // a usual value of SQS must not make it drop its messages.
                 if !is_there {
@@ -250,12 +249,12 @@ impl Service {
         if about.settings != before.settings {
             about.modified = self.now().0 / 1_000_000;
         }
-        let mut arrangement = Arrangement::new();
+        let mut arrangement = Arrangement::beside(queue.stream());
         if (&about.settings, about.is_fair) != (&before.settings, before.is_fair) || says_retention {
             let (of_group, retention, delay) = (about.clone(), about.retention(), about.stream_delay());
             let delays_otherwise = delay != before.stream_delay();
             arrangement = arrangement
-                .stream(queue.stream(), move |settings| {
+                .stream(move |settings| {
                     if says_retention {
                         settings.limits.age_max = Some(retention);
                     }
@@ -319,7 +318,7 @@ impl Service {
             return Err(SqsError::no_such_queue());
         }
         if self.waits {
-            let purged = asker.caller.note(DOOR, queue.id.purged_key()).await;
+            let purged = asker.caller.note(&queue.stream, DOOR, queue.id.purged_key()).await;
             if purged.map_err(|error| failure::of_call(&error))?.is_some() {
                 let name = &queue.id.name;
                 let message = format!("Only one PurgeQueue operation on {name} is allowed every 60 seconds.");
@@ -330,7 +329,7 @@ impl Service {
         let everything = Purge { parked: true, ids: true };
         asker.caller.purge(queue.stream(), everything).await.map_err(|error| failure::of_call(&error))?;
         if self.waits {
-            let note = Arrangement::new().note(queue.id.purged(self.now() + REST));
+            let note = Arrangement::beside(queue.stream()).note(queue.id.purged(self.now() + REST));
             // It is purged. Whether the next one has to wait is not worth a second purge by a client that tries again.
             let _ = asker.caller.arrange(note).await;
         }

@@ -53,7 +53,7 @@ impl Service {
         };
         let show = |(receipt, delivered): (String, Delivered)| {
             let (stream, seq) = delivered.home(queue.stream_id);
-            view.received(receipt, self.message_id(stream, seq), &delivered)
+            view.received(receipt, self.message_id(&queue, stream, seq), &delivered)
         };
         let messages = given.into_iter().map(show).collect::<Result<_, _>>()?;
         Ok(Response::ReceiveMessage { messages })

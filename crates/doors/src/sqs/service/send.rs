@@ -69,7 +69,7 @@ impl Service {
             content::put(&mut batch, now, queue, &asker.locality.account, message);
         }
         let batch = batch.build();
-        let room = self.broker.room(&batch).await;
+        let room = self.broker.room(&queue.stream, &batch).await;
         let published = asker.caller.publish_to_existing(room, queue.stream.clone(), batch).await;
         let published = match published {
             Ok(published) => published.get(),
@@ -82,7 +82,7 @@ impl Service {
         };
         let told = |(message, seq): (&&Message, &Seq)| {
             let number = queue.is_fifo().then(|| content::sequence_number(seq.0));
-            content::sent(message, self.message_id(queue.stream_id, *seq), number)
+            content::sent(message, self.message_id(queue, queue.stream_id, *seq), number)
         };
         Ok(messages.iter().zip(&seqs).map(told).collect())
     }

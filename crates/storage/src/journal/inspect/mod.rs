@@ -23,7 +23,7 @@ use crate::engine::{Claim, SpaceGauge};
 use crate::journal::block::{BLOCK_HEADER, JournalId, PAGE, u64_at, u128_at};
 use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::format::{self, Format, Layout};
-use crate::journal::image::{self, Catalog, Held, Picture};
+use crate::journal::image::{self, Catalog, Held, Manifest};
 use crate::journal::mark::{self, Slot};
 use crate::journal::segment::{self, Head};
 use crate::journal::{
@@ -222,16 +222,16 @@ impl<D: Disk> Inspection<D> {
         let mark = self.mark.expect("a folder whose MARK cannot be read is refused");
         let config = JournalConfig::new(0);
         let examined = recovery::examine(&self.disk, &self.format, mark, &self.names)?;
-        let pictures = Catalog::load(&self.disk, &self.format, &self.names, mark, examined.end())?;
+        let images = Catalog::load(&self.disk, &self.format, &self.names, mark, examined.end())?;
         let end = Position(examined.end());
         let mut remarks = examined.remarks.clone();
-        remarks.extend(pictures.remarks);
+        remarks.extend(images.remarks);
         Ok(Claim {
             epoch: next_epoch(&self.format, &examined),
             start: Position(self.format.layout.base(mark.first)),
             end,
-            parts: pictures.parts,
-            covered: pictures.catalog.covered(),
+            parts: images.parts,
+            covered: images.catalog.covered(),
             runs: examined.runs,
             indexed: end,
             index_stride: segment::RUN_SPAN,
@@ -254,17 +254,17 @@ impl<D: Disk> Inspection<D> {
         let mut whole = 0;
         while let Some(number) = candidate.filter(|_| whole < 2) {
             let name = image::name(number);
-            let picture = match Picture::read(&self.disk, self.format.id, number) {
-                Ok(Ok(picture)) => Ok(picture),
+            let manifest = match Manifest::read(&self.disk, self.format.id, number) {
+                Ok(Ok(manifest)) => Ok(manifest),
                 Ok(Err(flaw)) => Err(flaw.to_owned()),
                 Err(error) => Err(format!("it cannot be read ({error})")),
             };
-            match picture {
-                Ok(picture) => {
-                    let image = self.verify_image(&picture, &mut damages);
+            match manifest {
+                Ok(manifest) => {
+                    let image = self.verify_image(&manifest, &mut damages);
                     whole += usize::from(image.parts.iter().all(|part| part.is_good));
                     images.push(image);
-                    candidate = Some(picture.previous).filter(|previous| numbers.contains(previous));
+                    candidate = Some(manifest.previous).filter(|previous| numbers.contains(previous));
                 }
                 Err(what) => {
                     damages.push(Damage {
@@ -301,8 +301,8 @@ impl<D: Disk> Inspection<D> {
         }
     }
 
-    fn verify_image(&self, picture: &Picture, damages: &mut Vec<Damage>) -> ImageFound {
-        let parts = picture.parts.iter().map(|held| {
+    fn verify_image(&self, manifest: &Manifest, damages: &mut Vec<Damage>) -> ImageFound {
+        let parts = manifest.parts.iter().map(|held| {
             let flaw = match image::read_part(&self.disk, self.format.id, held) {
                 Ok(Ok(_)) => None,
                 Ok(Err(flaw)) => Some(flaw.to_owned()),
@@ -315,12 +315,12 @@ impl<D: Disk> Inspection<D> {
                 offset: held.offset,
                 len: held.len,
                 position: None,
-                what: format!("{what} (for {})", image::name(picture.number)),
+                what: format!("{what} (for {})", image::name(manifest.number)),
             }));
             PartFound { key: held.key, through: Position(held.through), len: held.len, is_good, held: *held }
         });
         let parts = parts.collect();
-        ImageFound { name: image::name(picture.number), covered: Some(Position(picture.covered())), parts }
+        ImageFound { name: image::name(manifest.number), covered: Some(Position(manifest.covered())), parts }
     }
 
     /// The segments that are there and belong to the log, in order.

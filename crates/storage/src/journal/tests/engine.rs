@@ -1,9 +1,11 @@
 //! The threads around the journal: what an owner sees when things go wrong or come to an end.
 
+use forebay_core::types::Timestamp;
+
 use super::faults::FaultyDisk;
 use super::*;
-use crate::engine::{Appended, Engine};
-use crate::journal::{JournalEngine, Scrubbed};
+use crate::engine::{Appended, Engine, Image};
+use crate::journal::{JournalEngine, Scrubbed, Stopwatch};
 
 #[test]
 fn everything_that_was_appended_before_the_end_is_answered_and_there() {
@@ -73,4 +75,27 @@ fn the_chores_are_done_in_the_background() {
     // next one may not be ready in time, and a short one is begun instead.
     assert!(sealed >= 4, "{sealed} are sealed");
     bench.check_all();
+}
+
+#[test]
+fn figures_tell_of_syncs_frames_reads_and_images() {
+    let folder = TempFolder::new();
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let time = AtomicU64::new(0);
+    let stopwatch = Stopwatch::new(move || Timestamp(time.fetch_add(300, Ordering::Relaxed)));
+    let config = JournalConfig { stopwatch, ..JournalConfig::small(ID) };
+    let engine = JournalEngine::open(disk, &config).expect("it opens");
+    for seq in 1..=30 {
+        engine.append(frame(seq, 5000)).wait().expect("it becomes durable");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(engine.read(ShardId(0), Position::START, ALL)).expect("it can be read");
+    runtime.block_on(engine.save(ShardId(0), Image::default())).expect("it is saved");
+    let figures = engine.figures();
+    assert_eq!((figures.syncs, figures.synced_frames, figures.frames_waiting), (30, 30, 0));
+    assert!(figures.synced_bytes >= 30 * 5000, "{}", figures.synced_bytes);
+    assert_eq!((figures.sync_times.count(), figures.sync_times.sum().as_micros()), (30, 30 * 300));
+    assert!(figures.segments >= 4 && figures.free_bytes.is_some(), "{figures:?}");
+    assert_eq!((figures.reads, figures.images), (1, 1));
+    assert!(figures.read_bytes >= 30 * 5000 && figures.image_bytes > 0, "{figures:?}");
 }

@@ -225,7 +225,7 @@ fn while_nobody_answers_messages_keep_their_retries() {
     let url = format!("http://{}/", closed.local_addr().expect("it has an address"));
     drop(closed);
     let worker = super::Worker::start(&server, &["jobs/team", "--push", &url]);
-    worker.says("nearly everything fails");
+    worker.says("nearly all messages fail");
     worker.signal("-TERM");
     let ran = worker.ended();
     assert_eq!(ran.code, 0, "{ran:?}");

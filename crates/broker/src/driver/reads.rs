@@ -1,0 +1,261 @@
+//! The read scheduler: which frames to read from the engine, for requests that lack messages.
+//!
+//! A few reads are in flight at a time, and each serves every request that waits for a message it brings. A retry
+//! storm behind a small window therefore costs the same few reads as one retry. The scheduler knows which
+//! messages a request lacks and where the last read for it ended. It does not know what a request is for: that is
+//! the `P` of [`Reads`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use forebay_core::types::{Position, Seq, SeqRange, StreamId};
+use forebay_storage::engine::{ReadBudget, StoredFrame};
+
+use crate::driver::payloads::Context;
+use crate::driver::{DriverFigures, Read};
+
+/// Reads that are in flight at once.
+const READS_MAX: usize = 4;
+
+/// A read for this many messages or fewer need not bring much more than them.
+const FEW: u64 = 16;
+const FEW_BYTES: usize = 128 << 10;
+
+/// Requests at the head of the queue that may wait for the read of another request, while others pass them.
+const COVERED_MAX: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Reads<P> {
+    requests: BTreeMap<u64, ReadRequest<P>>,
+    /// The next message that each request lacks, so that a read that brings it finds the request.
+    lacking: BTreeSet<(StreamId, Seq, u64)>,
+    /// Requests that a read is in flight for, and requests that wait for their turn.
+    reading: BTreeMap<u64, Reading>,
+    queued: VecDeque<u64>,
+    next_id: u64,
+    /// Requests whose message the index does not have.
+    nowhere: Vec<u64>,
+    /// Reads that were started.
+    started: u64,
+}
+
+/// Messages of a stream that are lacking.
+#[derive(Debug)]
+pub(super) struct ReadRequest<P> {
+    pub(super) stream: StreamId,
+    /// The next message that is lacking, and the last that is wanted.
+    pub(super) next: Seq,
+    pub(super) last: Seq,
+    /// Whether contents are to be read too.
+    pub(super) contents: bool,
+    pub(super) purpose: P,
+    search: Search,
+}
+
+/// How far the reads for a request have come in search of a message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Search {
+    /// The message, and the place where the index had it then.
+    seq: Seq,
+    place: Position,
+    /// Where to read on.
+    next: Position,
+}
+
+/// A read that is in flight.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    /// Frames from the first to just before the second of these places come with it, as far as one can tell.
+    from: Position,
+    until: Position,
+    /// Whether contents are read too.
+    pub(super) contents: bool,
+}
+
+impl Reading {
+    /// Whether a frame at this place, and its contents, may be expected to come with it.
+    fn brings(&self, place: Position) -> bool {
+        self.contents && (self.from..self.until).contains(&place)
+    }
+}
+
+impl<P> ReadRequest<P> {
+    pub(super) fn new(stream: StreamId, range: SeqRange, contents: bool, purpose: P) -> ReadRequest<P> {
+        let (next, last) = (range.first, range.last);
+        ReadRequest { stream, next, last, contents, purpose, search: Search::default() }
+    }
+
+    /// Whether nothing is lacking any more.
+    pub(super) fn is_complete(&self) -> bool {
+        self.next > self.last
+    }
+
+    /// Where to read for the next message that is lacking, which the index knows to be at `place` or after it: on
+    /// from where the last read ended, unless that was for another place, or the message has moved since.
+    fn reads_from(&self, place: Position, context: &Context<'_>) -> Position {
+        let moved = context.index.moved(self.stream, self.next).is_some();
+        if self.search.place == place && !moved { self.search.next.max(place) } else { place }
+    }
+
+    /// Whether a read that brought these frames has shown that the log does not have the message: it was looked
+    /// for where the index still has it, and the frames end there.
+    pub(super) fn is_nowhere(&self, frames: &[StoredFrame], context: &Context<'_>) -> bool {
+        let (stream, seq) = (self.stream, self.next);
+        let stays = seq == self.search.seq && context.index.find(stream, seq) == Some(self.search.place);
+        let exact = context.index.moved(stream, seq).is_some();
+        stays && (exact || frames.is_empty())
+    }
+
+    /// Forgets how far the search has come, so that it begins again.
+    pub(super) fn search_again(&mut self) {
+        self.search = Search::default();
+    }
+
+    /// The next read goes on after these frames.
+    pub(super) fn search_after(&mut self, frames: &[StoredFrame]) {
+        if let Some(last) = frames.last() {
+            self.search.next = Position(last.position.0 + 1);
+        }
+    }
+}
+
+impl<P> Reads<P> {
+    pub(super) fn new() -> Reads<P> {
+        Reads {
+            requests: BTreeMap::new(),
+            lacking: BTreeSet::new(),
+            reading: BTreeMap::new(),
+            queued: VecDeque::new(),
+            next_id: 1,
+            nowhere: Vec::new(),
+            started: 0,
+        }
+    }
+
+    /// A number that no request and no other caller of this has.
+    pub(super) fn next_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    pub(super) fn request(&mut self, request: ReadRequest<P>, context: &mut Context<'_>) {
+        let id = self.next_id();
+        self.lacking.insert((request.stream, request.next, id));
+        self.requests.insert(id, request);
+        self.queued.push_back(id);
+        self.start_reads(context);
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<&ReadRequest<P>> {
+        self.requests.get(&id)
+    }
+
+    pub(super) fn requests(&self) -> impl Iterator<Item = &ReadRequest<P>> + '_ {
+        self.requests.values()
+    }
+
+    pub(super) fn ids(&self, which: impl Fn(&ReadRequest<P>) -> bool) -> Vec<u64> {
+        self.requests.iter().filter(|(_, request)| which(request)).map(|(&id, _)| id).collect()
+    }
+
+    /// Changes a request, and what it lacks with it.
+    pub(super) fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut ReadRequest<P>) -> T) -> T {
+        let request = self.requests.get_mut(&id).expect("a request that is changed is there");
+        let before = request.next;
+        let changed = change(request);
+        let (stream, next) = (request.stream, request.next);
+        if next != before {
+            self.lacking.remove(&(stream, before, id));
+            self.lacking.insert((stream, next, id));
+        }
+        changed
+    }
+
+    pub(super) fn remove(&mut self, id: u64) -> Option<ReadRequest<P>> {
+        let request = self.requests.remove(&id)?;
+        self.lacking.remove(&(request.stream, request.next, id));
+        Some(request)
+    }
+
+    /// Whether a request lacks a message of this range next.
+    pub(super) fn is_lacking(&self, stream: StreamId, range: SeqRange) -> bool {
+        let place = self.lacking.range((stream, range.first, 0)..).next();
+        place.is_some_and(|&(of, seq, _)| of == stream && seq <= range.last)
+    }
+
+    /// The requests that lack a message of this range next.
+    pub(super) fn lacking(&self, stream: StreamId, range: SeqRange) -> Vec<u64> {
+        let here = (stream, range.first, 0)..=(stream, range.last, u64::MAX);
+        self.lacking.range(here).map(|&(.., id)| id).collect()
+    }
+
+    /// The read for a request has ended.
+    pub(super) fn ended(&mut self, id: u64) -> Option<Reading> {
+        self.reading.remove(&id)
+    }
+
+    /// The request waits for its next read, before all others or behind them.
+    pub(super) fn queue_first(&mut self, id: u64) {
+        self.queued.push_front(id);
+    }
+
+    pub(super) fn queue_last(&mut self, id: u64) {
+        self.queued.push_back(id);
+    }
+
+    /// Requests whose message the index does not have.
+    pub(super) fn take_nowhere(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.nowhere)
+    }
+
+    pub(super) fn start_reads(&mut self, context: &mut Context<'_>) {
+        let mut passed = 0;
+        while self.reading.len() < READS_MAX
+            && passed < COVERED_MAX
+            && let Some(&id) = self.queued.get(passed)
+        {
+            // Other reads may have brought what it lacked, or it may have been dropped.
+            let Some(request) = self.requests.get(&id) else {
+                self.queued.remove(passed);
+                continue;
+            };
+            let place = context.index.find(request.stream, request.next);
+            let from = place.map(|place| request.reads_from(place, context));
+            if from.is_some_and(|from| self.reading.values().any(|reading| reading.brings(from))) {
+                passed += 1;
+            } else {
+                self.queued.remove(passed);
+                self.start_read(id, context);
+            }
+        }
+    }
+
+    /// Reads for the next message that a request lacks.
+    pub(super) fn start_read(&mut self, id: u64, context: &mut Context<'_>) {
+        let request = self.requests.get_mut(&id).expect("a read is for a request");
+        let Some(place) = context.index.find(request.stream, request.next) else {
+            self.nowhere.push(id);
+            return;
+        };
+        let from = request.reads_from(place, context);
+        request.search = Search { seq: request.next, place, next: from };
+        let few = request.last.0 - request.next.0 < FEW;
+        let bytes_max = if few { FEW_BYTES.min(context.read_bytes_max) } else { context.read_bytes_max };
+        let contents = request.contents;
+        let budget = ReadBudget { bytes_max, frames_max: usize::MAX, payloads: contents };
+        context.outbox.reads.push(Read { id, from, budget });
+        self.started += 1;
+        let until = Position(from.0.saturating_add(bytes_max as u64));
+        self.reading.insert(id, Reading { from, until, contents });
+    }
+
+    /// The figures, with those of reads.
+    pub(super) fn add_figures(&self, figures: DriverFigures) -> DriverFigures {
+        DriverFigures {
+            reads: self.started,
+            reads_in_flight: self.reading.len() as u64,
+            reads_waiting: self.queued.len() as u64,
+            ..figures
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the doors of a server count. Kept with the broker, so that one door can report all of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Further calls of one door, and further problems of one call, are counted as [`OTHER`], so that a client
+/// cannot make the table grow.
+const NAMES_MAX: usize = 128;
+const OTHER: &str = "other";
+/// What a request without a problem is counted under.
+pub const NO_PROBLEM: &str = "none";
+
+type ByName<T> = BTreeMap<Box<str>, T>;
+
+/// The doors of a server, in the order in which they were opened.
+#[derive(Debug, Default)]
+pub struct Doors(Mutex<Vec<Arc<DoorStats>>>);
+
+impl Doors {
+    /// The counters of the door with this name, made when it is first asked for.
+    pub fn door(&self, name: &'static str) -> Arc<DoorStats> {
+        let mut doors = lock(&self.0);
+        if let Some(door) = doors.iter().find(|door| door.name == name) {
+            return door.clone();
+        }
+        doors.push(Arc::new(DoorStats { name, ..DoorStats::default() }));
+        doors[doors.len() - 1].clone()
+    }
+
+    pub fn all(&self) -> Vec<Arc<DoorStats>> {
+        lock(&self.0).clone()
+    }
+}
+
+/// What one door counts.
+#[derive(Debug, Default)]
+pub struct DoorStats {
+    pub name: &'static str,
+    /// Whether it accepts connections itself.
+    pub listens: AtomicBool,
+    /// Connections that are open now.
+    pub open: AtomicU64,
+    pub accepted: AtomicU64,
+    /// Connections that were one too many.
+    pub refused: AtomicU64,
+    /// Handlers that panicked.
+    pub panics: AtomicU64,
+    /// Requests by call and problem. Locked for one addition.
+    requests: Mutex<ByName<ByName<u64>>>,
+}
+
+impl DoorStats {
+    /// Counts a request that was answered, with the kind of its problem if it has one.
+    pub fn count(&self, call: &str, problem: Option<&str>) {
+        let mut requests = lock(&self.requests);
+        let of_call = entry(&mut requests, call, BTreeMap::new);
+        *entry(of_call, problem.unwrap_or(NO_PROBLEM), || 0) += 1;
+    }
+
+    /// All requests, by call and problem.
+    pub fn requests(&self) -> Vec<(Box<str>, Box<str>, u64)> {
+        let requests = lock(&self.requests);
+        let rows = requests.iter().flat_map(|(call, problems)| {
+            problems.iter().map(|(problem, &count)| (call.clone(), problem.clone(), count))
+        });
+        rows.collect()
+    }
+
+    /// A connection begins; it ends when the value is dropped.
+    pub fn connect(self: &Arc<DoorStats>) -> Connected {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Connected(self.clone())
+    }
+}
+
+/// A connection that is open.
+#[derive(Debug)]
+pub struct Connected(Arc<DoorStats>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The value under this name, without a copy of the name if it is there already.
+fn entry<'a, T>(map: &'a mut ByName<T>, name: &str, make: impl FnOnce() -> T) -> &'a mut T {
+    let name = if map.contains_key(name) || map.len() < NAMES_MAX { name } else { OTHER };
+    if !map.contains_key(name) {
+        map.insert(name.into(), make());
+    }
+    map.get_mut(name).expect("it was put there if it was not")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_call_and_problem_and_the_table_is_bounded() {
+        let doors = Doors::default();
+        doors.door("http").count("get", None);
+        doors.door("http").count("get", None);
+        doors.door("http").count("get", Some("busy"));
+        doors.door("sqs").count("send", None);
+        let all = doors.all();
+        assert_eq!(all.iter().map(|door| door.name).collect::<Vec<_>>(), ["http", "sqs"]);
+        let row = |call: &str, problem: &str, count| (Box::from(call), Box::from(problem), count);
+        assert_eq!(all[0].requests(), [row("get", "busy", 1), row("get", "none", 2)]);
+        for n in 0..1_000 {
+            all[1].count(&format!("call-{n}"), None);
+        }
+        assert_eq!(all[1].requests().len(), NAMES_MAX + 1);
+        assert!(all[1].requests().contains(&row(OTHER, "none", 1_000 - (NAMES_MAX as u64 - 1))));
+    }
+
+    #[test]
+    fn a_connection_counts_until_it_ends() {
+        let door = Doors::default().door("http");
+        let (one, two) = (door.connect(), door.connect());
+        drop(one);
+        assert_eq!((door.open.load(Ordering::Relaxed), door.accepted.load(Ordering::Relaxed)), (1, 2));
+        drop(two);
+        assert_eq!(door.open.load(Ordering::Relaxed), 0);
+    }
+}
