@@ -70,6 +70,7 @@ impl ShardHandle {
     }
 
     /// Sends a command. It comes back if the task has ended.
+    #[expect(clippy::result_large_err, reason = "the batch of a publish goes back to its caller")]
     pub(crate) fn send(&self, command: Command) -> Result<(), Command> {
         self.commands.send(command).map_err(|unsent| unsent.0)
     }

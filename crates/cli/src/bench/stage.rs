@@ -14,7 +14,7 @@ use super::pace::{Feed, Metronome, Pace};
 use super::plan::{Place, Plan};
 use super::process::{Usage, usage};
 use super::report::latency;
-use super::tally::{self, Counts, Scope, Tally, Times};
+use super::tally::{Counts, Scope, Tally, Times, summary};
 use super::{Mode, native, sqs, warn};
 use crate::clock::{Clock, Timestamp};
 use crate::exit::{self, say};
@@ -404,7 +404,7 @@ fn line(age: Duration, phase: &str, before: &Counts, now: &Counts, seconds: f64,
         parts.push(format!("waiting {}", units::short(waiting as f64)));
     }
     for (name, histogram) in [("publish", &times.publish), ("end to end", &times.end_to_end)] {
-        if let Some(summary) = tally::summary(histogram) {
+        if let Some(summary) = summary(histogram) {
             parts.push(format!("{name} p99 {}", latency(summary.p99)));
         }
     }

@@ -202,7 +202,8 @@ macro_rules! full {
     ($pool:expr, $outbox:expr, $table:expr) => {{
         let _ = $table;
         let server = super::server().await;
-        let small = crate::StreamSettings::new().max_messages(3);
+        let small =
+            crate::StreamSettings::new().limits(crate::admin::settings::StreamLimits::new().max_messages(3));
         server.client.create_stream("small", small).await.expect("a stream");
         let mut tx = $pool.begin().await.expect("a transaction");
         for number in 0..10 {
@@ -220,7 +221,8 @@ macro_rules! full {
         assert_eq!(super::bodies(&super::arrived(&server.client, "large", 10).await), expected);
         // What does not fit stays in its order, and follows when there is room.
         super::arrived(&server.client, "small", 2).await;
-        let larger = crate::StreamSettings::new().max_messages(100);
+        let larger = crate::StreamSettings::new()
+            .limits(crate::admin::settings::StreamLimits::new().max_messages(100));
         server.client.update_stream("small", larger, &[]).await.expect("room");
         assert_eq!(super::bodies(&super::arrived(&server.client, "small", 10).await), expected);
         running.abort();
