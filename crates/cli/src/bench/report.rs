@@ -161,7 +161,7 @@ fn warnings(plan: &Plan, outcome: &Outcome) -> Vec<String> {
         End::Interrupted => warnings.push("stopped before the end".to_owned()),
         End::Stalled => warnings.push("nothing happened for a minute, so the run was given up".to_owned()),
         End::Behind => {
-            warnings.push("consumers would have needed too long for the remaining messages".to_owned())
+            warnings.push("consumers would have needed too long for the remaining messages".to_owned());
         }
     }
     warnings

@@ -195,10 +195,12 @@ mod tests {
         let refusal = Refusal::value("wait", "must be at most 10m", "11m");
         assert_eq!(refusal.sentence(Some("wait_ms")), "wait_ms must be at most 10m. value=`11m`");
         assert_eq!(refusal.within("receive").field.as_deref(), Some("receive.wait"));
-        let refused = CallError::NotChanged(ChangeRefusal::Settings(SettingsError::DelayOrder));
+        let broken = SettingsError::new("backoff.min", "at most backoff.max (30s)", "1m");
+        let refused = CallError::NotChanged(ChangeRefusal::Settings(broken));
         let refusal = Refusal::of_call(Timestamp::ZERO, &refused);
         assert_eq!((refusal.kind, refusal.field.as_deref()), (Kind::InvalidField, Some("backoff.min")));
-        assert!(refusal.sentence(Some("backoff.min_ms")).starts_with("backoff.min_ms: "));
+        let text = "backoff.min_ms must be at most backoff.max (30s). value=`1m`";
+        assert_eq!(refusal.sentence(Some("backoff.min_ms")), text);
         let differs = Refusal::of_call(Timestamp::ZERO, &CallError::Different).with_field("acks");
         assert!(differs.sentence(Some("acks")).ends_with(". field=`acks`"));
     }

@@ -9,8 +9,6 @@ use forebay_wire::settings::reported;
 use forebay_wire::v1;
 use serde_json::{Value, json};
 
-use crate::native::{grpc, http};
-
 /// A reply over gRPC in the shape of the reply over HTTP. `Null` if the reply says nothing.
 pub(super) trait Shape {
     fn shape(self) -> Value;
