@@ -5,6 +5,8 @@
 //! list of calls is that of `http/api.rs` and that of the service in `forebay.proto`: a call that only one protocol
 //! has, or that no test runs, fails.
 
+#![expect(clippy::needless_update, reason = "`request!` and `of_team!` name some or all fields of a request")]
+
 mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,7 +173,7 @@ fn each_call_is_in_both_protocols() {
     for ((_, path), call) in &http {
         match call {
             Some(call) => {
-                assert!(grpc.contains(call), "`{path}` names a call that gRPC does not have: {call}")
+                assert!(grpc.contains(call), "`{path}` names a call that gRPC does not have: {call}");
             }
             None => assert!(ONLY_HTTP.contains(&&path[..]), "`{path}` has no call of gRPC"),
         }
@@ -375,7 +377,7 @@ async fn streams(pair: &mut Pair) {
     let limits = v1::StreamLimits { max_messages: Some(100), ..Default::default() };
     let settings = v1::StreamSettings { limits: Some(limits), ..Default::default() };
     for _ in 0..2 {
-        let request = request!(CreateStreamRequest, stream: "work", settings: Some(settings.clone()));
+        let request = request!(CreateStreamRequest, stream: "work", settings: Some(settings));
         both!(pair, "PUT" "/streams/work", { "limits": { "max_messages": 100 } } = create_stream request);
     }
     let other = v1::StreamSettings { dedupe_window_ms: Some(5), ..Default::default() };
