@@ -12,7 +12,6 @@ use super::status;
 /// Items of a page, if nobody says how many, and at most.
 const LIMIT: u32 = 100;
 const LIMIT_MAX: u32 = 1_000;
-/// Further than any stream comes.
 /// What one reply may have. Clients take replies of up to 4 MiB unless they are told otherwise, and the
 /// largest message still fits into what is left.
 const REPLY_BYTES_MAX: usize = 5 << 19;

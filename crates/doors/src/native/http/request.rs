@@ -25,8 +25,6 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// What a body of messages may have for each byte of a batch: base64 takes four for three, and JSON adds to it.
 const TEXT_PER_BATCH: (usize, usize) = (3, 2);
 
-/// Further than any stream comes.
-
 /// The broker in the name of whoever asks.
 pub(super) struct Entered(pub(super) Caller);
 
