@@ -511,7 +511,7 @@ async fn what_an_operator_does_is_seen_at_once() {
     assert!(receive(&caller, 4, Duration::ZERO).await.is_empty());
     caller.pause(stream(), group(), false).await.expect("it goes on");
     assert_eq!(receive(&caller, 2, SOON).await.len(), 2);
-    assert_eq!(caller.reset(stream(), group(), ResetTo::At(Seq(4)), false).await, Ok(Seq(3)));
+    assert_eq!(caller.reset(stream(), group(), ResetTo::Seq(Seq(4)), false).await, Ok(Seq(3)));
     assert_eq!(seqs(&receive(&caller, 9, SOON).await), [4]);
     caller.change_group(stream(), group(), |settings| settings.key_batch = 7).await.expect("it is changed");
     assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 7);
