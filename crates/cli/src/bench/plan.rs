@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub(super) producers: u16,
     pub(super) window: u64,
     pub(super) batch: u64,
-    /// None where nobody consumes.
+    /// 0 if the run has no consumers.
     pub(super) consumers: u16,
     pub(super) credit: u32,
     pub(super) size: usize,
@@ -169,7 +169,7 @@ fn place(options: &Bench) -> Result<Place, String> {
             let is_plain = has_port && !address.contains(['/', '?', '#', '@']) && !address.contains("://");
             if is_plain { Ok(Place::Sqs(address.to_owned())) } else { Err(no_sqs_address(url)) }
         }
-        // Nothing is sent to anything that nobody named.
+        // Nothing is sent to an address that the user did not name.
         (Some(Door::Sqs), None) if options.server.server != connect::DEFAULT_ADDRESS => {
             Err("where does that server speak SQS? --sqs takes its address, such as http://HOST:9324"
                 .to_owned())

@@ -8,7 +8,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Usage {
     pub(super) cpu_seconds: f64,
-    /// Bytes that went to the disk. Only whoever may trace the process can know.
+    /// Bytes that went to the disk. Known only if this user may trace the process.
     pub(super) written: Option<u64>,
     /// Bytes in memory.
     pub(super) resident: u64,

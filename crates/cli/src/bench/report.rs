@@ -1,5 +1,5 @@
-//! What is printed at the end: figures for people, or one object. Times in the object are in seconds, as everywhere in
-//! the API.
+//! The final report: figures for people, or one JSON object. Times in the object are in seconds, as everywhere in the
+//! API.
 
 use std::time::Duration;
 

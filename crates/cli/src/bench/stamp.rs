@@ -28,7 +28,7 @@ impl Stamp {
         (u128::from(self.at.0) << 64 | u128::from(name)).to_be_bytes()
     }
 
-    /// `None` for what is too short for a stamp.
+    /// `None` for a body that is too short for a stamp.
     pub(super) fn decode(body: &[u8]) -> Option<Stamp> {
         Some(Stamp::of(u128::from_be_bytes(body.get(..BYTES)?.try_into().ok()?)))
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::plan::Trouble;
 use crate::units;
 
-/// What is known of one order. Orders are numbered from 0.
+/// The record of one order. Orders are numbered from 0.
 #[derive(Debug, Clone, Copy, Default)]
 struct Order {
     /// The server has answered that it is stored.
@@ -17,7 +17,7 @@ struct Order {
     billed: u32,
 }
 
-/// What was counted so far, for the picture.
+/// The counts so far, for the view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Orders that are stored.
@@ -43,8 +43,8 @@ struct Book {
     counts: Counts,
 }
 
-/// Written by producers and by those who listen to workers. The lock protects counts and a list, and is held for a
-/// few instructions.
+/// Written by producers and by the tasks that listen to workers. The lock protects counts and a list, and is held
+/// for a few instructions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ledger(Arc<Mutex<Book>>);
 

@@ -3,11 +3,11 @@
 //!
 //! | Module | Has |
 //! | --- | --- |
-//! | `plan` | what happens when, and what is wrong with which order |
+//! | `plan` | the timetable, and the trouble planned for each order |
 //! | `server`, `worker` | the processes, and how the demo starts and kills them |
 //! | `producer` | who sends orders |
 //! | `ledger` | what became of every order |
-//! | `view` | what is shown meanwhile |
+//! | `view` | the live picture |
 
 mod ledger;
 mod plan;
@@ -136,7 +136,7 @@ fn report(accounts: &Accounts, stage: &Stage, on_terminal: bool, output: Output)
     print(&text)
 }
 
-/// Whoever wants it to end: a signal, or a key where keys are read one by one.
+/// Ends the demo early: a signal, or a key where keys are read one by one.
 struct Stop {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,

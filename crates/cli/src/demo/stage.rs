@@ -1,4 +1,4 @@
-//! Plays the story: starts and kills whoever the plan says, and watches.
+//! Plays the story: starts and kills the processes that the plan names, and watches.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 const LINE_EVERY: Duration = Duration::from_secs(1);
 /// Nothing is expected any more if nothing has happened for so long.
 const STUCK: Duration = Duration::from_secs(30);
-/// What is waited for at the end: the last questions to the server.
+/// How long the last queries to the server may take at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(30);
 
 pub(super) struct Stage {
@@ -336,7 +336,7 @@ async fn ask(client: Client, tell: watch::Sender<Option<GroupReport>>) {
     }
 }
 
-/// What was seen so far.
+/// The observations so far.
 #[derive(Default)]
 struct Watched {
     waiting: u64,

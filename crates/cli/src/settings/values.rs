@@ -16,7 +16,7 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 31;
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 const MEMORY_BYTES_MAX: u64 = 1 << 31;
 
-/// Puts a value into its place, or passes on what is wrong with it.
+/// Stores a value in `place`, or passes on the error.
 pub(super) fn into<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     *place = value?;
     Ok(())

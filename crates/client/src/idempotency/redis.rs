@@ -1,7 +1,7 @@
 //! Marks in Redis.
 //!
 //! A key holds `c` and the token of a claim, or `d` and the token of the claim that became a mark; Redis lets it
-//! expire. What has to look before it writes is a script, which Redis runs without anything in between.
+//! expire. An operation that reads before it writes is a script, which Redis runs atomically.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ return 0
 ///   it refuses new ones, and messages are retried until there is room.
 /// - Without `appendonly` a restart forgets what came since the last snapshot; with `appendfsync everysec` a loss of
 ///   power forgets a second.
-/// - A replica that takes over lacks what had not reached it.
+/// - A replica that takes over lacks the writes that had not reached it.
 ///
 /// Where that is too much, use a SQL store: only there can effect and mark be one.
 ///

@@ -137,7 +137,8 @@ impl Relay {
         self.run_until(std::future::pending()).await;
     }
 
-    /// Publishes until `stop` resolves, then waits for what is on its way, and lets another relay take over.
+    /// Publishes until `stop` resolves, then waits for the messages under way, and lets another relay take
+    /// over.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send) {
         let mut stop = std::pin::pin!(stop);
         let mut rest = Rest::default();
@@ -369,7 +370,7 @@ impl<'a> Shift<'a> {
         }));
     }
 
-    /// Waits for what is on its way.
+    /// Waits for the messages under way.
     async fn finish(&mut self) -> Result<(), sqlx::Error> {
         while self.publishing > 0
             && let Some(event) = self.on_their_way.next().await
@@ -410,7 +411,7 @@ async fn publish(client: &Client, stream: String, rows: Vec<Row>) -> Event {
     Event::Answered(answered)
 }
 
-/// Whether a refusal is about what is in a message, and so for good.
+/// Whether a refusal is due to the message's content, and so is permanent.
 fn is_about_content(refusal: Refusal) -> bool {
     matches!(refusal, Refusal::Invalid | Refusal::TooLarge | Refusal::Unsupported)
 }

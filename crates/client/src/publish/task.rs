@@ -138,7 +138,7 @@ impl Task {
         }
     }
 
-    /// Sends what may go, on a call that is opened if there is none.
+    /// Sends the batches that may be sent. Opens a call if there is no open one.
     fn send(&mut self, now: Instant, call: &mut Option<Call>) {
         if call.is_none() {
             if !self.pipeline.wants_call(now) {

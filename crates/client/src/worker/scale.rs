@@ -81,15 +81,15 @@ pub(super) fn concurrency(now: usize, load: &Load, target: Duration, bounds: Con
     wanted.clamp(slowest, now.saturating_mul(2).max(1)).clamp(bounds.min, bounds.max)
 }
 
-/// How much work is held ready beside what runs, in time. Enough to bridge the way to the server and back many
-/// times over, and so little that nobody else would have done it sooner.
+/// How much work, in time, is held ready beside the running jobs. Enough to cover many round trips to the
+/// server, and so little that no other worker would have done it sooner.
 const HELD_READY: Duration = Duration::from_millis(100);
 const PREFETCH_MAX: f64 = 2_048.0;
 
 /// How many messages to hold beside those that are being worked on.
 ///
-/// Where jobs are short, the way to the server is what counts, and many are held; where they are long, none is, so
-/// that no message waits here while somebody else could do it.
+/// If jobs are short, the round trip to the server dominates, and many are held; if they are long, none is held,
+/// so that no message waits here while another worker could handle it.
 pub(super) fn prefetch(concurrency: usize, job_mean: Option<Duration>) -> usize {
     let Some(job) = job_mean else { return concurrency };
     let ready = concurrency as f64 * HELD_READY.as_secs_f64() / job.as_secs_f64().max(1e-9);
