@@ -112,8 +112,8 @@ impl Index {
     }
 
     fn remove_moved(&mut self, stream: StreamId, first: Seq) {
-        let of = self.streams.get_mut(&stream).expect("what was moved is of a known stream");
-        let moved = of.moved.remove(&first).expect("what is removed is there");
+        let of = self.streams.get_mut(&stream).expect("moved messages belong to a known stream");
+        let moved = of.moved.remove(&first).expect("the moved range is in the index");
         self.moved.remove(&(moved.position, stream, first));
         self.moved_messages -= SeqRange::new(first, moved.last).count();
     }

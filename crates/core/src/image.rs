@@ -131,7 +131,7 @@ impl Shard {
             _ => {
                 let group = self.groups.get_mut(&GroupId(key.id)).expect("a part that changed is there");
                 // Recovery would apply once more what comes later in the log than the part.
-                assert!(!group.is_unwritten(), "what is in a part was written down before");
+                assert!(!group.is_unwritten(), "the log holds everything that a part contains");
                 group.ledger.take(out);
             }
         }

@@ -48,7 +48,7 @@ pub enum Expected {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoteRefusal {
-    #[error("the note is not what was expected. version=`{}`", version.unwrap_or(0))]
+    #[error("the note does not have the expected version. version=`{}`", version.unwrap_or(0))]
     Mismatch {
         /// `None` if there is no such note.
         version: Option<u64>,

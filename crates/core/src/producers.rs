@@ -42,7 +42,7 @@ pub enum ProducerRefusal {
     Fenced { epoch: u32 },
     #[error("the batch does not follow the one before it. expected=`{expected}`")]
     Gap { expected: u64 },
-    #[error("the batch is older than what is remembered of this producer. oldest=`{oldest}`")]
+    #[error("the batch is older than the oldest remembered batch of this producer. oldest=`{oldest}`")]
     TooOld { oldest: u64 },
 }
 

@@ -65,7 +65,7 @@ impl Shard {
                 "priorities, delays, expiries and ids of {} that the log does not tell",
                 stream(key.id)
             ),
-            DEDUPE => format!("ids of {}; what is sent again may be stored twice", stream(key.id)),
+            DEDUPE => format!("ids of {}; messages that are sent again may be stored twice", stream(key.id)),
             GROUP | PARKED => format!(
                 "progress and parked list of {} before what the log tells; messages may come again",
                 group(key.id)

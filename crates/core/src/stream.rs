@@ -254,7 +254,7 @@ impl Stream {
     pub(crate) fn check(&self) {
         assert!(self.durable <= self.last, "only published messages are durable");
         assert!(self.gone <= self.last, "only published messages are gone");
-        assert!(self.first <= self.last.next(), "a stream keeps what was published");
+        assert!(self.first <= self.last.next(), "a stream keeps published messages only");
         let beyond = |set: &SeqSet| set.first_from(self.last.next()).is_some();
         assert!(!beyond(&self.undue) && !beyond(&self.expired), "only published messages have times");
         let both = self

@@ -263,7 +263,7 @@ impl Appended {
 pub enum StorageError {
     /// The engine has stopped taking frames after an earlier failure. What was on its way may or may
     /// not be there.
-    #[error("the log stopped after a failure, and what was on its way may or may not be there")]
+    #[error("the log stopped after a failure, and appends that were under way may or may not be stored")]
     Poisoned(#[source] Arc<std::io::Error>),
     #[error("the engine is closed")]
     Stopped,

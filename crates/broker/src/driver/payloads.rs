@@ -277,7 +277,7 @@ impl Payloads {
         shard: &mut Shard,
         context: &mut Context<'_>,
     ) -> Result<(), RecoveryError> {
-        let reading = self.reads.ended(id).expect("what was read was asked for");
+        let reading = self.reads.ended(id).expect("a finished read was requested");
         if !reading.contents {
             for frame in frames {
                 if self.reads.get(id).is_some() {

@@ -375,7 +375,7 @@ impl Rescued {
             let bytes = match self.shard.take_part(key, &mut out) {
                 Taking::Gone => continue,
                 Taking::Taken => Bytes::from(out),
-                Taking::Unchanged => self.loaded.get(&key).cloned().expect("what has not changed was loaded"),
+                Taking::Unchanged => self.loaded.get(&key).cloned().expect("an unchanged part was loaded"),
             };
             left.extend(self.shard.parts_of(key));
             parts.push(ImagePart { key, through, bytes: Some(bytes) });

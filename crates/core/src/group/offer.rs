@@ -250,7 +250,7 @@ impl Fair {
         }
         self.longest_ago.insert((turn, lane, key));
         if self.absent.len() > SERVED_MAX {
-            let (_, lane, key) = self.longest_ago.pop_first().expect("what is remembered is in both");
+            let (_, lane, key) = self.longest_ago.pop_first().expect("a remembered key is in both maps");
             self.absent.remove(&(lane, key));
         }
     }

@@ -304,7 +304,7 @@ impl Group {
         if !wanted || why != NotYours::Lapsed {
             return Outcome::NotYours(why);
         }
-        let (_, state) = self.ledger.standing().run_at(lease.seq).expect("what has lapsed is in process");
+        let (_, state) = self.ledger.standing().run_at(lease.seq).expect("a lapsed lease is in the ledger");
         self.withdraw(stream, lease.seq, state);
         self.acked(now, stream, SeqRange::one(lease.seq));
         Outcome::Acked
@@ -562,7 +562,7 @@ impl Group {
         match state {
             State::Waiting { until, .. } => self.timers.stop_waiting(until, seq),
             State::Ready { .. } => self.take_off_offer(stream, seq),
-            State::Leased(_) | State::Moving { .. } => unreachable!("it is with somebody"),
+            State::Leased(_) | State::Moving { .. } => unreachable!("the message is leased or moving"),
         }
     }
 

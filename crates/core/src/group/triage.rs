@@ -23,7 +23,7 @@ pub enum JobRefusal {
     NoSuchJob { job: JobId },
     #[error("a rate is between 0.001 and 10 million a second, with a burst of at least one")]
     Rate,
-    #[error("another job moves what is waiting in the group. job=`{}`", job.0)]
+    #[error("another job moves the group's waiting messages. job=`{}`", job.0)]
     Moving { job: JobId },
     #[error("there is no such stream to move messages to, or it is the one they are in")]
     NoDestination,

@@ -104,7 +104,7 @@ impl Shard {
                 let stream =
                     self.streams.get_mut(stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
                 if *first > stream.last.next() {
-                    return Err(DecodeError::Contradiction("only what was published is released"));
+                    return Err(DecodeError::Contradiction("only published messages are released"));
                 }
                 stream.release(*first);
                 // Where the groups decide what is kept, one of them may want what lies before.
@@ -201,7 +201,7 @@ impl Shard {
         let stream = self.streams.get_mut(&id).ok_or(DecodeError::Contradiction("a stream exists"))?;
         if is_new(stream.through) {
             if through > stream.last {
-                return Err(DecodeError::Contradiction("only what was published is purged"));
+                return Err(DecodeError::Contradiction("only published messages are purged"));
             }
             stream.forget_through(through);
             // A group that begins later, or anew, is not promised purged messages.

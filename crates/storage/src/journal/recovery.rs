@@ -376,7 +376,7 @@ impl<D: Disk> Examiner<'_, D> {
 
 fn remark(torn: &Torn) -> String {
     format!(
-        "a block was being written when the server stopped; nobody was told that it was stored. Its bytes \
+        "a block was being written when the server stopped; no client was told that it was stored. Its bytes \
          are kept. file=`{}` offset=`{}` kept_in=`{}`",
         torn.file,
         torn.offset,

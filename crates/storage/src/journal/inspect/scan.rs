@@ -329,7 +329,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
             && have == len;
         if !whole && self.is_torn(place, at, next_block(self.of, place, at + PAGE), len) {
             let what =
-                "a block was being written when the server stopped; nobody was told that it was stored";
+                "a block was being written when the server stopped; no client was told that it was stored";
             self.damage(place.damage(DamageKind::TornTail, at, len, what))?;
             return Ok(false);
         }
@@ -373,7 +373,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
         let len = next.unwrap_or(if place.until.is_some() { end } else { last + 1 }) - at;
         if self.is_torn(place, at, next, len) {
             let what =
-                "a block was being written when the server stopped; nobody was told that it was stored";
+                "a block was being written when the server stopped; no client was told that it was stored";
             self.damage(place.damage(DamageKind::TornTail, at, len, what))?;
             return Ok(None);
         }
@@ -544,7 +544,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
                 let runs = std::mem::take(&mut self.runs);
                 let runs = runs.within(Footer::runs_max(&format.layout), &format.layout);
                 if footer.runs != runs {
-                    "the index at the end of the segment does not match what is in it".to_owned()
+                    "the index at the end of the segment does not match the segment's contents".to_owned()
                 } else {
                     match chores::hash(place.file, end) {
                         Ok(hash) if hash == footer.hash => {
