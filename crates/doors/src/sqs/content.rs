@@ -56,7 +56,7 @@ pub(super) fn put(batch: &mut BatchBuilder, now: Timestamp, queue: &Queue, sende
     headers.extend(types.as_deref().map(|types| (TYPES, types)));
     headers.extend(trace(message).map(|trace| (TRACE, trace)));
     headers.extend((sender != queue.id.account).then_some((SENDER, sender)));
-    // A FIFO queue delays all its messages alike, and whoever comes in by another door too.
+    // A FIFO queue delays all its messages alike, also those that come in by another door.
     let delay = if settings.is_fifo { 0 } else { message.delay.unwrap_or(settings.delay) };
     batch.push(&api::Message {
         id: id.as_deref(),
@@ -105,7 +105,7 @@ fn header(attribute: &MessageAttribute) -> Cow<'_, str> {
     }
 }
 
-/// The other way round. What is not of the type that it is said to be is text.
+/// The other way round. A value that does not fit its declared type becomes text.
 fn attribute(data_type: Option<&str>, value: &str) -> MessageAttribute {
     let text = |data_type: &str| {
         let value = AttributeValue::Text(value.to_owned());

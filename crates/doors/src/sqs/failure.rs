@@ -37,7 +37,7 @@ pub(super) fn of_publish(error: &PublishError) -> SqsError {
         }
         _ if matches!(error, PublishError::Denied(_)) => ErrorKind::AccessDenied,
         _ if error.advice() == Advice::RetryLater => ErrorKind::ServiceUnavailable,
-        // Whether it is stored is unknown, and clients try such again by themselves, as they do on AWS.
+        // Whether it is stored is unknown, and clients retry this error by themselves, as they do on AWS.
         _ => ErrorKind::InternalFailure,
     };
     SqsError::new(kind, error.to_string())

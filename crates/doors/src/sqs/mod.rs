@@ -49,7 +49,7 @@ use service::Service;
 /// The head of a request, and what a connection keeps of what it has read.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What one who comes when there are too many connections is told.
+/// The reply to a client that connects when there are too many connections.
 const BUSY_REPLY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/xml\r\nretry-after: 1\r\n\
     connection: close\r\ncontent-length: 0\r\n\r\n";
 
@@ -60,7 +60,8 @@ pub struct SqsConfig {
     pub connections_max: usize,
     /// Bytes of request bodies that are being read, over all connections.
     pub body_bytes_max: usize,
-    /// Those who may ask. If there are none, anybody may, under any name.
+    /// The access keys that may sign requests. If the list is empty, any client may send requests, under any
+    /// name.
     pub keys: Vec<AccessKey>,
     pub urls: UrlOptions,
     /// Names that the server has beside its addresses and `localhost`. Counts where anybody may ask and the door is
@@ -101,7 +102,7 @@ pub async fn serve(
     let keys = AccessKeys::new(config.keys);
     let hosts = match address.ip().is_loopback() {
         true => Hosts::new(&config.host_names),
-        // Whoever listens for others is called by names that nobody here knows.
+        // A server that listens for other machines is called by names that it does not know.
         false => Hosts::any(),
     };
     let hosts = Some(hosts).filter(|_| !keys.are_needed());
@@ -137,7 +138,8 @@ async fn serve_one(door: Arc<Door>, stream: TcpStream, address: SocketAddr, stop
         .header_read_timeout(None)
         .serve_connection(io, service);
     let mut connection = std::pin::pin!(connection);
-    // How a connection ends is its client's business; whoever waits for an answer on it sees that it ended.
+    // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
+    // ended.
     tokio::select! {
         _ = connection.as_mut() => {}
         () = stopping.wait() => {

@@ -37,7 +37,8 @@ const IN_FLIGHT_MAX: u32 = 120_000;
 const WINDOW_MAX: u32 = 250_000;
 /// Messages of one message group that one receive may get.
 const GROUP_BATCH: u32 = 10;
-/// A lease lasts for some time even where nobody says how long. Receives always do.
+/// The shortest message timeout of a queue's group, also if the visibility timeout is shorter. A receive
+/// names the time of its own leases.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// Which queue.
@@ -52,9 +53,9 @@ impl QueueId {
         QueueId { account: account.to_owned(), name: name.to_owned() }
     }
 
-    /// What the stream is called: as the queue where nobody has an account, and with the account before it elsewhere.
-    /// A queue's name has no dot but that of `.fifo`. `None` where that would be the stream of another account's queue,
-    /// or cannot be the name of a stream; then there can be no such queue.
+    /// The stream's name: the queue's name if there are no accounts, otherwise the account and the queue's name. A
+    /// queue's name has no dot but that of `.fifo`. `None` if that would be the stream of another account's queue, or
+    /// is not a valid stream name; then the queue cannot exist.
     pub(super) fn stream(&self) -> Option<StreamName> {
         let name = if self.account == DEFAULT_ACCOUNT {
             let stem = self.name.split('.').next().unwrap_or_default();
@@ -84,7 +85,7 @@ impl QueueId {
         format!("{prefix}{}/{}", self.account, self.name).into_bytes()
     }
 
-    /// Nobody may take the name again before that time.
+    /// The name may not be used again before that time.
     pub(super) fn deleted(&self, until: Timestamp) -> NoteWish {
         note(self.deleted_key(), Some(Vec::new()), Some(until))
     }
@@ -93,7 +94,7 @@ impl QueueId {
         self.key(DELETED_PREFIX)
     }
 
-    /// Nobody may purge it again before that time.
+    /// The queue may not be purged again before that time.
     pub(super) fn purged(&self, until: Timestamp) -> NoteWish {
         note(self.purged_key(), Some(Vec::new()), Some(until))
     }
@@ -102,7 +103,7 @@ impl QueueId {
         self.key(PURGED_PREFIX)
     }
 
-    /// Takes away what was noted about the queue.
+    /// Removes the queue's note.
     pub(super) fn gone(&self) -> NoteWish {
         note(self.key(QUEUE_PREFIX), None, None)
     }
@@ -190,7 +191,7 @@ impl About {
         Some((QueueId::new(account, name), about))
     }
 
-    /// What the stream of such a queue is like.
+    /// Applies the queue's attributes to its stream's settings.
     pub(super) fn shape_stream(&self, stream: &mut StreamSettings) {
         stream.retention = Retention::Work;
         stream.limits.max_age = Some(self.retention());
@@ -231,11 +232,12 @@ impl About {
         Duration::from_secs(self.settings.retention.into())
     }
 
-    /// What the group of such a queue is like.
+    /// Applies the queue's attributes to its group's settings.
     pub(super) fn shape_group(&self, group: &mut GroupSettings) {
         let settings = &self.settings;
         group.message_timeout = Duration::from_secs(settings.visibility_timeout.into()).max(LEASE_MIN);
-        // What becomes visible again is so at once, and for ever, unless there is another queue for it.
+        // A message that becomes visible again is offered at once, and without end unless there is a
+        // dead-letter queue.
         group.backoff = Backoff { min: Duration::ZERO, max: Duration::ZERO, factor: 1.0, jitter: 0.0 };
         group.max_retries = settings
             .redrive
@@ -245,8 +247,8 @@ impl About {
             Some(policy) => dead_letters(&policy.target),
             None => OnExhausted::Park,
         };
-        // A queue that is gone is not brought back, and what it was to take stays. On a standard queue what is moved
-        // is as old as it was.
+        // A dead-letter queue that was deleted is not created again, and the messages for it stay. On a standard
+        // queue a moved message keeps its age.
         group.move_terms = MoveTerms { create: false, keep_age: !settings.is_fifo };
         group.max_in_flight = IN_FLIGHT_MAX;
         group.window_max = WINDOW_MAX;

@@ -21,7 +21,7 @@ pub(super) fn given<T: Default + PartialEq>(field: &'static str, number: T) -> A
     some(number).ok_or_else(|| Refusal::field(field, "must be given"))
 }
 
-/// What is left of a reply.
+/// The room left in a reply.
 pub(super) struct Budget {
     left: usize,
     is_empty: bool,

@@ -89,7 +89,7 @@ impl<T: FromStr> FromRequestParts<Door> for Numbered<T> {
     }
 }
 
-/// Query parameters. Each is taken by name, and what is left over is refused.
+/// Query parameters. Each is taken by name, and parameters left over are refused.
 #[derive(Debug)]
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -213,7 +213,8 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(body).map_err(|_| explain::<T>(body))
 }
 
-/// What is wrong with a body, and where. Read a second time for that, so that those that are right cost nothing.
+/// Says which field of a body is wrong, and why. The body is read a second time for that, so that valid bodies
+/// cost nothing.
 fn explain<T: DeserializeOwned>(body: &[u8]) -> Failure {
     let mut from = serde_json::Deserializer::from_slice(body);
     let wrong = match serde_path_to_error::deserialize::<_, T>(&mut from) {
@@ -274,7 +275,7 @@ async fn read_body(
     most: usize,
 ) -> Result<(Bytes, BodyRoom), Failure> {
     let (parts, body) = request.into_parts();
-    // What nobody sent is of no type.
+    // An empty body needs no content type.
     if http_body::Body::size_hint(&body).exact() != Some(0) {
         check_content_type(&parts.headers).map_err(Failure::closing)?;
     }

@@ -60,7 +60,7 @@ impl Service {
     }
 
     async fn take(&self, asker: &Asker, queue: &Queue, wish: Receive) -> Result<Given, SqsError> {
-        // Dropped with the request if the client goes: then what was handed out meanwhile goes back.
+        // Dropped with the request if the client goes: then messages that were handed out meanwhile go back.
         match asker.caller.receive(queue.stream(), queue.group(), wish).await {
             Ok(received) => Ok(received.take_within(ANSWER_BYTES_MAX)),
             Err(error) => {

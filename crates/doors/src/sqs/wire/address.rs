@@ -16,9 +16,9 @@ const NAME_CHARS_MAX: usize = 80;
 const FIFO_SUFFIX: &str = ".fifo";
 const ACCOUNT_DIGITS: usize = 12;
 
-/// Who somebody is whose access key says nothing about it.
+/// The account of a client whose access key does not name one.
 pub const DEFAULT_ACCOUNT: &str = "000000000000";
-/// Where somebody is who does not say so.
+/// The region of a client that does not name one.
 pub const DEFAULT_REGION: &str = "us-east-1";
 
 /// The name of a queue that can be created.
@@ -153,8 +153,9 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// From the scope of the credential, then from the host, and what is left is as usual. `owner` is the account
-    /// of the access key, where the server knows it; a key that is an account itself speaks for that account.
+    /// Taken from the credential's scope, then from the host; parts that neither names have their defaults.
+    /// `owner` is the account of the access key, where the server knows it; a key that is an account itself
+    /// speaks for that account.
     pub fn of(scope: Option<&Scope>, host: Option<&str>, owner: Option<&str>) -> Locality {
         let key = scope.map(|scope| scope.access_key.as_str()).filter(|key| is_account(key));
         let region = scope.map(|scope| scope.region.as_str()).filter(|region| !region.is_empty());

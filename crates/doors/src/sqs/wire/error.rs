@@ -44,7 +44,7 @@ impl Namespace {
     }
 }
 
-/// What is known of an error.
+/// The properties of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     pub kind: ErrorKind,

@@ -182,7 +182,7 @@ enum Lack {
     Deduplication,
 }
 
-/// What is checked of all messages of a batch together. In a batch a message without a group is a wrong value.
+/// Checks all messages of a batch together. In a batch a message without a group is a wrong value.
 pub(super) fn check_together<'a>(
     drafts: impl Iterator<Item = &'a Draft> + Clone,
     rules: &QueueRules,
@@ -410,7 +410,7 @@ system_attribute_names! {
 pub struct SystemFilter(BTreeSet<SystemAttribute>);
 
 impl SystemFilter {
-    /// A name that nobody knows is passed over.
+    /// An unknown name is ignored.
     pub(super) fn of(names: &[String]) -> SystemFilter {
         let wanted =
             |attribute: &&SystemAttribute| names.iter().any(|name| name == "All" || name == attribute.name());

@@ -151,7 +151,7 @@ impl<'a> Call<'a> {
             Some(accept) if wants_json(accept) => Format::Json,
             _ => Format::Xml,
         };
-        // Only a form has parameters in its body. What somebody sends without saying what it is could be one.
+        // Only a form has parameters in its body. A body without a content type could be a form.
         let is_form = content_type.is_empty() || starts_with_ignoring_case(content_type, FORM_TYPE);
         let form = if is_form && head.method == Method::POST { body } else { b"" };
         let params = Params::parse(head.query.as_bytes(), form);

@@ -97,8 +97,8 @@ impl QueueSettings {
         Ok(settings)
     }
 
-    /// What differs from a queue that is there, if somebody creates it again. Only what is said is compared, by
-    /// value: texts that mean the same are the same.
+    /// The first attribute that differs from an existing queue's, if a request creates it again. Only
+    /// attributes in the request are compared, by value: texts that mean the same are equal.
     pub fn difference(
         &self,
         attributes: &BTreeMap<String, String>,
@@ -225,7 +225,8 @@ impl QueueSettings {
         Ok(())
     }
 
-    /// As a client is shown it. `None` for what is not set, or not this queue's.
+    /// An attribute's value as a client is shown it. `None` if the attribute is not set, or does not apply to
+    /// this kind of queue.
     pub(super) fn get(&self, attribute: QueueAttribute) -> Option<String> {
         let on_fifo = |text: &str| self.is_fifo.then(|| text.to_owned());
         match attribute {

@@ -1,5 +1,5 @@
 //! The members of a structure, whichever protocol they came by. Requests are read from these, once for both
-//! protocols, so that what is wrong is wrong in the same words.
+//! protocols, so that an error has the same words in both.
 //!
 //! JSON has lists and maps; Query has numbered names. A member that is null, or of which there is nothing, is
 //! absent. A list of which Query has the bare name (`TagKey=`, or `TagKeys=` from botocore) is empty, which is

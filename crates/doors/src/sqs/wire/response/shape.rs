@@ -73,7 +73,7 @@ fn texts(texts: Vec<String>) -> Vec<Value> {
 
 const NAME_VALUE: (&str, &str) = ("Name", "Value");
 
-/// `None` for what has no result at all.
+/// `None` for an action that has no result at all.
 pub(super) fn members(response: Response) -> Option<Vec<Member>> {
     let members: Vec<Option<Member>> = match response {
         Response::AddPermission

@@ -153,7 +153,7 @@ fn check_time(now: Timestamp, signed: &Signed) -> Result<(), SqsError> {
     Ok(())
 }
 
-/// What names the server, and everything that AWS gives a meaning to, must be signed: otherwise somebody on the way
+/// The host header, and every header that AWS gives a meaning to, must be signed: otherwise a proxy on the way
 /// could change it.
 fn check_headers(signed: &Signed, head: &Head<'_>) -> Result<(), SqsError> {
     let is_signed = |name: &str| signed.headers.iter().any(|other| other == name);

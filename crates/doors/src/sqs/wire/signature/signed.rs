@@ -104,7 +104,7 @@ impl Signed {
         let headers = names(part("X-Amz-SignedHeaders")?);
         let signature = part("X-Amz-Signature")?.to_owned();
         let date = Moment::parse(part("X-Amz-Date")?).ok_or_else(bad_date)?;
-        // What is no number is not in range either.
+        // A text that is not a number becomes 0, which is out of range.
         let expires = part("X-Amz-Expires")?.parse().unwrap_or(0);
         Ok(Signed { place: Place::Url { expires }, scope, date, headers, signature })
     }
