@@ -190,7 +190,7 @@ pub fn parse_content(content: &[u8]) -> Result<Message<'_>, DecodeError> {
     Ok(message)
 }
 
-/// Ids are compared by this hash alone, so it has to be one for which nobody can make two alike.
+/// Ids are compared by this hash alone, so it has to be collision-resistant.
 fn id_hash(id: &[u8]) -> IdHash {
     let hash = blake3::hash(id);
     IdHash(u128::from_le_bytes(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes")))

@@ -1,4 +1,4 @@
-//! What is wrong with a folder, and what it holds.
+//! The damage in a folder, and its contents.
 //!
 //! One way over the log verifies everything that has a checksum and, in the same go, brings the shard back
 //! in memory as a server would. Where that cannot be, or something is wrong, a second way takes what there is.
@@ -261,7 +261,7 @@ fn missing(shard: &Shard, survivors: &Survivors) -> Vec<StreamLoss> {
         .collect()
 }
 
-/// Puts what is damaged together with the messages that lie there.
+/// Puts each damage together with the messages that lie there.
 fn findings(damages: Vec<Damage>, affected: &[Affected], shard: Option<&Shard>) -> Vec<Finding> {
     let name = |stream| match shard {
         Some(shard) => name_of(shard, stream),

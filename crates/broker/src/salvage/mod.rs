@@ -1,14 +1,15 @@
-//! A shard from what is left of its log: as much of the state as can be known, which messages are lost, and
-//! the frames of a new log without the damage.
+//! Salvages a shard from a damaged log: as much of the state as can be known, the list of lost messages,
+//! and the frames of a new log without the damage.
 //!
-//! [`diagnose`] looks at a folder and says what it found. [`Rescue`] is recovery for a log with holes. It
-//! uses the same `apply` as recovery does, and tells it what must have been in a hole so that what comes
-//! after fits: messages that were published there, a stream that was created there. [`Rewriter`] then writes
-//! the log anew, with a placeholder for each lost message that somebody would otherwise wait for.
+//! [`diagnose`] examines a folder and reports its findings. [`Rescue`] is recovery for a log with holes. It
+//! uses the same `apply` as recovery does, and supplies the entries that must have been in a hole so that
+//! the later ones fit: messages that were published there, a stream that was created there. [`Rewriter`]
+//! then writes the log anew, with a placeholder for each lost message that a group would otherwise wait
+//! for.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `diagnosis` | what is wrong with a folder, and what it holds |
+//! | `diagnosis` | the damage in a folder, and its contents |
 //! | `survivors` | which messages are in the log with good contents |
 //! | `rewrite` | the frames of the new log |
 //! | `write` | the new folder |
@@ -112,7 +113,7 @@ pub struct GroupLossFound {
 /// What could not be brought back.
 #[derive(Debug, Clone, Default)]
 pub struct Losses {
-    /// Only what somebody still wants. What every group was done with is no loss.
+    /// Only messages that are still wanted. A message that every group was done with is no loss.
     pub streams: Vec<StreamLoss>,
     pub groups: Vec<GroupLossFound>,
     /// Parts of the state of which no image has a good copy, in words.
@@ -135,7 +136,7 @@ pub struct Rescue {
     loaded: BTreeMap<PartKey, Bytes>,
     /// The list of streams and groups is known up to here, if it is known at all.
     registry: Option<Position>,
-    /// Entries before this are in what was loaded.
+    /// Entries before this are in the loaded image.
     from: Position,
     /// The same for notes, whose entries do not say whether they are.
     notes_from: Position,
@@ -153,7 +154,7 @@ pub struct Rescue {
 pub struct Rescued {
     pub shard: Shard,
     pub losses: Losses,
-    /// Messages that somebody wants and that are not in the log.
+    /// Messages that are still wanted and are not in the log.
     pub lost: BTreeMap<StreamId, SeqSet>,
     loaded: BTreeMap<PartKey, Bytes>,
 }
@@ -321,8 +322,8 @@ impl Rescue {
         self.shard.latest()
     }
 
-    /// The whole log has been fed. Decides what is lost. `end` is where the log ends, and `epoch` the last
-    /// one that it tells of.
+    /// The whole log has been fed. Decides which messages are lost. `end` is where the log ends, and
+    /// `epoch` the last one in it.
     pub fn finish(mut self, now: Timestamp, end: Position, epoch: Epoch) -> Rescued {
         let streams: Vec<StreamId> = self.shard.stream_ids().collect();
         for &stream in &streams {
