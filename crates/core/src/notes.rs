@@ -1,7 +1,7 @@
 //! Small durable values that doors keep for their clients, such as sessions and subscriptions.
 //!
 //! A note belongs to a door and has a key. Every change gives it a new version, drawn from one counter for
-//! all notes, so that whoever saw a note once can tell that it is another one now, also after it was removed
+//! all notes, so that a door that saw a note once can tell that it has changed, also after it was removed
 //! and made anew. A note may expire. For images the notes are spread over a fixed number of buckets by a
 //! hash of their key, and only buckets that changed are written again.
 

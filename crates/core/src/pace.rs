@@ -1,9 +1,9 @@
 //! How fast something may go: so many a second, and so many at once after a rest.
 //!
-//! A pace is a leaky bucket (GCRA) that is told the time. What has been earned is counted in whole units so
-//! small that the slowest rate still earns millions of them in a microsecond, and is never rounded after
-//! that, so that a pace does not drift however often it is asked. The promise: in any window of length `w`
-//! no more than `per_second × w + burst` go, also when a restart or a change of the rate falls into it.
+//! A pace is a leaky bucket (GCRA) that is told the time. Earned credit is counted in whole units so small
+//! that the slowest rate still earns millions of them in a microsecond, and is never rounded after that, so
+//! that a pace does not drift however often it is asked. The promise: in any window of length `w` no more
+//! than `per_second × w + burst` go, also when a restart or a change of the rate falls into it.
 
 pub use forebay_model::Rate;
 use forebay_model::limits::PER_SECOND_MAX;
@@ -17,7 +17,7 @@ const UNITS: f64 = (1u64 << 40) as f64;
 const ONE: i128 = 1_000_000 << 40;
 
 fn units(rate: Rate) -> i128 {
-    // What is not a number stays so and then becomes zero.
+    // NaN stays NaN in `clamp`, and the cast makes it zero.
     i128::from((rate.per_second.clamp(0.0, PER_SECOND_MAX) * UNITS) as u64)
 }
 
@@ -70,8 +70,8 @@ impl Pace {
         }
     }
 
-    /// From now on at another rate. What was earned so far was earned at the old one, a debt stays, and
-    /// no more is kept than the new burst allows.
+    /// Changes the rate from now on. Credit so far is earned at the old rate, a debt stays, and no more
+    /// credit is kept than the new burst allows.
     pub(crate) fn change(&mut self, now: Timestamp, rate: Rate) {
         self.settle(now);
         self.rate = rate;
@@ -170,7 +170,7 @@ mod tests {
             }
         }
 
-        /// Whoever comes whenever something may go gets the whole rate.
+        /// A caller that comes whenever a message may go gets the whole rate.
         #[test]
         fn nothing_is_lost_to_rounding(per_second in per_second(), steps in 1u64..2_000) {
             let start = Timestamp(1_700_000_000_000_000);

@@ -13,8 +13,8 @@ use crate::types::{Seq, SeqRange, Timestamp};
 
 /// Batches remembered of a producer: as many as clients keep on their way at once.
 const BATCHES_MAX: usize = 5;
-/// Producers of a stream. Beyond, the one that was silent longest is forgotten; nobody is forgotten merely
-/// for being silent.
+/// Producers remembered of a stream. Beyond that, the one that was silent longest is forgotten; silence
+/// alone is no reason to forget a producer.
 const PRODUCERS_MAX: usize = 10_000;
 
 /// Names a batch: who sent it, and the number of its first message.
@@ -109,9 +109,10 @@ impl Producers {
         }
     }
 
-    /// Remembers a batch of so many messages, with the positions of those that were new. One from before what is
-    /// remembered is ignored: after an image that was taken in several turns, recovery may meet batches
-    /// that are in it. One from beyond starts anew: those between were lost with a damaged log.
+    /// Remembers a batch of so many messages, with the positions of those that were new. A batch older than the
+    /// remembered ones is ignored: after an image that was taken in several turns, recovery may meet batches
+    /// that are in it. A batch with a gap before it starts anew: the batches between were lost with a damaged
+    /// log.
     pub(crate) fn remember(
         &mut self,
         at: Timestamp,

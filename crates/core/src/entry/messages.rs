@@ -26,7 +26,7 @@ pub struct MessageMeta {
     pub origin: Option<Origin>,
 }
 
-/// Where a message that was moved comes from, as far as those who receive it care.
+/// Where a message that was moved comes from, as far as its receivers are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// When it was published first.

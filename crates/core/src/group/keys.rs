@@ -1,10 +1,10 @@
 //! Keys: which messages of which key a group has looked at, and in an ordered group what may go next.
 //!
-//! A group that cares for keys looks at messages one by one, in order of position, and remembers those that
-//! are not settled by key. In an ordered group the first message of a key may go if it is with nobody, its own
-//! time has come and, where a delivery locks the key, none of that is leased; all others wait in their key's
-//! queue, which is small whether it holds one position or five million. After a restart the group looks at them
-//! again.
+//! A group that cares for keys looks at messages one by one, in order of position, and remembers those that are
+//! not settled by key. In an ordered group the first message of a key may go if no consumer holds it, its own
+//! time has come and, where a delivery locks the key, no message of the key is leased; all others wait in their
+//! key's queue, which is small whether it holds one position or five million. After a restart the group looks
+//! at them again.
 
 use crate::fault::{Fault, planted};
 use crate::group::gradual::GradualMap;
@@ -20,7 +20,7 @@ pub(crate) struct Keys {
     lock: Option<KeyLock>,
     /// Keys of messages that are on offer, in process, or first of their key.
     known: GradualMap<Seq, KeyHash>,
-    /// Ordered: what is waiting for each key.
+    /// Ordered: the waiting messages of each key.
     table: GradualMap<KeyHash, Key>,
     /// About how much memory the queues take, and which takes the most.
     bytes: usize,
@@ -210,7 +210,7 @@ impl Keys {
         }
     }
 
-    /// Sees to it that what is first of the key is on offer if it may go, and nothing else of it is.
+    /// Puts the first message of the key on offer if it may go, and takes all others of the key off offer.
     pub(crate) fn refresh(
         &mut self,
         key: KeyHash,

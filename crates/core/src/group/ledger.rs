@@ -37,8 +37,8 @@ pub(crate) struct Ledger {
     jobs: BTreeMap<JobId, Job>,
     next_job: JobId,
     paused: bool,
-    /// After a reset or a purge: what is in `standing`, `failures`, `replayed` and `moving` up to here is
-    /// over, and goes a slice a turn.
+    /// After a reset or a purge: entries of `standing`, `failures`, `replayed` and `moving` up to here are
+    /// obsolete, and are dropped a slice a turn.
     sweep: Option<Seq>,
     /// Parked messages that a reset or a purge has ended, let go a slice a turn.
     dead: Vec<ParkedStore>,
@@ -177,7 +177,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets what is kept beside the standing of settled messages.
+    /// Forgets the records of settled messages beside their standing.
     fn forget(&mut self, range: SeqRange) {
         forget_in(&mut self.failures, range);
         forget_in(&mut self.replayed, range);
@@ -520,7 +520,7 @@ impl Ledger {
         })
     }
 
-    /// Lets go of some of what was parked and is wanted no more.
+    /// Drops some of the parked records that are not wanted any more.
     pub(crate) fn drop_dead(&mut self, count: usize) {
         if let Some(dead) = self.dead.last_mut()
             && !dead.drop_some(count)

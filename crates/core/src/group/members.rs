@@ -76,10 +76,10 @@ pub(crate) struct Members {
     /// Those with room. Consumers are numbered as they come, so this is also the order of turns.
     hungry: BTreeSet<ConsumerId>,
     served: Option<ConsumerId>,
-    /// Those with room for messages, but not for the bytes of what was there to be had.
+    /// Consumers with room for messages, but not for the bytes of the next message on offer.
     sated: Vec<ConsumerId>,
-    /// Those that are gone, with what they still held. By number, so that those who came first are seen
-    /// to first.
+    /// Consumers that are gone, with the leases they still held. By number, so that the oldest consumers
+    /// are handled first.
     leaving: BTreeMap<ConsumerId, Leaving>,
     /// When to look whether a consumer without a connection is still there.
     idle: BTreeSet<(Timestamp, ConsumerId)>,

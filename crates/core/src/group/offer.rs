@@ -162,7 +162,7 @@ pub(crate) struct Fair {
 /// When a key is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
-    /// When it was last served, or the time of those who were not.
+    /// When the key was last served, or the time that stands for keys never served.
     served: u64,
     /// When it got into line, if it has not been served since.
     entered: Option<u64>,
@@ -378,7 +378,7 @@ impl Pinned {
         self.change(bucket_of(key), lane, |lanes| -(lanes.remove(lane, SeqRange::one(seq)) as i64));
     }
 
-    /// Changes what is in a bucket, and tells its owner what is first in it now.
+    /// Changes the messages of a bucket, and updates its owner's first message of it.
     fn change(&mut self, number: u16, lane: u8, change: impl FnOnce(&mut Lanes) -> i64) {
         let bucket = self.buckets.entry(number).or_default();
         let before = bucket.lanes.lane(lane).first();

@@ -162,9 +162,9 @@ pub fn with_outcomes(leases: &[LeaseRun], outcomes: &[OutcomeRun], mut each: imp
 /// Why an answer changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotYours {
-    /// There never was such a lease in this group, as far as anybody knows.
+    /// The group does not know a lease with these numbers.
     Unknown,
-    /// It was the last lease of its message, and nobody holds that now. A late ack would count.
+    /// It was the last lease of its message, which no consumer holds now. A late ack would count.
     Lapsed,
     /// It is over, and the message goes on without it: handed out again since, given back, or begun anew. A
     /// lease that hung on a connection leaves no trace, and is said to be this also where it only lapsed.
@@ -263,8 +263,8 @@ impl Group {
         }
     }
 
-    /// Hands out nothing for a while. Whoever asks for it knows what is wrong now, and another who asks for less
-    /// does not know better: a rest is only ever made longer.
+    /// Hands out nothing for a while. A later request for a shorter rest does not cut it: a rest is only ever
+    /// made longer.
     fn rest(&mut self, now: Timestamp, time: Duration) {
         self.paces.rest_until = self.paces.rest_until.max(now + time.min(REST_MAX));
     }
@@ -291,7 +291,7 @@ impl Group {
         }
     }
 
-    /// An answer to a lease that is over. It may still count, if the message is nobody else's.
+    /// An answer to a lease that is over. It may still count, if no other consumer holds the message.
     fn settle_late(
         &mut self,
         now: Timestamp,
@@ -374,7 +374,7 @@ impl Group {
         candidates.gone(view, seqs);
     }
 
-    /// The group is done with messages that nobody acked. They are with nobody.
+    /// The group is done with messages that were not acked. No consumer may hold them.
     pub(super) fn done(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, how: Ending) {
         self.decide(Decision::Ended { seqs, how });
         let counter = match how {
@@ -451,7 +451,7 @@ impl Group {
         Outcome::Retrying
     }
 
-    /// Messages are given back for later. They wait like such that have failed, but nothing is held against them.
+    /// Messages are given back for later. They wait like failed messages, but no failure is counted.
     fn snooze(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, delay: Duration) {
         let until = now + delay.min(YEAR);
         self.counters.returned += seqs.count();
@@ -557,7 +557,7 @@ impl Group {
         candidates.withdraw(view, seq);
     }
 
-    /// Takes back what is ready or waiting, because it is not to be offered.
+    /// Takes back a ready or waiting message, because it is not to be offered.
     pub(super) fn withdraw(&mut self, stream: &Stream, seq: Seq, state: State) {
         match state {
             State::Waiting { until, .. } => self.timers.stop_waiting(until, seq),
@@ -566,7 +566,7 @@ impl Group {
         }
     }
 
-    /// Whether a message may not be offered any more. One that was replayed is what somebody asked for.
+    /// Whether a message may not be offered any more. A replayed message may, since an operator asked for it.
     pub(super) fn is_expired(&self, stream: &Stream, seq: Seq) -> bool {
         stream.is_expired(seq) && !self.ledger.replayed().contains_key(&seq)
     }

@@ -74,7 +74,7 @@ pub struct GroupFigures {
     pub counters: Counters,
 }
 
-/// What is known of one consumer.
+/// The figures of one consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerFigures {
     pub consumer: ConsumerId,

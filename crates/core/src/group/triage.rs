@@ -1,4 +1,4 @@
-//! Parked messages: what is there, and bringing them back or letting them go.
+//! Parked messages: listing, replaying and discarding them.
 
 use crate::entry::{Ending, Entry, Selection, Work};
 use crate::fault::{Fault, planted};
@@ -283,8 +283,8 @@ impl Group {
         }
     }
 
-    /// These are gone, to make room: the stream is full and lets go of its oldest. Those that somebody holds
-    /// or that are parked are not among them.
+    /// These are gone, to make room: the stream is full and lets go of its oldest. Leased and parked
+    /// messages are not among them.
     pub(crate) fn drop_messages(&mut self, now: Timestamp, stream: &Stream, range: SeqRange) {
         let mut next = self.ledger.unsettled_from(range.first);
         while next <= range.last {

@@ -13,7 +13,7 @@ use crate::types::{Attempt, Epoch, Grant, JobId, KeyHash, Seq, SeqRange, Timesta
 
 impl Ledger {
     /// `floor | settled | standing | replayed | failures | moving | jobs | next job | paused | terms of moves that
-    /// are not the usual ones`, positions as distances from the one before. What is parked has parts of its own.
+    /// are not the usual ones`, positions as distances from the one before. The parked list has parts of its own.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
         self.changed = false;
         put_varint(out, self.progress.floor().0);
