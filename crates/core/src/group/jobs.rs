@@ -22,13 +22,13 @@ pub struct Job {
     /// How many messages it was started for.
     pub matched: u64,
     pub done: u64,
-    /// Those that were not parked any more when it came to them, or that were not there to be moved.
+    /// Messages that were not parked any more when it came to them, or could not be moved.
     pub failed: u64,
     pub state: JobState,
     /// Messages that it has put on their way to another stream and that have not arrived. Not written down: the
     /// count follows from the messages in the state `Moving`.
     pub(crate) on_way: u64,
-    /// Those it has not come to.
+    /// Messages it has not come to.
     pub(crate) left: SeqSet,
 }
 

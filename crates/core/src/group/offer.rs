@@ -162,7 +162,7 @@ pub(crate) struct Fair {
 /// When a key is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
-    /// When the key was last served, or the time that stands for keys never served.
+    /// The clock when the key was last served, or, for one never served, when it got into line.
     served: u64,
     /// When it got into line, if it has not been served since.
     entered: Option<u64>,

@@ -328,8 +328,8 @@ impl FrameHeader {
         Ok(Front { table, runs, entries })
     }
 
-    /// What lies between the chunk table and the payload, after comparing it with its checksum. Good where
-    /// the table may not be, for whoever takes what there is.
+    /// The bytes between the chunk table and the payload, after comparing them with their checksum. They
+    /// may be good even if the table is not, which salvage makes use of.
     pub(crate) fn runs_and_entries<'b>(
         &self,
         bytes: &'b [u8],

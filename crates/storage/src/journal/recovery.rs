@@ -25,7 +25,7 @@ const READ_AHEAD: u64 = 1 << 20;
 /// Footers are mostly small.
 const READ_FOOTER: u64 = 64 << 10;
 
-/// What was found.
+/// The findings in the log.
 pub(crate) struct Examined {
     pub(crate) segments: BTreeMap<u64, Segment>,
     /// The last good block.
@@ -134,8 +134,8 @@ impl<D: Disk> Examiner<'_, D> {
         Ok(numbers)
     }
 
-    /// Makes what the system still holds of the last files durable, and makes sure that what is read from
-    /// here on is what the disk has: after a failed sync the system may show more than that.
+    /// Syncs the last files, and makes sure that reads from here on see the contents of the disk: after a
+    /// failed sync the page cache may show more than the disk has.
     ///
     /// After a clean stop too. An attempt to open the journal may have failed since, and left a segment
     /// header that was never synced; a chain that is built on it would break with the next loss of power.

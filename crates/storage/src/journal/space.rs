@@ -22,8 +22,8 @@ pub(crate) const NAME: &str = "RESERVE";
 
 /// What the reserve holds at least, in segments, so that freeing space never needs space.
 ///
-/// Two for settling: the segment that is begun while the disk is full, and the one that is made ready
-/// after it. Two for reclaim, which copies what is wanted out of one segment and then waits until that one
+/// Two for settling: the segment that is begun while the disk is full, and the one that is made ready after
+/// it. Two for reclaim, which copies the wanted messages out of one segment and then waits until that one
 /// is gone: the copies take less than two segments, padding included, so from wherever they begin they
 /// reach into no more than two further ones, and for each of those another is made ready.
 pub(crate) const SEGMENTS_MIN: u64 = 2 + 2;

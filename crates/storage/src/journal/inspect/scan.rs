@@ -65,7 +65,7 @@ pub struct Scanned {
 type Visit<'v, E> = &'v mut dyn FnMut(Found<'_>) -> Result<(), E>;
 
 impl<D: Disk> Inspection<D> {
-    /// Goes over the whole log and hands out what is there and what is not.
+    /// Goes over the whole log and hands out its frames and its damage.
     pub fn scan<E>(&self, visit: Visit<'_, E>) -> Result<Scanned, E> {
         let numbers = self.segment_numbers();
         let firsts = numbers.into_iter().map(|number| First::of(self, number)).collect();
@@ -81,7 +81,7 @@ impl<D: Disk> Inspection<D> {
     }
 }
 
-/// What is known of a segment before its blocks are read.
+/// The facts about a segment that are known before its blocks are read.
 struct First {
     number: u64,
     size: u64,
@@ -439,7 +439,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
         Ok(())
     }
 
-    /// Every good frame in a stretch of bytes that lies at `at`, and what is wrong with the others.
+    /// Every good frame in a stretch of bytes that lies at `at`, and the damage of the others.
     fn frames_in(&self, place: &Place<'_, D::File>, bytes: &[u8], at: u64, range: Range<usize>) -> Frames {
         let id = self.of.format.id;
         let mut found = Frames::default();
