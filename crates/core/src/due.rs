@@ -271,8 +271,7 @@ impl Segment {
         let mut cursor = Cursor::new(&self.bytes);
         let mut last = 0u64;
         for _ in 0..self.count {
-            let mut number =
-                || cursor.varint().expect("a segment holds all the entries that were put into it");
+            let mut number = || cursor.varint().expect("a segment holds all its entries");
             let within = number();
             last = last.wrapping_add_signed(unzigzag(number()));
             take(within, Seq(last));
