@@ -79,7 +79,7 @@ pub struct ConsumerReport {
     pub processing: Option<Summary>,
 }
 
-/// How many consumers a group should have, and what that is reckoned from.
+/// How many consumers a group should have, and the figures that this is computed from.
 #[derive(Debug, Clone)]
 pub struct ScalingReport {
     pub backlog: u64,

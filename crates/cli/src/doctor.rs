@@ -46,7 +46,7 @@ pub(crate) struct Doctor {
     salvage: Option<PathBuf>,
 }
 
-/// What a program is told about a salvage.
+/// The JSON report of a salvage.
 #[derive(Debug, Serialize)]
 struct SalvageReport {
     /// The old folder.

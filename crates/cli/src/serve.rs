@@ -289,7 +289,8 @@ async fn until_told(
                 ended = &mut running => ended,
                 never = say_why_it_waits(&broker, settings.drain_timeout) => match never {},
                 () = signals.any() => bail!(
-                    "stopped at once, by a second signal; what consumers hold is handed out again after the next start"
+                    "stopped at once, by a second signal; messages that consumers hold are handed out again after \
+                     the next start"
                 ),
             }
         }
@@ -306,7 +307,7 @@ async fn until_told(
     }
 }
 
-/// The sockets of a server, and what comes in by each.
+/// The sockets of a server, and the door behind each.
 struct Doors {
     native: TcpListener,
     sqs: Option<sqs::Door>,
@@ -343,7 +344,7 @@ async fn say_why_it_waits(broker: &Broker, drain_timeout: Duration) -> Infallibl
     }
 }
 
-/// Messages that connected consumers hold. Those are what a draining server waits for.
+/// The messages that connected consumers hold. A draining server waits for them.
 async fn held(broker: &Broker) -> Option<u64> {
     let caller = broker.enter(Principal::owner(), None);
     let (mut held, mut after) = (0, None);

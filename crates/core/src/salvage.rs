@@ -67,10 +67,10 @@ impl Shard {
             ),
             DEDUPE => format!("ids of {}; messages that are sent again may be stored twice", stream(key.id)),
             GROUP | PARKED => format!(
-                "progress and parked list of {} before what the log tells; messages may come again",
+                "progress and parked list of {} before the start of the log; messages may come again",
                 group(key.id)
             ),
-            _ => "notes of protocols before what the log tells".to_owned(),
+            _ => "notes of protocols before the start of the log".to_owned(),
         }
     }
 

@@ -1,4 +1,5 @@
-//! What became of every message of one producer, in two bits each: whether it was confirmed, and whether it came.
+//! The fate of every message of one producer, in two bits each: whether it was confirmed, and whether it was
+//! delivered.
 //!
 //! Finished messages are forgotten from the front, so the ledger is as long as the range of messages under way, not
 //! as long as the run.
@@ -7,7 +8,7 @@ use std::collections::VecDeque;
 
 const BITS: u64 = u64::BITS as u64;
 
-/// What a delivery was.
+/// The kind of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivery {
     First,

@@ -1,14 +1,14 @@
-//! `forebay bench`: load for a server, and what it does to it.
+//! `forebay bench`: puts load on a server and measures it.
 //!
 //! | Module | Has |
 //! | --- | --- |
-//! | `plan` | what to do: options, their defaults and what does not go together |
+//! | `plan` | options, their defaults and their conflicts |
 //! | `stage` | a run from its beginning to its end: when each part starts, the measured window, progress output |
 //! | `pace` | when messages are due, and the thread that tells producers |
 //! | `native`, `sqs` | producers and consumers of the two doors |
-//! | `stamp` | what a message says of itself |
+//! | `stamp` | the stamp in each message |
 //! | `tally`, `ledger` | records: counts, the fate of each message, latencies |
-//! | `process` | what the kernel says of the server |
+//! | `process` | the kernel's statistics of the server |
 //! | `report` | the final report |
 
 mod ledger;
@@ -199,7 +199,7 @@ fn no_sqs_address(url: &str) -> String {
     format!("the address of SQS must be http://HOST:PORT. sqs=`{}`", printable(url))
 }
 
-/// What the person should know, but is no result.
+/// Remarks for the user that are not results.
 fn warn(text: &str) {
     say(&format!("forebay: {text}"));
 }

@@ -51,7 +51,7 @@ impl Pace {
     }
 }
 
-/// What one producer has to send.
+/// The messages that one producer has to send.
 #[derive(Debug, Clone)]
 pub(super) struct Feed {
     pub(super) producer: u16,

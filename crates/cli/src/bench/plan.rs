@@ -1,4 +1,4 @@
-//! What to do: the options with their defaults, and what does not go together.
+//! The plan of a run: the options with their defaults, and their conflicts.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::exit::Exit;
 const DURATION: Duration = Duration::from_secs(10);
 const WARMUP: Duration = Duration::from_secs(1);
 const LATENCY_RATE: f64 = 1_000.0;
-/// What a server takes as a body through any door.
+/// The largest body that a server takes through any door.
 const SIZE_MAX: u64 = 1 << 20;
 /// Longer is no bench.
 const DURATION_MAX: Duration = Duration::from_secs(30 * 86_400);

@@ -33,7 +33,7 @@ const FINISH_PATIENCE: Duration = Duration::from_secs(60);
 /// How long deleting the stream may take.
 const DELETE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// Messages confirmed in the measured time; of a drain, the messages that were published before it.
@@ -63,7 +63,7 @@ impl Throughput {
     }
 }
 
-/// What a process used while messages were measured.
+/// The resources that a process used in the measured time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     pub(super) messages: u64,
@@ -81,7 +81,7 @@ pub(super) enum End {
     Interrupted,
     /// Nothing happened any more.
     Stalled,
-    /// Consumers would have needed too long for what producers left them.
+    /// Consumers would have needed too long for the remaining messages.
     Behind,
 }
 
@@ -150,7 +150,7 @@ impl Stage {
     }
 }
 
-/// Everybody who takes part, while they do.
+/// The producers and consumers of a run.
 struct Run<'a> {
     plan: &'a Plan,
     stop: &'a mut Stop,
@@ -168,7 +168,7 @@ struct Run<'a> {
     told: Told,
 }
 
-/// What the person knows.
+/// The progress that the user has been shown.
 struct Told {
     on_terminal: bool,
     at: Timestamp,

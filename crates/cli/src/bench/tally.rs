@@ -1,4 +1,4 @@
-//! What all producers and consumers of a run write down, a batch at a time.
+//! The records of all producers and consumers of a run, made a batch at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ pub(super) struct Scope {
     /// Latencies are those of messages whose time counts from here on, and from before `to`.
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    /// Whether there is anybody to whom messages are delivered.
+    /// Whether the run has consumers.
     pub(super) is_consumed: bool,
     /// Whether it says anything how long a message took to its consumer.
     pub(super) is_end_to_end: bool,

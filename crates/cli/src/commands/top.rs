@@ -181,7 +181,7 @@ async fn live(options: &Top, http: Http, view: View) -> anyhow::Result<()> {
     }
 }
 
-/// What there is now. A connection that broke is made anew the next time.
+/// The present reports. A connection that broke is made anew the next time.
 async fn refresh(server: &Server, http: &mut Option<Http>) -> anyhow::Result<View> {
     let mut connected = match http.take() {
         Some(connected) => connected,

@@ -1,4 +1,4 @@
-//! The accounts: what became of every single order.
+//! The accounts: the fate of every single order.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,7 +102,7 @@ impl Ledger {
         self.book().counts
     }
 
-    /// Closes the accounts with what the server says at the end.
+    /// Closes the accounts with the server's figures at the end.
     pub(super) fn close(&self, last_seq: u64, waiting: u64, parked: &BTreeSet<u64>) -> Accounts {
         let book = self.book();
         let stored = || (0..).zip(&book.orders).filter(|(_, order)| order.stored);
@@ -120,7 +120,7 @@ impl Ledger {
     }
 }
 
-/// What it all comes to.
+/// The totals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Accounts {
     pub(super) counts: Counts,

@@ -6,7 +6,7 @@
 //! | `plan` | the timetable, and the trouble planned for each order |
 //! | `server`, `worker` | the processes, and how the demo starts and kills them |
 //! | `producer` | who sends orders |
-//! | `ledger` | what became of every order |
+//! | `ledger` | the fate of every order |
 //! | `view` | the live picture |
 
 mod ledger;
@@ -44,7 +44,7 @@ Examples:
   forebay demo --keep                    keeps the server running until ^C
   forebay demo --quick -o json | tail -1 | jq .lost";
 
-/// What the demo is about.
+/// The stream of the demo.
 const STREAM: &str = "orders";
 const GROUP: &str = "billing";
 
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Demo, output: Output) -> anyhow::Result<()> {
     let told = runtime()?.block_on(tell(options, plan, output, &folder.0));
     if let Err(error) = told {
         let folder = folder.keep();
-        return Err(error.context(format!("the demo failed; what it left is in {}", folder.display())));
+        return Err(error.context(format!("the demo failed; its data and logs are in {}", folder.display())));
     }
     told
 }

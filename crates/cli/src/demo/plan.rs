@@ -23,11 +23,11 @@ pub(super) struct Plan {
     pub(super) burst_until: Duration,
     /// When the last order comes.
     pub(super) orders_end: Duration,
-    /// What the workers get each second, however much there is.
+    /// How many messages the workers get each second, however many wait.
     pub(super) pace: f64,
     /// Workers at the beginning.
     pub(super) workers: usize,
-    /// What happens when, in this order.
+    /// The acts and their times, in order.
     pub(super) acts: Vec<(Duration, Act)>,
     /// How often the curves get a point.
     pub(super) sample: Duration,

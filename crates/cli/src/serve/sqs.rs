@@ -27,12 +27,12 @@ impl Door {
     }
 }
 
-/// What came of it.
+/// The result of preparing the door.
 pub(super) enum Prepared {
     Open(Box<Door>),
     /// The settings do not ask for it.
     Closed,
-    /// What the log says about it, once the server says that it listens.
+    /// The remark for the log, once the server has said that it listens.
     Taken(String),
 }
 

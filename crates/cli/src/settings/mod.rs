@@ -21,7 +21,7 @@ use crate::safe::printable;
 
 pub(crate) use self::table::SETTINGS;
 
-/// What a server is started with.
+/// The settings of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
@@ -54,7 +54,7 @@ pub(crate) struct Settings {
 pub(crate) struct Setting {
     /// As in the settings file. The flag and the name in the environment follow from it.
     pub(crate) name: &'static str,
-    /// What a value looks like. None: it is on or off.
+    /// The form of a value, for help. `None`: the setting is a switch.
     pub(crate) value: Option<&'static str>,
     pub(crate) default: &'static str,
     pub(crate) help: &'static str,
@@ -96,7 +96,7 @@ impl Setting {
 }
 
 impl Settings {
-    /// Every value is replaced before anybody sees it: the table has a default for each.
+    /// Every value is replaced before it is used: the table has a default for each.
     fn blank() -> Settings {
         Settings {
             data: PathBuf::new(),

@@ -9,10 +9,10 @@ use forebay_wire::json::Span;
 
 use crate::log::{Format, Level};
 
-/// Segments must hold the largest block; and what an offset in one can tell.
+/// The range of a segment's size: it must hold the largest block, and offsets in it must fit their field.
 const SEGMENT_BYTES_MIN: u64 = 32 << 20;
 const SEGMENT_BYTES_MAX: u64 = 1 << 31;
-/// What a byte budget in memory may be: enough for one large batch, and no more than the broker can count.
+/// The range of a byte budget in memory: enough for one large batch, and no more than the broker can count.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 const MEMORY_BYTES_MAX: u64 = 1 << 31;
 

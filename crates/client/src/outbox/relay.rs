@@ -246,13 +246,13 @@ struct Shift<'a> {
     on_their_way: FuturesUnordered<Pin<Box<dyn Future<Output = Event> + Send + 'a>>>,
 }
 
-/// What comes out of a lane.
+/// The result of a lane.
 enum Event {
     Answered(Answered),
     Rested { stream: String },
 }
 
-/// What became of the rows that a lane was given. Those in neither list are still to be published.
+/// The outcome of the rows that a lane was given. Rows in neither list are still to be published.
 struct Answered {
     stream: String,
     published: Vec<i64>,
@@ -384,7 +384,8 @@ impl<'a> Shift<'a> {
     }
 }
 
-/// Publishes the rows of one stream, in order. One that is refused for good is looked for by halves.
+/// Publishes the rows of one stream, in order. A row that is refused permanently is found by halving the
+/// batch.
 async fn publish(client: &Client, stream: String, rows: Vec<Row>) -> Event {
     let mut answered = Answered { stream, published: Vec::new(), refused: Vec::new(), trouble: None };
     // The part that is published next is the last.
@@ -416,7 +417,7 @@ fn is_about_content(refusal: Refusal) -> bool {
     matches!(refusal, Refusal::Invalid | Refusal::TooLarge | Refusal::Unsupported)
 }
 
-/// What the database answers, unless it takes too long.
+/// The database's answer, unless it takes too long.
 async fn in_time<T>(call: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
     let answer = tokio::time::timeout(ANSWER_WITHIN, call).await;
     answer.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))

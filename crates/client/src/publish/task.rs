@@ -169,7 +169,7 @@ impl Task {
                 if confirmations.all(|it| self.pipeline.on_confirmation(now, it).is_ok()) {
                     return;
                 }
-                Status::internal("the server confirmed what it was not sent")
+                Status::internal("the server confirmed a batch that it was not sent")
             }
             Err(status) => status,
         };

@@ -61,10 +61,10 @@ pub(super) struct Load {
 
 /// How many jobs should run at a time from now on.
 ///
-/// What must be done each second is what comes in, and the backlog within the target time; one job at a time does
-/// as many as fit in a second. It grows to that at once, at most doubling, and shrinks slowly, so that
-/// a pause between two bursts does not cost the second one its start. If the oldest message is older than the
-/// target, more are needed than one would think, and it grows whatever the sum says.
+/// The work of each second is the arrivals, plus the share of the backlog that has to be done within the target
+/// time; one job at a time does as many as fit in a second. It grows to that at once, at most doubling, and
+/// shrinks slowly, so that a pause between two bursts does not cost the second one its start. If the oldest
+/// message is older than the target, more are needed than one would think, and it grows whatever the sum says.
 pub(super) fn concurrency(now: usize, load: &Load, target: Duration, bounds: Concurrency) -> usize {
     let target = target.as_secs_f64().max(1.0);
     let Some(job) = load.job_mean.map(|mean| mean.as_secs_f64()) else {
@@ -103,8 +103,9 @@ const RATED_AHEAD: f64 = 1.0;
 
 /// How many messages to hold in all, where `base` would do.
 ///
-/// What waits for a full bulkhead must not keep away what could go past it, so it does not count, within reason. And
-/// a worker that may begin only so many each second holds no more than it can begin soon, however short its jobs are.
+/// Messages that wait for a full bulkhead must not keep away messages that could go past it, so they do not count,
+/// within reason. And a worker that may begin only so many each second holds no more than it can begin soon, however
+/// short its jobs are.
 pub(super) fn credit(base: usize, running: usize, shut_in: usize, rate: Option<f64>) -> usize {
     let credit = base + shut_in.min(SHUT_IN_MAX);
     match rate {

@@ -281,7 +281,7 @@ impl Shard {
         Ok((job, matched))
     }
 
-    /// Ends a job early. What it has done stays done.
+    /// Ends a job early. Messages that it has handled stay as they are.
     pub fn cancel_job(&mut self, now: Timestamp, group: GroupId, job: JobId) -> Result<(), JobRefusal> {
         let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
         if !of.job(job).is_some_and(super::super::group::jobs::Job::is_running) {

@@ -249,7 +249,7 @@ impl<D: Disk> Chores<D> {
                 Ok(Scrubbed::Good { segment: number })
             }
             false => {
-                let what = "the segment is not what it was when it was sealed".to_owned();
+                let what = "the segment has changed since it was sealed".to_owned();
                 Err(StorageError::Damaged { what, file: name, offset: 0 })
             }
         }

@@ -169,7 +169,8 @@ pub struct GroupList {
     pub next: Option<String>,
 }
 
-/// How many consumers a group should have, and what that is reckoned from. Rates are for each second.
+/// How many consumers a group should have, and the figures that this is computed from. Rates are for each
+/// second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Scaling {

@@ -1,4 +1,4 @@
-//! What a handler prints: passed on line by line, and its end kept.
+//! The output of a handler: passed on line by line, and its end kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

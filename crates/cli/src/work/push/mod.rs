@@ -115,7 +115,7 @@ impl Push {
     }
 }
 
-/// The beginning of an answer. One that was good is only read so that its connection can be used again.
+/// The beginning of a response. A successful response is only read so that its connection can be used again.
 async fn take(answer: Response<Incoming>, good: bool) -> String {
     let mut body = answer.into_body();
     let is_short = body.size_hint().upper().is_some_and(|bytes| bytes <= ANSWER_BYTES_MAX as u64);
@@ -137,7 +137,7 @@ async fn take(answer: Response<Incoming>, good: bool) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Seconds, or a date. One that has passed says nothing.
+/// Seconds, or a date. A date that has passed is ignored.
 fn retry_after(headers: &HeaderMap, clock: Clock) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let after = match text.parse::<u64>() {

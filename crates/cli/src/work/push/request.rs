@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::safe::printable;
 use crate::work::task::Task;
 
-/// What a file of headers may hold.
+/// The size limit of a file of headers.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("forebay/", env!("CARGO_PKG_VERSION")));
 /// The name of a message's header follows this.
@@ -114,7 +114,7 @@ fn add(headers: &mut HeaderMap, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Everything that is known about a message. What cannot stand in a header is left out.
+/// All properties of a message as headers. A value that cannot stand in a header is left out.
 fn fields(task: &Task<'_>, headers: &mut HeaderMap) {
     let mut set = |name: &'static str, text: Option<&str>| {
         if let Some(value) = text.and_then(value) {

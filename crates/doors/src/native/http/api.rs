@@ -132,7 +132,7 @@ fn group_calls(api: &mut Api) {
         reset.takes::<json::ResetRequest>().gives::<json::ResetReply>(200).grpc("ResetGroup"),
         groups::reset,
     );
-    let scaling = "How many consumers the group should have, and what that is reckoned from.";
+    let scaling = "How many consumers the group should have, and the figures that this is computed from.";
     let parameters = [
         ("target_drain", "how long the backlog may take; 5m if it is left out"),
         ("min", "no fewer than this; 0 if it is left out"),
@@ -201,7 +201,9 @@ fn parked_calls(api: &mut Api) {
     let job = |method, what| Call::new(method, "/subscriptions/{stream}/{group}/jobs/{job}", what);
     api.add(job(Method::GET, "One job.").gives::<json::Job>(200).grpc("GetJob"), parked::job);
     api.add(
-        job(Method::DELETE, "Cancel a job. What it has done stays done.").gives_nothing().grpc("CancelJob"),
+        job(Method::DELETE, "Cancel a job. Messages that it has handled stay as they are.")
+            .gives_nothing()
+            .grpc("CancelJob"),
         parked::cancel,
     );
 }
@@ -214,7 +216,7 @@ fn live_calls(api: &mut Api) {
     let metrics = "Figures in the text format of Prometheus.";
     api.add(get("/metrics", metrics).gives_text(200, "text/plain"), live::metrics);
     api.add(get("/openapi.json", "This document.").gives_text(200, "application/json"), live::openapi);
-    let events = "What changes in the server, at most once a second, as server-sent events: `server`, `stream` and \
+    let events = "Changes in the server, at most once a second, as server-sent events: `server`, `stream` and \
                   `group` with what they report, `gone` for a deleted one, `lost` for a listener that is too slow.";
     api.add(get("/events", events).gives_text(200, "text/event-stream"), live::events);
     api.add(get("/", "The calls, for people.").gives_text(200, "text/html"), live::index);

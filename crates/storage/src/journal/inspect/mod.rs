@@ -172,7 +172,7 @@ impl<D: Disk> Inspection<D> {
                     "FORMAT",
                     format::NAME,
                     0,
-                    "the file is missing or damaged; the segments tell what it said",
+                    "the file is missing or damaged; its contents follow from the segments",
                 );
                 flaws.push(whole_file(DamageKind::Format, format::NAME, &error));
                 refused = Some(error);

@@ -551,7 +551,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
                             self.scanned.sealed += 1;
                             return Ok(());
                         }
-                        Ok(_) => "the segment is not what it was when it was sealed".to_owned(),
+                        Ok(_) => "the segment has changed since it was sealed".to_owned(),
                         Err(error) => format!("it cannot be read ({error})"),
                     }
                 }

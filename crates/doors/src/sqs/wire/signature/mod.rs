@@ -134,7 +134,7 @@ fn check_time(now: Timestamp, signed: &Signed) -> Result<(), SqsError> {
                 let message = format!("X-Amz-Expires must be from 1 to {EXPIRES_MAX} seconds.");
                 return Err(SqsError::new(ErrorKind::IncompleteSignature, message));
             }
-            (Duration::from_secs(expires.into()), "what X-Amz-Expires says")
+            (Duration::from_secs(expires.into()), "X-Amz-Expires")
         }
     };
     let date = &signed.date;
