@@ -192,7 +192,8 @@ pub struct Claim {
     pub end: Position,
     /// The parts of the newest good image, empty without one.
     pub parts: Vec<SavedPart>,
-    /// What the older of the two kept images covers, as in [`Saved`]; `START` if there are not two.
+    /// The position up to which the older of the two kept images covers the log, as in [`Saved`]; `START` if
+    /// there are not two.
     pub covered: Position,
     /// Index runs of every frame before `indexed`, in log order.
     pub runs: Vec<IndexRun>,

@@ -48,7 +48,7 @@ pub enum Preparation {
     Late,
 }
 
-/// What one step of the scrub found.
+/// The result of one step of the scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scrubbed {
     /// This segment is as it was when it was sealed.
@@ -301,7 +301,7 @@ impl<D: Disk> Chores<D> {
         Ok(Saved { covered: self.catalog.covered() })
     }
 
-    /// What the older of the two kept images covers.
+    /// The position up to which the older of the two kept images covers the log.
     pub fn covered(&self) -> Position {
         self.catalog.covered()
     }

@@ -62,7 +62,7 @@ pub trait Disk: Clone + Send + Sync + 'static {
     /// Whether preallocating makes sense here (not on copy-on-write file systems).
     fn preallocates(&self) -> bool;
 
-    /// What the operator should know about where the folder lies, if anything.
+    /// A remark for the operator about the folder's place, if there is reason for one.
     fn remark(&self) -> Option<String> {
         None
     }
@@ -99,7 +99,7 @@ pub trait DiskFile: Send + Sync + 'static {
     }
 }
 
-/// What the journal is in the middle of.
+/// The operation that the journal is performing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Opening: reading, deciding, cutting a torn tail, starting the epoch's first segment.

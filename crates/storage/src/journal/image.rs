@@ -273,7 +273,7 @@ impl Catalog {
         self.newest.is_none()
     }
 
-    /// What the older of the two images covers.
+    /// The position up to which the older of the two images covers the log.
     pub(crate) fn covered(&self) -> Position {
         self.older.as_ref().map_or(Position::START, |older| Position(older.covered()))
     }

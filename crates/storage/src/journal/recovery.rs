@@ -54,7 +54,7 @@ pub(crate) struct Torn {
     pub(crate) len: u64,
 }
 
-/// What the first block of a segment turned out to be.
+/// The header in the first block of a segment, or its damage.
 type First = Result<Head, Flaw>;
 
 struct Examiner<'a, D: Disk> {
@@ -267,7 +267,7 @@ impl<D: Disk> Examiner<'_, D> {
         Ok(())
     }
 
-    /// What follows the last segment that has begun: nothing, or one that was made ready.
+    /// Examines the segment after the last one that has begun: it is missing, or was made ready.
     fn examine_spare(
         &self,
         numbers: &[u64],

@@ -322,7 +322,7 @@ pub(crate) enum Stop {
     Unchained(Flaw),
 }
 
-/// What a walk found.
+/// The findings of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walked {
     pub(crate) last: Link,

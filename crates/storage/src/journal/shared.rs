@@ -220,8 +220,8 @@ impl<D: Disk> Shared<D> {
         Ok(self.empty_segment(file, len))
     }
 
-    /// Takes a segment that was made ready before the journal was opened, and holds nothing. What there
-    /// is of it is filled.
+    /// Takes a segment that was made ready before the journal was opened, and holds nothing. Its missing
+    /// part is filled.
     pub(crate) fn reuse_segment(&self, number: u64) -> io::Result<EmptySegment<D::File>> {
         let file = self.disk.open(&segment::name(number))?;
         let size = file.size()?;

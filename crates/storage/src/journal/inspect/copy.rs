@@ -3,8 +3,8 @@
 //! The server need not stop writing. The copy is consistent because of the order of its own steps, and
 //! because of the order in which the journal writes:
 //!
-//! 1. Segments, from the front. What lies before the durable end that MARK tells never changes again. A
-//!    segment that is gone when its turn comes was trimmed, and MARK said so before.
+//! 1. Segments, from the front. Bytes before the durable end in MARK never change again. A segment that is
+//!    gone when its turn comes was trimmed, and MARK said so before.
 //! 2. MARK is read (*front*). All segments from its first one on have been copied by now; segments that are
 //!    trimmed from here on stay in the copy all the same.
 //! 3. Images. They are at least as new as the front, so the copied log reaches back as far as they need.
@@ -200,8 +200,8 @@ impl<S: Disk, T: Disk> Copy<'_, S, T> {
         })
     }
 
-    /// What MARK says now. A slot that is being written may be read half, and then the other one is good;
-    /// between the two reads each may be written in turn.
+    /// The present content of MARK. A slot that is being written may be read half, and then the other one
+    /// is good; between the two reads each may be written in turn.
     fn mark(&self) -> Result<Slot, CopyError> {
         let names = [mark::NAME.to_owned()];
         for _ in 0..LOOKS_MAX {

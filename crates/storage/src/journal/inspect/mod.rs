@@ -56,7 +56,7 @@ pub enum DamageKind {
     TornTail,
     /// Whatever lies there could not be told apart.
     Block,
-    /// What a frame says is lost, and with it the contents that it brings.
+    /// The entries of a frame are lost, and with them its contents.
     Entries,
     /// The contents of some messages.
     Payload,
@@ -94,7 +94,7 @@ impl DamageKind {
     }
 }
 
-/// What a folder says about itself.
+/// The properties of a folder.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub version: u32,
@@ -121,7 +121,7 @@ pub struct MarkFacts {
 #[derive(Debug, Clone)]
 pub struct ImageFound {
     pub name: String,
-    /// What it covers of the log; nothing if its manifest cannot be read.
+    /// The position up to which it covers the log; `None` if its manifest cannot be read.
     pub covered: Option<Position>,
     pub parts: Vec<PartFound>,
 }
@@ -214,7 +214,7 @@ impl<D: Disk> Inspection<D> {
         }
     }
 
-    /// What a server that opens the journal now would be told, or why it would be refused.
+    /// The claim that a server would get if it opened the journal now, or the reason of its refusal.
     pub fn claim(&self) -> Result<Claim, OpenError> {
         if let Some(refused) = &self.refused {
             return Err(refused.again());
@@ -370,7 +370,7 @@ pub(crate) fn fingerprint(id: JournalId) -> String {
     format!("{:016x}", u64_at(hash.as_bytes(), 0))
 }
 
-/// What FORMAT said, from the first segment whose header is good: every block names the journal and its own
+/// Restores FORMAT from the first segment whose header is good: every block names the journal and its own
 /// position, and from the position and the segment's number follows how large segments are.
 fn rebuild_format<D: Disk>(disk: &D, names: &[String]) -> Option<Format> {
     names.iter().find_map(|name| {

@@ -26,7 +26,7 @@ const READ_AHEAD: u64 = 1 << 20;
 /// Footers are mostly small.
 const READ_FOOTER: u64 = 64 << 10;
 
-/// What the scan comes to, in the order of the log.
+/// The findings of the scan, in the order of the log.
 #[derive(Debug)]
 pub enum Found<'a> {
     Frame(ScannedFrame<'a>),
@@ -49,7 +49,7 @@ pub struct ScannedFrame<'a> {
     pub damaged: Vec<Range<usize>>,
 }
 
-/// What there was, all in all.
+/// The totals of a scan.
 #[derive(Debug, Clone, Default)]
 pub struct Scanned {
     pub blocks: u64,
@@ -97,7 +97,7 @@ impl First {
         let size = inspection.size(&name).unwrap_or(0);
         let begun = head.is_ok()
             || inspection.disk.open(&name).is_ok_and(|file| {
-                // What cannot be read is not nothing.
+                // Unreadable bytes do not count as zeros.
                 Window::new(&file, size, READ_AHEAD).last_nonzero(0).map_or(true, |last| last.is_some())
             });
         First { number, size, head, begun }
@@ -272,7 +272,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
                     self.damage(place.damage(DamageKind::Block, at, PAGE, &what))?;
                     self.last = None;
                     at += PAGE;
-                    // What lies beside it may be readable, by itself.
+                    // The bytes beside it may be readable by themselves.
                     window = Window::new(place.file, place.data_end, PAGE);
                     continue;
                 }
@@ -383,7 +383,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
         let mut window = Window::new(place.file, place.data_end, 0);
         if let Ok(Some(bytes)) = window.get(at, have) {
             let mut found = self.frames_in(place, bytes, at, 0..bytes.len());
-            // What lies between the frames is part of the stretch, which has been told of.
+            // The bytes between the frames are part of the stretch, which has been reported.
             found.damages.retain(|damage| damage.kind != DamageKind::Block);
             self.hand_out(place, at, bytes, found, Epoch(0), false)?;
         }
