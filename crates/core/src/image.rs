@@ -46,7 +46,7 @@ pub(crate) struct FrozenChunk {
     changed: bool,
 }
 
-/// What came of taking a part.
+/// The result of taking a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taking {
     Taken,

@@ -36,7 +36,7 @@ impl Note {
     }
 }
 
-/// What a change expects to find.
+/// The state that a change expects to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     Any,
@@ -124,7 +124,7 @@ impl Notes {
             count += usize::from(before.is_none());
             bytes = (bytes + key.len() + len).saturating_sub(before.unwrap_or(0));
         }
-        // What takes no more room than it has is never refused.
+        // A change that takes no more room than before is never refused.
         match () {
             () if count > NOTES_MAX.max(self.count) => Err(NoteRefusal::TooMany),
             () if bytes > BYTES_MAX.max(self.bytes) => Err(NoteRefusal::Full),
@@ -160,7 +160,7 @@ impl Notes {
             None => 0,
             Some(note) => key.len() + note.value.len(),
         };
-        // What makes a note smaller is never refused.
+        // A change that makes a note smaller is never refused.
         let added = key.len() + len;
         if added > freed && self.bytes - freed + added > BYTES_MAX {
             return Err(NoteRefusal::Full);

@@ -13,7 +13,7 @@ use crate::types::Timestamp;
 /// Units that one per second earns in a microsecond. The rate is rounded down to whole units once, which
 /// makes 0.001 a second slower by less than a billionth.
 const UNITS: f64 = (1u64 << 40) as f64;
-/// What one costs: the units that one per second earns in a second.
+/// The cost of one message: the units that a rate of one per second earns in a second.
 const ONE: i128 = 1_000_000 << 40;
 
 fn units(rate: Rate) -> i128 {
@@ -34,8 +34,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Starts with nothing saved. What went just before a restart is not known any more, and a full
-    /// burst on top of it would break the promise.
+    /// Starts with nothing saved. How many went just before a restart is not known any more, and a full
+    /// burst on top of them would break the promise.
     pub(crate) fn starting(now: Timestamp, rate: Rate) -> Pace {
         Pace { rate, saved: 0, since: now }
     }

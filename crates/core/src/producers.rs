@@ -1,4 +1,4 @@
-//! What a stream remembers of its producers that number their messages.
+//! A stream's memory of its producers that number their messages.
 //!
 //! A producer numbers its messages one after the other and names a batch by the number of its first one.
 //! The stream remembers the last few batches of each producer: one that is sent again is answered with the
@@ -25,7 +25,7 @@ pub struct ProducerStamp {
     pub number: u64,
 }
 
-/// What a batch is, if it is not refused.
+/// The kind of a batch that is not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     New,
@@ -89,7 +89,7 @@ impl Producer {
 }
 
 impl Producers {
-    /// What to do with a batch of so many messages. A producer that is not known may begin with any number,
+    /// Decides about a batch of so many messages. A producer that is not known may begin with any number,
     /// since it may have been forgotten, and so may one with a higher epoch.
     pub(crate) fn admit(&self, stamp: ProducerStamp, count: u64) -> Result<Verdict, ProducerRefusal> {
         let Some(producer) = self.known.get(&stamp.producer) else { return Ok(Verdict::New) };

@@ -1,4 +1,4 @@
-//! What the core knows of messages.
+//! The core's view of messages.
 
 use crate::types::{IdHash, KeyHash, Seq, StreamId, Timestamp};
 
@@ -13,7 +13,7 @@ pub enum Messages {
     Each(Vec<MessageMeta>),
 }
 
-/// What the core knows of a message. Never its content.
+/// The core's view of a message. Never its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MessageMeta {
     /// Bytes of its content in the payload section.

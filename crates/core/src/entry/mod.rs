@@ -170,7 +170,7 @@ pub enum Entry {
         limit: Option<u64>,
         rate: Option<Rate>,
     },
-    /// What a job has come to and leaves where it is.
+    /// Messages that a job has come to and leaves where they are.
     JobPassed {
         group: GroupId,
         job: JobId,
@@ -270,9 +270,9 @@ pub struct Failure {
     pub at: Timestamp,
     pub attempt: u32,
     pub cause: Cause,
-    /// What the consumer said.
+    /// The consumer's reason.
     pub reason: Option<Arc<str>>,
-    /// What the consumer is called.
+    /// The consumer's name.
     pub consumer: Option<Arc<str>>,
 }
 
@@ -368,7 +368,8 @@ pub enum JobFailure {
     Refused(Arc<str>),
 }
 
-/// Which messages are meant: of those that are parked, or of those that wait in the group. What comes later is not.
+/// Which messages are meant: of those that are parked, or of those that wait in the group. Messages that come later
+/// are not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     All,
@@ -477,7 +478,7 @@ mod form {
     pub(super) const ALL: u8 = 3;
 }
 
-/// What a message has beside its size.
+/// The optional fields of a message beside its size.
 mod flag {
     pub(super) const ID: u8 = 1;
     pub(super) const KEY: u8 = 2;
@@ -490,14 +491,14 @@ mod flag {
     pub(super) const ALL: u8 = 127;
 }
 
-/// What a purge drops beside ready, delayed and leased messages.
+/// The optional parts of a purge, beside ready, delayed and leased messages.
 mod purge {
     pub(super) const PARKED: u8 = 1;
     pub(super) const IDS: u8 = 2;
     pub(super) const ALL: u8 = 3;
 }
 
-/// What a failure has beside its time and attempt: the cause is in the low bits.
+/// The optional fields of a failure beside its time and attempt: the cause is in the low bits.
 mod blame {
     pub(super) const CAUSE: u8 = 0x0f;
     pub(super) const REASON: u8 = 0x10;

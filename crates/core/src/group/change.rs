@@ -1,4 +1,4 @@
-//! What operators do to a group: other settings, pause, reset, purge.
+//! Operations on a group: change of settings, pause, reset, purge.
 
 use crate::group::checkpoint::Checkpoint;
 use crate::group::moves::Moves;

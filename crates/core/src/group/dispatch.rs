@@ -129,7 +129,8 @@ impl Group {
             let some = if share > 0 { self.give(turn, consumer, share) } else { 0 };
             self.members.passed_over(consumer);
             if share > 0 && some == 0 && self.members.counts_bytes(consumer) {
-                // What waits for it does not keep the group from looking for what others can have.
+                // Messages that wait for it do not keep the group from looking for messages that others can
+                // have.
                 self.members.sate(consumer);
             }
             if some > 0 && is_once {

@@ -1,7 +1,7 @@
 //! Work on many messages that takes its time: replaying or discarding parked messages, or moving waiting messages
 //! to another stream, at a rate.
 //!
-//! What a job is about is fixed when it starts. Each step is an entry, so a job goes on after a restart
+//! The messages of a job are fixed when it starts. Each step is an entry, so a job goes on after a restart
 //! where it was, and a crash leaves each message either parked or ready, or in one of the two streams.
 
 use crate::codec::{Cursor, DecodeError, put_varint};

@@ -16,7 +16,7 @@ use crate::types::{KeyHash, Seq, SeqRange};
 
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// What keeps a key waiting, where order matters.
+    /// The rule that keeps a key waiting, if order matters.
     lock: Option<KeyLock>,
     /// Keys of messages that are on offer, in process, or first of their key.
     known: GradualMap<Seq, KeyHash>,
@@ -40,12 +40,12 @@ struct Key {
     /// Parked messages of the key that hold up the rest.
     held: u32,
     offered: Option<Seq>,
-    /// What the queue is reckoned to take.
+    /// The estimated memory of the queue.
     cost: usize,
     newest: Seq,
 }
 
-/// What a key takes, and a chunk of positions that it waits with.
+/// The estimated memory of a key, and of a chunk of its waiting positions.
 const KEY_COST: usize = 120;
 const CHUNK_COST: usize = 640;
 

@@ -30,7 +30,7 @@ pub(crate) struct Ledger {
     /// Replayed and not settled since, with their keys. They count as settled for the floor, which never
     /// goes back.
     replayed: BTreeMap<Seq, Option<KeyHash>>,
-    /// What went wrong with messages that are in process, oldest first.
+    /// The failures of messages in process, oldest first.
     failures: BTreeMap<Seq, Vec<Failure>>,
     /// Where those go that are on their way to another stream.
     moving: BTreeMap<Seq, Route>,
@@ -129,7 +129,7 @@ impl Ledger {
         self.paused
     }
 
-    /// What a reset or a purge has ended up to here is still to be swept.
+    /// The position up to which a reset or a purge has ended entries that are still to be swept.
     pub(crate) fn sweeps_through(&self) -> Option<Seq> {
         self.sweep
     }

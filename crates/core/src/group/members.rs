@@ -127,7 +127,7 @@ impl Members {
         self.members.iter().map(|(&consumer, member)| (consumer, member))
     }
 
-    /// What a consumer is called, present or leaving.
+    /// The name of a consumer, present or leaving.
     pub(crate) fn name(&self, consumer: ConsumerId) -> Option<Arc<str>> {
         let present = self.members.get(&consumer).map(|member| &member.name);
         present.or_else(|| self.leaving.get(&consumer).map(|leaving| &leaving.name)).cloned()
@@ -239,13 +239,13 @@ impl Members {
         self.served.filter(|served| self.hungry.contains(served)).or_else(|| self.next_hungry())
     }
 
-    /// What there is to be had is too large for this one, for this turn.
+    /// The messages on offer are too large for this consumer, for this turn.
     pub(crate) fn sate(&mut self, consumer: ConsumerId) {
         self.hungry.remove(&consumer);
         self.sated.push(consumer);
     }
 
-    /// What there is to be had now may be smaller.
+    /// The messages on offer now may be smaller.
     pub(crate) fn wake_sated(&mut self) {
         for consumer in std::mem::take(&mut self.sated) {
             self.weigh(consumer);

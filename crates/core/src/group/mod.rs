@@ -90,7 +90,7 @@ pub struct Lease {
 /// How a consumer left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// The connection broke. What it held has been tried.
+    /// The connection broke. Messages it held count as tried.
     Lost,
     /// It said goodbye and gives back what it holds; those attempts do not count.
     Goodbye,
@@ -147,7 +147,7 @@ pub struct MoveOut {
     pub to: Option<StreamName>,
 }
 
-/// What the shell must now do.
+/// The work that the shell must now do.
 #[derive(Debug, Default)]
 pub struct Effects {
     pub deliveries: Vec<Deliver>,
@@ -185,14 +185,14 @@ impl Budget {
     }
 }
 
-/// What a group needs to know of its shard to finish a turn.
+/// The parts of its shard that a group needs to finish a turn.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Timestamp,
     pub(crate) epoch: Epoch,
     /// The grant that the next lease gets.
     pub(crate) grant: &'a mut Grant,
     pub(crate) stream: &'a Stream,
-    /// What a group may remember of messages that it had to read past.
+    /// How many bytes a group may use to remember messages that it had to read past.
     pub(crate) key_scan_bytes_max: usize,
     /// The work that this turn may still do, over all groups.
     pub(crate) budget: &'a mut Budget,
@@ -418,7 +418,7 @@ impl Group {
         self.reading
     }
 
-    /// What the lease is part of, if it is the one that its message is held on now: the messages from its
+    /// The run that the lease is part of, if its message is held on this lease now: the messages from its
     /// own to the end of the run.
     fn lease_at(&self, lease: Lease) -> Option<(SeqRange, Leased)> {
         if self.ledger.is_swept(lease.seq) {

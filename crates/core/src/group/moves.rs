@@ -173,7 +173,7 @@ impl Group {
         }
         match self.ledger.standing().run_at(seq) {
             Some((_, state)) => self.withdraw(stream, seq, state),
-            // What a plain group has not looked at is not on offer.
+            // Messages that a plain group has not looked at are not on offer.
             None if self.candidates.is_ahead(stream, seq) => {}
             None => self.take_off_offer(stream, seq),
         }

@@ -1,5 +1,5 @@
-//! What may go out now, and in which order: by position, or so that keys take turns, or by the consumer
-//! that a key belongs to. Within each, by priority.
+//! The messages that may go out now, and their order: by position, or so that keys take turns, or by the
+//! consumer that a key belongs to. Within each, by priority.
 
 use std::collections::{BTreeMap, BTreeSet};
 

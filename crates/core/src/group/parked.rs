@@ -36,7 +36,7 @@ impl Parked {
         self.failure().at
     }
 
-    /// What the consumer said, or else what happened.
+    /// The consumer's reason, or else the cause.
     pub fn reason(&self) -> &str {
         reason_of(self.failure())
     }

@@ -78,7 +78,7 @@ pub enum Verb {
     },
 }
 
-/// What a consumer says about some leases.
+/// A consumer's request about some leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     pub verb: Verb,
@@ -100,7 +100,7 @@ impl From<Verb> for Settlement {
     }
 }
 
-/// What became of a lease that a consumer wanted to end, or to prolong.
+/// The outcome of a consumer's request to end or prolong a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Acked,
@@ -269,7 +269,7 @@ impl Group {
         self.paces.rest_until = self.paces.rest_until.max(now + time.min(REST_MAX));
     }
 
-    /// What a consumer wants for one message that it does not ack.
+    /// Settles one message in another way than by an ack.
     fn end(
         &mut self,
         now: Timestamp,
@@ -319,7 +319,7 @@ impl Group {
         if self.ledger.is_settled(seq) {
             return NotYours::Gone;
         }
-        // What a sweep has not come to yet is over all the same.
+        // Entries that a sweep has not come to yet are over all the same.
         let run = self.ledger.standing().run_at(seq).filter(|_| !self.ledger.is_swept(seq));
         match run.map(|(_, state)| state) {
             Some(State::Moving { .. }) => NotYours::Gone,
@@ -390,8 +390,8 @@ impl Group {
         candidates.gone(view, seqs);
     }
 
-    /// Takes the messages out of their holder's hands and off the clock. What they are next is up to the
-    /// caller.
+    /// Takes the messages out of their holder's hands and off the clock. The caller decides their next
+    /// state.
     pub(super) fn end_lease(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, lease: &Leased) {
         let counts_bytes = lease.holder.is_some_and(|holder| self.members.counts_bytes(holder));
         let bytes = if counts_bytes { stream.timeline.bytes(seqs) } else { 0 };

@@ -39,11 +39,12 @@ pub enum JobRefusal {
 const SELECTION_RANGES_MAX: usize = 10_000;
 /// Messages of a job that are seen to at a time.
 pub(super) const SLICE: u64 = 32;
-/// What one of them takes of a turn: it leaves five tables and enters three, about a microsecond and a half.
+/// The cost of one of them in a turn's budget: it leaves five tables and enters three, about a microsecond
+/// and a half.
 pub(super) const COST: u64 = 2;
 
 impl Group {
-    /// What a job of this kind would be: the entry that starts it, and how many messages it is about.
+    /// Plans a job: the entry that starts it, and how many messages it covers.
     #[expect(clippy::too_many_arguments, reason = "each is a thing that a job is told")]
     pub(crate) fn plan_job(
         &self,

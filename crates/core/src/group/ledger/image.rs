@@ -24,7 +24,7 @@ impl Ledger {
         for run in above.runs().filter(|_| !forgotten) {
             put_run(out, run, &mut from);
         }
-        // What a sweep has not come to yet is over all the same.
+        // Entries that a sweep has not come to yet are over all the same.
         let begin = self.sweep.map_or(Seq(1), Seq::next);
         let end = Seq(u64::MAX - 1);
         let pieces = || {
