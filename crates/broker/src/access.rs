@@ -77,13 +77,13 @@ impl fmt::Display for Right {
     }
 }
 
-/// What it is done to.
+/// The object of a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource<'a> {
     Server,
     Stream(&'a StreamName),
     Group(&'a StreamName, &'a GroupName),
-    /// What a door keeps for itself.
+    /// The notes of a door.
     Notes(Door),
 }
 

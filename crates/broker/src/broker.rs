@@ -33,7 +33,7 @@ pub use crate::caller::{Created, GroupCursor};
 pub use crate::shard_handle::Room;
 pub use crate::shard_task::{Event, SettleRequest, Settled};
 
-/// What a broker may use.
+/// The limits and resources of a broker.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
     pub limits: Limits,
@@ -82,7 +82,7 @@ impl BrokerConfig {
 
 /// How many bytes a stream that was created by a first publish may hold.
 pub const FIRST_PUBLISH_BYTES_MAX: u64 = UNASKED_BYTES_MAX;
-/// What a frame must have room for beside the largest batch: the entries of a turn.
+/// The room that a frame must have beside the largest batch, for the entries of a turn.
 const FRAME_ROOM: usize = 2 << 20;
 
 /// A clock that is further behind the log than this was set back.
@@ -157,7 +157,7 @@ impl Entrance {
         self.clock
     }
 
-    /// What the doors of this server count.
+    /// The counts of this server's doors.
     pub fn doors(&self) -> &Doors {
         &self.doors
     }

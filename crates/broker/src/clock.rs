@@ -24,7 +24,7 @@ pub struct Clock {
     hand: Option<&'static Hand>,
 }
 
-/// What moves a clock that does not move by itself.
+/// The hand of a clock that does not move by itself.
 #[derive(Debug, Default)]
 struct Hand {
     /// Microseconds since the clock was made.

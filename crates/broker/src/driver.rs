@@ -46,7 +46,7 @@ pub use admin::NoteChange;
 pub use arrange::{ArrangeError, Arranged, PublishAllError};
 pub use reclaim::ReclaimFigures;
 
-/// What a driver has done since the start, and how it stands.
+/// The counts of a driver since the start, and its present state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DriverFigures {
     /// Frames that became durable, with the bytes of their entries and contents.
@@ -68,7 +68,7 @@ pub struct DriverFigures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What the driver may use, and when it does things by itself.
+/// The limits of the driver, and when it acts by itself.
 #[derive(Debug, Clone)]
 pub struct DriverConfig {
     pub shard: ShardId,
@@ -82,7 +82,7 @@ pub struct DriverConfig {
     pub image_frames: u64,
     /// How much of an image one turn may take.
     pub image_slice_bytes: usize,
-    /// What one read from the engine may bring.
+    /// How many bytes one read from the engine may bring.
     pub read_bytes_max: usize,
     /// Wanted messages are copied out of the front of the log once more bytes than this are dead, and more
     /// than are live.
@@ -204,7 +204,7 @@ impl Delivery {
     }
 }
 
-/// What a message was before it was moved here.
+/// The history of a message before it was moved here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Past {
     /// How often it was handed out there.
@@ -232,7 +232,7 @@ impl Delivered {
     }
 }
 
-/// Frames that are wanted from the engine. What comes is handed to [`Driver::on_read`].
+/// Frames that are wanted from the engine. The read frames are handed to [`Driver::on_read`].
 #[derive(Debug, Clone, Copy)]
 pub struct Read {
     pub id: u64,
@@ -293,10 +293,10 @@ pub struct Driver {
     outbox: Outbox,
 }
 
-/// What a driver has to know of its log, from the claim.
+/// The facts about its log that a driver needs, from the claim.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogTerms {
-    /// What the older image covers.
+    /// The position up to which the older image covers the log.
     pub(crate) covered: Position,
     /// How much log there is after the newest.
     pub(crate) since_image: u64,
@@ -562,7 +562,7 @@ impl Driver {
         {
             count += 1;
             bytes += found.as_ref().map_or(0, |found| found.content.len());
-            // What a move stores is a publish like any other, and the reserve is not for it.
+            // A move publishes its message like any other, and the reserve is not for that.
             if self.storage_full {
                 self.shard.put_off_move(now, moved.group, moved.seq);
                 continue;
@@ -677,12 +677,12 @@ impl Driver {
         &self.index
     }
 
-    /// What reclaim has done since the start.
+    /// The counts of reclaim since the start.
     pub fn reclaimed(&self) -> ReclaimFigures {
         self.reclaim.figures
     }
 
-    /// What the driver has done since the start.
+    /// The counts of the driver since the start.
     pub fn figures(&self) -> DriverFigures {
         let counted = DriverFigures { reclaim: self.reclaim.figures, ..self.figures };
         self.payloads.add_figures(counted)

@@ -1,4 +1,4 @@
-//! What the broker says about streams, groups and messages, for doors to put into their own words.
+//! The broker's reports on streams, groups and messages, which doors put into their own words.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl JobReport {
     }
 }
 
-/// What a replay or a discard is about.
+/// The messages of a replay or a discard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selected {
     pub matched: u64,

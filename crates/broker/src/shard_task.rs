@@ -46,14 +46,14 @@ pub(crate) use requests::{find_group, find_stream};
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.
 const COMMANDS_PER_TURN: usize = 4_096;
 
-/// What the engine was asked to do in the background.
+/// Background work of the engine that is done.
 enum Done {
     Read(u64, Result<Vec<StoredFrame>, StorageError>),
     Saved(Result<Saved, StorageError>),
     Trimmed(Result<(), StorageError>),
 }
 
-/// What the task is told to begin with.
+/// The configuration of the task.
 pub(crate) struct TaskConfig {
     pub(crate) stream_of_first_publish: Option<StreamSettings>,
     pub(crate) drain_max: Duration,
@@ -252,8 +252,8 @@ impl ShardTask {
         }
     }
 
-    /// Hands out nothing more. What consumers hold stays leased in the log, as after a crash: the stop is
-    /// no failure of theirs, so it must not use up a retry.
+    /// Hands out nothing more. Messages that consumers hold stay leased in the log, as after a crash: the
+    /// stop is no failure of theirs, so it must not use up a retry.
     fn stop(&mut self) {
         if self.stage != Stage::Stopping {
             tracing::debug!(frames = self.receipts_due.len(), "stopping");
@@ -377,7 +377,7 @@ impl ShardTask {
         self.driver.shard().wake_at().map(|at| at.max(self.now))
     }
 
-    /// One timer for everything. One that goes off early only costs a turn, so it is moved forward but
+    /// One timer for everything. A timer that goes off early only costs a turn, so it is moved forward but
     /// never back.
     fn set_timer(&mut self) {
         let drain = self.drain.map(|(at, _)| at);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use forebay_core::entry::{MessageMeta, Messages, MoveTrail, Origin};
 use forebay_core::types::{KeyHash, Seq, SeqRange, StreamId, Timestamp};
 
-/// What a chunk costs beside its bytes, by rough count.
+/// The rough memory cost of a chunk beside its bytes.
 const OVERHEAD: usize = 160;
 /// How many chunks are looked at to find how far the window's messages reach: with chunks of one message each
 /// there may be many.
@@ -37,14 +37,14 @@ struct Chunk {
     last: Seq,
     at: Timestamp,
     sizes: Sizes,
-    /// What the messages are beside plain, unless all of them are.
+    /// The special properties of the messages, unless all of them are plain.
     extras: Option<Box<[Extra]>>,
     contents: Bytes,
     /// Bytes that are kept in memory because of the contents, which may be a part of them.
     held: usize,
 }
 
-/// What a message is beside its content, as far as it matters once it is published.
+/// The properties of a message beside its content, as far as they matter once it is published.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Extra {
     pub key: Option<KeyHash>,
@@ -64,7 +64,7 @@ impl Extra {
         }
     }
 
-    /// What they are beside plain, if any of them is anything.
+    /// The special properties of the messages, if any of them has some.
     fn of_all(messages: impl Iterator<Item = MessageMeta> + Clone) -> Option<Box<[Extra]>> {
         let plain = |meta: MessageMeta| {
             meta.key.is_none() && meta.priority == 0 && meta.expires.is_none() && meta.origin.is_none()
@@ -74,13 +74,13 @@ impl Extra {
 }
 
 impl Chunk {
-    /// What it takes in memory.
+    /// The memory it takes.
     fn cost(&self) -> usize {
         let extras = self.extras.as_ref().map_or(0, |extras| extras.len() * size_of::<Extra>());
         self.contents.len() + OVERHEAD + extras
     }
 
-    /// What of a chunk that begins with `first` lies in the range. It keeps the number.
+    /// The part of a chunk that begins with `first` which lies in the range. It keeps the number.
     fn part(&self, first: Seq, range: SeqRange) -> Chunk {
         let from = (range.first.0 - first.0) as usize;
         let to = (range.last.0 - first.0) as usize;

@@ -126,7 +126,7 @@ impl Caller {
             .await
     }
 
-    /// Replays or discards parked messages. What it is about is fixed when it starts.
+    /// Replays or discards parked messages. The messages of the job are fixed when it starts.
     pub async fn start_job(
         &self,
         stream: StreamName,

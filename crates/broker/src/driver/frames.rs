@@ -31,7 +31,7 @@ pub(super) struct Frames {
     spare: Vec<OnItsWay>,
 }
 
-/// What one frame will hold.
+/// The contents of the frame being filled.
 #[derive(Debug, Default)]
 struct Filling {
     entries: Vec<u8>,
@@ -55,7 +55,7 @@ enum Payload {
 /// Messages that groups are told of once they are durable, with their keys if any of them has one.
 pub(super) type Arrival = (StreamId, SeqRange, Option<Box<[KeyHash]>>);
 
-/// What to do when a frame is durable.
+/// The work to do when a frame is durable.
 #[derive(Debug, Default)]
 pub(super) struct OnItsWay {
     pub(super) number: u64,

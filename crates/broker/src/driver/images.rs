@@ -10,7 +10,7 @@ use forebay_storage::engine::{Image, ImagePart, Saved};
 use crate::driver::frames::Frames;
 use crate::driver::{DriverConfig, Outbox};
 
-/// What a part costs to look at, in bytes of one that has to be written.
+/// The cost of looking at a part, counted as this many written bytes.
 const PART_COST: usize = 64;
 
 #[derive(Debug)]
@@ -74,12 +74,12 @@ impl Images {
         self.wanted = true;
     }
 
-    /// What the older image covers.
+    /// The position up to which the older image covers the log.
     pub(super) fn covered(&self) -> Position {
         self.covered
     }
 
-    /// What may have been trimmed.
+    /// The position up to which the log may have been trimmed.
     pub(super) fn trimmed(&self) -> Position {
         self.trimmed
     }

@@ -42,7 +42,7 @@ pub(super) struct Payloads {
     misses: u64,
 }
 
-/// What messages are read for.
+/// The purpose of a read of messages.
 #[derive(Debug)]
 enum Purpose {
     /// A group has to know of them.
@@ -68,10 +68,10 @@ struct Lookahead {
     keys: Option<Vec<KeyHash>>,
 }
 
-/// What attaching contents needs of the rest of the driver.
+/// The parts of the driver that attaching contents needs.
 pub(super) struct Context<'a> {
     pub(super) index: &'a Index,
-    /// What one read may bring.
+    /// How many bytes one read may bring.
     pub(super) read_bytes_max: usize,
     /// The newest frame that is durable.
     pub(super) durable: u64,
@@ -308,7 +308,7 @@ impl Payloads {
                 Purpose::ReadAhead(_) if unwanted => self.finish(id, shard, context),
                 // It was a guess.
                 Purpose::Prefetch(_) => self.finish(id, shard, context),
-                // What no group wants any more cannot be shown.
+                // Messages that no group wants any more cannot be shown.
                 Purpose::Fetch(..) | Purpose::Move(..) if unwanted && frames.is_empty() => {
                     self.finish(id, shard, context);
                 }
@@ -371,7 +371,7 @@ impl Payloads {
                 });
                 self.reads.start_read(id, context);
             }
-            // What order it is in is not known, and must not be guessed: the group stays where it is.
+            // The order of the keys is unknown, and must not be guessed: the group stays where it is.
             Purpose::ReadAhead(look) if look.keys.is_some() => {}
             // It is found damaged once more when it is handed out, and parked in the end.
             Purpose::ReadAhead(_) => {

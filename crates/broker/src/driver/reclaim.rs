@@ -35,7 +35,7 @@ const GAP_BYTES: u64 = 32;
 const MESSAGE_OVERHEAD: usize = 1 << 10;
 const MESSAGES_MAX: usize = 4_096;
 
-/// What reclaim has done since the start.
+/// The counts of reclaim since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReclaimFigures {
     /// Stretches of the log out of which everything wanted was copied.
@@ -93,7 +93,7 @@ struct Found {
     content: Bytes,
 }
 
-/// What reclaim needs of the rest of the driver.
+/// The parts of the driver that reclaim needs.
 pub(super) struct Context<'a> {
     pub(super) config: &'a DriverConfig,
     pub(super) shard: &'a mut Shard,

@@ -56,9 +56,9 @@ pub struct Diagnosis {
     pub epoch: Epoch,
     /// As a server would find them, or as far as they can be brought back.
     pub streams: Vec<StreamFound>,
-    /// What cannot be brought back, if something is wrong.
+    /// The data that cannot be recovered, if there is damage.
     pub losses: Option<Losses>,
-    /// What can be brought back, if something is wrong.
+    /// The data that can be recovered, if there is damage.
     pub rescued: Option<Rescued>,
 }
 
@@ -81,7 +81,7 @@ struct Affected {
     seqs: SeqRange,
 }
 
-/// What one way over the log brings, beside what it finds wrong.
+/// The results of one pass over the log, beside the damage.
 struct Look {
     damages: Vec<Damage>,
     affected: Vec<Affected>,

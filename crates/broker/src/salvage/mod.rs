@@ -48,8 +48,8 @@ pub struct Chosen {
     lost: Vec<PartKey>,
 }
 
-/// Takes the newest image that says which streams there are. What cannot be read of it is taken from another
-/// one, whole owner by whole owner: the log since that one is kept as well.
+/// Takes the newest image that says which streams there are. Parts of it that cannot be read are taken from
+/// another image, whole owner by whole owner: the log since that one is kept as well.
 pub fn choose<D: Disk>(inspection: &Inspection<D>, images: &[ImageFound]) -> Chosen {
     let has_registry =
         |image: &ImageFound| image.parts.iter().any(|part| part.is_good && Shard::is_registry(part.key));
@@ -101,7 +101,7 @@ pub struct StreamLoss {
     pub count: u64,
 }
 
-/// What a group does not get any more.
+/// The messages that a group has lost.
 #[derive(Debug, Clone)]
 pub struct GroupLossFound {
     pub stream: String,
@@ -110,7 +110,7 @@ pub struct GroupLossFound {
     pub parked: u64,
 }
 
-/// What could not be brought back.
+/// The data that could not be recovered.
 #[derive(Debug, Clone, Default)]
 pub struct Losses {
     /// Only messages that are still wanted. A message that every group was done with is no loss.
@@ -224,7 +224,7 @@ impl Rescue {
                 let before = Seq(first.0.saturating_sub(1));
                 self.fill(position, *stream, before, *at);
                 if dark {
-                    // What came before it was let go, for all we know.
+                    // Earlier messages may have been released, so they count as released.
                     let _ = self.shard.apply(position, &Entry::Released { stream: *stream, first: *first });
                 }
             }
@@ -303,8 +303,9 @@ impl Rescue {
         }
     }
 
-    /// A group of which little is known wants all that is there, since it may not have settled it. What its
-    /// stream does not keep any more it may have settled, and is not told to have lost.
+    /// A group whose progress is unknown wants all messages that are there, since it may not have settled
+    /// them. Messages that its stream does not keep any more it may have settled, so they are not reported
+    /// as lost.
     fn settle_in_the_dark(&mut self, end: Position) {
         for group in std::mem::take(&mut self.dark_groups) {
             let Some(stream) = self.shard.stream_of(group) else { continue };

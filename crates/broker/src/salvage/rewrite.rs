@@ -21,7 +21,7 @@ use crate::batch::{BatchBuilder, Message};
 
 /// Placeholders in one frame at most.
 const PLACEHOLDERS_MAX: u64 = 1_000;
-/// What a placeholder says that it is.
+/// The type of a placeholder.
 const LOST: &str = "forebay.lost";
 
 pub struct Rewriter {

@@ -59,14 +59,14 @@ pub struct SettleRequest {
     pub settlement: Settlement,
 }
 
-/// What became of the leases of one request, in their order.
+/// The outcomes of the leases of one request, in their order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Settled {
     pub ticket: u64,
     pub outcomes: Vec<OutcomeRun>,
 }
 
-/// What a consumer is told.
+/// The events that a consumer receives.
 #[derive(Debug)]
 pub enum Event {
     Delivery(Delivery),

@@ -1,4 +1,4 @@
-//! What the task knows of its traffic, and what it says about it.
+//! The task's statistics of its traffic, and the reports made of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the task does when it is asked: settling, joining, creating, deleting.
+//! The task's answers to requests: settling, joining, creating, deleting.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl ShardTask {
         find_group(self.driver.shard(), stream, group)
     }
 
-    /// The stream that a batch is for. One that is not there is created in the frame of the batch.
+    /// The stream that a batch is for. A missing stream is created in the frame of the batch.
     pub(super) fn stream_to_publish(
         &mut self,
         name: &StreamName,

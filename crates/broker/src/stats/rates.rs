@@ -32,7 +32,7 @@ pub struct Meter {
     quarter_hour: Average,
 }
 
-/// What growth is counted from.
+/// The total from which growth is counted.
 #[derive(Debug, Clone, Copy)]
 struct Base {
     at: Timestamp,

@@ -43,7 +43,7 @@ pub struct ScalingInputs {
     pub rate_max: Option<f64>,
 }
 
-/// What the asker wants.
+/// The asker's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScalingTarget {
     /// How long the backlog may take. Less than a second counts as a second.
@@ -109,13 +109,13 @@ fn desired_consumers(inputs: &ScalingInputs, drain: Duration) -> u32 {
     desired.max(least)
 }
 
-/// What one consumer has done a second lately, if anything.
+/// The recent rate of one consumer, if it did anything.
 fn measured_rate(inputs: &ScalingInputs) -> Option<f64> {
     let service_rate = rate(inputs.service_rate);
     (inputs.consumers > 0 && service_rate >= QUIET).then(|| service_rate / inputs.consumers as f64)
 }
 
-/// What one consumer could do a second if it always had a message, and one at a time.
+/// The rate that one consumer could reach if it always had a message, one at a time.
 fn estimated_rate(inputs: &ScalingInputs) -> Option<f64> {
     inputs.processing_mean.map(|mean| 1.0 / mean.as_secs_f64().max(1.0 / RATE_MAX))
 }
