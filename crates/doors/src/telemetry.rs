@@ -1,5 +1,5 @@
-//! What the doors count and log about the requests that they answered. Each codec leaves the name of the call and
-//! the kind of the problem in its answer, and the place through which all answers of a door leave reads them.
+//! Counts and logs of the requests that the doors answered. Each codec leaves the name of the call and the kind
+//! of the problem in its answer, and the place through which all answers of a door leave reads them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ const MESSAGE_TIME_MAX: Duration = Duration::from_secs(30);
 /// A message begins with a byte of flags and its length.
 const HEAD: usize = 5;
 
-/// What all calls share.
+/// The budget that all calls share.
 #[derive(Clone)]
 pub(super) struct Budget {
     room: Arc<Semaphore>,

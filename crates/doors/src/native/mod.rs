@@ -60,10 +60,10 @@ const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// The head of a request, and what a connection keeps of what it has read.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What the door may use.
+/// The limits and settings of the door.
 #[derive(Debug, Clone)]
 pub struct NativeConfig {
-    /// Connections at a time. One more is told that the server is busy.
+    /// Connections at a time. A further client is told that the server is busy.
     pub connections_max: usize,
     /// Names that the server has beside its addresses and `localhost`. A request for another one is refused,
     /// since a web page could have made it by giving a name of its own this server's address.

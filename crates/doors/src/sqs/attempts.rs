@@ -1,4 +1,5 @@
-//! What receives with an attempt id were given, so that a client that lost an answer can ask for it again.
+//! The answers to receives with an attempt id, kept so that a client that lost an answer can ask for it
+//! again.
 //!
 //! A memory, not a promise: it is small and does not outlive the server. An attempt that is not remembered is a new
 //! receive, which is what SQS does with one that came too late.

@@ -1,8 +1,8 @@
 //! Between the messages of SQS and those of the broker.
 //!
-//! A message attribute is a header, so that other doors see it: text as it is, bytes in base64. What a header cannot
-//! say is in headers whose names no attribute can have, since they have a colon: the types of attributes that are not
-//! strings, the trace, the sender.
+//! A message attribute is a header, so that other doors see it: text as it is, bytes in base64. The rest is in
+//! headers whose names no attribute can have, since they have a colon: the types of attributes that are not strings,
+//! the trace, the sender.
 //!
 //! The other way round, every header that could be an attribute is one; the type of a message is the attribute
 //! `forebay.type`; and a body that is not text as SQS has it comes in base64, with the attribute `forebay.body`.
@@ -69,7 +69,7 @@ pub(super) fn put(batch: &mut BatchBuilder, now: Timestamp, queue: &Queue, sende
     });
 }
 
-/// What the sender is told of a message that is stored, beside its number.
+/// The sender's receipt for a stored message, without its number.
 pub(super) fn sent(message: &Message, message_id: String, sequence_number: Option<String>) -> Sent {
     Sent {
         message_id,
@@ -127,7 +127,7 @@ pub(super) fn sequence_number(seq: u64) -> String {
     format!("{seq:020}")
 }
 
-/// What of a message a receiver wants to see.
+/// The parts of a message that a receiver wants to see.
 pub(super) struct View<'a> {
     pub(super) queue: &'a Queue,
     pub(super) region: &'a str,
@@ -201,7 +201,7 @@ impl View<'_> {
                 Some((u64::from(delivered.attempt.0) + u64::from(delivered.receives())).to_string())
             }
             SystemAttribute::DeadLetterQueueSourceArn => {
-                // What a move task brought here was not received here too often.
+                // A message that a move task brought here was not received here too often.
                 let from = delivered.from().filter(|_| delivered.receives() > 0)?;
                 Some(QueueId::of_stream(from.as_str()).arn(self.region).to_string())
             }

@@ -1,4 +1,4 @@
-//! What an error of the broker is in the words of SQS.
+//! Errors of the broker as errors of SQS.
 
 use forebay_broker::api::{Advice, CallError, CreateRefusal, NoteRefusal, PublishError, PublishRefusal};
 

@@ -1,7 +1,7 @@
 //! The SQS door: clients of Amazon SQS use Forebay as they use SQS, given nothing but its address.
 //!
-//! A queue is a stream with one group, `queue`, so every other door sees it too. What SQS knows of a queue beside, its
-//! attributes and tags, is a note of the log. A receipt handle is the receipt of a lease, good after a restart.
+//! A queue is a stream with one group, `queue`, so every other door sees it too. The attributes and tags of a queue
+//! are a note of the log. A receipt handle is the receipt of a lease, good after a restart.
 //!
 //! | Module | What it does |
 //! | --- | --- |
@@ -53,10 +53,10 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const BUSY_REPLY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/xml\r\nretry-after: 1\r\n\
     connection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// What the door may use, and whom it believes.
+/// The limits of the door, and the access keys that it trusts.
 #[derive(Debug, Clone)]
 pub struct SqsConfig {
-    /// Connections at a time. One more is told that the server is busy.
+    /// Connections at a time. A further client is told that the server is busy.
     pub connections_max: usize,
     /// Bytes of request bodies that are being read, over all connections.
     pub body_bytes_max: usize,

@@ -1,7 +1,7 @@
 //! A queue: a stream with one group, and what SQS says of it beside.
 //!
-//! What a queue is called and how it behaves lies in a note of the log, as the attributes that its owner gave it; the
-//! settings of its stream and its group follow from those.
+//! The name and the attributes of a queue are kept in a note of the log; the settings of its stream and its group
+//! follow from those.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +19,15 @@ use super::wire::attributes::{DeduplicationScope, QueueSettings};
 
 /// Whose notes these are.
 pub(super) const DOOR: Door = Door::SQS;
-/// What the notes about queues begin with, and those about names that were in use a moment ago.
+/// The prefixes of the keys of notes: of queues, of names deleted a moment ago, and of queues purged a moment
+/// ago.
 const QUEUE_PREFIX: &str = "queue/";
 const DELETED_PREFIX: &str = "deleted/";
 const PURGED_PREFIX: &str = "purged/";
 
-/// The group that everybody who receives from the queue is in.
+/// The group of all receivers of the queue.
 const GROUP: &str = "queue";
-/// What a duplicate is recognised by is remembered for so long.
+/// How long deduplication ids are remembered.
 const DEDUPE_WINDOW: Duration = Duration::from_secs(300);
 /// How long a new scope of duplicates takes.
 const SCOPE_CHANGE_SECONDS: u64 = 60;
@@ -113,7 +114,7 @@ fn note(key: Vec<u8>, value: Option<Vec<u8>>, expires: Option<Timestamp>) -> Not
     NoteWish { door: DOOR, key, value, expected: Expected::Any, expires }
 }
 
-/// What all notes about queues begin with.
+/// The prefix of all notes about queues.
 pub(super) fn notes_prefix() -> Vec<u8> {
     QUEUE_PREFIX.as_bytes().to_vec()
 }
@@ -126,7 +127,7 @@ pub(super) struct Queue {
     pub(super) about: About,
 }
 
-/// What SQS knows of a queue.
+/// The SQS properties of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct About {
     pub(super) settings: QueueSettings,
@@ -136,7 +137,7 @@ pub(super) struct About {
     pub(super) modified: u64,
     /// Senders name groups on a standard queue, so these take turns.
     pub(super) is_fair: bool,
-    /// What a duplicate was one within before, and until when that still counts.
+    /// The deduplication scope before a change, and until when it still counts.
     pub(super) scope_before: Option<(DeduplicationScope, u64)>,
 }
 
@@ -214,7 +215,7 @@ impl About {
         if self.settings.is_fifo { delay } else { Duration::ZERO }
     }
 
-    /// What a duplicate is one within now. A change takes a minute, as it does on AWS.
+    /// The present deduplication scope. A change takes a minute, as it does on AWS.
     pub(super) fn scope(&self, now: Timestamp) -> DeduplicationScope {
         let before = self.scope_before.filter(|(_, until)| now.0 / 1_000_000 < *until);
         before.map_or(self.settings.deduplication_scope, |(scope, _)| scope)
@@ -252,7 +253,7 @@ impl About {
         group.move_terms = MoveTerms { create: false, keep_age: !settings.is_fifo };
         group.max_in_flight = IN_FLIGHT_MAX;
         group.window_max = WINDOW_MAX;
-        // What a client was told is deleted must not come back.
+        // A message whose deletion was confirmed must not come back.
         group.acks = Acks::Durable;
         if settings.is_fifo {
             group.strategy = Strategy::Ordered;
@@ -266,7 +267,7 @@ impl About {
     }
 }
 
-/// What becomes of a message that was received too often.
+/// The fate of a message that was received too often.
 fn dead_letters(target: &Arn) -> OnExhausted {
     match QueueId::new(&target.account, &target.queue).stream() {
         Some(to) => OnExhausted::Move(to),

@@ -36,7 +36,7 @@ pub(super) struct Changing<'a> {
 }
 
 impl Registry {
-    /// What the log knows of queues.
+    /// Loads the queues from the log.
     pub(super) async fn load(caller: &Caller) -> Result<Registry, LoadError> {
         let mut queues = BTreeMap::new();
         let mut after = None;

@@ -26,7 +26,7 @@ type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 pub(super) struct Publish {
     caller: Caller,
-    /// What messages without a trace of their own belong to.
+    /// The trace of messages without one of their own.
     trace: Trace,
     requests: Streaming<v1::PublishRequest>,
     /// The stream that an empty name means.

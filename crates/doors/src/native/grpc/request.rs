@@ -1,4 +1,4 @@
-//! What many calls read out of their requests, and what keeps their replies within bounds.
+//! Fields that many calls read from their requests, and the limits of their replies.
 
 use forebay_core::types::{GroupName, StreamName};
 use prost::Message;

@@ -55,7 +55,7 @@ pub(super) const BUSY_REPLY: &[u8] = concat!(
 /// Bytes of bodies without messages that may be read at a time.
 const SMALL_BODIES_BYTES: usize = 16 << 20;
 
-/// What the handlers share. Cheap to clone.
+/// The state that the handlers share. Cheap to clone.
 #[derive(Clone)]
 struct Door(Arc<Shared>);
 

@@ -1,4 +1,4 @@
-//! What the handlers read out of requests: the client, names, parameters, bodies.
+//! The parts of requests that handlers read: the client, names, parameters, bodies.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl FromRequestParts<Door> for Entered {
     }
 }
 
-/// What stands in the path for its variables, in order.
+/// The values of the path's variables, in order.
 async fn variables(parts: &mut Parts, door: &Door) -> Result<Vec<String>, Failure> {
     let params = RawPathParams::from_request_parts(parts, door).await;
     let params =
@@ -254,8 +254,8 @@ fn explain<T: DeserializeOwned>(body: &[u8]) -> Failure {
     }
 }
 
-/// What a body may say that it is: JSON, nothing, or what curl says of whatever it sends. Pages of other sites,
-/// which can send that too, are kept away by their `Origin`.
+/// The content types that a body may declare: JSON, or curl's default; it may also declare none. Pages of other
+/// sites, which can send that too, are kept away by their `Origin`.
 const CONTENT_TYPES: [&str; 2] = ["application/json", "application/x-www-form-urlencoded"];
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {

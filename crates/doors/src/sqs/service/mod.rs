@@ -1,4 +1,4 @@
-//! What each action does: from the words of SQS to those of the broker and back.
+//! The actions: translated from SQS to the broker and back.
 //!
 //! | Module | Actions |
 //! | --- | --- |
@@ -137,7 +137,7 @@ impl Service {
         Err(SqsError::new(ErrorKind::AccessDenied, message))
     }
 
-    /// What an error of the broker about a queue is. One whose stream is gone is forgotten.
+    /// The SQS error for an error of the broker about a queue. A queue whose stream is gone is forgotten.
     async fn failed(&self, asker: &Asker, queue: &Queue, error: &CallError) -> SqsError {
         if matches!(error, CallError::NoSuchStream | CallError::NoSuchGroup) {
             self.registry.forget(&asker.caller, queue).await;

@@ -193,7 +193,7 @@ pub struct UrlOptions {
     pub is_tls: bool,
 }
 
-/// What goes before the account and the name in a queue URL.
+/// The part of a queue URL before the account and the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlBase(String);
 

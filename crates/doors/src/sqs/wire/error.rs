@@ -130,7 +130,7 @@ impl ErrorKind {
         &TABLE[self as usize]
     }
 
-    /// What JSON has as `__type`.
+    /// The value of `__type` in JSON.
     pub fn json_type(self) -> String {
         let row = self.row();
         format!("{}{}", row.namespace.prefix(), row.shape)

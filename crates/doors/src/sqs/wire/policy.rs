@@ -12,7 +12,7 @@ use super::protocol::Action;
 const ACTIONS_MAX: usize = 7;
 const LABEL_CHARS_MAX: usize = 80;
 
-/// What only the owner of a queue may do.
+/// The actions that only the owner of a queue may perform.
 const OWNER_ONLY: [Action; 12] = [
     Action::AddPermission,
     Action::CancelMessageMoveTask,
@@ -182,7 +182,8 @@ enum Meant {
     Yes,
 }
 
-/// By the clearest of the texts of a member. One that is not there may be there under another name.
+/// Decided by the clearest of the texts of a member. An absent member is unclear, since it may be there under
+/// another name.
 fn meant_by(member: Option<&Value>, is_meant: &dyn Fn(&str) -> Meant) -> Meant {
     match member {
         Some(Value::String(text)) => is_meant(text),

@@ -105,7 +105,7 @@ impl QueueAttribute {
     }
 }
 
-/// What a queue counts and knows of itself.
+/// The figures and facts of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueFacts {
     pub arn: Arn,

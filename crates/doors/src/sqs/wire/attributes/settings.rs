@@ -1,4 +1,4 @@
-//! What can be set of a queue.
+//! The settable attributes of a queue.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::sqs::wire::message::QueueRules;
 const TWO_ENCRYPTIONS: &str = "You can use one type of server-side encryption (SSE) at one time. You can either \
                                enable KMS SSE or SQS SSE.";
 
-/// What a duplicate is a duplicate within.
+/// The scope within which a message is a duplicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeduplicationScope {
     Queue,
@@ -23,7 +23,7 @@ pub enum FifoThroughputLimit {
     PerMessageGroupId,
 }
 
-/// What can be set of a queue, valid by construction.
+/// The settable attributes of a queue, valid by construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
     pub is_fifo: bool,
@@ -126,7 +126,7 @@ impl QueueSettings {
         SqsError::new(ErrorKind::QueueNameExists, message)
     }
 
-    /// What decides whether the queue may have a message.
+    /// The rules that decide whether the queue accepts a message.
     pub fn rules(&self) -> QueueRules {
         QueueRules {
             is_fifo: self.is_fifo,
@@ -169,7 +169,7 @@ impl QueueSettings {
             }
             QueueAttribute::KmsMasterKeyId => self.kms_key = filled(text).map(str::to_owned),
             QueueAttribute::SqsManagedSseEnabled => self.managed_encryption = boolean(attribute, text)?,
-            // What a queue is was decided when it was created.
+            // The kind of a queue is fixed when it is created.
             QueueAttribute::FifoQueue
             | QueueAttribute::ApproximateNumberOfMessages
             | QueueAttribute::ApproximateNumberOfMessagesDelayed

@@ -31,14 +31,14 @@ pub(super) enum Members<'a> {
     },
 }
 
-/// What a list or a map is called in each protocol.
+/// The name of a list or a map in each protocol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Name {
     pub(super) json: &'static str,
     pub(super) query: &'static str,
 }
 
-/// What the halves of a pair are called in Query.
+/// The names of the halves of a pair in Query.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Halves {
     pub(super) key: &'static str,

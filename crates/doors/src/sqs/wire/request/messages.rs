@@ -16,7 +16,7 @@ const ATTRIBUTE: Halves = Halves { key: "Name", value: "Value" };
 const TEXT_LIST: Name = Name { json: "StringListValues", query: "StringListValue" };
 const BINARY_LIST: Name = Name { json: "BinaryListValues", query: "BinaryListValue" };
 const SYSTEM_NAMES: Name = Name { json: "MessageSystemAttributeNames", query: "MessageSystemAttributeName" };
-/// What `SYSTEM_NAMES` was called before, and still is by many.
+/// The former name of `SYSTEM_NAMES`, which many clients still use.
 const SYSTEM_NAMES_OLD: Name = Name { json: "AttributeNames", query: "AttributeName" };
 const NAMES: Name = Name { json: "MessageAttributeNames", query: "MessageAttributeName" };
 

@@ -97,7 +97,7 @@ impl CancelMessageMoveTask {
     }
 }
 
-/// What names a task: its id and the queue that it empties, in JSON, in base64.
+/// The handle of a task: its id and the queue that it empties, in JSON, in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskHandle {
     #[serde(rename = "taskId")]

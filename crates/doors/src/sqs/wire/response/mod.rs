@@ -65,7 +65,7 @@ pub struct Sent {
     pub sequence_number: Option<String>,
 }
 
-/// What became of the entries of a batch.
+/// The results of the entries of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<T> {
     pub successful: Vec<T>,

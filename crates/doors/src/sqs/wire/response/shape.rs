@@ -18,7 +18,7 @@ pub(super) struct Member {
 pub(super) enum Content {
     One(Value),
     List {
-        /// What each item is called in XML, which has no lists.
+        /// The name of each item in XML, which has no lists.
         element: &'static str,
         items: Vec<Value>,
     },

@@ -40,7 +40,7 @@ const EXPIRES_MAX: u32 = 604_800;
 pub enum Trust<'a> {
     /// Those whose secret this finds, by their access key, if it is theirs indeed.
     Verify(&'a dyn Fn(&str) -> Option<String>),
-    /// Everybody. What they say of themselves is still read, for the sake of account and region.
+    /// Every client. Its credential is still read, for the account and the region.
     Anybody,
 }
 

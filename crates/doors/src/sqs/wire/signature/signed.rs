@@ -1,4 +1,4 @@
-//! What a request says about its signature.
+//! The parts of a request that describe its signature.
 
 use axum::http::header;
 
@@ -8,7 +8,7 @@ use crate::sqs::wire::error::{ErrorKind, SqsError};
 use crate::sqs::wire::protocol::Head;
 use crate::sqs::wire::request::form::Params;
 
-/// What a credential is for: `key/20261115/us-east-1/sqs/aws4_request`.
+/// The scope of a credential: `key/20261115/us-east-1/sqs/aws4_request`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     pub access_key: String,
