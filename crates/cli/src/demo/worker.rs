@@ -1,6 +1,6 @@
-//! The demo's workers: processes with the SDK's worker, as anybody would write them. Each says what it does on its
-//! standard output, which the demo reads: an order is said to be billed before it is acked, so none can be acked in
-//! silence.
+//! The demo's workers: processes with the SDK's worker, written as a user would write them. Each reports its steps
+//! on its standard output, which the demo reads: an order is reported as billed before it is acked, so none can be
+//! acked unreported.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;

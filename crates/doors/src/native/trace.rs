@@ -5,7 +5,7 @@ const PARENT: &str = "traceparent";
 const STATE: &str = "tracestate";
 /// `version-trace-parent-flags`, in hex digits.
 const PARENT_PARTS: [usize; 4] = [2, 32, 16, 2];
-/// The standard asks everybody to pass on this much.
+/// The number of bytes that the standard asks every service to pass on.
 const STATE_BYTES_MAX: usize = 512;
 
 /// Headers for messages that have no trace of their own.

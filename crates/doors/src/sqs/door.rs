@@ -35,7 +35,8 @@ pub(super) struct Door {
     pub(super) urls: UrlOptions,
     /// The door's own address, for clients that do not say how they call it.
     pub(super) address: String,
-    /// Where anybody is believed: names that the server answers to, since a page of another site could ask as well.
+    /// The names that the server answers to, if it has no access keys, since a page of another site could send
+    /// requests as well.
     pub(super) hosts: Option<Hosts>,
     pub(super) bodies: Arc<Semaphore>,
     pub(super) request_ids: RequestIds,

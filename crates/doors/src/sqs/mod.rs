@@ -64,8 +64,9 @@ pub struct SqsConfig {
     /// name.
     pub keys: Vec<AccessKey>,
     pub urls: UrlOptions,
-    /// Names that the server has beside its addresses and `localhost`. Counts where anybody may ask and the door is
-    /// open to this machine alone: a page of another site could have been given a name with this server's address.
+    /// Names that the server has beside its addresses and `localhost`. Used if there are no access keys and the
+    /// door is open to this machine alone: a page of another site could have been given a name with this server's
+    /// address.
     pub host_names: Vec<String>,
     /// Whether the name of a deleted queue, and a purge, have to wait for 60 seconds, as they do on AWS.
     pub waits: bool,

@@ -226,8 +226,8 @@ impl Service {
         self.change_all(asker, url, action, false, change).await
     }
 
-    /// As `change`. `says_retention`: how long messages are kept is said in so many words, so it counts although the
-    /// queue may have said the same before and its stream something else.
+    /// As `change`. `says_retention`: the request names the retention period, so it applies even if the queue
+    /// already had this value and its stream another one.
     async fn change_all(
         &self,
         asker: &Asker,

@@ -185,7 +185,7 @@ fn region_of_host(host: &str) -> Option<&str> {
 /// How queue URLs begin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UrlOptions {
-    /// The same for everybody, as in `https://sqs.example.com`.
+    /// The base of all queue URLs, the same for every client, as in `https://sqs.example.com`.
     pub public_base: Option<String>,
     /// Believe `X-Forwarded-Proto` and `X-Forwarded-Host`, which only a proxy should be able to set.
     pub trust_forwarded: bool,
