@@ -121,7 +121,7 @@ fn stuck_key(messages: Option<u64>, live: bool) -> Result<(), Box<dyn Error>> {
         if first.is_none() && of_others(&stage) {
             first = Some(watch.elapsed());
         }
-        // Nobody ever answers for the first.
+        // The first message is never settled.
         handed += stage.answer(|seq| seq.0 > 1, &Verb::Ack.into());
         if handed >= OTHERS {
             break;

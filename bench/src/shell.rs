@@ -66,7 +66,7 @@ pub(crate) struct JournalLog {
     reader: Reader<FolderDisk>,
 }
 
-/// Any number would do, since nobody attacks a bench.
+/// Any number would do, since the payloads of a bench imitate no block.
 const JOURNAL_ID: u128 = 0x0bad_5eed_0bad_5eed_0bad_5eed_0bad_5eed;
 
 impl JournalLog {
@@ -170,7 +170,7 @@ impl<L: Log> Shell<L> {
         Ok(shell)
     }
 
-    /// Makes what was just decided durable.
+    /// Makes the last decisions durable.
     fn confirm(&mut self) -> Result<(), Box<dyn Error>> {
         self.driver.confirm(Ticket(0));
         self.turn()?;
@@ -203,7 +203,7 @@ impl<L: Log> Shell<L> {
         }
     }
 
-    /// Does what is in the outbox. Says whether the driver has learned anything by it.
+    /// Does the work in the outbox. Returns whether the driver has learned anything by it.
     fn carry_out(&mut self) -> Result<bool, RecoveryError> {
         let mut learned = false;
         if !self.driver.outbox().frames.is_empty() {

@@ -1,12 +1,11 @@
 //! The longest turn of everything that could take long.
 //!
-//! Each case is set up, then asked for, and then turns are made until nothing is left to do. What is
-//! reported is the longest single call into the shard: the asking itself, the end of a turn, and taking in
-//! what was read. Three repetitions, and of each kind of call the shortest of the three longest, since a
-//! neighbour on the machine can make any turn long, but not the same one three times.
+//! Each case is set up, then requested, and then turns are made until no work is left. The report is the
+//! longest single call into the shard: the request itself, the end of a turn, and taking in read messages.
+//! Three repetitions, and of each kind of call the shortest of the three longest, since a neighbour on the
+//! machine can make any turn long, but not the same one three times.
 //!
-//! What is in process is in pieces: every other message is acked first, so that nothing can be done by
-//! runs. That is the worst there is.
+//! Messages in process do not form runs: every other message is acked first. That is the worst case.
 
 use std::error::Error;
 use std::time::Duration;

@@ -7,8 +7,8 @@ use super::*;
 const COUNT: u32 = 100;
 const STEP: Duration = Duration::from_millis(100);
 
-/// Moves the clock until nothing is left to do, and sees that nobody is ever ahead of the pace. Says how long it
-/// took by that clock.
+/// Moves the clock until nothing is left to do, and checks that sending is never ahead of the pace. Returns how
+/// long it took by that clock.
 async fn level(server: &TestServer, client: &Client, smtp: &Smtp) -> Duration {
     let before = smtp.tries();
     let mut passed = Duration::ZERO;

@@ -8,7 +8,7 @@ use super::*;
 
 const ORDERS: u32 = 40;
 
-/// A database of its own for each test, in a file: one in memory is gone with the connection of whoever is dropped.
+/// A database of its own for each test, in a file: one in memory is gone when its connection is dropped.
 async fn shop() -> Shop {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

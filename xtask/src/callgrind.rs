@@ -129,7 +129,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It may never have been written, and a leftover in the temporary folder harms nobody.
+        // It may never have been written, and a leftover in the temporary folder does no harm.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// What was left out so far, for the last lines of a run.
+/// The checks left out so far, for the last lines of a run.
 static SKIPPED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// A script of this name says which services an installation may start. 101 means none.
@@ -23,7 +23,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What is here already, or what is here after installing it.
+/// Finds a tool, or finds it after installing it.
 pub(crate) fn had<T>(
     what: &'static str,
     installed: impl Fn() -> Option<T>,
@@ -40,7 +40,7 @@ pub(crate) fn had<T>(
     get().map_err(|why| Missing { what, why })
 }
 
-/// Takes what there is. What is not there is told of and left out, unless this is a build machine.
+/// Takes a tool that was found. A missing one is reported and left out, unless this is a build machine.
 pub(crate) fn take<T>(found: Result<T, Missing>, into: &mut Option<T>) -> Result<(), String> {
     match found {
         Ok(found) => *into = Some(found),
@@ -83,7 +83,7 @@ fn may_install() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether there is such a package. The lists are fetched if they do not know it.
+/// Whether the package exists. The lists are fetched if they do not have it.
 pub(crate) fn apt_has(package: &str) -> Result<bool, String> {
     if has_candidate(&output("apt-cache", &["policy", package])?) {
         return Ok(true);

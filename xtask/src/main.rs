@@ -115,7 +115,7 @@ impl Task {
         let Some((command, rest)) = arguments.split_first() else {
             return Err("no command given".to_owned());
         };
-        // What follows two dashes is for somebody else.
+        // Arguments after two dashes are for another program.
         let mut ours = rest.iter().take_while(|argument| *argument != "--");
         if ours.any(|argument| argument == "--help" || argument == "-h") {
             return help(command)
@@ -418,7 +418,7 @@ fn torture(command: &str, arguments: &[String]) -> Result<(), String> {
     }
     cargo(&[&SERVER[..], &["--features", "planted-faults"]].concat())?;
     let noticed = tool("forebay-torture", &all);
-    // Nobody should find a server that can break its promises where the product lies.
+    // A server with planted faults must not be left where the product lies.
     cargo(&SERVER)?;
     noticed
 }

@@ -31,7 +31,7 @@ enum Peer {
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let words: Vec<String> = std::iter::once("peers".to_owned()).chain(arguments.iter().cloned()).collect();
-    // What was measured is shown once more, and nothing is run.
+    // Renders the last measurements again, and runs nothing.
     if arguments.iter().any(|word| word == "--render") {
         return crate::tool("forebay-bench", &words);
     }
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let only = arguments.iter().skip_while(|word| *word != "--only").nth(1);
     let mut variables = Variables::new();
     for peer in Peer::ALL.into_iter().filter(|peer| peer.is_wanted(only.map(String::as_str))) {
-        // Whoever says where a server is, means that one.
+        // A server that the environment names is used as it is.
         if std::env::var_os(peer.variable()).is_some() {
             continue;
         }

@@ -161,7 +161,7 @@ impl KeeperPlan {
     }
 }
 
-/// The keeper: starts the servers, says where they are, and stops them once nobody holds it any more.
+/// The keeper: starts the servers, says where they are, and stops them once no process holds it any more.
 pub(crate) fn keep(plan: &KeeperPlan) -> Result<(), String> {
     let scratch = Scratch::new()?;
     let mut servers = Vec::new();
@@ -195,7 +195,7 @@ pub(crate) fn keep(plan: &KeeperPlan) -> Result<(), String> {
         }
     }
     say(READY.to_owned())?;
-    // Nothing is ever written there; it ends when whoever holds us lets go, or dies.
+    // Nothing is ever written there; it ends when the process that holds us lets go, or dies.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     // First the servers, then the folder that they write to.
     drop(servers);

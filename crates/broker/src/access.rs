@@ -1,8 +1,8 @@
 //! Who may do what. Every verb of a [`Caller`](crate::caller::Caller) asks [`authorize`] first, so a door
 //! cannot forget to, and there is one place to read.
 //!
-//! For now whoever can connect is the owner, which is why a server without authentication listens on
-//! addresses of its own machine only.
+//! For now every client that can connect is the owner, which is why a server without authentication listens
+//! on addresses of its own machine only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use forebay_core::types::{GroupName, StreamName};
 
 use crate::door::Door;
 
-/// Someone whom a door has recognised.
+/// A client that a door has recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     name: Arc<str>,
     role: Role,
 }
 
-/// What somebody may do.
+/// The rights of a principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Everything.
@@ -32,7 +32,7 @@ impl Principal {
         Principal { name: name.into(), role }
     }
 
-    /// Whoever comes from the machine that the server runs on.
+    /// A client on the machine that the server runs on.
     pub fn owner() -> Principal {
         Principal::new("owner", Role::Owner)
     }
@@ -56,7 +56,7 @@ pub enum Right {
     Change,
     /// Pause, resume, reset, purge.
     Operate,
-    /// Replay, discard and resubmit what is parked; move what waits to another stream.
+    /// Replay, discard and resubmit parked messages; move waiting messages to another stream.
     Triage,
     Delete,
 }
@@ -77,13 +77,13 @@ impl fmt::Display for Right {
     }
 }
 
-/// What it is done to.
+/// The object of a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource<'a> {
     Server,
     Stream(&'a StreamName),
     Group(&'a StreamName, &'a GroupName),
-    /// What a door keeps for itself.
+    /// The notes of a door.
     Notes(Door),
 }
 

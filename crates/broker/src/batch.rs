@@ -23,8 +23,8 @@ use forebay_core::types::{IdHash, KeyHash, Timestamp};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message<'a> {
     pub id: Option<&'a str>,
-    /// What a duplicate is recognised by, if not by the id, which is then only shown. It is not part of the content,
-    /// and in one space with ids: the same bytes in either place are a duplicate.
+    /// The bytes by which a duplicate is recognised, if not by the id, which is then only shown. They are not part
+    /// of the content, and share one space with ids: the same bytes in either place are a duplicate.
     pub dedupe: Option<&'a [u8]>,
     pub key: Option<&'a str>,
     pub kind: Option<&'a str>,
@@ -38,7 +38,8 @@ pub struct Message<'a> {
     pub expires: Option<Timestamp>,
 }
 
-/// What a producer said of a body, so that a door that speaks in text gives it back as it came.
+/// The form of a body as its producer gave it, so that a door that speaks in text returns it in the same
+/// form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BodyForm {
     /// Nothing. It may be anything.
@@ -154,7 +155,7 @@ fn put_content(out: &mut Vec<u8>, message: &Message<'_>) {
     out.extend_from_slice(message.body);
 }
 
-/// What a content says, without copying any of it. Priority and times are not part of the content.
+/// Reads a content without copying any of it. Priority and times are not part of the content.
 pub fn parse_content(content: &[u8]) -> Result<Message<'_>, DecodeError> {
     let mut cursor = Cursor::new(content);
     let flags = cursor.byte()?;
@@ -190,7 +191,7 @@ pub fn parse_content(content: &[u8]) -> Result<Message<'_>, DecodeError> {
     Ok(message)
 }
 
-/// Ids are compared by this hash alone, so it has to be one for which nobody can make two alike.
+/// Ids are compared by this hash alone, so it has to be collision-resistant.
 fn id_hash(id: &[u8]) -> IdHash {
     let hash = blake3::hash(id);
     IdHash(u128::from_le_bytes(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes")))

@@ -33,7 +33,7 @@ pub use crate::caller::{Created, GroupCursor};
 pub use crate::shard_handle::Room;
 pub use crate::shard_task::{Event, SettleRequest, Settled};
 
-/// What a broker may use.
+/// The limits and resources of a broker.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
     pub limits: Limits,
@@ -50,7 +50,8 @@ pub struct BrokerConfig {
     /// Reads of stored messages that may be on their way, and what one of them brings at most.
     pub reads_max: usize,
     pub read_bytes_max: usize,
-    /// What a stream is like that a first publish creates. None: such a publish is refused.
+    /// The settings of a stream that a first publish creates. `None`: a publish to a stream that does not
+    /// exist is refused.
     pub stream_of_first_publish: Option<StreamSettings>,
     /// How long consumers have to finish what they hold when the server drains.
     pub drain_max: Duration,
@@ -79,9 +80,9 @@ impl BrokerConfig {
     }
 }
 
-/// What a stream may hold that nobody created in so many words.
+/// How many bytes a stream that was created by a first publish may hold.
 pub const FIRST_PUBLISH_BYTES_MAX: u64 = UNASKED_BYTES_MAX;
-/// What a frame must have room for beside the largest batch: the entries of a turn.
+/// The room that a frame must have beside the largest batch, for the entries of a turn.
 const FRAME_ROOM: usize = 2 << 20;
 
 /// A clock that is further behind the log than this was set back.
@@ -156,7 +157,7 @@ impl Entrance {
         self.clock
     }
 
-    /// What the doors of this server count.
+    /// The counts of this server's doors.
     pub fn doors(&self) -> &Doors {
         &self.doors
     }
@@ -199,7 +200,7 @@ impl Entrance {
 }
 
 impl Broker {
-    /// Claims the engine's log, brings back what is in it, and starts to serve.
+    /// Claims the engine's log, recovers its state, and starts to serve.
     pub async fn open(
         engine: Arc<dyn Engine>,
         clock: Clock,
@@ -260,15 +261,15 @@ impl Broker {
         self.entrance.clone()
     }
 
-    /// Remarks on what was out of the ordinary when the log was opened, for the operator.
+    /// Remarks for the operator on anything unusual that was found when the log was opened.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
 
     /// Lets time pass on a clock that stands still ([`Clock::still`]), and resolves when everything that this
-    /// made due has been done: leases have lapsed, and what may go out again is with its consumers. Only what
-    /// has to be read from the disk or made durable first may come a moment later. On a clock that runs by
-    /// itself it waits for a turn and changes nothing.
+    /// made due has been done: leases have lapsed, and messages that may go out again are with their
+    /// consumers. Only a message that has to be read from the disk or made durable first may come a moment
+    /// later. On a clock that runs by itself it waits for a turn and changes nothing.
     pub async fn advance(&self, by: Duration) {
         self.clock.advance(by);
         for shard in self.shards.iter() {
@@ -308,7 +309,7 @@ impl Broker {
         }
     }
 
-    /// Accepts nothing more, makes durable what was decided, and ends the task.
+    /// Accepts nothing more, makes all decisions durable, and ends the task.
     pub fn stop(&self) {
         for shard in self.shards.iter() {
             let _ = shard.send(Command::Stop);

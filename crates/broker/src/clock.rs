@@ -4,10 +4,10 @@
 //! so that it never runs backwards or jumps, whatever happens to the machine's idea of the date: leases
 //! and delays are as long as they say. A date that was corrected meanwhile shows after the next start.
 //!
-//! A test may have a clock that stands still until somebody moves it ([`Clock::still`],
+//! A test may have a clock that stands still until the test moves it ([`Clock::still`],
 //! [`crate::broker::Broker::advance`]), so that an hour passes at once. Everything that a group, a stream or a
-//! receive waits for goes by that clock. What a connection is given to send, read or answer does not: a network
-//! needs its time whatever a test says.
+//! receive waits for goes by that clock. Timeouts of connections do not: a network needs its time whatever a
+//! test says.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,13 +24,13 @@ pub struct Clock {
     hand: Option<&'static Hand>,
 }
 
-/// What moves a clock that does not move by itself.
+/// The hand of a clock that does not move by itself.
 #[derive(Debug, Default)]
 struct Hand {
     /// Microseconds since the clock was made.
     moved: AtomicU64,
-    /// The same, as those who wait for a time were last told. A moment behind `moved`, so that none of them sees
-    /// a time at which the shard has not done its work yet.
+    /// The time that waiting tasks were last told. A moment behind `moved`, so that none of them sees a time at
+    /// which the shard has not done its work yet.
     told: AtomicU64,
     bell: Notify,
 }
@@ -56,7 +56,7 @@ impl Clock {
     }
 
     /// The same clock, ahead if need be, so that it tells no time before this. The machine's date may have
-    /// been set back since the last run, and what was decided then must not lie in the future.
+    /// been set back since the last run, and decisions of that run must not lie in the future.
     pub fn not_before(self, latest: Timestamp) -> Clock {
         let behind = latest.since(self.now());
         Clock { wall: self.wall + behind, ..self }
@@ -79,7 +79,7 @@ impl Clock {
     }
 
     /// The same moment for a timer; at once if it has passed. On a clock that stands still no other moment
-    /// comes by itself: whoever moves it sees to those who wait.
+    /// comes by itself: `tell` wakes the tasks that wait.
     pub fn instant_of(&self, at: Timestamp) -> Instant {
         match self.hand {
             Some(_) if at <= self.now() => self.started,
@@ -105,7 +105,7 @@ impl Clock {
         }
     }
 
-    /// Moves a clock that stands still. Those who wait learn of it from [`Clock::tell`].
+    /// Moves a clock that stands still. Waiting tasks learn of it from [`Clock::tell`].
     pub(crate) fn advance(&self, by: Duration) {
         if let Some(hand) = self.hand {
             let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
@@ -114,7 +114,7 @@ impl Clock {
         }
     }
 
-    /// Wakes up those who wait for a time that has come.
+    /// Wakes the tasks that wait for a time that has come.
     pub(crate) fn tell(&self) {
         if let Some(hand) = self.hand {
             hand.told.fetch_max(hand.moved.load(Ordering::SeqCst), Ordering::SeqCst);

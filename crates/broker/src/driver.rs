@@ -1,11 +1,12 @@
 //! Carries out what the core decides: fills frames, attaches contents, answers when it is time to.
 //!
-//! Synchronous, and free of I/O: commands, receipts and what was read go in, and the [`Outbox`] says what
-//! has to be done. A thread, a task or the simulator does it. The order of things is:
+//! Synchronous, and free of I/O: commands, receipts and read frames go in, and the [`Outbox`] holds the
+//! work to do. A thread, a task or the simulator does it. The order of things is:
 //!
 //! 1. any number of commands and receipts,
-//! 2. one [`Driver::finish_turn`], which hands out and closes the frame if somebody waits for it,
-//! 3. the shell takes what is in the outbox: appends frames, sends answers and deliveries, reads.
+//! 2. one [`Driver::finish_turn`], which hands out messages and closes the frame if a reply or a delivery
+//!    waits for it,
+//! 3. the shell empties the outbox: appends frames, sends answers and deliveries, reads.
 //!
 //! State is applied when decided and visible when durable. The driver says of a ticket that everything decided until
 //! then is durable; the value that was decided is with the caller, who answers with it then.
@@ -45,7 +46,7 @@ pub use admin::NoteChange;
 pub use arrange::{ArrangeError, Arranged, PublishAllError};
 pub use reclaim::ReclaimFigures;
 
-/// What a driver has done since the start, and how it stands.
+/// The counts of a driver since the start, and its present state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DriverFigures {
     /// Frames that became durable, with the bytes of their entries and contents.
@@ -67,13 +68,13 @@ pub struct DriverFigures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What the driver may use, and when it does things by itself.
+/// The limits of the driver, and when it acts by itself.
 #[derive(Debug, Clone)]
 pub struct DriverConfig {
     pub shard: ShardId,
     /// Contents that are kept in memory.
     pub window_bytes_max: usize,
-    /// A frame that nobody waits for is written after this long, or once it has `lazy_bytes_max`.
+    /// A frame that no reply waits for is written after this long, or once it has `lazy_bytes_max`.
     pub lazy_delay: Duration,
     pub lazy_bytes_max: usize,
     /// An image is made after this much log, or this many frames.
@@ -81,10 +82,10 @@ pub struct DriverConfig {
     pub image_frames: u64,
     /// How much of an image one turn may take.
     pub image_slice_bytes: usize,
-    /// What one read from the engine may bring.
+    /// How many bytes one read from the engine may bring.
     pub read_bytes_max: usize,
-    /// What is wanted is copied out of the front of the log once more than this is dead, and more than is
-    /// live.
+    /// Wanted messages are copied out of the front of the log once more bytes than this are dead, and more
+    /// than are live.
     pub reclaim_dead_bytes_min: u64,
     /// How much of the log is copied before it is let go: what the engine frees at once, a segment. The
     /// engine's reserve has room for twice as much.
@@ -203,7 +204,7 @@ impl Delivery {
     }
 }
 
-/// What a message was before it was moved here.
+/// The history of a message before it was moved here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Past {
     /// How often it was handed out there.
@@ -231,7 +232,7 @@ impl Delivered {
     }
 }
 
-/// Frames that are wanted from the engine. What comes is handed to [`Driver::on_read`].
+/// Frames that are wanted from the engine. The read frames are handed to [`Driver::on_read`].
 #[derive(Debug, Clone, Copy)]
 pub struct Read {
     pub id: u64,
@@ -239,7 +240,7 @@ pub struct Read {
     pub budget: ReadBudget,
 }
 
-/// What has to be done, in any order, except that frames are appended in theirs.
+/// The work that the shell has to do, in any order, except that frames are appended in theirs.
 #[derive(Debug, Default)]
 pub struct Outbox {
     pub frames: Vec<Frame>,
@@ -282,7 +283,7 @@ pub struct Driver {
     payloads: Payloads,
     images: Images,
     reclaim: Reclaim,
-    /// What is counted here. The rest is counted where it happens.
+    /// The driver's own counts. Its modules keep the others.
     figures: DriverFigures,
     storage_full: bool,
     effects: Effects,
@@ -292,10 +293,10 @@ pub struct Driver {
     outbox: Outbox,
 }
 
-/// What a driver has to know of its log, from the claim.
+/// The facts about its log that a driver needs, from the claim.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogTerms {
-    /// What the older image covers.
+    /// The position up to which the older image covers the log.
     pub(crate) covered: Position,
     /// How much log there is after the newest.
     pub(crate) since_image: u64,
@@ -327,7 +328,7 @@ impl Driver {
         driver
     }
 
-    /// What has to be done. Taking from it is doing it.
+    /// The work that the shell has to do. Work that is taken from it counts as done.
     pub fn outbox(&mut self) -> &mut Outbox {
         self.payloads.take_served(&mut self.outbox.served);
         &mut self.outbox
@@ -401,7 +402,7 @@ impl Driver {
         Ok(self.put_away(now, stream, batch, stored))
     }
 
-    /// Puts the contents of what was stored into the frame and the window.
+    /// Puts the contents of the stored messages into the frame and the window.
     fn put_away(
         &mut self,
         now: Timestamp,
@@ -503,10 +504,10 @@ impl Driver {
         self.payloads.read(id, frames, &mut self.shard, &mut around)
     }
 
-    /// What was asked for with [`Read`] is damaged. It is never delivered: a delivery is given up, so that
+    /// The messages of a [`Read`] are damaged. They are never delivered: a delivery is given up, so that
     /// its lease lapses and its message is parked in the end, and a group that wanted to look ahead stays
-    /// where it is. Reclaim copies nothing more, since what cannot be read must not go. Everything else
-    /// goes on.
+    /// where it is. Reclaim copies nothing more, since unreadable messages must not be trimmed. Everything
+    /// else goes on.
     pub fn on_unreadable(&mut self, id: u64) {
         if id == reclaim::READ {
             return self.reclaim.unreadable();
@@ -525,7 +526,7 @@ impl Driver {
         self.reclaim.image_saved();
     }
 
-    /// Copies what is wanted out of the front of the log, if there is reason to.
+    /// Copies wanted messages out of the front of the log, if there is reason to.
     fn step_reclaim(&mut self, now: Timestamp) {
         let mut around = reclaim::Context {
             config: &self.config,
@@ -542,7 +543,8 @@ impl Driver {
         }
     }
 
-    /// Begins an image. What nobody wants any more is let go with it, and written down before.
+    /// Begins an image. Messages that are not wanted any more are released first, and the release is written
+    /// before the image.
     fn begin_image(&mut self) {
         self.shard.release();
         let pinned = self.reclaim.pin(&mut self.shard, &mut self.index);
@@ -560,7 +562,7 @@ impl Driver {
         {
             count += 1;
             bytes += found.as_ref().map_or(0, |found| found.content.len());
-            // What a move stores is a publish like any other, and the reserve is not for it.
+            // A move publishes its message like any other, and the reserve is not for that.
             if self.storage_full {
                 self.shard.put_off_move(now, moved.group, moved.seq);
                 continue;
@@ -619,7 +621,7 @@ impl Driver {
                 let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
                 self.payloads.read_ahead(read, &mut self.shard, &mut around);
             }
-            // What was wanted may have been here all along.
+            // The wanted messages may have been in the window all along.
             if self.shard.is_touched() {
                 self.hand_out(now);
             }
@@ -631,7 +633,7 @@ impl Driver {
         let mut around_here = around(&self.index, &self.config, &self.frames, &mut self.outbox);
         self.payloads.give_up(&mut self.shard, &mut around_here);
         self.finish_moves(now);
-        // Some groups may have to wait for a turn with time for them. What was settled in them does not.
+        // A group may have to wait for a turn with budget for it. Its settlements do not wait.
         self.shard.write_down_all(now);
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         for ticket in self.confirmations.drain(..) {
@@ -675,12 +677,12 @@ impl Driver {
         &self.index
     }
 
-    /// What reclaim has done since the start.
+    /// The counts of reclaim since the start.
     pub fn reclaimed(&self) -> ReclaimFigures {
         self.reclaim.figures
     }
 
-    /// What the driver has done since the start.
+    /// The counts of the driver since the start.
     pub fn figures(&self) -> DriverFigures {
         let counted = DriverFigures { reclaim: self.reclaim.figures, ..self.figures };
         self.payloads.add_figures(counted)
@@ -696,8 +698,8 @@ impl Driver {
         self.payloads.copies_read
     }
 
-    /// Number of the newest frame that has something in it, and of the newest that is durable. What was
-    /// decided until now survives a crash once the former is durable.
+    /// Number of the newest frame that has something in it, and of the newest that is durable. All
+    /// decisions until now survive a crash once the former is durable.
     pub fn frame_numbers(&self) -> (u64, u64) {
         (self.frames.last(), self.frames.durable_number())
     }
@@ -712,7 +714,7 @@ impl Driver {
         self.frames.is_idle()
     }
 
-    /// Closes the frame being filled even if nobody waits for it, as a clean stop does.
+    /// Closes the frame being filled even if no reply waits for it, as a clean stop does.
     pub fn flush(&mut self, now: Timestamp) {
         self.shard.check_point_all(now);
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);

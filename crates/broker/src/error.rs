@@ -1,4 +1,4 @@
-//! Why something was not done, and what the one who asked can do about it.
+//! Why a call failed, and what its caller can do about it.
 
 use forebay_core::group::JobRefusal;
 use forebay_core::notes::NoteRefusal;

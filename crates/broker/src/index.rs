@@ -25,7 +25,7 @@ pub struct Index {
     moved_messages: u64,
 }
 
-/// What is known of one stream.
+/// The places of one stream's messages.
 #[derive(Debug, Default)]
 struct Of {
     places: VecDeque<Place>,
@@ -112,8 +112,8 @@ impl Index {
     }
 
     fn remove_moved(&mut self, stream: StreamId, first: Seq) {
-        let of = self.streams.get_mut(&stream).expect("what was moved is of a known stream");
-        let moved = of.moved.remove(&first).expect("what is removed is there");
+        let of = self.streams.get_mut(&stream).expect("moved messages belong to a known stream");
+        let moved = of.moved.remove(&first).expect("the moved range is in the index");
         self.moved.remove(&(moved.position, stream, first));
         self.moved_messages -= SeqRange::new(first, moved.last).count();
     }
@@ -252,7 +252,7 @@ mod tests {
     enum Event {
         Published(u32),
         Copied(Vec<(u64, u32)>),
-        /// As far as everything that is wanted allows, wanted being what is not given here.
+        /// Trims as far as the wanted messages allow. The given messages are not wanted any more.
         Trim(Vec<u64>),
     }
 
@@ -305,7 +305,7 @@ mod tests {
                         }
                         let at = |seq: &u64| copied.get(seq).or(published.get(seq)).copied();
                         let pin = published.keys().filter_map(at).min();
-                        // Places are sparse, so what is wanted pins its place rather than its frame.
+                        // Places are sparse, so a wanted message pins its place rather than its frame.
                         let pin = pin.map_or(position, |_| {
                             published.keys().filter_map(|&seq| index.find(stream, Seq(seq))).min().map_or(0, |at| at.0)
                         });
@@ -315,7 +315,7 @@ mod tests {
                 }
                 index.frame(Position(position), &runs);
                 frames.push((position, runs));
-                // After a restart the engine names the runs of what is left.
+                // After a restart the engine names the runs of the remaining frames.
                 let mut again = Index::new(stride, unit);
                 let kept = frames.iter().filter(|(at, _)| *at > start);
                 again.load(&kept.flat_map(|(at, runs)| runs.iter().map(|run| IndexRun {

@@ -1,6 +1,6 @@
 //! Between the core, which decides, and the engine, which remembers.
 //!
-//! [`driver`] is synchronous and complete: the simulator runs this very code. What is asynchronous is a
+//! [`driver`] is synchronous and complete: the simulator runs this very code. The asynchronous part is a
 //! thin loop around it.
 
 pub mod access;

@@ -16,7 +16,7 @@ use forebay_core::types::{Epoch, Grant, GroupId, Seq, ShardId, StreamId};
 /// The version that is written, and the only one that is read.
 const VERSION: u8 = 1;
 const BODY: usize = 27;
-/// Long enough that nobody finds one by trying, short enough for a header.
+/// Long enough that a valid seal cannot be found by trying, short enough for a header.
 const SEAL: usize = 12;
 
 /// Writes receipts, and tells those it wrote from those it did not.

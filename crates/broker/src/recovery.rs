@@ -1,7 +1,7 @@
 //! From a claim to a running shard: the image, then the entries after it.
 //!
-//! The same `apply` runs here as in service. Reading is the shell's part: ask [`Recovery::next_read`]
-//! what is wanted, hand what came to [`Recovery::feed`], and when nothing more is wanted, finish.
+//! The same `apply` runs here as in service. Reading is the shell's part: ask [`Recovery::next_read`] for
+//! the next read, hand its frames to [`Recovery::feed`], and finish when there is no next read.
 
 use forebay_core::codec::DecodeError;
 use forebay_core::entry::entries;
@@ -76,7 +76,7 @@ impl Recovery {
         (self.next < self.end).then_some((self.next, budget))
     }
 
-    /// Applies what was read. Nothing read means that there is nothing more.
+    /// Applies the read frames. An empty read means that the log has ended.
     pub fn feed(&mut self, frames: &[StoredFrame]) -> Result<(), RecoveryError> {
         let Some(last) = frames.last() else {
             self.next = self.end;

@@ -1,4 +1,4 @@
-//! What the broker says about streams, groups and messages, for doors to put into their own words.
+//! The broker's reports on streams, groups and messages, which doors put into their own words.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -60,7 +60,8 @@ pub struct GroupReport {
     pub arrivals: Rates,
     /// Seconds until the group has caught up at the present pace; zero if it has, none if it never will.
     pub catch_up: Option<f64>,
-    /// From the delivery to the answer. None if nothing was answered yet, or nobody wants to know.
+    /// From the delivery to its settlement. `None` if nothing was settled yet, or the group's setting
+    /// `extra_statistics` is off.
     pub processing: Option<Summary>,
     pub consumers: Vec<ConsumerReport>,
 }
@@ -78,7 +79,7 @@ pub struct ConsumerReport {
     pub processing: Option<Summary>,
 }
 
-/// How many consumers a group should have, and what that is reckoned from.
+/// How many consumers a group should have, and the figures that this is computed from.
 #[derive(Debug, Clone)]
 pub struct ScalingReport {
     pub backlog: u64,
@@ -109,7 +110,7 @@ pub struct ParkedReport {
     pub message: Option<Found>,
 }
 
-/// Work on what is parked in a group, or waits in it.
+/// A job on the parked or the waiting messages of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobReport {
     pub id: JobId,
@@ -123,13 +124,14 @@ pub struct JobReport {
 }
 
 impl JobReport {
-    /// Whether it is moving what waits in the group right now. There is one such job at a time.
+    /// Whether the job is moving waiting messages of the group right now. A group has one moving job at a
+    /// time.
     pub fn is_moving(&self) -> bool {
         matches!(self.work, Work::Move { .. }) && self.state == JobState::Running
     }
 }
 
-/// What a replay or a discard is about.
+/// The messages of a replay or a discard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selected {
     pub matched: u64,

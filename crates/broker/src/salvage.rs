@@ -1,14 +1,15 @@
-//! A shard from what is left of its log: as much of the state as can be known, which messages are lost, and
-//! the frames of a new log without the damage.
+//! Salvages a shard from a damaged log: as much of the state as can be known, the list of lost messages,
+//! and the frames of a new log without the damage.
 //!
-//! [`diagnose`] looks at a folder and says what it found. [`Rescue`] is recovery for a log with holes. It
-//! uses the same `apply` as recovery does, and tells it what must have been in a hole so that what comes
-//! after fits: messages that were published there, a stream that was created there. [`Rewriter`] then writes
-//! the log anew, with a placeholder for each lost message that somebody would otherwise wait for.
+//! [`diagnose`] examines a folder and reports its findings. [`Rescue`] is recovery for a log with holes. It
+//! uses the same `apply` as recovery does, and supplies the entries that must have been in a hole so that
+//! the later ones fit: messages that were published there, a stream that was created there. [`Rewriter`]
+//! then writes the log anew, with a placeholder for each lost message that a group would otherwise wait
+//! for.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `diagnosis` | what is wrong with a folder, and what it holds |
+//! | `diagnosis` | the damage in a folder, and its contents |
 //! | `survivors` | which messages are in the log with good contents |
 //! | `rewrite` | the frames of the new log |
 //! | `write` | the new folder |
@@ -47,8 +48,8 @@ pub struct Chosen {
     lost: Vec<PartKey>,
 }
 
-/// Takes the newest image that says which streams there are. What cannot be read of it is taken from another
-/// one, whole owner by whole owner: the log since that one is kept as well.
+/// Takes the newest image that says which streams there are. Parts of it that cannot be read are taken from
+/// another image, whole owner by whole owner: the log since that one is kept as well.
 pub fn choose<D: Disk>(inspection: &Inspection<D>, images: &[ImageFound]) -> Chosen {
     let has_registry =
         |image: &ImageFound| image.parts.iter().any(|part| part.is_good && Shard::is_registry(part.key));
@@ -100,7 +101,7 @@ pub struct StreamLoss {
     pub count: u64,
 }
 
-/// What a group does not get any more.
+/// The messages that a group has lost.
 #[derive(Debug, Clone)]
 pub struct GroupLossFound {
     pub stream: String,
@@ -109,10 +110,10 @@ pub struct GroupLossFound {
     pub parked: u64,
 }
 
-/// What could not be brought back.
+/// The data that could not be recovered.
 #[derive(Debug, Clone, Default)]
 pub struct Losses {
-    /// Only what somebody still wants. What every group was done with is no loss.
+    /// Only messages that are still wanted. A message that every group was done with is no loss.
     pub streams: Vec<StreamLoss>,
     pub groups: Vec<GroupLossFound>,
     /// Parts of the state of which no image has a good copy, in words.
@@ -135,7 +136,7 @@ pub struct Rescue {
     loaded: BTreeMap<PartKey, Bytes>,
     /// The list of streams and groups is known up to here, if it is known at all.
     registry: Option<Position>,
-    /// Entries before this are in what was loaded.
+    /// Entries before this are in the loaded image.
     from: Position,
     /// The same for notes, whose entries do not say whether they are.
     notes_from: Position,
@@ -153,7 +154,7 @@ pub struct Rescue {
 pub struct Rescued {
     pub shard: Shard,
     pub losses: Losses,
-    /// Messages that somebody wants and that are not in the log.
+    /// Messages that are still wanted and are not in the log.
     pub lost: BTreeMap<StreamId, SeqSet>,
     loaded: BTreeMap<PartKey, Bytes>,
 }
@@ -223,7 +224,7 @@ impl Rescue {
                 let before = Seq(first.0.saturating_sub(1));
                 self.fill(position, *stream, before, *at);
                 if dark {
-                    // What came before it was let go, for all we know.
+                    // Earlier messages may have been released, so they count as released.
                     let _ = self.shard.apply(position, &Entry::Released { stream: *stream, first: *first });
                 }
             }
@@ -302,8 +303,9 @@ impl Rescue {
         }
     }
 
-    /// A group of which little is known wants all that is there, since it may not have settled it. What its
-    /// stream does not keep any more it may have settled, and is not told to have lost.
+    /// A group whose progress is unknown wants all messages that are there, since it may not have settled
+    /// them. Messages that its stream does not keep any more it may have settled, so they are not reported
+    /// as lost.
     fn settle_in_the_dark(&mut self, end: Position) {
         for group in std::mem::take(&mut self.dark_groups) {
             let Some(stream) = self.shard.stream_of(group) else { continue };
@@ -321,8 +323,8 @@ impl Rescue {
         self.shard.latest()
     }
 
-    /// The whole log has been fed. Decides what is lost. `end` is where the log ends, and `epoch` the last
-    /// one that it tells of.
+    /// The whole log has been fed. Decides which messages are lost. `end` is where the log ends, and
+    /// `epoch` the last one in it.
     pub fn finish(mut self, now: Timestamp, end: Position, epoch: Epoch) -> Rescued {
         let streams: Vec<StreamId> = self.shard.stream_ids().collect();
         for &stream in &streams {
@@ -375,7 +377,7 @@ impl Rescued {
             let bytes = match self.shard.take_part(key, &mut out) {
                 Taking::Gone => continue,
                 Taking::Taken => Bytes::from(out),
-                Taking::Unchanged => self.loaded.get(&key).cloned().expect("what has not changed was loaded"),
+                Taking::Unchanged => self.loaded.get(&key).cloned().expect("an unchanged part was loaded"),
             };
             left.extend(self.shard.parts_of(key));
             parts.push(ImagePart { key, through, bytes: Some(bytes) });

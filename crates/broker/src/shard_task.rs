@@ -46,14 +46,14 @@ pub(crate) use requests::{find_group, find_stream};
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.
 const COMMANDS_PER_TURN: usize = 4_096;
 
-/// What the engine was asked to do in the background.
+/// Background work of the engine that is done.
 enum Done {
     Read(u64, Result<Vec<StoredFrame>, StorageError>),
     Saved(Result<Saved, StorageError>),
     Trimmed(Result<(), StorageError>),
 }
 
-/// What the task is told to begin with.
+/// The configuration of the task.
 pub(crate) struct TaskConfig {
     pub(crate) stream_of_first_publish: Option<StreamSettings>,
     pub(crate) drain_max: Duration,
@@ -71,7 +71,7 @@ pub(crate) struct ShardTask {
     /// The time of this turn.
     now: Timestamp,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// For those who may have to send something back. Does not keep the queue open.
+    /// For replies whose messages come back if they are not taken. Does not keep the queue open.
     own_commands: mpsc::WeakUnboundedSender<Command>,
     stage: Stage,
     staged: watch::Sender<Stage>,
@@ -83,9 +83,10 @@ pub(crate) struct ShardTask {
     pollers: Pollers,
     receipts: Receipts,
     statistics: Statistics,
-    /// Those who want to know when a stream grows.
+    /// Watchers of streams, which are told when a stream grows.
     tails: HashMap<StreamId, watch::Sender<Seq>>,
-    /// When those who hold messages are looked at next, and until when they may hold them.
+    /// While the server drains: when consumers that hold messages are checked next, and until when they may
+    /// hold them.
     drain: Option<(Timestamp, Timestamp)>,
     timer: Pin<Box<Sleep>>,
     /// When the timer goes off, if it is set.
@@ -128,7 +129,7 @@ impl ShardTask {
         }
     }
 
-    /// Serves until it is told to stop or the engine fails. Those who still wait then learn that their
+    /// Serves until it is told to stop or the engine fails. Callers that still wait then learn that their
     /// outcome is unknown.
     pub(crate) async fn run(mut self) -> Result<(), RecoveryError> {
         let mut inbox = Vec::new();
@@ -217,8 +218,9 @@ impl ShardTask {
         let _ = self.staged.send_replace(stage);
     }
 
-    /// Hands out nothing more and takes nothing more in. Those with a connection may finish what they hold:
-    /// it would go with them. Leases on the clock outlive the server, so nobody waits for those.
+    /// Hands out nothing more and accepts nothing more. Consumers with a connection may finish the messages
+    /// they hold, since their leases end with the connection. Leases by time outlive the server, so the
+    /// drain does not wait for them.
     fn begin_drain(&mut self) {
         if self.stage == Stage::Running {
             self.enter_stage(Stage::Draining);
@@ -250,8 +252,8 @@ impl ShardTask {
         }
     }
 
-    /// Hands out nothing more. What consumers hold stays leased in the log, as after a crash: the stop is
-    /// no failure of theirs, so it must not use up a retry.
+    /// Hands out nothing more. Messages that consumers hold stay leased in the log, as after a crash: the
+    /// stop is no failure of theirs, so it must not use up a retry.
     fn stop(&mut self) {
         if self.stage != Stage::Stopping {
             tracing::debug!(frames = self.receipts_due.len(), "stopping");
@@ -279,7 +281,7 @@ impl ShardTask {
         }
     }
 
-    /// Tells those who follow a stream that it has grown.
+    /// Tells the followers of a stream that it has grown.
     fn tell_tails(&mut self) {
         let shard = self.driver.shard();
         self.tails.retain(|stream, tail| {
@@ -363,8 +365,8 @@ impl ShardTask {
         }
     }
 
-    /// The clock was moved: what the timer is set to was reckoned before that. Says whether anything is left to
-    /// do at this time, of what was there when it was asked.
+    /// The clock was moved, so the timer is out of date and is reset. Returns whether work that is due at the
+    /// present time is left.
     pub(crate) fn on_clock_moved(&mut self) -> bool {
         self.timer_at = None;
         self.driver.shard().wake_at().is_some_and(|at| at <= self.now)
@@ -375,7 +377,7 @@ impl ShardTask {
         self.driver.shard().wake_at().map(|at| at.max(self.now))
     }
 
-    /// One timer for everything. One that goes off early only costs a turn, so it is moved forward but
+    /// One timer for everything. A timer that goes off early only costs a turn, so it is moved forward but
     /// never back.
     fn set_timer(&mut self) {
         let drain = self.drain.map(|(at, _)| at);

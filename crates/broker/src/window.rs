@@ -1,10 +1,10 @@
 //! Contents near the tail and contents that were read back lately, within a byte budget.
 //!
-//! Live traffic is delivered from here and never touches the disk. What is not here is read again from
-//! the engine, so dropping something is always allowed and only ever costs time.
+//! Live traffic is delivered from here and never touches the disk. A message that is not here is read again
+//! from the engine, so dropping one is always allowed and only costs time.
 //!
 //! Chunks do not overlap. A message may come again in other company, as a copy or with the batch that it was
-//! published in; what is here of the older chunk is then cut to what the new one has not.
+//! published in; the older chunk is then cut to the messages that the new one does not have.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,16 +13,17 @@ use bytes::Bytes;
 use forebay_core::entry::{MessageMeta, Messages, MoveTrail, Origin};
 use forebay_core::types::{KeyHash, Seq, SeqRange, StreamId, Timestamp};
 
-/// What a chunk costs beside its bytes, by rough count.
+/// The rough memory cost of a chunk beside its bytes.
 const OVERHEAD: usize = 160;
-/// Where one looks how far what is here reaches: with pieces of one message each, it may be many.
+/// How many chunks are looked at to find how far the window's messages reach: with chunks of one message each
+/// there may be many.
 const PIECES_LOOKED_AT: usize = 64;
 
 #[derive(Debug)]
 pub struct Window {
     chunks: BTreeMap<(StreamId, Seq), Chunk>,
-    /// In the order in which they came, each with its number. What was dropped early, or has come again
-    /// since, is skipped when it gets to the front.
+    /// In the order in which they came, each with its number. An entry whose chunk was dropped early, or
+    /// has come again since, is skipped when it gets to the front.
     order: VecDeque<((StreamId, Seq), u64)>,
     next: u64,
     bytes: usize,
@@ -36,14 +37,14 @@ struct Chunk {
     last: Seq,
     at: Timestamp,
     sizes: Sizes,
-    /// What the messages are beside plain, unless all of them are.
+    /// The special properties of the messages, unless all of them are plain.
     extras: Option<Box<[Extra]>>,
     contents: Bytes,
     /// Bytes that are kept in memory because of the contents, which may be a part of them.
     held: usize,
 }
 
-/// What a message is beside its content, as far as it matters once it is published.
+/// The properties of a message beside its content, as far as they matter once it is published.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Extra {
     pub key: Option<KeyHash>,
@@ -63,7 +64,7 @@ impl Extra {
         }
     }
 
-    /// What they are beside plain, if any of them is anything.
+    /// The special properties of the messages, if any of them has some.
     fn of_all(messages: impl Iterator<Item = MessageMeta> + Clone) -> Option<Box<[Extra]>> {
         let plain = |meta: MessageMeta| {
             meta.key.is_none() && meta.priority == 0 && meta.expires.is_none() && meta.origin.is_none()
@@ -73,13 +74,13 @@ impl Extra {
 }
 
 impl Chunk {
-    /// What it takes in memory.
+    /// The memory it takes.
     fn cost(&self) -> usize {
         let extras = self.extras.as_ref().map_or(0, |extras| extras.len() * size_of::<Extra>());
         self.contents.len() + OVERHEAD + extras
     }
 
-    /// What of a chunk that begins with `first` lies in the range. It keeps the number.
+    /// The part of a chunk that begins with `first` which lies in the range. It keeps the number.
     fn part(&self, first: Seq, range: SeqRange) -> Chunk {
         let from = (range.first.0 - first.0) as usize;
         let to = (range.last.0 - first.0) as usize;
@@ -462,7 +463,7 @@ mod tests {
             // A message is always the same: its size and time follow from its position.
             let of = |seq: u64| ((seq / 7) * 1_000, (seq * seq % 5) as u32);
             for (first, sizes, whole) in chunks {
-                // What was published together has one time.
+                // Messages that were published together have one time.
                 let last = if whole { first + sizes.len() as u64 - 1 } else { first };
                 let seqs: Vec<u64> = (first..=last).take_while(|seq| of(*seq).0 == of(first).0).collect();
                 let metas: Vec<_> = seqs.iter().map(|&seq| MessageMeta::plain(of(seq).1)).collect();

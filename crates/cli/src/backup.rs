@@ -1,4 +1,5 @@
-//! `forebay backup` and `forebay restore`: a consistent copy of a data folder, and a folder from such a copy.
+//! `forebay backup` and `forebay restore`: a consistent copy of a data folder, and a data folder made from
+//! that copy.
 
 use std::path::{Path, PathBuf};
 
@@ -117,7 +118,7 @@ fn copy_error(error: CopyError, from: &Path) -> anyhow::Error {
     error.context(format!("cannot copy {}", from.display()))
 }
 
-/// Looks at all of the copy as the doctor does, and says what was done.
+/// Checks the whole copy as the doctor does, and prints the result.
 fn finish(copied: Copied, to: &Path, output: Output, done: &str) -> anyhow::Result<()> {
     let place = to.display().to_string();
     let found = doctor::diagnose(&doctor::inspect(to)?, "verified");

@@ -1,15 +1,15 @@
-//! `forebay bench`: load for a server, and what it does to it.
+//! `forebay bench`: puts load on a server and measures it.
 //!
 //! | Module | Has |
 //! | --- | --- |
-//! | `plan` | what to do: options, their defaults and what does not go together |
-//! | `stage` | a run from its beginning to its end: who starts when, what is measured, how it is told meanwhile |
+//! | `plan` | options, their defaults and their conflicts |
+//! | `stage` | a run from its beginning to its end: when each part starts, the measured window, progress output |
 //! | `pace` | when messages are due, and the thread that tells producers |
 //! | `native`, `sqs` | producers and consumers of the two doors |
-//! | `stamp` | what a message says of itself |
-//! | `tally`, `ledger` | what is written down: counts, what became of each message, how long it took |
-//! | `process` | what the kernel says of the server |
-//! | `report` | what is printed at the end |
+//! | `stamp` | the stamp in each message |
+//! | `tally`, `ledger` | records: counts, the fate of each message, latencies |
+//! | `process` | the kernel's statistics of the server |
+//! | `report` | the final report |
 
 mod ledger;
 mod native;
@@ -162,7 +162,7 @@ pub(crate) fn run(options: &Bench, output: Output) -> anyhow::Result<()> {
         let stage = Stage::set(plan).await?;
         stage.play().await
     });
-    // Nobody waits for a connection that is still open.
+    // Connections that are still open are not waited for.
     runtime.shutdown_background();
     let (plan, Some(outcome)) = measured? else {
         warn("stopped before anything was measured");
@@ -199,7 +199,7 @@ fn no_sqs_address(url: &str) -> String {
     format!("the address of SQS must be http://HOST:PORT. sqs=`{}`", printable(url))
 }
 
-/// What the person should know, but is no result.
+/// Remarks for the user that are not results.
 fn warn(text: &str) {
     say(&format!("forebay: {text}"));
 }

@@ -1,4 +1,4 @@
-//! What operators do, over HTTP.
+//! The commands for operators, over HTTP.
 
 pub(crate) mod group;
 pub(crate) mod pairs;
@@ -74,7 +74,7 @@ impl Sure {
     }
 }
 
-/// The colour of what a group is doing.
+/// The colour of a group's state.
 fn status_colour(status: &str) -> Colour {
     match status {
         "live" => Colour::Green,

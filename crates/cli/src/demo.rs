@@ -3,11 +3,11 @@
 //!
 //! | Module | Has |
 //! | --- | --- |
-//! | `plan` | what happens when, and what is wrong with which order |
+//! | `plan` | the timetable, and the trouble planned for each order |
 //! | `server`, `worker` | the processes, and how the demo starts and kills them |
 //! | `producer` | who sends orders |
-//! | `ledger` | what became of every order |
-//! | `view` | what is shown meanwhile |
+//! | `ledger` | the fate of every order |
+//! | `view` | the live picture |
 
 mod ledger;
 mod plan;
@@ -44,7 +44,7 @@ Examples:
   forebay demo --keep                    keeps the server running until ^C
   forebay demo --quick -o json | tail -1 | jq .lost";
 
-/// What the demo is about.
+/// The stream of the demo.
 const STREAM: &str = "orders";
 const GROUP: &str = "billing";
 
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Demo, output: Output) -> anyhow::Result<()> {
     let told = runtime()?.block_on(tell(options, plan, output, &folder.0));
     if let Err(error) = told {
         let folder = folder.keep();
-        return Err(error.context(format!("the demo failed; what it left is in {}", folder.display())));
+        return Err(error.context(format!("the demo failed; its data and logs are in {}", folder.display())));
     }
     told
 }
@@ -136,7 +136,7 @@ fn report(accounts: &Accounts, stage: &Stage, on_terminal: bool, output: Output)
     print(&text)
 }
 
-/// Whoever wants it to end: a signal, or a key where keys are read one by one.
+/// Ends the demo early: a signal, or a key where keys are read one by one.
 struct Stop {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,

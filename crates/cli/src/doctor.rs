@@ -1,4 +1,4 @@
-//! `forebay doctor`: says what a data folder holds and what is wrong with it, and salvages what can be read.
+//! `forebay doctor`: reports the contents of a data folder and its damage, and salvages the readable part.
 
 pub(crate) mod report;
 
@@ -46,7 +46,7 @@ pub(crate) struct Doctor {
     salvage: Option<PathBuf>,
 }
 
-/// What a program is told about a salvage.
+/// The JSON report of a salvage.
 #[derive(Debug, Serialize)]
 struct SalvageReport {
     /// The old folder.
@@ -183,13 +183,13 @@ pub(crate) fn print(
 
 fn write_out(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever read it has seen enough.
+        // The reader of the pipe has closed it.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot print the report"),
     }
 }
 
-/// A line that says how far a long job has come, where somebody looks at a terminal.
+/// A progress line for a long job, shown if the output is a terminal.
 pub(crate) struct Progress {
     doing: &'static str,
     done: u64,

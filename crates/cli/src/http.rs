@@ -249,7 +249,7 @@ pub(crate) fn encoded(text: &str) -> String {
     out
 }
 
-/// Connects, and does what is to be done.
+/// Connects, and runs the given work.
 pub(crate) fn with<T>(
     server: &Server,
     work: impl AsyncFnOnce(&mut Http) -> anyhow::Result<T>,

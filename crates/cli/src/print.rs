@@ -51,7 +51,7 @@ pub(crate) fn colours() -> bool {
         && set("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Prints text as it is. Whoever reads may have seen enough, which is no failure.
+/// Prints text as it is. A closed pipe is not a failure.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     print_bytes(text.as_bytes())
 }

@@ -107,7 +107,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     }
     let engine = Arc::new(open_journal(&settings, clock)?);
     let served = runtime.block_on(serve(engine.clone(), &settings, started, doors));
-    // Ends what is still running in the background, which may hold on to the engine.
+    // Ends background tasks that are still running, which may hold on to the engine.
     runtime.shutdown_timeout(FAREWELL);
     if let Some(engine) = Arc::into_inner(engine) {
         let closed = engine.close();
@@ -121,7 +121,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     served
 }
 
-/// Breaks the promise that the environment names, so that whoever watches can show that it would notice.
+/// Breaks the promise that the environment names, so that the torture test can show that it would notice.
 #[cfg(feature = "planted-faults")]
 fn plant_fault() -> anyhow::Result<()> {
     use forebay_core::fault::{Fault, plant_everywhere};
@@ -169,7 +169,7 @@ pub(crate) fn open_error(error: OpenError) -> anyhow::Error {
     }
 }
 
-/// Names a new journal. Nobody outside may be able to guess it, or a payload could imitate a block.
+/// Names a new journal. The id must not be guessable from outside, or a payload could imitate a block.
 pub(crate) fn random_id() -> anyhow::Result<u128> {
     Ok(u128::from_le_bytes(random()?))
 }
@@ -289,7 +289,8 @@ async fn until_told(
                 ended = &mut running => ended,
                 never = say_why_it_waits(&broker, settings.drain_timeout) => match never {},
                 () = signals.any() => bail!(
-                    "stopped at once, by a second signal; what consumers hold is handed out again after the next start"
+                    "stopped at once, by a second signal; messages that consumers hold are handed out again after \
+                     the next start"
                 ),
             }
         }
@@ -306,11 +307,11 @@ async fn until_told(
     }
 }
 
-/// The sockets of a server, and what comes in by each.
+/// The sockets of a server, and the door behind each.
 struct Doors {
     native: TcpListener,
     sqs: Option<sqs::Door>,
-    /// Why there is no SQS, if somebody might expect it.
+    /// Why the SQS door is closed, if an operator might expect it to be open.
     remark: Option<String>,
 }
 
@@ -343,7 +344,7 @@ async fn say_why_it_waits(broker: &Broker, drain_timeout: Duration) -> Infallibl
     }
 }
 
-/// Messages that connected consumers hold. Those are what a draining server waits for.
+/// The messages that connected consumers hold. A draining server waits for them.
 async fn held(broker: &Broker) -> Option<u64> {
     let caller = broker.enter(Principal::owner(), None);
     let (mut held, mut after) = (0, None);

@@ -1,8 +1,8 @@
 //! The settings of `forebay serve`: one table of them, from which the flags, the names in the environment and
 //! in the settings file, what `forebay config show` prints and the page in the docs all follow.
 //!
-//! A value is text wherever it comes from, and is read by the one function that its row names. What is given
-//! in several places is taken from the first of: flag, environment, file, default.
+//! A value is text wherever it comes from, and is read by the one function that its row names. A setting
+//! that is given in several places is taken from the first of: flag, environment, file, default.
 
 mod file;
 mod table;
@@ -21,7 +21,7 @@ use crate::safe::printable;
 
 pub(crate) use self::table::SETTINGS;
 
-/// What a server is started with.
+/// The settings of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
@@ -54,7 +54,7 @@ pub(crate) struct Settings {
 pub(crate) struct Setting {
     /// As in the settings file. The flag and the name in the environment follow from it.
     pub(crate) name: &'static str,
-    /// What a value looks like. None: it is on or off.
+    /// The form of a value, for help. `None`: the setting is a switch.
     pub(crate) value: Option<&'static str>,
     pub(crate) default: &'static str,
     pub(crate) help: &'static str,
@@ -74,7 +74,7 @@ impl Setting {
         format!("FOREBAY_{}", self.name.to_uppercase())
     }
 
-    /// What is wrong with a value, if anything is.
+    /// Checks a value. The error says which rule it breaks.
     fn check(&self, text: &str) -> Result<(), String> {
         (self.set)(&mut Settings::blank(), text)
     }
@@ -96,7 +96,7 @@ impl Setting {
 }
 
 impl Settings {
-    /// Every value is replaced before anybody sees it: the table has a default for each.
+    /// Every value is replaced before it is used: the table has a default for each.
     fn blank() -> Settings {
         Settings {
             data: PathBuf::new(),
@@ -147,7 +147,7 @@ impl FromArgMatches for Flags {
 impl clap::Args for Flags {
     fn augment_args(command: Command) -> Command {
         let command = SETTINGS.iter().fold(command, |command, setting| command.arg(setting.arg()));
-        // Whoever asks for both has something else in mind than either.
+        // A server either keeps its data in memory or in a folder, so asking for both is an error.
         command.mut_arg("memory", |memory| memory.conflicts_with("data"))
     }
 

@@ -57,8 +57,8 @@ struct Shared {
 }
 
 impl Client {
-    /// Connects to `http://HOST:PORT`, or `HOST:PORT`; the port is 7070 if there is none. Fails if no server
-    /// answers there.
+    /// Connects to `http://HOST:PORT`, or `HOST:PORT`; without a port it is 7070. Fails if no server answers
+    /// there.
     pub async fn connect(url: impl Into<String>) -> Result<Client, ConnectError> {
         Client::builder(url).connect().await
     }

@@ -13,7 +13,7 @@
 //! | [`MemoryStore`] | | one process | nothing |
 //! | `SqliteStore` | `sqlite` | one machine | whatever the database survives |
 //! | `PostgresStore` | `postgres` | all workers | whatever the database survives |
-//! | `RedisStore` | `redis` | all workers | what Redis is told to keep |
+//! | `RedisStore` | `redis` | all workers | whatever Redis is configured to survive |
 //!
 //! # Effect and mark as one
 //!

@@ -1,7 +1,7 @@
 //! The databases that tests of this crate run against.
 
 /// The address of a server that `cargo xtask test` starts. Without one the test says that it does nothing; on a
-/// build machine, where nobody would read that, it fails.
+/// build machine, where that line would be overlooked, it fails.
 #[allow(clippy::print_stderr)]
 pub(crate) fn address(variable: &str) -> Option<String> {
     let address = std::env::var(variable).ok().filter(|address| !address.is_empty());
@@ -53,7 +53,7 @@ pub(crate) async fn sqlite(connections: u32) -> SqliteFile {
         .filename(folder.join("test.db"))
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
-        // The file does not outlive the test, and what is seen by whom does not depend on the disk.
+        // The file does not outlive the test, and the visibility of writes does not depend on the disk.
         .synchronous(SqliteSynchronous::Off)
         .busy_timeout(std::time::Duration::from_secs(30));
     let pool = SqlitePoolOptions::new().max_connections(connections).connect_with(options).await;

@@ -65,7 +65,7 @@ impl Statement {
 #[cfg(feature = "sqlite")]
 pub(crate) const SQLITE_NOW_MS: &str = "CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)";
 
-/// Makes a table, unless it is there. Somebody who may not make tables can do so too, if it is.
+/// Makes a table, unless it exists. If it exists, a role without the right to make tables succeeds too.
 #[cfg(feature = "postgres")]
 pub(crate) async fn create_in_postgres(
     pool: &sqlx::PgPool,

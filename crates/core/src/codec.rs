@@ -17,7 +17,7 @@ pub enum DecodeError {
     UnknownKind { kind: u8 },
     #[error("a field that this release does not know and must not ignore. field=`{field}`")]
     UnknownField { field: u64 },
-    #[error("an entry does not fit what came before it: {0}")]
+    #[error("an entry contradicts the entries before it: {0}")]
     Contradiction(&'static str),
 }
 

@@ -66,8 +66,8 @@ impl Dedupe {
         (now.since(seen.at) < settings.dedupe_window).then_some(seen.seq)
     }
 
-    /// Remembers an id. What is remembered already is not remembered again: after an image that was
-    /// taken in several turns, recovery may meet entries whose ids are in it.
+    /// Remembers an id, unless it is remembered already: after an image that was taken in several turns,
+    /// recovery may meet entries whose ids are in it.
     pub(crate) fn remember(&mut self, at: Timestamp, id: IdHash, seq: Seq, settings: &StreamSettings) {
         let sighting = Sighting { seq, at };
         if self.seen.insert(id, sighting) == Some(sighting) {
@@ -88,8 +88,8 @@ impl Dedupe {
         self.seen.remove(&id);
     }
 
-    /// No id is known any more. Generations keep their numbers for themselves, so that what is remembered from now on
-    /// is not taken for what an image has.
+    /// Forgets all ids. Numbers of generations are not used again, so that a new generation is not taken for one that
+    /// an image has.
     pub(crate) fn clear(&mut self) {
         *self = Dedupe { next: self.next, ..Dedupe::default() };
     }

@@ -1,9 +1,9 @@
 //! Positions by the time at which they are due, at a few bytes each.
 //!
-//! What is due soon is kept exactly, in a sorted set. What is due later is appended to a bucket of eight
-//! seconds, as bytes in the order in which it came, and sorted only when its time nears. A bucket consists
-//! of segments of some hundred positions, so that neither opening one nor dropping what was forgotten makes
-//! a long turn, even if a million positions are due in the same second.
+//! Positions that are due soon are kept in a sorted set. Positions that are due later are appended to a
+//! bucket of eight seconds, as bytes in the order in which they came, and sorted only when their time
+//! nears. A bucket consists of segments of some hundred positions, so that neither opening one nor dropping
+//! forgotten positions makes a long turn, even if a million positions are due in the same second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,8 +33,8 @@ pub(crate) struct Due {
     far_count: u64,
     /// Bytes that its segments have allocated.
     far_bytes: usize,
-    /// Buckets up to this one are open: what is left of them in `far` moves to `near`, and what is new goes
-    /// there at once.
+    /// Buckets up to this one are open: their remaining positions in `far` move to `near`, and new
+    /// positions go there at once.
     open: u64,
     /// Positions up to here are not wanted any more.
     forgotten: Seq,
@@ -98,7 +98,7 @@ impl Due {
         self.open = self.open.max(now.0 / WIDTH + 1);
         let sorted_now = self.open_slice();
         self.sweep();
-        // What is in a bucket comes out only once it is all sorted.
+        // The positions of a bucket come out only once all of it is sorted.
         let sorted = match self.far.first_key_value() {
             Some((&(bucket, _), _)) if bucket <= self.open => bucket * WIDTH,
             _ => u64::MAX,
@@ -121,7 +121,7 @@ impl Due {
         sorted_now + forgotten
     }
 
-    /// Sorts some of what is in open buckets, and returns how many positions that were.
+    /// Sorts some of the positions in open buckets, and returns how many.
     fn open_slice(&mut self) -> usize {
         let mut count = 0;
         while let Some((&key, segment)) = self.far.first_key_value() {
@@ -152,8 +152,8 @@ impl Due {
         self.sweep();
     }
 
-    /// What is due after `now` becomes due later by as much as `to` is more than `from`, or earlier. What is due
-    /// already stays so, however long nobody has asked for it.
+    /// Positions that are due after `now` become due later by as much as `to` is more than `from`, or earlier. A
+    /// position that is due already stays due, even if it has not been taken yet.
     pub(crate) fn shift(&mut self, now: Timestamp, from: Duration, to: Duration) {
         let all = std::mem::take(self);
         self.open = all.open;
@@ -208,8 +208,8 @@ impl Due {
             + self.far_bytes
     }
 
-    /// `forgotten | near | segments`: of what is near `count`, then `at | seq` as distances; of the segments
-    /// `count`, then `bucket | bytes`, the bucket as the distance from the one before.
+    /// `forgotten | near | segments`: of the near positions `count`, then `at | seq` as distances; of the
+    /// segments `count`, then `bucket | bytes`, the bucket as the distance from the one before.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.forgotten.0);
         put_varint(out, self.near.len() as u64);
@@ -271,7 +271,7 @@ impl Segment {
         let mut cursor = Cursor::new(&self.bytes);
         let mut last = 0u64;
         for _ in 0..self.count {
-            let mut number = || cursor.varint().expect("a segment holds what was put into it");
+            let mut number = || cursor.varint().expect("a segment holds all its entries");
             let within = number();
             last = last.wrapping_add_signed(unzigzag(number()));
             take(within, Seq(last));

@@ -120,7 +120,7 @@ pub enum Entry {
         at: Timestamp,
         messages: Vec<ParkedMessage>,
     },
-    /// The keys of messages that were parked before anybody had looked at them; zero is none.
+    /// The keys of messages that were parked before the group had read them; zero stands for no key.
     KeysFound {
         group: GroupId,
         keys: Vec<(Seq, KeyHash)>,
@@ -143,7 +143,7 @@ pub enum Entry {
         how: Ending,
         ranges: Vec<SeqRange>,
     },
-    /// On its way to another stream: offered to nobody until it is there.
+    /// On its way to another stream: not offered to consumers until it is there.
     Moving {
         group: GroupId,
         route: Route,
@@ -170,7 +170,7 @@ pub enum Entry {
         limit: Option<u64>,
         rate: Option<Rate>,
     },
-    /// What a job has come to and leaves where it is.
+    /// Messages that a job has come to and leaves where they are.
     JobPassed {
         group: GroupId,
         job: JobId,
@@ -240,8 +240,8 @@ pub enum Entry {
         door: u8,
         key: Vec<u8>,
     },
-    /// What waits in a stream for its time waits longer by as much as `to` is more than `from`, or shorter. What was
-    /// due before that does not wait, although nobody may have been told of it yet.
+    /// Delayed messages of a stream wait longer by as much as `to` is more than `from`, or shorter. A message that
+    /// was due before does not wait, although the groups may not have been told of it yet.
     Redelayed {
         stream: StreamId,
         at: Timestamp,
@@ -270,9 +270,9 @@ pub struct Failure {
     pub at: Timestamp,
     pub attempt: u32,
     pub cause: Cause,
-    /// What the consumer said.
+    /// The consumer's reason.
     pub reason: Option<Arc<str>>,
-    /// What the consumer is called.
+    /// The consumer's name.
     pub consumer: Option<Arc<str>>,
 }
 
@@ -286,7 +286,7 @@ pub struct FailedMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParkedMessage {
     pub seq: Seq,
-    /// Zero if it has none; `None` if nobody has looked.
+    /// Zero if it has no key; `None` if the group has not read it.
     pub key: Option<KeyHash>,
     pub failure: Failure,
 }
@@ -315,7 +315,7 @@ impl Cause {
         }
     }
 
-    /// What stands for a reason where nobody gave one.
+    /// The text that stands for a reason if the consumer gave none.
     pub fn as_str(self) -> &'static str {
         match self {
             Cause::Nack => "(no reason given)",
@@ -326,7 +326,7 @@ impl Cause {
     }
 }
 
-/// How a group is done with a message that nobody acked.
+/// How a group is done with a message that was not acked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     Skipped = 1,
@@ -340,12 +340,12 @@ pub enum Ending {
 /// What a job does to the messages it was started for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
-    /// What is parked is ready again.
+    /// Makes parked messages ready again.
     Replay,
-    /// What is parked is let go.
+    /// Drops parked messages.
     Discard,
-    /// What is waiting in the group goes to another stream, or each message back to the one that it was moved from
-    /// last.
+    /// Moves the waiting messages of the group to another stream, or each message back to the one that it was
+    /// moved from last.
     Move { to: Option<StreamName> },
 }
 
@@ -368,7 +368,8 @@ pub enum JobFailure {
     Refused(Arc<str>),
 }
 
-/// Which messages are meant: of those that are parked, or of those that wait in the group. What comes later is not.
+/// Which messages are meant: of those that are parked, or of those that wait in the group. Messages that come later
+/// are not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     All,
@@ -477,7 +478,7 @@ mod form {
     pub(super) const ALL: u8 = 3;
 }
 
-/// What a message has beside its size.
+/// The optional fields of a message beside its size.
 mod flag {
     pub(super) const ID: u8 = 1;
     pub(super) const KEY: u8 = 2;
@@ -490,14 +491,14 @@ mod flag {
     pub(super) const ALL: u8 = 127;
 }
 
-/// What a purge takes along, beside what is ready, delayed and leased. There was only the first once.
+/// The optional parts of a purge, beside ready, delayed and leased messages.
 mod purge {
     pub(super) const PARKED: u8 = 1;
     pub(super) const IDS: u8 = 2;
     pub(super) const ALL: u8 = 3;
 }
 
-/// What a failure has beside its time and attempt: the cause is in the low bits.
+/// The optional fields of a failure beside its time and attempt: the cause is in the low bits.
 mod blame {
     pub(super) const CAUSE: u8 = 0x0f;
     pub(super) const REASON: u8 = 0x10;

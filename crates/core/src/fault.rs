@@ -18,7 +18,7 @@ pub enum Fault {
     FloorPastUnsettled,
     /// Recovery takes a message that was handed out for one that never was.
     AttemptsForgotten,
-    /// An image leaves out what is settled above the floor.
+    /// An image leaves out messages that are settled above the floor.
     SettledForgotten,
     /// The log is trimmed to the newer image instead of the older.
     TrimPastOlderImage,

@@ -1,8 +1,8 @@
 //! The heart: one group of competing consumers. Facts and the time go in, effects come out.
 //!
-//! A turn is: any number of facts (`arrived`, `join`, `settle` and so on), then
-//! one `finish_turn`, which expires what is due, shares out what can go, and writes down what the turn has
-//! decided. Nothing is handed out between facts, so a burst of acks costs one pass.
+//! A turn is: any number of facts (`arrived`, `join`, `settle` and so on), then one `finish_turn`, which
+//! expires due leases, shares out the messages that can go, and writes down the turn's decisions. Nothing
+//! is handed out between facts, so a burst of acks costs one pass.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -17,7 +17,7 @@
 //! | `check` | what must agree whenever a turn is over |
 //! | `expiry` | what time does: leases that lapse, retries that are due, consumers that leave |
 //! | `jobs`, `triage` | parked messages: listing, replaying, discarding |
-//! | `moves` | jobs that bring what is waiting to another stream |
+//! | `moves` | jobs that move waiting messages to another stream |
 //! | `checkpoint` | progress as users see it, and acks that are written only with it |
 //! | `change` | settings, pause, reset, purge |
 //! | `stats` | what a group reports about itself |
@@ -90,7 +90,7 @@ pub struct Lease {
 /// How a consumer left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// The connection broke. What it held has been tried.
+    /// The connection broke. Messages it held count as tried.
     Lost,
     /// It said goodbye and gives back what it holds; those attempts do not count.
     Goodbye,
@@ -117,8 +117,8 @@ pub struct Deliver {
 }
 
 impl Deliver {
-    /// Leased for no time at all. It is over before it can leave, and leaves all the same: whoever asks for that
-    /// wants to see messages without keeping others from them.
+    /// Leased for no time at all. The lease is over before the delivery leaves, and it leaves all the same: a
+    /// consumer that asks for this wants to see messages without keeping others from them.
     pub fn is_fleeting(&self) -> bool {
         self.deadline <= self.granted
     }
@@ -147,7 +147,7 @@ pub struct MoveOut {
     pub to: Option<StreamName>,
 }
 
-/// What the shell must now do.
+/// The work that the shell must now do.
 #[derive(Debug, Default)]
 pub struct Effects {
     pub deliveries: Vec<Deliver>,
@@ -159,8 +159,8 @@ pub struct Effects {
     pub checkpoints: Vec<(GroupId, Seq)>,
 }
 
-/// How much one turn does. What is left over is done in the next, which follows at once, so that nobody
-/// waits long for anything however much there is to do.
+/// How much one turn does. The remaining work is done in the next turn, which follows at once, so that no
+/// call waits long however much work there is.
 #[derive(Debug)]
 pub(crate) struct Budget(u64);
 
@@ -185,16 +185,16 @@ impl Budget {
     }
 }
 
-/// What a group needs to know of its shard to finish a turn.
+/// The parts of its shard that a group needs to finish a turn.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Timestamp,
     pub(crate) epoch: Epoch,
     /// The grant that the next lease gets.
     pub(crate) grant: &'a mut Grant,
     pub(crate) stream: &'a Stream,
-    /// What a group may remember of messages that it had to read past.
+    /// How many bytes a group may use to remember messages that it had to read past.
     pub(crate) key_scan_bytes_max: usize,
-    /// What is left of the work that a turn may do, over all groups.
+    /// The work that this turn may still do, over all groups.
     pub(crate) budget: &'a mut Budget,
     /// Entries of the frame being filled.
     pub(crate) entries: &'a mut Vec<u8>,
@@ -297,7 +297,7 @@ impl Group {
         View { ledger, settings, members, stream }
     }
 
-    /// Recovery is over: builds what is not in the log from what is.
+    /// Recovery is over: builds the derived state that is not in the log.
     pub(crate) fn reopened(&mut self, now: Timestamp, stream: &Stream) {
         self.ledger.reopened();
         for (range, state) in self.ledger.standing().runs() {
@@ -379,7 +379,7 @@ impl Group {
         own.into_iter().chain(others).chain(paces).flatten().min()
     }
 
-    /// Writes down what was decided.
+    /// Writes down the decisions.
     pub(crate) fn write_down(&mut self, out: &mut Vec<u8>) {
         self.unwritten.write(out);
     }
@@ -418,7 +418,7 @@ impl Group {
         self.reading
     }
 
-    /// What the lease is part of, if it is the one that its message is held on now: the messages from its
+    /// The run that the lease is part of, if its message is held on this lease now: the messages from its
     /// own to the end of the run.
     fn lease_at(&self, lease: Lease) -> Option<(SeqRange, Leased)> {
         if self.ledger.is_swept(lease.seq) {

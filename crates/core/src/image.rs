@@ -1,4 +1,4 @@
-//! The shard's state as a set of parts, so that only what has changed is written again.
+//! The shard's state as a set of parts, so that only changed parts are written again.
 //!
 //! | part | key | holds |
 //! | --- | --- | --- |
@@ -10,9 +10,9 @@
 //! | notes | kind 6, bucket | small values of doors |
 //!
 //! Parts may be taken at different times. Each is loaded with the position it covers, and entries up to
-//! there are not applied to it again. The registry is taken first: what is created later is not in the
-//! image and comes from the log. What is parked may be much, so it is taken a chunk at a time, but as it
-//! was when its group was taken.
+//! there are not applied to it again. The registry is taken first: streams and groups that are created
+//! later are not in the image and come from the log. A parked list may be long, so it is taken a chunk at a
+//! time, but as it was when its group was taken.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) struct FrozenChunk {
     changed: bool,
 }
 
-/// What came of taking a part.
+/// The result of taking a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taking {
     Taken,
@@ -71,8 +71,9 @@ impl Shard {
     /// The parts that belong to one that has just been taken, and are to be taken after it. Listed then and
     /// not before, since there may be others by then.
     ///
-    /// The ids of a stream may be taken at any time after it. What is parked in a group is taken as it was
-    /// when the group was: these parts cover what the group's part covers, and nothing that came later.
+    /// The ids of a stream may be taken at any time after it. The parked messages of a group are taken as
+    /// they were when the group was taken: these parts cover the same entries as the group's part, and no
+    /// later ones.
     pub fn parts_of(&mut self, key: PartKey) -> Vec<PartKey> {
         match key.kind {
             STREAM => {
@@ -94,7 +95,7 @@ impl Shard {
         }
     }
 
-    /// Whether a part covers what the part before it that was not such a part covers.
+    /// Whether a part covers the same entries as the last part before it for which this is false.
     pub fn is_taken_along(key: PartKey) -> bool {
         key.kind == PARKED
     }
@@ -130,8 +131,8 @@ impl Shard {
             NOTES => self.notes.encode_bucket(key.id as usize, out),
             _ => {
                 let group = self.groups.get_mut(&GroupId(key.id)).expect("a part that changed is there");
-                // Recovery would apply once more what comes later in the log than the part.
-                assert!(!group.is_unwritten(), "what is in a part was written down before");
+                // Recovery would apply entries that come later in the log than the part once more.
+                assert!(!group.is_unwritten(), "the log holds everything that a part contains");
                 group.ledger.take(out);
             }
         }
@@ -191,7 +192,7 @@ impl Shard {
         for (key, through, bytes) in &parts {
             self.load_part(*key, *through, bytes)?;
         }
-        // What was listed and has no part was deleted while the image was made.
+        // A stream or group that is listed and has no part was deleted while the image was made.
         let keys: BTreeSet<PartKey> = parts.iter().map(|(key, ..)| *key).collect();
         let has = |kind: u8, id: u32| keys.contains(&PartKey { kind, id, sub: 0 });
         self.doomed_streams.extend(self.streams.keys().filter(|id| !has(STREAM, id.0)));

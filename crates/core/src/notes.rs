@@ -1,7 +1,7 @@
 //! Small durable values that doors keep for their clients, such as sessions and subscriptions.
 //!
 //! A note belongs to a door and has a key. Every change gives it a new version, drawn from one counter for
-//! all notes, so that whoever saw a note once can tell that it is another one now, also after it was removed
+//! all notes, so that a door that saw a note once can tell that it has changed, also after it was removed
 //! and made anew. A note may expire. For images the notes are spread over a fixed number of buckets by a
 //! hash of their key, and only buckets that changed are written again.
 
@@ -36,7 +36,7 @@ impl Note {
     }
 }
 
-/// What a change expects to find.
+/// The state that a change expects to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     Any,
@@ -48,7 +48,7 @@ pub enum Expected {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoteRefusal {
-    #[error("the note is not what was expected. version=`{}`", version.unwrap_or(0))]
+    #[error("the note does not have the expected version. version=`{}`", version.unwrap_or(0))]
     Mismatch {
         /// `None` if there is no such note.
         version: Option<u64>,
@@ -124,7 +124,7 @@ impl Notes {
             count += usize::from(before.is_none());
             bytes = (bytes + key.len() + len).saturating_sub(before.unwrap_or(0));
         }
-        // What takes no more room than it has is never refused.
+        // A change that takes no more room than before is never refused.
         match () {
             () if count > NOTES_MAX.max(self.count) => Err(NoteRefusal::TooMany),
             () if bytes > BYTES_MAX.max(self.bytes) => Err(NoteRefusal::Full),
@@ -160,7 +160,7 @@ impl Notes {
             None => 0,
             Some(note) => key.len() + note.value.len(),
         };
-        // What makes a note smaller is never refused.
+        // A change that makes a note smaller is never refused.
         let added = key.len() + len;
         if added > freed && self.bytes - freed + added > BYTES_MAX {
             return Err(NoteRefusal::Full);

@@ -1,9 +1,9 @@
 //! How fast something may go: so many a second, and so many at once after a rest.
 //!
-//! A pace is a leaky bucket (GCRA) that is told the time. What has been earned is counted in whole units so
-//! small that the slowest rate still earns millions of them in a microsecond, and is never rounded after
-//! that, so that a pace does not drift however often it is asked. The promise: in any window of length `w`
-//! no more than `per_second × w + burst` go, also when a restart or a change of the rate falls into it.
+//! A pace is a leaky bucket (GCRA) that is told the time. Earned credit is counted in whole units so small
+//! that the slowest rate still earns millions of them in a microsecond, and is never rounded after that, so
+//! that a pace does not drift however often it is asked. The promise: in any window of length `w` no more
+//! than `per_second × w + burst` go, also when a restart or a change of the rate falls into it.
 
 pub use forebay_model::Rate;
 use forebay_model::limits::PER_SECOND_MAX;
@@ -13,11 +13,11 @@ use crate::types::Timestamp;
 /// Units that one per second earns in a microsecond. The rate is rounded down to whole units once, which
 /// makes 0.001 a second slower by less than a billionth.
 const UNITS: f64 = (1u64 << 40) as f64;
-/// What one costs: the units that one per second earns in a second.
+/// The cost of one message: the units that a rate of one per second earns in a second.
 const ONE: i128 = 1_000_000 << 40;
 
 fn units(rate: Rate) -> i128 {
-    // What is not a number stays so and then becomes zero.
+    // NaN stays NaN in `clamp`, and the cast makes it zero.
     i128::from((rate.per_second.clamp(0.0, PER_SECOND_MAX) * UNITS) as u64)
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Starts with nothing saved. What went just before a restart is not known any more, and a full
-    /// burst on top of it would break the promise.
+    /// Starts with nothing saved. How many went just before a restart is not known any more, and a full
+    /// burst on top of them would break the promise.
     pub(crate) fn starting(now: Timestamp, rate: Rate) -> Pace {
         Pace { rate, saved: 0, since: now }
     }
@@ -70,8 +70,8 @@ impl Pace {
         }
     }
 
-    /// From now on at another rate. What was earned so far was earned at the old one, a debt stays, and
-    /// no more is kept than the new burst allows.
+    /// Changes the rate from now on. Credit so far is earned at the old rate, a debt stays, and no more
+    /// credit is kept than the new burst allows.
     pub(crate) fn change(&mut self, now: Timestamp, rate: Rate) {
         self.settle(now);
         self.rate = rate;
@@ -170,7 +170,7 @@ mod tests {
             }
         }
 
-        /// Whoever comes whenever something may go gets the whole rate.
+        /// A caller that comes whenever a message may go gets the whole rate.
         #[test]
         fn nothing_is_lost_to_rounding(per_second in per_second(), steps in 1u64..2_000) {
             let start = Timestamp(1_700_000_000_000_000);

@@ -1,4 +1,4 @@
-//! What a stream remembers of its producers that number their messages.
+//! A stream's memory of its producers that number their messages.
 //!
 //! A producer numbers its messages one after the other and names a batch by the number of its first one.
 //! The stream remembers the last few batches of each producer: one that is sent again is answered with the
@@ -13,8 +13,8 @@ use crate::types::{Seq, SeqRange, Timestamp};
 
 /// Batches remembered of a producer: as many as clients keep on their way at once.
 const BATCHES_MAX: usize = 5;
-/// Producers of a stream. Beyond, the one that was silent longest is forgotten; nobody is forgotten merely
-/// for being silent.
+/// Producers remembered of a stream. Beyond that, the one that was silent longest is forgotten; silence
+/// alone is no reason to forget a producer.
 const PRODUCERS_MAX: usize = 10_000;
 
 /// Names a batch: who sent it, and the number of its first message.
@@ -25,7 +25,7 @@ pub struct ProducerStamp {
     pub number: u64,
 }
 
-/// What a batch is, if it is not refused.
+/// The kind of a batch that is not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     New,
@@ -42,7 +42,7 @@ pub enum ProducerRefusal {
     Fenced { epoch: u32 },
     #[error("the batch does not follow the one before it. expected=`{expected}`")]
     Gap { expected: u64 },
-    #[error("the batch is older than what is remembered of this producer. oldest=`{oldest}`")]
+    #[error("the batch is older than the oldest remembered batch of this producer. oldest=`{oldest}`")]
     TooOld { oldest: u64 },
 }
 
@@ -89,7 +89,7 @@ impl Producer {
 }
 
 impl Producers {
-    /// What to do with a batch of so many messages. A producer that is not known may begin with any number,
+    /// Decides about a batch of so many messages. A producer that is not known may begin with any number,
     /// since it may have been forgotten, and so may one with a higher epoch.
     pub(crate) fn admit(&self, stamp: ProducerStamp, count: u64) -> Result<Verdict, ProducerRefusal> {
         let Some(producer) = self.known.get(&stamp.producer) else { return Ok(Verdict::New) };
@@ -109,9 +109,10 @@ impl Producers {
         }
     }
 
-    /// Remembers a batch of so many messages, with the positions of those that were new. One from before what is
-    /// remembered is ignored: after an image that was taken in several turns, recovery may meet batches
-    /// that are in it. One from beyond starts anew: those between were lost with a damaged log.
+    /// Remembers a batch of so many messages, with the positions of those that were new. A batch older than the
+    /// remembered ones is ignored: after an image that was taken in several turns, recovery may meet batches
+    /// that are in it. A batch with a gap before it starts anew: the batches between were lost with a damaged
+    /// log.
     pub(crate) fn remember(
         &mut self,
         at: Timestamp,

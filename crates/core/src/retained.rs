@@ -1,4 +1,4 @@
-//! Which messages somebody still wants, and which the stream still promises.
+//! Which messages are still wanted by a group or a reader, and which the stream still promises.
 //!
 //! A message is wanted while some group has not settled it, or keeps it parked; a stream that has no group
 //! keeps everything from its first message on. From that follows what reclaim has to copy, and how far the
@@ -18,8 +18,8 @@ use crate::stream::Stream;
 use crate::types::{Seq, SeqRange, StreamId};
 
 impl Shard {
-    /// Adds to `out` which durable messages of the range somebody wants, in order. Of a stream that is gone
-    /// nobody wants anything.
+    /// Adds to `out` the durable messages of the range that are wanted, in order. Of a deleted stream no
+    /// message is wanted.
     pub fn wanted(&self, stream: StreamId, range: SeqRange, out: &mut Vec<SeqRange>) {
         let Some(of) = self.streams.get(&stream) else { return };
         let Some(range) = whole(Seq(1), of.durable).and_then(|durable| durable.overlap(range)) else {
@@ -41,7 +41,7 @@ impl Shard {
         }
     }
 
-    /// The first durable message at `from` or after it that somebody wants.
+    /// The first durable message at `from` or after it that is wanted.
     pub fn first_wanted(&self, stream: StreamId, from: Seq) -> Option<Seq> {
         let of = self.streams.get(&stream)?;
         let groups = of.groups.iter().map(|(_, group)| self.groups[group].ledger.first_wanted(from));
@@ -49,8 +49,8 @@ impl Shard {
         (first <= of.durable).then_some(first)
     }
 
-    /// The first durable message at `from` or after it that can be read: somebody wants it, or the stream has
-    /// not let go of it.
+    /// The first durable message at `from` or after it that can be read: it is wanted, or the stream has not
+    /// released it.
     pub fn first_kept(&self, stream: StreamId, from: Seq) -> Option<Seq> {
         let of = self.streams.get(&stream)?;
         let kept = from.max(of.first).max(of.gone.next());
@@ -68,8 +68,8 @@ impl Shard {
         groups.chain(kept).sum()
     }
 
-    /// Everything from here on is wanted, whatever the groups have done: nobody has settled what there is no
-    /// group for, a log keeps what it keeps, and readers have not read the rest.
+    /// Everything from here on is wanted, whatever the groups have done: without groups no message is
+    /// settled, a log keeps its messages by its own limits, and readers have not read the rest.
     fn kept_from(&self, stream: &Stream) -> Option<Seq> {
         if stream.groups.is_empty() || stream.settings.retention != Retention::Work {
             return Some(stream.first);
@@ -106,7 +106,7 @@ fn whole(first: Seq, last: Seq) -> Option<SeqRange> {
 }
 
 impl Ledger {
-    /// Adds what the group wants of the range: first what is not settled, then what is parked.
+    /// Adds the messages of the range that the group wants: first the unsettled ones, then the parked ones.
     fn wanted(&self, range: SeqRange, out: &mut Vec<SeqRange>) {
         let mut next = self.progress().unsettled_from(range.first);
         while next <= range.last {

@@ -1,5 +1,5 @@
-//! What is known of a shard when not everything can be known: parts of an image without the rest, entries
-//! with a gap before them, messages whose content is gone.
+//! Recovery of a shard from incomplete data: parts of an image without the rest, entries with a gap before
+//! them, messages whose content is gone.
 //!
 //! Only for a shard that is put together from a damaged log and then written down anew as an image. One that
 //! serves changes by entries alone.
@@ -38,18 +38,18 @@ impl Shard {
         key.kind == REGISTRY
     }
 
-    /// The stream that nothing but its name and its settings is known of without this part.
+    /// The stream of which only the name and the settings are known without this part.
     pub fn stream_in_the_dark(lost: PartKey) -> Option<StreamId> {
         (lost.kind == STREAM).then_some(StreamId(lost.id))
     }
 
-    /// The group that nothing but its name and its settings is known of without this part. What is parked
-    /// counts as settled, so without knowing what is parked nothing is known of what is settled.
+    /// The group of which only the name and the settings are known without this part. Parked messages count
+    /// as settled, so without the parked list the settled messages are unknown too.
     pub fn group_in_the_dark(lost: PartKey) -> Option<GroupId> {
         matches!(lost.kind, GROUP | PARKED).then_some(GroupId(lost.id))
     }
 
-    /// What is lost with a part, and what follows from that, in words for the operator.
+    /// Describes for the operator the state that is lost with a part, and the consequences.
     pub fn describe_loss(&self, key: PartKey) -> String {
         let stream = |id: u32| match self.stream_name(StreamId(id)) {
             Some(name) => format!("stream `{name}`"),
@@ -65,12 +65,12 @@ impl Shard {
                 "priorities, delays, expiries and ids of {} that the log does not tell",
                 stream(key.id)
             ),
-            DEDUPE => format!("ids of {}; what is sent again may be stored twice", stream(key.id)),
+            DEDUPE => format!("ids of {}; messages that are sent again may be stored twice", stream(key.id)),
             GROUP | PARKED => format!(
-                "progress and parked list of {} before what the log tells; messages may come again",
+                "progress and parked list of {} before the start of the log; messages may come again",
                 group(key.id)
             ),
-            _ => "notes of protocols before what the log tells".to_owned(),
+            _ => "notes of protocols before the start of the log".to_owned(),
         }
     }
 
@@ -115,8 +115,9 @@ impl Shard {
         highest
     }
 
-    /// The contents of these messages are gone for good. They count as expired, so that nobody waits for
-    /// them: groups are done with them, now and if they begin anew, and so are groups that are yet to come.
+    /// The contents of these messages are gone for good. They count as expired, so that no group waits for
+    /// them: groups are done with them, now and if they begin anew, and so are groups that are created
+    /// later.
     pub fn lose(&mut self, stream: StreamId, range: SeqRange) -> Vec<GroupLoss> {
         let Some(of) = self.streams.get_mut(&stream) else { return Vec::new() };
         of.changed = true;

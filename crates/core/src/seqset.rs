@@ -105,7 +105,7 @@ impl SeqSet {
 
     /// The first position at `seq` or after it that is not in the set.
     pub fn gap_from(&self, seq: Seq) -> Seq {
-        // Whoever asks is usually told that it is not there, and a run may be ten million long.
+        // Usually the position is not in the set, and a run may be ten million long.
         if !self.contains(seq) {
             return seq;
         }

@@ -1,8 +1,8 @@
 //! How the core acts by the settings of streams and groups, and how the log writes them down. The settings
 //! themselves are declared in `forebay-model`.
 //!
-//! On disk settings are a list of `field | length | value`, so that a field added later is simply
-//! absent from what was written before, and then has its default.
+//! On disk settings are a list of `field | length | value`, so that a field added later is simply absent
+//! from settings that were written before, and then has its default.
 
 use std::time::Duration;
 

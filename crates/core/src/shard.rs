@@ -184,8 +184,8 @@ impl Shard {
         }
     }
 
-    /// Writes down what any group has changed, also those that the turn's budget did not reach: whoever is
-    /// told that something is durable is told so of everything that was decided until then.
+    /// Writes down the changes of all groups, also of those that the turn's budget did not reach: a caller
+    /// that is told that its change is durable may rely on all earlier decisions being durable too.
     pub fn write_down_all(&mut self, now: Timestamp) {
         self.happened_at(now);
         for group in std::mem::take(&mut self.unwritten) {

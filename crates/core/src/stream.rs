@@ -1,7 +1,7 @@
 //! A stream: admission, dedupe, positions, and what its messages say about time and priority.
 //!
 //! A message gets its position when it is admitted and exists when its frame is durable; `last` is the
-//! former, `durable` the latter. Groups are told only of what is durable.
+//! former, `durable` the latter. Groups are told only of durable messages.
 //!
 //! Plain messages cost nothing here but a share of a bucket of sizes and times. A priority is a position in
 //! a set, a delay or an expiry a few bytes by time; groups share all three.
@@ -254,7 +254,7 @@ impl Stream {
     pub(crate) fn check(&self) {
         assert!(self.durable <= self.last, "only published messages are durable");
         assert!(self.gone <= self.last, "only published messages are gone");
-        assert!(self.first <= self.last.next(), "a stream keeps what was published");
+        assert!(self.first <= self.last.next(), "a stream keeps published messages only");
         let beyond = |set: &SeqSet| set.first_from(self.last.next()).is_some();
         assert!(!beyond(&self.undue) && !beyond(&self.expired), "only published messages have times");
         let both = self
@@ -297,7 +297,7 @@ impl Stream {
         self.forget_through(Seq(seq.0.saturating_sub(1)));
     }
 
-    /// What was said about time and priority of these does not matter any more.
+    /// Forgets the delays, expiries and priorities of these messages.
     pub(crate) fn forget_through(&mut self, through: Seq) {
         self.changed = true;
         let range = SeqRange::new(Seq::START, through);
@@ -314,7 +314,8 @@ impl Stream {
         seq <= self.gone || self.expired.contains(seq)
     }
 
-    /// Whether messages have expired that nobody has been told of yet. Until then nothing is handed out.
+    /// Whether messages have expired that the groups have not been told of yet. Until then nothing is handed
+    /// out.
     pub(crate) fn is_behind(&self, now: Timestamp) -> bool {
         self.expiring.next_at().is_some_and(|at| at <= now)
     }
@@ -360,7 +361,7 @@ impl Stream {
     }
 
     /// How far the front has to go to make room for this many messages and bytes more, if that much is
-    /// durable. What is too old takes no room, although it may not have been let go of.
+    /// durable. A message that is too old takes no room, although it may not have been released yet.
     pub(crate) fn front_of(&self, (messages, bytes): (u64, u64)) -> Option<Seq> {
         let before = Seq(self.first.0 - 1).max(self.gone);
         let mut front = before.plus(messages);

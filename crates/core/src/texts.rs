@@ -32,8 +32,8 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// The text, cut to 512 bytes and without control characters, or what is left of it if there are too many
-    /// different ones. It stays in the table for as long as somebody holds it.
+    /// The text, cut to 512 bytes and without control characters, or a shortened text if there are too many
+    /// different ones. It stays in the table for as long as a record holds it.
     pub(crate) fn intern(&mut self, text: &str) -> Arc<str> {
         let text = cleaned(text);
         if let Some(kept) = self.kept.get(&*text) {
@@ -60,7 +60,7 @@ impl Texts {
         text
     }
 
-    /// Drops texts that nobody holds any more, unless it was tried in vain a moment ago.
+    /// Drops texts that no record holds any more, unless that was tried in vain a moment ago.
     fn sweep(&mut self) {
         if self.patience > 0 {
             self.patience -= 1;

@@ -31,7 +31,7 @@ pub(crate) struct Timeline {
     older: VecDeque<Bucket>,
     newer: VecDeque<Bucket>,
     merging: Merging,
-    /// What is before is forgotten. Within the first bucket, or at its begin.
+    /// Positions before this are forgotten. Within the first bucket, or at its beginning.
     start: Seq,
     /// The position that comes next, which is the end of the last bucket.
     next: Seq,
@@ -51,14 +51,14 @@ struct Bucket {
     latest: Timestamp,
 }
 
-/// What is being done about too many buckets.
+/// The state of merging when there are too many buckets.
 #[derive(Debug, Clone, Copy, Default)]
 enum Merging {
     #[default]
     Not,
     /// So many pairs move, as one bucket each, from `newer` to `older`.
     Pairs(usize),
-    /// What is in `older` moves back, so that the next round begins with the oldest again.
+    /// The buckets of `older` move back, so that the next round begins with the oldest again.
     Back,
 }
 
@@ -137,7 +137,7 @@ impl Timeline {
         }
     }
 
-    /// What is kept, or `None` if nothing is.
+    /// The positions that are kept, or `None` if there are none.
     pub(crate) fn range(&self) -> Option<SeqRange> {
         (!self.is_empty()).then(|| SeqRange::new(self.start, Seq(self.next.0 - 1)))
     }
@@ -162,7 +162,8 @@ impl Timeline {
         self.range()?.contains(seq).then(|| self.holding(seq).0.latest)
     }
 
-    /// A position such that nothing published at `time` or after it comes before, and little else after.
+    /// A position with no message before it that was published at `time` or later, and few earlier messages
+    /// after it.
     pub(crate) fn first_at_or_after(&self, time: Timestamp) -> Option<Seq> {
         let index = self.partition_point(|bucket| bucket.latest < time);
         self.get(index).map(|bucket| bucket.first.max(self.start))
@@ -323,7 +324,7 @@ mod tests {
         copy
     }
 
-    /// What is kept, one by one: position, size, true time, and the latest time up to there.
+    /// The kept messages, one by one: position, size, true time, and the latest time up to there.
     struct Plain(VecDeque<(u64, u64, u64, u64)>);
 
     impl Plain {
@@ -342,7 +343,7 @@ mod tests {
             for (at, one) in self.0.iter().enumerate().step_by(7) {
                 let told = timeline.at(Seq(one.0)).expect("it is kept").0;
                 prop_assert!(told >= one.3);
-                // Only what was published in the next tenth of a second, or came in the same batch.
+                // It is late by a tenth of a second at most, or by the rest of the same batch.
                 prop_assert!(told <= one.3 + 100_000);
                 for time in [one.2, one.3, one.3 + 1, one.3.saturating_sub(50_000)] {
                     let first = timeline.first_at_or_after(Timestamp(time));

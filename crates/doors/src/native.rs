@@ -50,7 +50,7 @@ use intake::{Budget, Intake};
 const CALL_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// The longest frame of HTTP/2 that a client may send. Room for a frame is made when its head has come, and
-/// whoever has not said who it is gets no more than 64 KiB.
+/// an unauthenticated client may make the server allocate no more than 64 KiB.
 const FRAME_MAX: u32 = 60 << 10;
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;
@@ -60,10 +60,10 @@ const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// The head of a request, and what a connection keeps of what it has read.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What the door may use.
+/// The limits and settings of the door.
 #[derive(Debug, Clone)]
 pub struct NativeConfig {
-    /// Connections at a time. One more is told that the server is busy.
+    /// Connections at a time. A further client is told that the server is busy.
     pub connections_max: usize,
     /// Names that the server has beside its addresses and `localhost`. A request for another one is refused,
     /// since a web page could have made it by giving a name of its own this server's address.
@@ -127,7 +127,7 @@ impl Services {
     async fn answer(&self, from: SocketAddr, mut request: Request<Incoming>) -> Response<Body> {
         let content_type = request.headers().get(header::CONTENT_TYPE);
         // gRPC is spoken over HTTP/2 only, which no browser does without TLS. A page of another site could
-        // otherwise have a request taken for gRPC, and so past those who look at where requests come from.
+        // otherwise have a request taken for gRPC, and so past the checks of a request's origin.
         let may_be_grpc = request.version() == hyper::Version::HTTP_2;
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
@@ -151,7 +151,8 @@ async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAd
     let open = Open::default();
     let io = TokioIo::new(Connection::new(stream, protocol, open.clone(), http::refusal));
     let stopped = stopping.wait();
-    // How a connection ends is its client's business; whoever waits for an answer on it sees that it ended.
+    // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
+    // ended.
     match protocol {
         Protocol::Http1 => {
             let service = service_fn(|request| {

@@ -1,7 +1,7 @@
 //! The SQS door: clients of Amazon SQS use Forebay as they use SQS, given nothing but its address.
 //!
-//! A queue is a stream with one group, `queue`, so every other door sees it too. What SQS knows of a queue beside, its
-//! attributes and tags, is a note of the log. A receipt handle is the receipt of a lease, good after a restart.
+//! A queue is a stream with one group, `queue`, so every other door sees it too. The attributes and tags of a queue
+//! are a note of the log. A receipt handle is the receipt of a lease, good after a restart.
 //!
 //! | Module | What it does |
 //! | --- | --- |
@@ -49,22 +49,24 @@ use service::Service;
 /// The head of a request, and what a connection keeps of what it has read.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What one who comes when there are too many connections is told.
+/// The reply to a client that connects when there are too many connections.
 const BUSY_REPLY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/xml\r\nretry-after: 1\r\n\
     connection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// What the door may use, and whom it believes.
+/// The limits of the door, and the access keys that it trusts.
 #[derive(Debug, Clone)]
 pub struct SqsConfig {
-    /// Connections at a time. One more is told that the server is busy.
+    /// Connections at a time. A further client is told that the server is busy.
     pub connections_max: usize,
     /// Bytes of request bodies that are being read, over all connections.
     pub body_bytes_max: usize,
-    /// Those who may ask. If there are none, anybody may, under any name.
+    /// The access keys that may sign requests. If the list is empty, any client may send requests, under any
+    /// name.
     pub keys: Vec<AccessKey>,
     pub urls: UrlOptions,
-    /// Names that the server has beside its addresses and `localhost`. Counts where anybody may ask and the door is
-    /// open to this machine alone: a page of another site could have been given a name with this server's address.
+    /// Names that the server has beside its addresses and `localhost`. Used if there are no access keys and the
+    /// door is open to this machine alone: a page of another site could have been given a name with this server's
+    /// address.
     pub host_names: Vec<String>,
     /// Whether the name of a deleted queue, and a purge, have to wait for 60 seconds, as they do on AWS.
     pub waits: bool,
@@ -101,7 +103,7 @@ pub async fn serve(
     let keys = AccessKeys::new(config.keys);
     let hosts = match address.ip().is_loopback() {
         true => Hosts::new(&config.host_names),
-        // Whoever listens for others is called by names that nobody here knows.
+        // A server that listens for other machines is called by names that it does not know.
         false => Hosts::any(),
     };
     let hosts = Some(hosts).filter(|_| !keys.are_needed());
@@ -137,7 +139,8 @@ async fn serve_one(door: Arc<Door>, stream: TcpStream, address: SocketAddr, stop
         .header_read_timeout(None)
         .serve_connection(io, service);
     let mut connection = std::pin::pin!(connection);
-    // How a connection ends is its client's business; whoever waits for an answer on it sees that it ended.
+    // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
+    // ended.
     tokio::select! {
         _ = connection.as_mut() => {}
         () = stopping.wait() => {

@@ -1,5 +1,5 @@
-//! What the doors count and log about the requests that they answered. Each codec leaves the name of the call and
-//! the kind of the problem in its answer, and the place through which all answers of a door leave reads them.
+//! Counts and logs of the requests that the doors answered. Each codec leaves the name of the call and the kind
+//! of the problem in its answer, and the place through which all answers of a door leave reads them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use forebay_wire::problem::{Kind, Problem};
 
 use crate::sqs::wire::error::{ErrorKind, SqsError};
 
-/// A call that is none of the API's, or was refused before it was known.
+/// The name of a call that the API does not have, or that was refused before its name was known.
 pub(crate) const UNKNOWN: &str = "unknown";
 
 /// The call that an HTTP answer is to. An extension of the answer.

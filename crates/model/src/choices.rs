@@ -111,7 +111,8 @@ choice! {
     OnFull {
         /// It is refused.
         Reject = "reject",
-        /// The oldest message that is neither leased nor parked is dropped. If there is none, the new one is refused.
+        /// The oldest message that is neither leased nor parked is dropped. If all are leased or parked, the new one
+        /// is refused.
         DropOldest = "drop_oldest",
     }
 }

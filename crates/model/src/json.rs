@@ -304,7 +304,7 @@ impl<'de> Deserialize<'de> for Start {
     }
 }
 
-/// What is left out, or `null`, is no limit.
+/// A field that is left out, or `null`, sets no limit.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct LogRetention {

@@ -2,7 +2,7 @@
 //! follows from the declaration: defaults, checks, patches, the JSON, the encoding in the log, `--help`, the pages
 //! in `docs/reference` and the OpenAPI schemas.
 //!
-//! | Module | What is in it |
+//! | Module | Contents |
 //! | --- | --- |
 //! | [`settings`] | the tables: one entry for each setting |
 //! | [`choices`] | the values that are not plain numbers: `Strategy`, `Retention`, `Rate` and others |

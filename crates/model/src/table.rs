@@ -75,7 +75,8 @@ macro_rules! settings {
                 self.check_together()
             }
 
-            /// Sets the field of that name, as in `rate` or `backoff.max`, back to its default. False: there is none.
+            /// Sets the field of that name, as in `rate` or `backoff.max`, back to its default. False: there is no
+            /// such field.
             pub fn reset(&mut self, field: &str) -> bool {
                 let (field, part) = field.split_once('.').unwrap_or((field, ""));
                 match field {

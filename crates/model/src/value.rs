@@ -84,7 +84,7 @@ pub enum Stored<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Takes what is stored, with its tag.
+/// Takes a stored value, with its tag.
 pub type Store<'a> = dyn FnMut(u64, Stored<'_>) + 'a;
 
 /// A value as the log has it. Only the setting knows which of the two it is.
@@ -139,7 +139,7 @@ pub trait Setting: Clone + PartialEq + Sized {
         part.is_empty()
     }
 
-    /// Hands over what the log keeps. What is none is not kept.
+    /// Hands over the values that the log keeps. `None` is not kept.
     fn store(&self, tag: u64, out: &mut Store<'_>);
 
     /// Takes the value with the tag `at`, counted from its first one. False: there is no such tag.

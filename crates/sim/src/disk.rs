@@ -1,9 +1,9 @@
 //! A disk in memory that does what disks do when the power fails.
 //!
 //! Reads see every write at once, as they do through a page cache. What a loss of power leaves is another
-//! matter: contents are durable after a sync of the file, names after a sync of the folder, and of what
-//! was not synced any subset may be there, sector by sector and name by name. Killing the process is
-//! gentler: the page cache survives, and only locks are gone.
+//! matter: contents are durable after a sync of the file, names after a sync of the folder, and of unsynced
+//! writes any subset may be there, sector by sector and name by name. Killing the process is gentler: the
+//! page cache survives, and only locks are gone.
 //!
 //! A fuse stops the process at a chosen call, so that a sweep can stop it at each. Single calls can be
 //! made to fail, space can run out, and the stage that the journal says it is in is remembered, so that
@@ -69,7 +69,7 @@ impl Calls {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Struck {
     pub stage: Stage,
-    /// What was being called, with the file it was called for.
+    /// The call in progress, with the file it was for.
     pub call: String,
 }
 
@@ -154,8 +154,8 @@ impl SimDisk {
         self.state.lock().expect("no call on the disk panics half way")
     }
 
-    /// A copy that from now on has a history of its own. Nobody holds handles or locks in it yet, so it
-    /// is as if the process had been killed there; only what is unsynced is still unsynced.
+    /// A copy that from now on has a history of its own. It has no open handles or locks yet, so it is as
+    /// if the process had been killed there; only unsynced writes are still unsynced.
     pub fn fork(&self) -> SimDisk {
         let state = self.state().clone();
         let mut copy = SimDisk { process: state.process, state: Arc::new(Mutex::new(state)) };
@@ -186,12 +186,12 @@ impl SimDisk {
         state.inodes.retain(|id, _| named.contains(id));
     }
 
-    /// Power fails, and what is left of the unsynced is decided by dice.
+    /// Power fails, and dice decide which unsynced writes survive.
     pub fn power_loss(&mut self, dice: &mut Dice) {
         self.lose_power(Survival::Random(dice.u64()));
     }
 
-    /// Power fails, and what is left of the unsynced is decided by name.
+    /// Power fails, and `survival` decides which unsynced writes survive.
     pub fn lose_power(&mut self, survival: Survival) {
         let mut chooser = Chooser::new(survival);
         {
@@ -284,7 +284,7 @@ impl SimDisk {
         state.names.get(name).map(|id| state.inodes[id].live.to_bytes())
     }
 
-    /// Sets a file's content, and makes the file if there is none.
+    /// Sets a file's content, and makes the file if it does not exist.
     pub fn replace(&self, name: &str, bytes: &[u8]) {
         self.restore(name, &SavedFile(Content::from_bytes(bytes)));
     }
@@ -320,7 +320,7 @@ impl SimDisk {
         state.names.get(name).map(|id| SavedFile(state.inodes[id].live.clone()))
     }
 
-    /// Sets a file's content to one that was saved, and makes the file if there is none.
+    /// Sets a file's content to one that was saved, and makes the file if it does not exist.
     pub fn restore(&self, name: &str, saved: &SavedFile) {
         let mut state = self.state();
         let id = match state.names.get(name) {

@@ -1,5 +1,5 @@
-//! The simulator: the real core, driver and journal on a disk that tears writes and loses what was not
-//! synced, with simulated clients and a simulated clock, in one thread.
+//! The simulator: the real core, driver and journal on a disk that tears writes and loses unsynced data,
+//! with simulated clients and a simulated clock, in one thread.
 //!
 //! Everything here is decided by a seed, so a failure is a number that anyone can run again.
 

@@ -133,7 +133,7 @@ impl StreamModel {
         across_crash
     }
 
-    /// Somebody was told that this message is at this position.
+    /// A client was told that this message is at this position.
     fn place(&mut self, seq: Seq, uid: Uid) {
         let before = self.at.insert(seq, uid);
         assert!(before.is_none_or(|before| before == uid), "I2: one position holds one message");
@@ -214,7 +214,7 @@ pub(crate) struct GroupModel {
     lenient: bool,
     /// Leases on the clock that the last reset or purge ended. If it is forgotten, they go on.
     ended: Vec<Hold>,
-    /// Given back, and nobody's until then. A crash may forget that.
+    /// Given back, and not to be handed out until then. A crash may forget that.
     snoozed: BTreeMap<Seq, Timestamp>,
 }
 
@@ -231,8 +231,8 @@ struct MessageModel {
     acked_for_good: bool,
     /// What `attempts` was when the epoch began.
     at_start: Bounds,
-    /// How many server stops may have found it in somebody's hands: a stop does not use up retries, and
-    /// neither does a failure that was forgotten with it.
+    /// How many server stops may have found it leased: a stop does not use up retries, and neither does a
+    /// failure that was forgotten with it.
     stops: u32,
 }
 
@@ -292,7 +292,7 @@ impl GroupModel {
         }
     }
 
-    /// The settings are others now. What is leased beyond the new limit stays leased.
+    /// The settings have changed. Leases beyond the new limit stay.
     pub(crate) fn change(&mut self, retries_max: u32, in_flight_max: u32) {
         self.retries_max = retries_max;
         self.retries_least = self.retries_least.min(retries_max);
@@ -375,13 +375,13 @@ impl GroupModel {
         self.held.values().filter(move |hold| hold.consumer == consumer)
     }
 
-    /// Whether the message was handed to somebody after this lease.
+    /// Whether the message was leased again after this lease.
     pub(crate) fn moved_on(&self, lease: Lease) -> bool {
         self.held.get(&lease.seq).is_some_and(|hold| hold.lease != lease)
     }
 
-    /// A message was leased to somebody, who may or may not get to see it. Told of the same lease again,
-    /// does nothing.
+    /// A message was leased to a consumer, which may or may not get to see it. Told of the same lease
+    /// again, does nothing.
     pub(crate) fn leased(&mut self, lease: Lease) {
         if self.counted.insert(lease) {
             let message = self.messages.entry(lease.seq).or_default();
@@ -487,8 +487,8 @@ impl GroupModel {
         }
     }
 
-    /// A consumer left. What it held over a connection is nobody's now; so is what it was leased and had
-    /// not seen.
+    /// A consumer left. Its leases over a connection have ended; so have leases of messages that it had not
+    /// seen.
     pub(crate) fn left(&mut self, now: Timestamp, consumer: ConsumerId, goodbye: bool, unseen: &[Lease]) {
         let over: Vec<Hold> = self
             .held_by(consumer)
@@ -520,7 +520,7 @@ impl GroupModel {
         self.unstamped.push(seq);
     }
 
-    /// What has happened since the last time is durable once this frame is.
+    /// Events since the last stamp are durable once this frame is.
     pub(crate) fn stamp(&mut self, frame: u64) {
         for (at, _) in self.answered.iter_mut().rev().take_while(|(at, _)| *at == NOT_YET) {
             *at = frame;
@@ -550,7 +550,7 @@ impl GroupModel {
         self.floor = self.start;
     }
 
-    /// Whether somebody has acked the message and it may therefore be settled.
+    /// Whether a consumer has acked the message and it may therefore be settled.
     pub(crate) fn may_be_acked(&self, seq: Seq) -> bool {
         self.messages.get(&seq).is_some_and(MessageModel::may_be_acked)
     }

@@ -90,7 +90,7 @@ pub(crate) fn driver_config() -> DriverConfig {
     }
 }
 
-/// So little room for what is read past that a stuck key fills it.
+/// So few bytes for positions that are read past that a stuck key fills them.
 fn limits() -> Limits {
     Limits { key_scan_bytes_max: 1_600, ..Limits::DEFAULT }
 }
@@ -151,7 +151,7 @@ impl Server {
         })
     }
 
-    /// Ends the turn and moves what is to be done with the disk to where it waits.
+    /// Ends the turn and moves its disk operations to the list where they wait.
     pub(crate) fn finish_turn(&mut self, now: Timestamp) {
         self.driver.set_storage_full(self.space.is_full());
         self.driver.finish_turn(now);

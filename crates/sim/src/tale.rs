@@ -1,5 +1,5 @@
-//! What happened in a history, in words, for the one who has to find out why a seed fails. Nothing is
-//! written down unless somebody asks for it, since most histories pass.
+//! The events of a history, in words, for the developer who has to find out why a seed fails. Nothing is
+//! recorded unless it was asked for, since most histories pass.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ pub fn begin() {
     TALE.with(|tale| *tale.borrow_mut() = Some(VecDeque::new()));
 }
 
-/// What was written down, and nothing more from now on.
+/// Ends the recording and returns the events.
 pub fn end() -> Vec<String> {
     TALE.with(|tale| tale.borrow_mut().take()).into_iter().flatten().collect()
 }

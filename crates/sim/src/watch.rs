@@ -1,6 +1,6 @@
 //! Where every message of a group stands, turn by turn: open, parked or settled. Nothing changes without a
-//! reason that somebody gave, and after a crash every message is where it was when some frame was the last
-//! that survived.
+//! recorded reason, and after a crash every message is where it was when some frame was the last that
+//! survived.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ impl Class {
     }
 }
 
-/// What somebody wanted for a message or a group, since the last look.
+/// The requests for a message or a group, since the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons {
     /// A consumer was told that it is settled, or parked.
@@ -50,11 +50,12 @@ pub(crate) struct Watch {
     /// What jobs were started for.
     pub(crate) replayed: BTreeSet<Seq>,
     pub(crate) discarded: BTreeSet<Seq>,
-    /// What is or was on its way to another stream.
+    /// Messages that are or were on their way to another stream.
     pub(crate) moved: BTreeSet<Seq>,
     /// Those that are settled, and only a move can have done it.
     went: BTreeSet<Seq>,
-    /// The newest frame that a reset or a purge is in, and the present one for what is not in a frame yet.
+    /// The newest frame that a reset or a purge is in, and the present frame for one that is not in a frame
+    /// yet.
     upheaval: Option<u64>,
 }
 
@@ -111,7 +112,7 @@ impl Watch {
         Some(before)
     }
 
-    /// The turn is over: what has changed is durable once this frame is.
+    /// The turn is over: its changes are durable once this frame is.
     pub(crate) fn stamp(&mut self, frame: u64) {
         for classes in self.classes.values_mut() {
             for (at, _) in classes.iter_mut().rev().take_while(|(at, _)| *at == NOT_YET) {
@@ -135,7 +136,7 @@ impl Watch {
     ) {
         let upset = self.is_in_upheaval(durable);
         if upset {
-            // What was settled since may have been settled before, by another word.
+            // Messages that were settled since may have been settled before, by another verb.
             self.went.clear();
         }
         for seq in (start.0 + 1..=last.0).map(Seq) {
@@ -159,7 +160,7 @@ impl Watch {
                 self.classes.insert(seq, vec![(0, found)]);
             }
         }
-        // What was published last may be gone, and its position given to another.
+        // The messages published last may be gone, and their positions given to others.
         self.classes.retain(|&seq, _| seq <= last);
         self.went.retain(|&seq| seq <= last);
         self.upheaval = None;

@@ -50,8 +50,8 @@ pub(crate) struct World {
     mishaps: bool,
     /// How many of the kept images are whole, as far as the history has to do with it: two at most.
     whole_images: u32,
-    /// One stream, one group, no message parked: what is settled is let go, and the log is trimmed. Where
-    /// there is more, something nearly always holds it back.
+    /// One stream, one group, no message parked: settled messages are released, and the log is trimmed.
+    /// With more of them, some message nearly always holds the log back.
     plain: bool,
     /// Everything there is: keys, delays, priorities, every verb, and operators.
     wild: bool,
@@ -74,10 +74,10 @@ struct Following {
     model: GroupModel,
     /// Everything up to here was settled when the group was created.
     start: Seq,
-    /// Whoever created it was told that it exists.
+    /// Its creator was told that it exists.
     answered: bool,
     settings: GroupSettings,
-    /// What was ever done with messages whose retries were used up.
+    /// All values that the setting for exhausted retries ever had.
     on_exhausted: Vec<OnExhausted>,
     paused: bool,
     /// Acks may have been kept back at some time.
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// Somebody creates a group late, when messages may have been settled and let go already.
+    /// An operator creates a group late, when messages may have been settled and released already.
     fn create_late_group(&mut self) {
         if self.plain || self.groups.len() >= 5 {
             return;
@@ -410,7 +410,7 @@ impl World {
         }
     }
 
-    /// Leases count when they are given, seen or not; what has changed is durable once its frame is.
+    /// Leases count when they are granted, seen or not; a change is durable once its frame is.
     fn note_leases(&mut self) {
         let server = self.server.as_ref().expect("the server is up between steps");
         let (frame, _) = server.driver.frame_numbers();
@@ -439,7 +439,7 @@ impl World {
         let durable = std::mem::take(&mut outbox.durable);
         let deliveries = std::mem::take(&mut outbox.deliveries);
         let departed = std::mem::take(&mut outbox.departed);
-        // Who has got all there was for him is of interest to those who answer calls.
+        // Only the shard task needs the consumers whose receives are served.
         outbox.served.clear();
         for (group, consumer) in departed {
             let gone = self.consumers.remove(&consumer).expect("only a member departs");
@@ -521,7 +521,7 @@ impl World {
             Bound::Clock => {
                 let got = delivery.messages.len();
                 assert!(got <= consumer.credit as usize, "I7: a poller got {got} of {}", consumer.credit);
-                // What is left of it may come in further pieces of the same delivery.
+                // The rest may come in further pieces of the same delivery.
                 consumer.credit -= got as u32;
             }
         }
@@ -606,8 +606,8 @@ impl World {
         self.check_log();
     }
 
-    /// Everything in the log is as it was published, copies too, and whatever somebody wants is there, at
-    /// the place where it would be looked for.
+    /// Everything in the log is as it was published, copies too, and every wanted message is there, at the
+    /// place where the index finds it.
     fn check_log(&mut self) {
         let server = self.server.as_ref().expect("the server is up between steps");
         let stored = match server.stored() {

@@ -144,7 +144,7 @@ pub struct StoredFrame {
 /// How much one read may bring.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadBudget {
-    /// Stop after the frame that passes this many bytes of what is returned.
+    /// Stop after the frame with which the returned bytes exceed this.
     pub bytes_max: usize,
     pub frames_max: usize,
     /// Whether payloads are wanted too.
@@ -190,9 +190,10 @@ pub struct Claim {
     pub start: Position,
     /// Every durable frame lies before this position.
     pub end: Position,
-    /// The newest good image, empty if there is none.
+    /// The parts of the newest good image, empty without one.
     pub parts: Vec<SavedPart>,
-    /// What the older of the two kept images covers, as in [`Saved`]; `START` if there are not two.
+    /// The position up to which the older of the two kept images covers the log, as in [`Saved`]; `START` if
+    /// there are not two.
     pub covered: Position,
     /// Index runs of every frame before `indexed`, in log order.
     pub runs: Vec<IndexRun>,
@@ -201,8 +202,8 @@ pub struct Claim {
     /// How far apart, as this engine counts positions, two places of a sparse index should be: far
     /// enough to be few, near enough to read from one to the next in passing.
     pub index_stride: u64,
-    /// Space returns in whole multiples of this many positions: what is trimmed frees those that end at
-    /// or before it.
+    /// Space returns in whole multiples of this many positions: a trim frees the units that end at or
+    /// before its position.
     pub trim_unit: u64,
     /// How many frames may be on their way at once.
     pub frames_max: usize,
@@ -261,9 +262,9 @@ impl Appended {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The engine has stopped taking frames after an earlier failure. What was on its way may or may
-    /// not be there.
-    #[error("the log stopped after a failure, and what was on its way may or may not be there")]
+    /// The engine has stopped taking frames after an earlier failure. Appends that were under way may or
+    /// may not be stored.
+    #[error("the log stopped after a failure, and appends that were under way may or may not be stored")]
     Poisoned(#[source] Arc<std::io::Error>),
     #[error("the engine is closed")]
     Stopped,

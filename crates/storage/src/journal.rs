@@ -71,7 +71,7 @@ pub struct JournalConfig {
     /// The journal says that it is full when less than this is free, and that it is no longer full once
     /// twice as much is.
     pub free_bytes_min: u64,
-    /// What the whole folder may take, the reserve included. None: as much as the disk has.
+    /// How many bytes the whole folder may take, the reserve included. `None`: as many as the disk has.
     pub folder_bytes_max: Option<u64>,
     /// Segment files that readers keep open.
     pub files_open_max: usize,
@@ -161,7 +161,7 @@ impl JournalConfig {
 #[derive(Debug)]
 pub struct Journal;
 
-/// What an opened journal consists of. They may live on different threads.
+/// The parts of an opened journal. They may live on different threads.
 pub struct Opened<D: Disk> {
     pub writer: Writer<D>,
     pub chores: Chores<D>,

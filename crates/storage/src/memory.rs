@@ -158,7 +158,7 @@ impl MemoryLog {
         Ok(Saved { covered: self.covered() })
     }
 
-    /// What the older of the two kept images covers.
+    /// The position up to which the older of the two kept images covers the log.
     pub fn covered(&self) -> Position {
         let older = self.older.iter().flatten();
         older.map(|part| part.through).min().unwrap_or(Position::START)

@@ -102,7 +102,7 @@ kinds! {
     ProducerGap "producer-gap" 409 FailedPrecondition ProducerGap Never
         "The batch does not follow the producer's last one"
     ProducerTooOld "producer-too-old" 409 FailedPrecondition ProducerTooOld Never
-        "The batch is older than what the server remembers"
+        "The batch is older than the batches that the server remembers"
     InUse "in-use" 409 FailedPrecondition Conflict Never "There are consumers"
     NoSuchPosition "no-such-position" 409 OutOfRange Invalid Never "There is no such position yet"
     LimitReached "limit-reached" 409 ResourceExhausted Limit Never "There can be no more of these"

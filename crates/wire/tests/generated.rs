@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use protox::prost::Message as _;
 
-/// Set to keep what was written.
+/// Set to keep the generated files.
 const KEEP: &str = "FOREBAY_KEEP_GENERATED";
 
 #[test]

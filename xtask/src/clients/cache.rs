@@ -1,7 +1,7 @@
 //! Where packages are kept from one run to the next: a folder of the user's cache, outside of the tree.
 //!
-//! What is installed lies in a folder that is named after everything it was made from, so that a change makes a new
-//! one, and two branches can have theirs side by side. One that nobody has used for a month is removed.
+//! Installed clients lie in a folder that is named after everything it was made from, so that a change makes a new
+//! folder, and two branches can have theirs side by side. A folder that was not used for a month is removed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ impl Cache {
         self.folder.join(name)
     }
 
-    /// A folder that was made from these ingredients; it is made now, if it is not there. What is half done is done
-    /// again.
+    /// A folder that was made from these ingredients; it is made now, if it is not there. A half-made folder is
+    /// made again.
     pub(crate) fn made_from(
         &self,
         name: &str,
@@ -80,7 +80,7 @@ impl Cache {
     }
 }
 
-/// FNV-1a: the same for the same text, whoever compiles this.
+/// FNV-1a: the same for the same text, with every compiler.
 fn hash(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -1,4 +1,4 @@
-//! One server: started as somebody without rights, asked until it answers, stopped when let go of.
+//! One server: started as an unprivileged user, asked until it answers, stopped when dropped.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A temporary folder for everything that the servers write, and the user they run as.
 pub(super) struct Scratch {
     folder: PathBuf,
-    /// Somebody without rights, where we are root: PostgreSQL refuses to be root, and Redis should not be.
+    /// An unprivileged user, if we are root: PostgreSQL refuses to be root, and Redis should not be.
     user: Option<User>,
 }
 
@@ -70,7 +70,8 @@ impl Scratch {
         Ok(command)
     }
 
-    /// The same as whoever we are: what we built may lie where nobody else can reach it.
+    /// A command that runs as our own user: programs that we built may lie where no other user can reach
+    /// them.
     fn own_command(&self, program: &Path, folder: &Path) -> Result<Command, String> {
         let log = std::fs::File::create(folder.with_extension("log"))
             .and_then(|log| Ok((log.try_clone()?, log)))
@@ -235,7 +236,7 @@ pub(super) fn forebay(
             .args(["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "1s", "--data"])
             .arg(folder.join("data"));
         command.arg("--sqs").arg(format!("127.0.0.1:{port}")).args(settings);
-        // A developer's own settings are not what is tested.
+        // A developer's own settings must not affect the tests.
         let ours = std::env::vars_os().map(|(variable, _)| variable);
         for variable in ours.filter(|variable| variable.to_string_lossy().starts_with("FOREBAY_")) {
             command.env_remove(variable);

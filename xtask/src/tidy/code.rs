@@ -134,8 +134,8 @@ fn product_code(file: &SourceFile) -> impl Iterator<Item = (usize, &str)> {
     product_lines(file).into_iter().map(|(line, text)| (line, text.split("//").next().unwrap_or("")))
 }
 
-/// All lines but those of test modules. Formatted code begins such a module with `#[cfg(test)]` and
-/// ends it with a brace, both in the first column.
+/// All lines but those of test modules. Formatted code begins a test module with `#[cfg(test)]` and ends it
+/// with a brace, both in the first column.
 pub(super) fn product_lines(file: &SourceFile) -> Vec<(usize, &str)> {
     let mut lines = Vec::new();
     let mut rest = file.lines().peekable();

@@ -2,8 +2,7 @@
 //!
 //! The prose once avoided its subjects: *the person or thing that* instead of the group, the writer, the
 //! consumer. A reader has to guess the noun that was left out. This rule counts the words of that idiom. Documents
-//! that users read have none of it. The other texts had many places when the rule was made, so for each class
-//! there is a number that may only fall: lower it here when you have rewritten some.
+//! have none of it, and neither have the texts in Rust files: every class is at zero, so each new place is named.
 //!
 //! The words are spelled in two halves here, so that this file follows the rule too.
 
@@ -11,7 +10,7 @@ use super::code::{is_test, product_lines};
 use super::{Finding, SourceFile, Tree};
 
 /// How many places of the idiom there may be in each class of text in Rust files.
-const AT_MOST: [(Class, usize); 3] = [(Class::Literal, 37), (Class::Manual, 265), (Class::Comment, 913)];
+const AT_MOST: [(Class, usize); 3] = [(Class::Literal, 0), (Class::Manual, 0), (Class::Comment, 0)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {

@@ -40,7 +40,7 @@ pub(super) fn machine_paths(file: &SourceFile, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Where packages come from is the business of whoever builds. The lock file knows only the public
+/// The source of packages is the business of the machine that builds. The lock file knows only the public
 /// index, and the project's own settings redirect nothing.
 pub(super) fn registries(file: &SourceFile, findings: &mut Vec<Finding>) {
     const PUBLIC: &str = "registry+https://github.com/rust-lang/crates.io-index";

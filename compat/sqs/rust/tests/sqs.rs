@@ -67,7 +67,7 @@ impl Server {
     }
 }
 
-/// A name that nobody else has.
+/// A name that no other test has.
 fn unique(suffix: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos();

@@ -12,7 +12,8 @@ use crate::driver::{Arranged, NoteChange};
 use crate::error::CallError;
 use crate::shard_task::ShardTask;
 
-/// What is done to settings: to the usual ones of something that is created, or to those of what is there.
+/// A change of settings: of the defaults if the stream or group is created, otherwise of its present
+/// settings.
 pub type Change<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 /// A note that is to be written or, without a value, removed.
@@ -21,7 +22,7 @@ pub struct NoteWish {
     pub door: Door,
     pub key: Vec<u8>,
     pub value: Option<Vec<u8>>,
-    /// What has to be there now.
+    /// The state that the note has to have now.
     pub expected: Expected,
     /// From this time on the note is absent.
     pub expires: Option<Timestamp>,
@@ -99,8 +100,8 @@ impl Caller {
         shard.ask(move |task, reply| arrange(task, stream, group, &notes, reply)).await
     }
 
-    /// Deletes a stream with its groups, whoever consumes them, and writes or removes notes with it: all of it or
-    /// nothing.
+    /// Deletes a stream with its groups, even if they have consumers, and writes or removes notes with it: all of
+    /// it or nothing.
     pub async fn dissolve(&self, stream: StreamName, notes: Vec<NoteWish>) -> Result<(), CallError> {
         self.may(Right::Delete, Resource::Stream(&stream))?;
         self.may_note(Right::Change, &notes)?;

@@ -19,10 +19,11 @@ use crate::shard_task::{Command, Event, Session, SettleRequest};
 
 /// Requests to settle that a consumer may send before it takes the answers.
 const SETTLEMENTS_UNANSWERED_MAX: usize = 1_024;
-/// One who does not want to wait still gets what has to be read from the disk first.
+/// How long a receive without a waiting time still waits for messages that have to be read from the disk
+/// first.
 const READING_MAX: Duration = Duration::from_secs(1);
 
-/// A wish for messages, from one who has no connection.
+/// A request for messages from a client without a lasting connection.
 #[derive(Debug, Clone, Default)]
 pub struct Receive {
     /// Who asks. Receives with the same name are one consumer's.
@@ -38,8 +39,8 @@ pub struct Receive {
     pub refuse_when_full: bool,
 }
 
-/// Messages for one who asked, with what proves the leases. What nobody takes out goes back to the group, as
-/// if it had never been handed out.
+/// The messages of a receive, with the receipts of their leases. A message that is not taken out goes back
+/// to the group, as if it had never been handed out.
 pub struct Receiving {
     messages: Vec<Delivered>,
     group: GroupId,
@@ -97,7 +98,7 @@ impl Drop for Receiving {
     }
 }
 
-/// A receive that nobody waits for any more is called off.
+/// Calls off a receive when its caller does not wait for it any more.
 struct CallOff {
     /// None once it has its answer.
     id: Option<u64>,
@@ -173,7 +174,7 @@ impl Caller {
             biased;
             answered = &mut answer => answered,
             () = self.run_out_of_patience(wait) => {
-                // What was leased to it meanwhile still comes.
+                // Messages that were leased to it meanwhile still come.
                 drop(call_off);
                 return answer.await.unwrap_or(Err(CallError::Stopping));
             }
@@ -280,7 +281,7 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // After a goodbye nobody is there any more to be lost.
+        // After a goodbye the consumer has left already, and this does nothing.
         let _ = self.commands.send(Command::Leave { consumer: self.id, departure: Departure::Lost });
     }
 }

@@ -27,7 +27,7 @@ pub struct Created {
 pub type GroupCursor = (StreamName, GroupName);
 
 impl Caller {
-    /// Creates a stream. One that is there already and agrees with `change` will do.
+    /// Creates a stream. If it exists and agrees with `change`, the call succeeds too.
     pub async fn create_stream(
         &self,
         name: StreamName,
@@ -37,8 +37,8 @@ impl Caller {
         self.shard_of(&name).ask(move |task, reply| task.create_stream(&name, &change, reply)).await
     }
 
-    /// Creates a group, and its stream if that is absent. One that is there already and agrees with `change`
-    /// will do.
+    /// Creates a group, and its stream if that is absent. If the group exists and agrees with `change`, the
+    /// call succeeds too.
     pub async fn create_group(
         &self,
         stream: StreamName,
@@ -102,7 +102,8 @@ impl Caller {
         self.shard_of(&stream).ask(move |task, reply| task.delete_group(&stream, &group, reply)).await
     }
 
-    /// Drops everything ready, delayed and leased, and what it is asked to take along. Answers how many.
+    /// Drops everything ready, delayed and leased, and the rest that `purge` names. Returns how many messages
+    /// were dropped.
     pub async fn purge(&self, name: StreamName, purge: Purge) -> Result<u64, CallError> {
         self.may(Right::Operate, Resource::Stream(&name))?;
         self.shard_of(&name)

@@ -183,7 +183,7 @@ async fn what_nobody_takes_goes_back_and_was_never_tried() {
     while in_flight(&caller).await > 0 {
         tokio::task::yield_now().await;
     }
-    // One who goes away while it waits.
+    // A client that goes away while it waits.
     let gone = tokio::time::timeout(Duration::from_millis(5), {
         let filler = receive(&caller, 3, SOON).await;
         assert!(filler.iter().all(|(_, message)| message.attempt.0 == 1), "the attempt did not count");
@@ -438,7 +438,7 @@ async fn lists_of_groups_go_on_where_they_stopped() {
     assert_eq!((streams.items[0].name.as_str(), streams.next), ("b", Some(name("b"))));
 }
 
-/// Every verb of a caller, with somebody who may do nothing.
+/// Every verb of a caller, with a principal that has no rights.
 #[tokio::test]
 async fn one_without_rights_can_do_nothing() {
     let (owner, _running) = open().await;

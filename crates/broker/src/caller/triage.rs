@@ -126,7 +126,7 @@ impl Caller {
             .await
     }
 
-    /// Replays or discards parked messages. What it is about is fixed when it starts.
+    /// Replays or discards parked messages. The messages of the job are fixed when it starts.
     pub async fn start_job(
         &self,
         stream: StreamName,
@@ -162,8 +162,9 @@ impl Caller {
         }
     }
 
-    /// Starts to move what waits in a group to another stream, or each message back to the stream that it was moved
-    /// from last. What is leased, delayed or to be tried later stays. One such job runs at a time.
+    /// Starts to move the waiting messages of a group to another stream, or each message back to the stream that it
+    /// was moved from last. Messages that are leased, delayed or to be tried later stay. A group has one moving job
+    /// at a time.
     pub async fn move_waiting(
         &self,
         stream: StreamName,

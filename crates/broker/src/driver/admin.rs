@@ -20,7 +20,7 @@ pub struct NoteChange<'a> {
 }
 
 impl<'a> NoteChange<'a> {
-    /// What has to be checked of it.
+    /// The parts of the note that the shard checks.
     pub(super) fn as_checked(&self) -> (u8, &'a [u8], Expected, usize) {
         (self.door, self.key, self.expected, self.value.map_or(0, <[u8]>::len))
     }

@@ -83,8 +83,8 @@ impl Driver {
         Ok(arranged)
     }
 
-    /// Deletes a stream with its groups, whoever consumes them, and writes or removes notes, in one frame: all or
-    /// nothing.
+    /// Deletes a stream with its groups, even if they have consumers, and writes or removes notes, in one frame:
+    /// all or nothing.
     pub fn dissolve(
         &mut self,
         now: Timestamp,
@@ -105,7 +105,7 @@ impl Driver {
         if self.storage_full && notes.iter().any(|note| note.value.is_some()) {
             return Err(NoteRefusal::Full.into());
         }
-        // What is true of each is true of all only if none changes what another was checked against.
+        // Each note is checked by itself, so no two of them may have the same key.
         let keys: BTreeSet<(u8, &[u8])> = notes.iter().map(|note| (note.door, note.key)).collect();
         if keys.len() < notes.len() {
             return Err(ArrangeError::Twice);
@@ -116,7 +116,8 @@ impl Driver {
         if bytes > limit { Err(ArrangeError::TooLarge { bytes, limit }) } else { Ok(()) }
     }
 
-    /// What was decided before, and what a group has to write before its settings change, may go into other frames.
+    /// Takes earlier entries, and those that a group has to write before its settings change, into frames. They
+    /// need not be in the frame of the change.
     fn write_before(&mut self, now: Timestamp, group: Option<GroupId>) {
         if let Some(group) = group {
             self.shard.check_point(now, group);

@@ -26,7 +26,7 @@ impl Fetches {
         self.0.insert(id, Fetch { ticket, left: ranges, found: Vec::new() });
     }
 
-    /// What was found of one range.
+    /// Takes the messages found of one range.
     pub(super) fn found(&mut self, id: u64, found: Vec<Found>, outbox: &mut Outbox) {
         if let Some(fetch) = self.0.get_mut(&id) {
             fetch.left -= 1;
@@ -46,7 +46,7 @@ impl Fetches {
 }
 
 /// Adds those messages of the range that are kept and in the window, and returns the first that is kept and is
-/// not there. What is gone between them is passed over.
+/// not there. Messages between them that are gone are passed over.
 pub(super) fn collect_kept(
     stream: StreamId,
     range: SeqRange,

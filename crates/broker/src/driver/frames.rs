@@ -31,15 +31,15 @@ pub(super) struct Frames {
     spare: Vec<OnItsWay>,
 }
 
-/// What one frame will hold.
+/// The contents of the frame being filled.
 #[derive(Debug, Default)]
 struct Filling {
     entries: Vec<u8>,
     payload: Payload,
     way: OnItsWay,
-    /// When the first entry came that nobody waits for.
+    /// When the first entry came that no reply waits for.
     since: Option<Timestamp>,
-    /// Somebody waits for this frame.
+    /// A reply or a delivery waits for this frame.
     wanted: bool,
 }
 
@@ -55,7 +55,7 @@ enum Payload {
 /// Messages that groups are told of once they are durable, with their keys if any of them has one.
 pub(super) type Arrival = (StreamId, SeqRange, Option<Box<[KeyHash]>>);
 
-/// What to do when a frame is durable.
+/// The work to do when a frame is durable.
 #[derive(Debug, Default)]
 pub(super) struct OnItsWay {
     pub(super) number: u64,
@@ -132,8 +132,9 @@ impl Frames {
         self.filling.entries.is_empty() && self.on_their_way.is_empty()
     }
 
-    /// Takes in what was decided. An engine takes frames up to a size, and what was decided while it was
-    /// slow may be more, so it goes into as many frames as it needs, cut between entries.
+    /// Takes in the entries of decisions. An engine takes frames up to a size, and entries that were
+    /// collected while it was slow may be more, so they go into as many frames as they need, cut between
+    /// entries.
     pub(super) fn take_entries(&mut self, entries: &mut Vec<u8>, outbox: &mut Outbox) {
         if self.fits(entries.len()) {
             self.filling.entries.append(entries);
@@ -148,7 +149,7 @@ impl Frames {
         entries.clear();
     }
 
-    /// Takes in what was decided into one frame, so that it is durable together. It is no more than a frame holds.
+    /// Takes entries into one frame, so that they are durable together. They must fit into a frame.
     pub(super) fn take_together(&mut self, entries: &mut Vec<u8>, outbox: &mut Outbox) {
         if !self.fits(entries.len()) {
             self.close(outbox);
@@ -192,7 +193,7 @@ impl Frames {
         }
     }
 
-    /// Adds copies of messages that were published earlier. Nobody waits for them, and nobody is told.
+    /// Adds copies of messages that were published earlier. No reply waits for them, and no client is told.
     pub(super) fn copy(
         &mut self,
         stream: StreamId,

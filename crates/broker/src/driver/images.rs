@@ -10,7 +10,7 @@ use forebay_storage::engine::{Image, ImagePart, Saved};
 use crate::driver::frames::Frames;
 use crate::driver::{DriverConfig, Outbox};
 
-/// What a part costs to look at, in bytes of one that has to be written.
+/// The cost of looking at a part, counted as this many written bytes.
 const PART_COST: usize = 64;
 
 #[derive(Debug)]
@@ -74,12 +74,12 @@ impl Images {
         self.wanted = true;
     }
 
-    /// What the older image covers.
+    /// The position up to which the older image covers the log.
     pub(super) fn covered(&self) -> Position {
         self.covered
     }
 
-    /// What may have been trimmed.
+    /// The position up to which the log may have been trimmed.
     pub(super) fn trimmed(&self) -> Position {
         self.trimmed
     }
@@ -104,8 +104,8 @@ impl Images {
 
     /// Begins an image. `pinned` is the lowest position from which the content of a message is wanted.
     ///
-    /// It is asked for now and not when the image is kept, because what has been settled since may be
-    /// forgotten in a crash, and then contents are wanted again. What the image has, it has for good.
+    /// It is computed now and not when the image is kept, because settlements since then may be forgotten
+    /// in a crash, and then contents are wanted again. Settlements in the image are permanent.
     pub(super) fn begin(&mut self, shard: &Shard, pinned: Option<Position>) {
         self.wanted = false;
         self.log_bytes = 0;
@@ -190,7 +190,8 @@ impl Making {
             let parent = self.taken.len();
             let along_with = |key| Shard::is_taken_along(key).then_some(parent);
             self.left.extend(shard.parts_of(key).into_iter().map(|key| (key, along_with(key))));
-            // What was frozen with another part covers what that one covers, however late it is taken.
+            // A part that was frozen with another covers the same entries as that one, however late it is
+            // taken.
             let (frame, through) = match along {
                 Some(parent) => (self.taken[parent].frame, self.taken[parent].through),
                 None => (frame, through),

@@ -42,7 +42,7 @@ pub(super) struct Payloads {
     misses: u64,
 }
 
-/// What messages are read for.
+/// The purpose of a read of messages.
 #[derive(Debug)]
 enum Purpose {
     /// A group has to know of them.
@@ -64,14 +64,14 @@ struct Lookahead {
     group: GroupId,
     /// Anything from here on is progress.
     asked: Seq,
-    /// The keys of what was found so far, for a group that has to know them.
+    /// The keys of the messages found so far, for a group that has to know them.
     keys: Option<Vec<KeyHash>>,
 }
 
-/// What attaching contents needs of the rest of the driver.
+/// The parts of the driver that attaching contents needs.
 pub(super) struct Context<'a> {
     pub(super) index: &'a Index,
-    /// What one read may bring.
+    /// How many bytes one read may bring.
     pub(super) read_bytes_max: usize,
     /// The newest frame that is durable.
     pub(super) durable: u64,
@@ -137,7 +137,7 @@ impl Payloads {
         }
     }
 
-    /// The figures, with what is counted here.
+    /// The figures, with this module's counts added.
     pub(super) fn add_figures(&self, figures: DriverFigures) -> DriverFigures {
         let counted = DriverFigures { cache_hits: self.hits, cache_misses: self.misses, ..figures };
         self.reads.add_figures(counted)
@@ -153,7 +153,7 @@ impl Payloads {
         self.deliveries.take_served(out);
     }
 
-    /// A caller wants to see these messages. What is gone or damaged is left out.
+    /// Collects these messages for a caller. Messages that are gone or damaged are left out.
     pub(super) fn fetch(
         &mut self,
         stream: StreamId,
@@ -207,8 +207,8 @@ impl Payloads {
         }
     }
 
-    /// Attaches contents to a delivery. It leaves now, or when `frame` is durable, or when what is missing
-    /// has been read.
+    /// Attaches contents to a delivery. It leaves now, or when `frame` is durable, or when the missing
+    /// contents have been read.
     pub(super) fn deliver(
         &mut self,
         shard: &Shard,
@@ -253,7 +253,8 @@ impl Payloads {
         }
     }
 
-    /// Reads on for a group before it runs out of what is here, so that it need not wait for the disk.
+    /// Reads on for a group before it has used up the messages in the window, so that it need not wait for
+    /// the disk.
     fn prefetch(
         &mut self,
         group: GroupId,
@@ -277,7 +278,7 @@ impl Payloads {
         shard: &mut Shard,
         context: &mut Context<'_>,
     ) -> Result<(), RecoveryError> {
-        let reading = self.reads.ended(id).expect("what was read was asked for");
+        let reading = self.reads.ended(id).expect("a finished read was requested");
         if !reading.contents {
             for frame in frames {
                 if self.reads.get(id).is_some() {
@@ -307,7 +308,7 @@ impl Payloads {
                 Purpose::ReadAhead(_) if unwanted => self.finish(id, shard, context),
                 // It was a guess.
                 Purpose::Prefetch(_) => self.finish(id, shard, context),
-                // What no group wants any more cannot be shown.
+                // Messages that no group wants any more cannot be shown.
                 Purpose::Fetch(..) | Purpose::Move(..) if unwanted && frames.is_empty() => {
                     self.finish(id, shard, context);
                 }
@@ -355,7 +356,7 @@ impl Payloads {
         self.reads.start_reads(context);
     }
 
-    /// What was asked for cannot be read.
+    /// Messages of this read cannot be read: gives up the requests that need them.
     pub(super) fn unreadable(&mut self, id: u64, shard: &mut Shard, context: &mut Context<'_>) {
         self.reads.ended(id);
         let Some(request) = self.reads.get(id) else { return self.reads.start_reads(context) };
@@ -370,7 +371,7 @@ impl Payloads {
                 });
                 self.reads.start_read(id, context);
             }
-            // What order it is in is not known, and must not be guessed: the group stays where it is.
+            // The order of the keys is unknown, and must not be guessed: the group stays where it is.
             Purpose::ReadAhead(look) if look.keys.is_some() => {}
             // It is found damaged once more when it is handed out, and parked in the end.
             Purpose::ReadAhead(_) => {
@@ -449,7 +450,7 @@ impl Payloads {
     }
 
     /// Requests that lack one of these messages take them from the window: at once, since the window may be
-    /// smaller than what was read.
+    /// smaller than the read.
     fn give(&mut self, stream: StreamId, range: SeqRange, shard: &mut Shard, context: &mut Context<'_>) {
         for id in self.reads.lacking(stream, range) {
             if self.take_more(id, shard) {
@@ -458,7 +459,7 @@ impl Payloads {
         }
     }
 
-    /// A request takes what is there by now. True when nothing is lacking any more.
+    /// A request takes the messages that the window has by now. True when none is missing any more.
     fn take_more(&mut self, id: u64, shard: &Shard) -> bool {
         self.reads.change(id, |request| {
             request.take_from(&self.window, shard);
@@ -532,7 +533,7 @@ impl Payloads {
         self.deliveries.drop_held(group, None);
     }
 
-    /// The stream is gone. Fetches show what has been found of it.
+    /// The stream is gone. Fetches return the messages found of it so far.
     pub(super) fn drop_stream(&mut self, stream: StreamId) {
         self.drop_requests(|request| request.stream == stream && !request.is_fetch());
         self.window.forget_before(stream, Seq(u64::MAX));

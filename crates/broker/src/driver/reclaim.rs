@@ -6,8 +6,8 @@
 //! the messages there, and the next image lets the stretch go. Only then does the next stretch begin, so
 //! that copies never take more space than one stretch at a time: that is what the reserve is made for.
 //!
-//! What may be trimmed does not depend on what reclaim believes to have copied. It is computed when an image
-//! is begun, from what is wanted and where the index finds it ([`Reclaim::pin`]). A stretch that was not
+//! The trim position does not depend on reclaim's record of its copies. It is computed when an image is
+//! begun, from the wanted messages and their places in the index ([`Reclaim::pin`]). A stretch that was not
 //! copied whole, or copied twice, costs space and nothing else.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -35,7 +35,7 @@ const GAP_BYTES: u64 = 32;
 const MESSAGE_OVERHEAD: usize = 1 << 10;
 const MESSAGES_MAX: usize = 4_096;
 
-/// What reclaim has done since the start.
+/// The counts of reclaim since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReclaimFigures {
     /// Stretches of the log out of which everything wanted was copied.
@@ -50,7 +50,7 @@ pub(super) struct Reclaim {
     state: State,
     /// Space returns in whole units of this size.
     unit: u64,
-    /// For each stream: what is wanted before this message has been copied.
+    /// For each stream: wanted messages before this one have been copied.
     copied_to: BTreeMap<StreamId, Seq>,
     /// Whether to look for something to do at the end of the turn, and when to look again at the latest
     /// while the disk is full.
@@ -93,14 +93,14 @@ struct Found {
     content: Bytes,
 }
 
-/// What reclaim needs of the rest of the driver.
+/// The parts of the driver that reclaim needs.
 pub(super) struct Context<'a> {
     pub(super) config: &'a DriverConfig,
     pub(super) shard: &'a mut Shard,
     pub(super) index: &'a mut Index,
     pub(super) frames: &'a mut Frames,
     pub(super) outbox: &'a mut Outbox,
-    /// What the older image covers, and what has been trimmed.
+    /// The positions up to which the older image covers the log, and up to which it has been trimmed.
     pub(super) covered: Position,
     pub(super) trimmed: Position,
     pub(super) storage_full: bool,
@@ -151,8 +151,8 @@ impl Reclaim {
 
     /// The lowest position from which something is wanted; `None` if nothing is.
     ///
-    /// Where what is kept of a stream would have a gap from then on, the stream lets go of what lies before
-    /// it. The entries that say so have to be durable before anything is trimmed.
+    /// If the kept messages of a stream would have a gap from then on, the stream releases the messages
+    /// before the gap. The entries that say so have to be durable before anything is trimmed.
     pub(super) fn pin(&mut self, shard: &mut Shard, index: &mut Index) -> Option<Position> {
         let mut pin = None;
         let mut lower =
@@ -240,7 +240,7 @@ impl Reclaim {
         self.copy(Timestamp::ZERO, context)
     }
 
-    /// Copies a slice of what was found, once the one before is durable, and reads on.
+    /// Copies a slice of the messages found, once the slice before is durable, and reads on.
     fn copy(&mut self, now: Timestamp, context: &mut Context<'_>) -> bool {
         let State::Copying(stretch) = &mut self.state else { return false };
         if !stretch.found.is_empty() && stretch.frame <= context.frames.durable_number() {
@@ -343,7 +343,7 @@ fn estimate(shard: &Shard, index: &Index, from: Position, to: Position) -> (u64,
     (live, span - live)
 }
 
-/// What is left of a turn's copying.
+/// The budget left for copying in this turn.
 struct Slice {
     bytes: usize,
     messages: usize,
@@ -371,7 +371,7 @@ fn take(
     (!messages.is_empty()).then(|| (messages, contents.freeze()))
 }
 
-/// Picks what is wanted out of one frame.
+/// Picks the wanted messages out of one frame.
 struct Gather<'a> {
     shard: &'a Shard,
     index: &'a Index,

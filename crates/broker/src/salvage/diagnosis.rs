@@ -1,4 +1,4 @@
-//! What is wrong with a folder, and what it holds.
+//! The damage in a folder, and its contents.
 //!
 //! One way over the log verifies everything that has a checksum and, in the same go, brings the shard back
 //! in memory as a server would. Where that cannot be, or something is wrong, a second way takes what there is.
@@ -56,9 +56,9 @@ pub struct Diagnosis {
     pub epoch: Epoch,
     /// As a server would find them, or as far as they can be brought back.
     pub streams: Vec<StreamFound>,
-    /// What cannot be brought back, if something is wrong.
+    /// The data that cannot be recovered, if there is damage.
     pub losses: Option<Losses>,
-    /// What can be brought back, if something is wrong.
+    /// The data that can be recovered, if there is damage.
     pub rescued: Option<Rescued>,
 }
 
@@ -81,7 +81,7 @@ struct Affected {
     seqs: SeqRange,
 }
 
-/// What one way over the log brings, beside what it finds wrong.
+/// The results of one pass over the log, beside the damage.
 struct Look {
     damages: Vec<Damage>,
     affected: Vec<Affected>,
@@ -261,7 +261,7 @@ fn missing(shard: &Shard, survivors: &Survivors) -> Vec<StreamLoss> {
         .collect()
 }
 
-/// Puts what is damaged together with the messages that lie there.
+/// Puts each damage together with the messages that lie there.
 fn findings(damages: Vec<Damage>, affected: &[Affected], shard: Option<&Shard>) -> Vec<Finding> {
     let name = |stream| match shard {
         Some(shard) => name_of(shard, stream),

@@ -1,9 +1,9 @@
-//! The frames of a new log: those of the old one without what is damaged.
+//! The frames of a new log: those of the old one without the damage.
 //!
-//! A frame that is whole is taken as it is. Of one whose contents are damaged in places the good messages are
-//! taken. A lost message that somebody would look for becomes a placeholder with no content, of type
-//! `forebay.lost`, where it was: whoever reads past it finds it there. It is handed out to nobody, since its
-//! time is over.
+//! A frame that is whole is taken as it is. Of a frame whose contents are damaged in places the good messages
+//! are taken. A lost message that is still wanted becomes a placeholder without content, of type
+//! `forebay.lost`, at its position: readers of the stream find it there. It is never handed out, since it
+//! counts as expired.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::batch::{BatchBuilder, Message};
 
 /// Placeholders in one frame at most.
 const PLACEHOLDERS_MAX: u64 = 1_000;
-/// What a placeholder says that it is.
+/// The type of a placeholder.
 const LOST: &str = "forebay.lost";
 
 pub struct Rewriter {
@@ -49,7 +49,7 @@ impl Rewriter {
         Rewriter { shard, lost, placeholder: (meta, contents) }
     }
 
-    /// Hands on what has to be written for the next frame of the old log.
+    /// Writes the frames that take the place of the next frame of the old log.
     pub fn take<E>(
         &mut self,
         frame: &ScannedFrame<'_>,
@@ -63,7 +63,7 @@ impl Rewriter {
         write(if whole { self.as_it_is(frame) } else { self.anew(frame) })
     }
 
-    /// Hands on what is left to be written when the old log has come to its end.
+    /// Writes the remaining frames when the old log has come to its end.
     pub fn finish<E>(&mut self, write: &mut dyn FnMut(Frame) -> Result<(), E>) -> Result<(), E> {
         let streams: Vec<StreamId> = self.lost.keys().copied().collect();
         for stream in streams {

@@ -74,7 +74,7 @@ impl Survivors {
         gaps
     }
 
-    /// Messages of a stream that somebody wants and that are nowhere.
+    /// Messages of a stream that are still wanted and were found nowhere.
     pub fn missing(&self, shard: &Shard, stream: StreamId) -> SeqSet {
         let mut missing = SeqSet::new();
         let last = shard.last_given(stream).unwrap_or(Seq::START);

@@ -1,4 +1,4 @@
-//! What the task can be asked, and those who wait for its answers.
+//! The commands of the task, and the callers that wait for its answers.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -59,14 +59,14 @@ pub struct SettleRequest {
     pub settlement: Settlement,
 }
 
-/// What became of the leases of one request, in their order.
+/// The outcomes of the leases of one request, in their order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Settled {
     pub ticket: u64,
     pub outcomes: Vec<OutcomeRun>,
 }
 
-/// What a consumer is told.
+/// The events that a consumer receives.
 #[derive(Debug)]
 pub enum Event {
     Delivery(Delivery),
@@ -92,17 +92,17 @@ pub(super) struct Member {
     pub(super) session: Session,
     pub(super) group: GroupId,
     pub(super) credit: u32,
-    /// The most that it has had. What was leased on credit which it has since taken back may still be on its way from
-    /// the disk.
+    /// The largest credit that it has had. Messages that were leased on credit which it has since taken back may
+    /// still be on their way from the disk.
     pub(super) credit_most: u32,
     /// How long it takes for a message, made when it first answers.
     pub(super) processing: Option<Box<Histogram>>,
 }
 
 impl Member {
-    /// Hands messages over without waiting. The queue is as long as the credit was at most, and once more where a reset
-    /// or a purge ended leases whose messages still lie in it. More than that can only be in it if leases
-    /// lapsed there, and then nobody is taking them out. False if that is so.
+    /// Hands messages over without waiting. The queue is as long as the credit was at most, and once more where a
+    /// reset or a purge ended leases whose messages still lie in it. More than that can only be in it if leases
+    /// lapsed there, which means that the consumer does not take them out. False if that is so.
     pub(super) fn hand_over(&self, delivery: Delivery) -> bool {
         let count = delivery.messages.len();
         let queued = self.session.queued.fetch_add(count, Ordering::Relaxed) + count;
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// The worker that shuts down, or whose breaker opens: what was leased to it comes from the disk only then.
+    /// The worker that shuts down, or whose breaker opens: messages leased to it come from the disk only then.
     #[test]
     fn one_that_takes_credit_back_still_gets_what_was_leased_on_it() {
         let (events, _received) = mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! What the task knows of its traffic, and what it says about it.
+//! The task's statistics of its traffic, and the reports made of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -44,7 +44,7 @@ struct GroupStatistics {
     is_metered: bool,
 }
 
-/// What is metered, in the order of the meters.
+/// The metered totals, in the order of the meters.
 fn totals(counters: &Counters) -> [u64; 10] {
     [
         counters.delivered,
@@ -160,7 +160,8 @@ fn sample_stream(
     }
     let meter = streams.entry(stream).or_insert_with(|| {
         let mut meter = Meter::default();
-        // What was there when the shard was opened has not come since; a stream that is new began with none.
+        // Messages that were there when the shard was opened do not count as arrivals; a new stream began
+        // empty.
         meter.sample(now - SAMPLE_EVERY, if is_first { published } else { 0 });
         meter
     });

@@ -24,7 +24,7 @@ pub(super) struct Poller {
     pub(super) address: Option<SocketAddr>,
     /// The receive that it waits for, and who asked.
     waiting: Option<(u64, Reply<Receiving>)>,
-    /// What has come for it. It leaves as one.
+    /// The deliveries that have come for it. They leave as one answer.
     collected: Vec<Delivery>,
     pub(super) processing: Option<Box<Histogram>>,
 }
@@ -35,9 +35,9 @@ pub(super) struct Pollers {
     /// Those that wait for nothing. Thousands may be of one name, and each of them departs by itself.
     idle: HashMap<(GroupId, Arc<str>), BTreeSet<ConsumerId>>,
     receives: HashMap<u64, ConsumerId>,
-    /// Receives of those who take what there is now, or nothing.
+    /// Receives that do not wait: they take the messages that are there now, or none.
     hasty: Vec<u64>,
-    /// New receives of those who want to know when their group is full.
+    /// New receives that are to be refused if their group is full.
     wary: Vec<u64>,
 }
 
@@ -148,8 +148,8 @@ impl ShardTask {
         }
     }
 
-    /// Those who got nothing in the turn in which they asked, since their group holds as much as it may, and want to
-    /// be told so. Asked once the turn is over, when what has lapsed is let go of.
+    /// Refuses receives that got nothing in their first turn because their group has as many leases as it may, and
+    /// that asked to be refused then. Called once the turn is over, when lapsed leases have been released.
     pub(super) fn refuse_full(&mut self) {
         for receive in std::mem::take(&mut self.pollers.wary) {
             let Some(&consumer) = self.pollers.receives.get(&receive) else { continue };
@@ -178,7 +178,8 @@ impl ShardTask {
         let _ = self.driver.credit(self.now, group, consumer, none);
     }
 
-    /// Nobody waits for this receive any more. What was leased to it already still comes, and leaves with it.
+    /// The caller does not wait for this receive any more. Messages that were leased to it already still
+    /// come, and leave with it.
     pub(crate) fn call_off(&mut self, receive: u64) {
         let Some(&consumer) = self.pollers.receives.get(&receive) else { return };
         if !self.driver.is_owed(consumer) {
@@ -188,7 +189,7 @@ impl ShardTask {
         }
     }
 
-    /// Those who do not want to wait are answered now, unless something is on its way to them.
+    /// Answers receives that do not wait, unless messages are on their way to them.
     pub(super) fn answer_hasty(&mut self) {
         for receive in std::mem::take(&mut self.pollers.hasty) {
             let Some(&consumer) = self.pollers.receives.get(&receive) else { continue };
@@ -204,7 +205,7 @@ impl ShardTask {
         }
     }
 
-    /// Answers a receive with what has come together for it.
+    /// Answers a receive with the deliveries collected for it.
     pub(super) fn finish_receive(&mut self, consumer: ConsumerId) {
         let Some(poller) = self.pollers.get_mut(consumer) else { return };
         let collected = std::mem::take(&mut poller.collected);
@@ -216,12 +217,12 @@ impl ShardTask {
         self.pollers.receives.remove(&receive);
         self.pollers.put_idle(consumer);
         if let Some(commands) = self.own_commands.upgrade() {
-            // If nobody takes them, they come back by themselves.
+            // If the caller is gone, they come back by themselves.
             let _ = reply.send(Ok(Receiving::new(collected, group, commands, self.receipts.clone())));
         }
     }
 
-    /// Nothing more is handed out: those who wait learn that there was nothing.
+    /// Nothing more is handed out: waiting receives are answered without messages.
     pub(super) fn call_off_all(&mut self) {
         let all: Vec<u64> = self.pollers.receives.keys().copied().collect();
         for receive in all {

@@ -1,4 +1,4 @@
-//! Messages that somebody wants to see: of a stream, or parked in a group.
+//! Reads of messages: of a stream, or parked in a group.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the task does when it is asked: settling, joining, creating, deleting.
+//! The task's answers to requests: settling, joining, creating, deleting.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ impl ShardTask {
         self.waiting.enter(Waiting::Call(Box::new(then)));
     }
 
-    /// Answers once everything that was decided until now is durable: an error, too, states what is true.
+    /// Answers once everything that was decided until now is durable. That holds for errors too, since they
+    /// state facts about the log.
     pub(crate) fn answer_durably<T: Send + 'static>(&mut self, reply: Reply<T>, value: Result<T, CallError>) {
         self.when_durable(move || answer(reply, value));
     }
@@ -55,7 +56,7 @@ impl ShardTask {
         find_group(self.driver.shard(), stream, group)
     }
 
-    /// The stream that a batch is for. One that is not there is created in the frame of the batch.
+    /// The stream that a batch is for. A missing stream is created in the frame of the batch.
     pub(super) fn stream_to_publish(
         &mut self,
         name: &StreamName,
@@ -192,8 +193,8 @@ impl ShardTask {
         Ok(self.driver.shard().epoch())
     }
 
-    /// Creates a stream, or finds one that agrees with what was asked for. Either way the answer comes
-    /// when the stream is durable.
+    /// Creates a stream, or finds one that agrees with the request. Either way the answer comes when the
+    /// stream is durable.
     pub(crate) fn create_stream(
         &mut self,
         name: &StreamName,
@@ -278,7 +279,7 @@ impl ShardTask {
         }
     }
 
-    /// The groups are gone, and those who take part in them are told.
+    /// The groups are gone, and their consumers are told.
     fn dismiss(&mut self, groups: &[GroupId]) {
         self.members.retain(|_, member| {
             let stays = !groups.contains(&member.group);
@@ -354,5 +355,5 @@ fn agree<S: Clone + PartialEq>(existing: &S, change: &dyn Fn(&mut S)) -> Result<
     if wanted == *existing { Ok(()) } else { Err(CallError::Different) }
 }
 
-/// How long those who hold messages have had to finish them, at least, before they are looked at again.
+/// How long a drain waits between two checks of the consumers that still hold messages.
 pub(super) const DRAIN_LOOK: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! What the doors of a server count. Kept with the broker, so that one door can report all of them.
+//! The counts of a server's doors. Kept with the broker, so that one door can report all of them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// cannot make the table grow.
 const NAMES_MAX: usize = 128;
 const OTHER: &str = "other";
-/// What a request without a problem is counted under.
+/// The label of requests without a problem.
 pub const NO_PROBLEM: &str = "none";
 
 type ByName<T> = BTreeMap<Box<str>, T>;
@@ -33,7 +33,7 @@ impl Doors {
     }
 }
 
-/// What one door counts.
+/// The counts of one door.
 #[derive(Debug, Default)]
 pub struct DoorStats {
     pub name: &'static str,

@@ -1,10 +1,10 @@
 //! How many there are a second, lately: averages over about a second, a minute and a quarter of an hour.
 //!
 //! A [`Meter`] looks at a total that grows and keeps three averages in which the past fades exponentially,
-//! in a hundred bytes and without a list of samples. Such an average starts at zero and would take as long
-//! to arrive as it looks back. Each therefore knows how much of its weight it has seen and is divided by it,
-//! so that a server that started five seconds ago does not claim a quiet quarter of an hour. It is written
-//! by hand because it is thirty lines, is told the time, and is kept for each group.
+//! in a hundred bytes and without a list of samples. An average of this kind starts at zero and would take
+//! as long to arrive as it looks back. Each therefore knows how much of its weight it has seen and is
+//! divided by it, so that a server that started five seconds ago does not claim a quiet quarter of an hour.
+//! It is written by hand because it is thirty lines, is told the time, and is kept for each group.
 
 use forebay_core::types::Timestamp;
 
@@ -32,7 +32,7 @@ pub struct Meter {
     quarter_hour: Average,
 }
 
-/// What growth is counted from.
+/// The total from which growth is counted.
 #[derive(Debug, Clone, Copy)]
 struct Base {
     at: Timestamp,

@@ -1,12 +1,13 @@
 //! How many consumers a group should have, for an autoscaler that asks now and then.
 //!
-//! The advice is a function of what is known at the moment and of what the asker wants; nothing is kept from
-//! one question to the next. It starts from what one consumer manages and what must be managed: what arrives,
-//! and the backlog within the time that it may take. What one manages is the hard part, since consumers that
-//! keep up do as much as arrives and not as much as they could. Their measured pace is the truth only if
-//! work has been waiting all along; otherwise the time that a message takes says how much more is in
-//! them, and without it no group would ever shrink while it has steady traffic. It is written by hand
-//! because autoscalers come with rules for queues that know nothing of leases, pace and processing times.
+//! The advice is a function of the group's present figures and of the asker's wishes; nothing is kept from
+//! one question to the next. It starts from the rate that one consumer manages and the rate that must be
+//! managed: the arrivals, and the backlog within the time that it may take. The rate of one consumer is the
+//! hard part, since consumers that keep up do as much as arrives and not as much as they could. Their
+//! measured pace is the truth only if work has been waiting all along; otherwise the time that a message
+//! takes says how much more is in them, and without it no group would ever shrink while it has steady
+//! traffic. It is written by hand because autoscalers come with rules for queues that know nothing of leases,
+//! pace and processing times.
 
 use std::time::Duration;
 
@@ -18,12 +19,13 @@ const RATE_MAX: f64 = 1e12;
 const DRAIN_MIN: f64 = 1.0;
 /// Three centuries are never.
 const DRAIN_NEVER: f64 = 1e10;
-/// As long as rates look back. What has waited longer was there all the time that they were measured.
+/// As long as rates look back. A message that has waited longer was there all the time that they were
+/// measured.
 const LOOK_BACK: Duration = Duration::from_secs(60);
 /// Keeps a quotient that is whole but for the rounding of floats from being rounded up.
 const ROUNDING: f64 = 1e-9;
 
-/// What is known about a group at the moment. Rates are for each second, over about the last minute.
+/// The present figures of a group. Rates are for each second, over about the last minute.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ScalingInputs {
     /// Messages that wait for a consumer.
@@ -41,7 +43,7 @@ pub struct ScalingInputs {
     pub rate_max: Option<f64>,
 }
 
-/// What the asker wants.
+/// The asker's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScalingTarget {
     /// How long the backlog may take. Less than a second counts as a second.
@@ -53,8 +55,8 @@ pub struct ScalingTarget {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScalingAdvice {
-    /// Seconds until the backlog is gone at the present pace. Zero if there is none, and nothing if it
-    /// never will be.
+    /// Seconds until the backlog is gone at the present pace. Zero if there is no backlog, `None` if it
+    /// will never be gone.
     pub drain_time: Option<f64>,
     pub desired_consumers: u32,
 }
@@ -107,13 +109,13 @@ fn desired_consumers(inputs: &ScalingInputs, drain: Duration) -> u32 {
     desired.max(least)
 }
 
-/// What one consumer has done a second lately, if anything.
+/// The recent rate of one consumer, if it did anything.
 fn measured_rate(inputs: &ScalingInputs) -> Option<f64> {
     let service_rate = rate(inputs.service_rate);
     (inputs.consumers > 0 && service_rate >= QUIET).then(|| service_rate / inputs.consumers as f64)
 }
 
-/// What one consumer could do a second if it always had a message, and one at a time.
+/// The rate that one consumer could reach if it always had a message, one at a time.
 fn estimated_rate(inputs: &ScalingInputs) -> Option<f64> {
     inputs.processing_mean.map(|mean| 1.0 / mean.as_secs_f64().max(1.0 / RATE_MAX))
 }

@@ -1,13 +1,14 @@
-//! What became of every message of one producer, in two bits each: whether it was confirmed, and whether it came.
+//! The fate of every message of one producer, in two bits each: whether it was confirmed, and whether it was
+//! delivered.
 //!
-//! What is done with is forgotten from the front, so the ledger is as long as the stretch of messages that are on their
-//! way, and not as the run.
+//! Finished messages are forgotten from the front, so the ledger is as long as the range of messages under way, not
+//! as long as the run.
 
 use std::collections::VecDeque;
 
 const BITS: u64 = u64::BITS as u64;
 
-/// What a delivery was.
+/// The kind of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivery {
     First,
@@ -132,7 +133,7 @@ mod tests {
             ledger.deliver(number);
         }
         assert_eq!(ledger.missing(), 1);
-        // Nobody knows whether these were stored; one that comes does not make up for another.
+        // It is unknown whether these were stored; one that is delivered does not make up for another.
         ledger.deliver(250);
         assert_eq!(ledger.missing(), 1);
         ledger.deliver(70);

@@ -1,7 +1,7 @@
 //! Producers and consumers of the native API, each on a connection of its own.
 //!
-//! They speak the gRPC calls without the SDK, so that what is measured is the server: a batch is one allocation of
-//! bodies, a delivery is answered with the runs that it came in.
+//! They speak the gRPC calls without the SDK, so that the measurement is of the server: a batch is one allocation
+//! of bodies, a delivery is answered with the runs that it came in.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::failure::from_call;
 use crate::http::{Http, encoded};
 use crate::safe::printable;
 
-/// The group whose consumers take what is published.
+/// The group whose consumers receive the published messages.
 pub(super) const GROUP: &str = "bench";
 /// How long a producer waits that was told to try later, if it was not told how long.
 const REST: Duration = Duration::from_millis(10);

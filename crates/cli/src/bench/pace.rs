@@ -51,7 +51,7 @@ impl Pace {
     }
 }
 
-/// What one producer has to send.
+/// The messages that one producer has to send.
 #[derive(Debug, Clone)]
 pub(super) struct Feed {
     pub(super) producer: u16,
@@ -110,7 +110,7 @@ impl Feed {
     /// Those that were due before the end and were not sent.
     pub(super) fn unsent(&self) -> std::ops::Range<u64> {
         let due = self.pace.filter(|_| self.until < Timestamp(u64::MAX)).map_or(0, |pace| {
-            // What is due at the very end is not due before it.
+            // A message that is due at the very end is not due before it.
             pace.count(self.producer, Timestamp(self.until.0 - 1))
         });
         self.next..due.min(self.share).max(self.next)

@@ -1,4 +1,4 @@
-//! What to do: the options with their defaults, and what does not go together.
+//! The plan of a run: the options with their defaults, and their conflicts.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::exit::Exit;
 const DURATION: Duration = Duration::from_secs(10);
 const WARMUP: Duration = Duration::from_secs(1);
 const LATENCY_RATE: f64 = 1_000.0;
-/// What a server takes as a body through any door.
+/// The largest body that a server takes through any door.
 const SIZE_MAX: u64 = 1 << 20;
 /// Longer is no bench.
 const DURATION_MAX: Duration = Duration::from_secs(30 * 86_400);
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub(super) producers: u16,
     pub(super) window: u64,
     pub(super) batch: u64,
-    /// None where nobody consumes.
+    /// 0 if the run has no consumers.
     pub(super) consumers: u16,
     pub(super) credit: u32,
     pub(super) size: usize,
@@ -169,7 +169,7 @@ fn place(options: &Bench) -> Result<Place, String> {
             let is_plain = has_port && !address.contains(['/', '?', '#', '@']) && !address.contains("://");
             if is_plain { Ok(Place::Sqs(address.to_owned())) } else { Err(no_sqs_address(url)) }
         }
-        // Nothing is sent to anything that nobody named.
+        // Nothing is sent to an address that the user did not name.
         (Some(Door::Sqs), None) if options.server.server != connect::DEFAULT_ADDRESS => {
             Err("where does that server speak SQS? --sqs takes its address, such as http://HOST:9324"
                 .to_owned())

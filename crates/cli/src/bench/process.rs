@@ -1,4 +1,4 @@
-//! What the kernel says of a process: its time on processors, what it had written, its memory. On Linux alone.
+//! The kernel's statistics of a process: processor time, bytes written, memory. On Linux alone.
 
 use anyhow::Context as _;
 
@@ -8,7 +8,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Usage {
     pub(super) cpu_seconds: f64,
-    /// Bytes that went to the disk. Only whoever may trace the process can know.
+    /// Bytes that went to the disk. Known only if this user may trace the process.
     pub(super) written: Option<u64>,
     /// Bytes in memory.
     pub(super) resident: u64,
@@ -20,7 +20,7 @@ pub(super) fn usage(process: Option<u32>) -> anyhow::Result<Usage> {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}"));
     let stat = read("stat").with_context(|| format!("/proc/{process} cannot be read"))?;
     let status = read("status").with_context(|| format!("/proc/{process} cannot be read"))?;
-    let cpu_seconds = cpu_seconds(&stat).context("what the kernel says cannot be understood")?;
+    let cpu_seconds = cpu_seconds(&stat).context("the process statistics of the kernel cannot be read")?;
     // A process that is ending has no memory any more.
     let resident = field(&status, "VmRSS:").unwrap_or(0) << 10;
     let written = read("io").ok().and_then(|io| field(&io, "write_bytes:"));

@@ -1,5 +1,5 @@
-//! What is printed at the end: figures for people, or one object. Times in the object are in seconds, as everywhere in
-//! the API.
+//! The final report: figures for people, or one JSON object. Times in the object are in seconds, as everywhere in the
+//! API.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ fn server(cost: &Cost) -> String {
         let written = cost.written.and_then(|written| written.checked_div(cost.messages));
         parts.push(match written {
             Some(bytes) => format!("{} written a message", units::bytes(bytes)),
-            None => "what it wrote is not for this user to know".to_owned(),
+            None => "bytes written unknown: this user may not trace the process".to_owned(),
         });
     }
     let (now, most) = (units::bytes(cost.resident), units::bytes(cost.resident_max));
@@ -128,7 +128,7 @@ fn checked(outcome: &Outcome) -> String {
     }
 }
 
-/// What went otherwise than the person may think.
+/// Remarks on anything that went otherwise than the user may expect.
 fn warnings(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     let counts = &outcome.counts;
     let mut warnings = Vec::new();

@@ -24,7 +24,7 @@ use crate::http;
 use crate::safe::{printable, printable_bytes};
 
 pub(super) const DEFAULT_ADDRESS: &str = "127.0.0.1:9324";
-/// What SQS takes and gives at once.
+/// The largest batch that SQS takes and gives.
 pub(super) const BATCH_MAX: u64 = 10;
 /// How long a receive waits for the first message.
 const WAIT_SECONDS: u32 = 20;

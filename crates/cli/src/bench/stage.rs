@@ -1,5 +1,5 @@
-//! A run from its beginning to its end: the stream is made, everybody connects, the load begins, a stretch of it is
-//! measured, what is still on its way is waited for, and the stream is deleted.
+//! A run from its beginning to its end: the stream is made, producers and consumers connect, the load begins, a
+//! part of it is measured, messages still under way are waited for, and the stream is deleted.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -25,27 +25,28 @@ use crate::units;
 const LOOK: Duration = Duration::from_millis(10);
 /// How often the person is told.
 const TELL: Duration = Duration::from_secs(1);
-/// If nothing at all happens for so long, nothing will. A lease that nobody answers is over before.
+/// A run without any progress for this long is given up. A lease that is not answered lapses sooner.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long consumers have for what is left when the time is over, and as long again as it was.
+/// How long consumers have for the remaining messages when the time is over, in addition to twice the length
+/// of the run.
 const FINISH_PATIENCE: Duration = Duration::from_secs(60);
 /// How long deleting the stream may take.
 const DELETE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// What was confirmed in the time that was measured; of a drain, what was published before.
+    /// Messages confirmed in the measured time; of a drain, the messages that were published before it.
     pub(super) published: Throughput,
     pub(super) acked: Option<Throughput>,
     pub(super) times: Times,
     /// Over the whole run.
     pub(super) counts: Counts,
-    /// What was confirmed and not acked when the measuring was over.
+    /// Messages that were confirmed and not acked at the end of the measured time.
     pub(super) backlog: u64,
     pub(super) server: Option<Cost>,
     pub(super) generator: Option<Cost>,
-    /// Confirmed, and never delivered. Not known if nobody consumed, or nobody waited for the end.
+    /// Confirmed, and never delivered. Unknown if the run had no consumers or did not wait for the end.
     pub(super) lost: Option<u64>,
     pub(super) end: End,
 }
@@ -62,7 +63,7 @@ impl Throughput {
     }
 }
 
-/// What a process used while messages were measured.
+/// The resources that a process used in the measured time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     pub(super) messages: u64,
@@ -80,7 +81,7 @@ pub(super) enum End {
     Interrupted,
     /// Nothing happened any more.
     Stalled,
-    /// Consumers would have needed too long for what producers left them.
+    /// Consumers would have needed too long for the remaining messages.
     Behind,
 }
 
@@ -149,7 +150,7 @@ impl Stage {
     }
 }
 
-/// Everybody who takes part, while they do.
+/// The producers and consumers of a run.
 struct Run<'a> {
     plan: &'a Plan,
     stop: &'a mut Stop,
@@ -167,7 +168,7 @@ struct Run<'a> {
     told: Told,
 }
 
-/// What the person knows.
+/// The progress that the user has been shown.
 struct Told {
     on_terminal: bool,
     at: Timestamp,
@@ -251,7 +252,7 @@ impl<'a> Run<'a> {
         }
         let mut published = first.throughput(&last, |counts| counts.confirmed);
         if end == End::Reached && through {
-            // It was over when the last one was, and not when somebody looked.
+            // The end is the time of the last confirmation, not the time at which it was noticed.
             published.seconds = self.tally.last_confirmed().since(first.at).as_secs_f64();
             last.at = self.tally.last_confirmed().max(self.tally.last_acked());
         }
@@ -491,7 +492,7 @@ async fn join(plan: &Plan, queue: Option<&sqs::Queue>) -> anyhow::Result<Vec<Con
     Ok(consumers)
 }
 
-/// Whoever wants it to end.
+/// Ends the run early.
 struct Stop {
     interrupt: Signal,
     terminate: Signal,

@@ -1,4 +1,4 @@
-//! What every message says of itself: from when its time counts, and which one it is.
+//! The stamp in every message: the time from which its latency counts, and its number.
 //!
 //! The layout is `time | producer | number`, big endian: 8, 2 and 6 bytes. The time is in microseconds of this
 //! process's clock, so producers and consumers must live in one process. Where a body has to be text, the same is
@@ -6,7 +6,7 @@
 
 use crate::clock::Timestamp;
 
-/// What a stamp takes of a body.
+/// The bytes of a stamp.
 pub(super) const BYTES: usize = 16;
 pub(super) const TEXT_BYTES: usize = 2 * BYTES;
 
@@ -28,7 +28,7 @@ impl Stamp {
         (u128::from(self.at.0) << 64 | u128::from(name)).to_be_bytes()
     }
 
-    /// `None` for what is too short for a stamp.
+    /// `None` for a body that is too short for a stamp.
     pub(super) fn decode(body: &[u8]) -> Option<Stamp> {
         Some(Stamp::of(u128::from_be_bytes(body.get(..BYTES)?.try_into().ok()?)))
     }

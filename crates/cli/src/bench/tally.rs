@@ -1,4 +1,4 @@
-//! What all producers and consumers of a run write down, a batch at a time.
+//! The records of all producers and consumers of a run, made a batch at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,13 +18,13 @@ pub(super) struct Sent {
     pub(super) at: Timestamp,
 }
 
-/// What is measured, and what is checked.
+/// The measured window, and the messages that are checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope {
     /// Latencies are those of messages whose time counts from here on, and from before `to`.
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    /// Whether there is anybody to whom messages are delivered.
+    /// Whether the run has consumers.
     pub(super) is_consumed: bool,
     /// Whether it says anything how long a message took to its consumer.
     pub(super) is_end_to_end: bool,
@@ -80,7 +80,7 @@ pub(super) struct Counts {
     pub(super) confirmed: u64,
     /// The server had no room for them, or they came too fast for it.
     pub(super) refused: u64,
-    /// Nobody knows whether they were stored.
+    /// Messages of which it is unknown whether they were stored.
     pub(super) unknown: u64,
     /// Due before the end, and not sent.
     pub(super) unsent: u64,
@@ -227,7 +227,7 @@ impl Tally {
         Timestamp(self.last_acked.load(Ordering::Relaxed))
     }
 
-    /// What was recorded since the last time.
+    /// The times recorded since the last call.
     pub(super) fn take_times(&self) -> Times {
         std::mem::take(&mut *lock(&self.times))
     }

@@ -281,7 +281,7 @@ async fn list(http: &mut Http, stream: Option<&str>, output: Output) -> anyhow::
     table(&groups).print()
 }
 
-/// What every view of groups shows.
+/// The columns that every view of groups shows.
 pub(super) fn table(groups: &[GroupReport]) -> Table {
     let titles = [
         "GROUP",

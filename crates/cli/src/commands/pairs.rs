@@ -1,4 +1,4 @@
-//! Settings on the command line: `name=value`, with a dot for what lies within. They become the JSON object of
+//! Settings on the command line: `name=value`, with a dot for nested fields. They become the JSON object of
 //! the API, and the server says which names and values there are.
 
 use anyhow::{Context as _, bail};

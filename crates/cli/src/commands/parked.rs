@@ -1,4 +1,4 @@
-//! `forebay parked`: what was set aside, why, and what becomes of it.
+//! `forebay parked`: lists parked messages with their reasons, and disposes of them.
 
 use std::io::Read as _;
 use std::path::PathBuf;

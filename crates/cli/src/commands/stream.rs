@@ -302,7 +302,7 @@ async fn browse(http: &mut Http, options: &Browse, output: Output) -> anyhow::Re
     Ok(())
 }
 
-/// What is shown of a body in a table.
+/// How much of a body a table shows.
 const BODY_CHARS_MAX: usize = 80;
 
 pub(super) fn short_body(message: &StoredMessage) -> String {

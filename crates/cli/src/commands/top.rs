@@ -29,7 +29,7 @@ Examples:
 const REFRESH: Duration = Duration::from_secs(1);
 /// Streams and groups that are looked at.
 const ITEMS_MAX: u64 = 1_000;
-/// Lines that are neither streams nor groups: the title, two headings, two gaps, two for what is left out, keys.
+/// Lines that are neither streams nor groups: the title, two headings, two gaps, two for rows left out, keys.
 const LINES_BESIDE: usize = 8;
 /// The least that a name gets.
 const NAME_MIN: usize = 12;
@@ -181,7 +181,7 @@ async fn live(options: &Top, http: Http, view: View) -> anyhow::Result<()> {
     }
 }
 
-/// What there is now. A connection that broke is made anew the next time.
+/// The present reports. A connection that broke is made anew the next time.
 async fn refresh(server: &Server, http: &mut Option<Http>) -> anyhow::Result<View> {
     let mut connected = match http.take() {
         Some(connected) => connected,

@@ -1,4 +1,4 @@
-//! The accounts: what became of every single order.
+//! The accounts: the fate of every single order.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::plan::Trouble;
 use crate::units;
 
-/// What is known of one order. Orders are numbered from 0.
+/// The record of one order. Orders are numbered from 0.
 #[derive(Debug, Clone, Copy, Default)]
 struct Order {
     /// The server has answered that it is stored.
@@ -17,7 +17,7 @@ struct Order {
     billed: u32,
 }
 
-/// What was counted so far, for the picture.
+/// The counts so far, for the view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Orders that are stored.
@@ -43,8 +43,8 @@ struct Book {
     counts: Counts,
 }
 
-/// Written by producers and by those who listen to workers. The lock protects counts and a list, and is held for a
-/// few instructions.
+/// Written by producers and by the tasks that listen to workers. The lock protects counts and a list, and is held
+/// for a few instructions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ledger(Arc<Mutex<Book>>);
 
@@ -102,7 +102,7 @@ impl Ledger {
         self.book().counts
     }
 
-    /// Closes the accounts with what the server says at the end.
+    /// Closes the accounts with the server's figures at the end.
     pub(super) fn close(&self, last_seq: u64, waiting: u64, parked: &BTreeSet<u64>) -> Accounts {
         let book = self.book();
         let stored = || (0..).zip(&book.orders).filter(|(_, order)| order.stored);
@@ -120,7 +120,7 @@ impl Ledger {
     }
 }
 
-/// What it all comes to.
+/// The totals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Accounts {
     pub(super) counts: Counts,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What happens to those who work.
+/// An act of the story, which a process plays or suffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
     /// One worker is killed in the middle of its work.
@@ -23,11 +23,11 @@ pub(super) struct Plan {
     pub(super) burst_until: Duration,
     /// When the last order comes.
     pub(super) orders_end: Duration,
-    /// What the workers get each second, however much there is.
+    /// How many messages the workers get each second, however many wait.
     pub(super) pace: f64,
     /// Workers at the beginning.
     pub(super) workers: usize,
-    /// What happens when, in this order.
+    /// The acts and their times, in order.
     pub(super) acts: Vec<(Duration, Act)>,
     /// How often the curves get a point.
     pub(super) sample: Duration,
@@ -89,14 +89,15 @@ impl Plan {
     }
 }
 
-/// What is wrong with an order, by its number: so that everybody agrees, and every run has some of each.
+/// The trouble planned for an order. It follows from the order's number, so that all processes agree and
+/// every run has some of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trouble {
     /// It can never be billed.
     pub(super) poison: bool,
     /// How often billing fails before it goes well.
     pub(super) fails: u32,
-    /// Whoever sends it is not sure whether it arrived, and sends it again.
+    /// The producer is not sure whether the order arrived, and sends it again.
     pub(super) copied: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::clock::{Clock, Timestamp};
 pub(super) const PRODUCERS: u32 = 3;
 /// How often each looks whether it is behind.
 const LOOK: Duration = Duration::from_millis(10);
-/// What one has on its way.
+/// How many orders one producer may have under way.
 const WINDOW: usize = 4_096;
 
 /// Sends its share until the last order has been sent and confirmed.

@@ -17,7 +17,7 @@ use crate::settings::Sources;
 /// How long a server may take until it answers.
 const START_MAX: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
-/// Somebody else may take the port in between.
+/// Another process may take the port in between.
 const PORT_TRIES: usize = 5;
 
 /// `forebay demo-server`: `forebay serve`, which ends when the demo does, however that ends.
@@ -70,7 +70,7 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// As the kernel does it when memory is short, or somebody pulls the plug.
+    /// Kills without warning, as the kernel does when memory is short, or as a power cut would.
     pub(super) async fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill().await;
@@ -99,8 +99,8 @@ impl ServerProcess {
     }
 }
 
-/// This same program, as one of the demo's processes: it reads nothing of the environment that is meant for others,
-/// does not hear what is typed, and is killed when it is dropped.
+/// This same program, as one of the demo's processes: it inherits no settings from the environment and no standard
+/// input, and it is killed when it is dropped.
 pub(super) fn own_command(command: &str, log: &Path) -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let log = File::options().create(true).append(true).open(log).context("cannot write a log")?;

@@ -1,4 +1,4 @@
-//! Plays the story: starts and kills whoever the plan says, and watches.
+//! Plays the story: starts and kills the processes that the plan names, and watches.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 const LINE_EVERY: Duration = Duration::from_secs(1);
 /// Nothing is expected any more if nothing has happened for so long.
 const STUCK: Duration = Duration::from_secs(30);
-/// What is waited for at the end: the last questions to the server.
+/// How long the last queries to the server may take at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(30);
 
 pub(super) struct Stage {
@@ -101,7 +101,7 @@ impl Stage {
         &self.story
     }
 
-    /// What leveling is, in a line.
+    /// A line that explains leveling.
     pub(super) fn moral(&self) -> String {
         let Peaks { waiting, arriving, leaving } = self.peaks;
         let (waiting, arriving, leaving) =
@@ -165,19 +165,19 @@ impl Stage {
                 {
                     worker.kill().await;
                     let name = worker.name.clone();
-                    self.tell(format!("{name} is killed with kill -9; what it held goes to the others"))?;
+                    self.tell(format!("{name} is killed with kill -9; its messages go to the others"))?;
                 }
             }
             Act::WorkerJoins => {
                 let name = self.join()?;
-                self.tell(format!("{name} joins; the pace stays what it is"))?;
+                self.tell(format!("{name} joins; the pace stays the same"))?;
             }
             Act::WorkerLeaves => {
                 if let Some(worker) = self.workers.iter_mut().find(|worker| worker.state == State::AtWork) {
                     worker.leave();
                     let name = worker.name.clone();
                     self.tell(format!(
-                        "{name} is told to stop: it finishes what it has, and gives back the rest"
+                        "{name} is told to stop: it finishes its running jobs, and gives back the rest"
                     ))?;
                 }
             }
@@ -187,7 +187,9 @@ impl Stage {
             }
             Act::StartServer => {
                 self.server.spawn()?;
-                self.tell("the server is started again; everybody comes back by themselves".to_owned())?;
+                self.tell(
+                    "the server is started again; producers and workers reconnect by themselves".to_owned(),
+                )?;
             }
         }
         Ok(())
@@ -201,7 +203,7 @@ impl Stage {
         Ok(name)
     }
 
-    /// What the plan does not say, but time does.
+    /// Tells of events that depend on time and not on acts of the plan.
     fn narrate(&mut self, watched: &mut Watched) -> anyhow::Result<()> {
         let elapsed = self.elapsed();
         if elapsed >= self.plan.burst_from && !std::mem::replace(&mut watched.burst_told, true) {
@@ -209,7 +211,7 @@ impl Stage {
             self.tell(format!("a burst: {burst} come in, {times:.0} times as many as may go out"))?;
         }
         if elapsed >= self.plan.burst_until && !std::mem::replace(&mut watched.calm_told, true) {
-            self.tell("the burst is over; what waits is worked off at the same pace as before".to_owned())?;
+            self.tell("the burst is over; the backlog is worked off at the same pace as before".to_owned())?;
         }
         if elapsed >= self.plan.orders_end && !std::mem::replace(&mut watched.end_told, true) {
             self.tell("the last order has been placed".to_owned())?;
@@ -293,7 +295,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Everybody goes home, and the server is asked what it has.
+    /// Producers and workers stop, and the server is asked for its figures.
     async fn close(&mut self) -> anyhow::Result<Accounts> {
         for worker in &mut self.workers {
             worker.gone().await?;
@@ -307,7 +309,7 @@ impl Stage {
         tokio::time::timeout(CLOSE_MAX, asked)
             .await
             .map_err(|_| anyhow!("the server does not answer any more"))?
-            .context("the server did not say what it has")
+            .context("the server did not report its state")
     }
 }
 
@@ -336,7 +338,7 @@ async fn ask(client: Client, tell: watch::Sender<Option<GroupReport>>) {
     }
 }
 
-/// What was seen so far.
+/// The observations so far.
 #[derive(Default)]
 struct Watched {
     waiting: u64,

@@ -1,4 +1,4 @@
-//! What the demo shows: a picture on a terminal, a line a second elsewhere.
+//! The output of the demo: a picture on a terminal, a line a second elsewhere.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::units;
 
 /// Points of a curve. Older ones go.
 const POINTS_MAX: usize = 60;
-/// What a rate is taken over.
+/// The time that a rate is taken over.
 const RATE_SPAN: Duration = Duration::from_secs(1);
 /// Lines of the story that are always there.
 const STORY_MIN: usize = 3;
@@ -71,7 +71,7 @@ pub(super) struct Picture<'a> {
     pub(super) elapsed: Duration,
     pub(super) address: &'a str,
     pub(super) server_is_up: bool,
-    /// What the server last said.
+    /// The server's last report.
     pub(super) waiting: u64,
     pub(super) oldest: Option<Duration>,
     pub(super) parked: u64,

@@ -1,6 +1,6 @@
-//! The demo's workers: processes with the SDK's worker, as anybody would write them. Each says what it does on its
-//! standard output, which the demo reads: an order is said to be billed before it is acked, so none can be acked in
-//! silence.
+//! The demo's workers: processes with the SDK's worker, written as a user would write them. Each reports its steps
+//! on its standard output, which the demo reads: an order is reported as billed before it is acked, so none can be
+//! acked unreported.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::connect::{self, Server};
 
 /// How long it takes to bill an order.
 const BILLING: Duration = Duration::from_millis(8);
-/// Orders that a worker bills at a time. Enough for more than the pace, so that the pace is what counts.
+/// Orders that a worker bills at a time. Enough for more than the pace, so that the pace is the limit.
 const CONCURRENCY: usize = 8;
 /// How long a worker looks for its server.
 const CONNECT_MAX: Duration = Duration::from_secs(30);
@@ -148,7 +148,7 @@ impl WorkerProcess {
         self.state = State::Killed;
     }
 
-    /// Tells it to finish what it has and leave. It is not waited for.
+    /// Tells the worker to finish its jobs and leave, without waiting for it.
     pub(super) fn leave(&mut self) {
         drop(self.child.stdin.take());
         self.state = State::Left;

@@ -1,4 +1,4 @@
-//! What a look at a data folder found, for a person and for a program.
+//! The findings in a data folder, as text for people and as JSON for programs.
 
 use std::fmt::Write as _;
 
@@ -89,7 +89,7 @@ struct StreamRanges {
     ranges: Vec<(u64, u64)>,
 }
 
-/// What cannot be brought back.
+/// The losses: data that cannot be recovered.
 #[derive(Debug, Serialize)]
 pub(crate) struct Loss {
     pub(crate) messages: u64,

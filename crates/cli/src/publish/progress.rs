@@ -8,7 +8,7 @@ use crate::units;
 
 /// How often the line is drawn.
 pub(super) const REDRAW: Duration = Duration::from_millis(200);
-/// What is done sooner needs no bar.
+/// A run that is shorter than this shows no bar.
 const SHORT: Duration = Duration::from_secs(1);
 const BAR: usize = 24;
 

@@ -8,7 +8,7 @@ use forebay_broker::broker::Broker;
 use crate::exit::Exit;
 use crate::settings::Settings;
 
-/// There is none.
+/// A door that is never open: this build has no SQS.
 pub(super) struct Door {
     pub(super) address: SocketAddr,
     none: std::convert::Infallible,

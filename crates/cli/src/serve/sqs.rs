@@ -27,17 +27,17 @@ impl Door {
     }
 }
 
-/// What came of it.
+/// The result of preparing the door.
 pub(super) enum Prepared {
     Open(Box<Door>),
-    /// Nobody wants it.
+    /// The settings do not ask for it.
     Closed,
-    /// What the log says about it, once the server says that it listens.
+    /// The remark for the log, once the server has said that it listens.
     Taken(String),
 }
 
-/// Listens, if the settings say so. A port that nobody asked for in so many words and that is in use is no reason not
-/// to start.
+/// Listens, if the settings say so. If the port is in use and no setting asks for the door explicitly, the server
+/// starts without it.
 pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::Result<Prepared> {
     let Some(address) = settings.sqs else { return Ok(Prepared::Closed) };
     let keys = match &settings.sqs_keys {
@@ -76,7 +76,8 @@ pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::
     Ok(Prepared::Open(Box::new(Door { listener, address, config })))
 }
 
-/// Whoever can reach a door that believes anybody may do everything.
+/// Refuses an address that others can reach when there are no access keys, since without keys every client
+/// may do everything.
 fn check_reach(settings: &Settings, address: SocketAddr, keys: &[AccessKey]) -> anyhow::Result<()> {
     if address.ip().is_loopback() || !keys.is_empty() {
         return Ok(());
@@ -151,7 +152,7 @@ fn parse_keys(text: &str) -> anyhow::Result<Vec<AccessKey>> {
             "aws_secret_access_key" => &mut draft.secret,
             "account" if is_account(&value) => &mut draft.account,
             "account" => bail!("an account has twelve digits. line=`{n}`"),
-            // Such a file may hold more than is needed here.
+            // A credentials file may hold more than is needed here.
             _ => continue,
         };
         if value.is_empty() {

@@ -9,14 +9,14 @@ use forebay_wire::json::Span;
 
 use crate::log::{Format, Level};
 
-/// Segments must hold the largest block; and what an offset in one can tell.
+/// The range of a segment's size: it must hold the largest block, and offsets in it must fit their field.
 const SEGMENT_BYTES_MIN: u64 = 32 << 20;
 const SEGMENT_BYTES_MAX: u64 = 1 << 31;
-/// What a byte budget in memory may be: enough for one large batch, and no more than the broker can count.
+/// The range of a byte budget in memory: enough for one large batch, and no more than the broker can count.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 const MEMORY_BYTES_MAX: u64 = 1 << 31;
 
-/// Puts a value into its place, or passes on what is wrong with it.
+/// Stores a value in `place`, or passes on the error.
 pub(super) fn into<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     *place = value?;
     Ok(())

@@ -1,5 +1,5 @@
 //! `--exec`: a process for each message, with the body on its standard input and the fields in its environment.
-//! How it ends says what becomes of the message.
+//! Its exit status decides the fate of the message.
 
 mod environment;
 mod output;
@@ -51,7 +51,7 @@ pub(crate) struct Exec {
     /// Variables of this process that could be taken for those of a message.
     misleading: Vec<OsString>,
     console: Console,
-    /// Becomes true when what runs has to come to an end.
+    /// Becomes true when running handlers have to end.
     hurry: watch::Receiver<bool>,
 }
 

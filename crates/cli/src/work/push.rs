@@ -28,9 +28,10 @@ use crate::connect::CONNECT_PATIENCE;
 
 /// How long a connection is kept for the next message.
 const IDLE_MAX: Duration = Duration::from_secs(30);
-/// What is shown of an answer.
+/// How many bytes of a response are shown.
 const SHOWN_BYTES_MAX: usize = 200;
-/// What is read of an answer, so that its connection can be used again or its first line be shown.
+/// How many bytes of a response are read, so that its connection can be used again or its first line be
+/// shown.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// No answer can put a message off for longer, nor hold up a whole group for longer.
@@ -108,13 +109,13 @@ impl Push {
             }
             408 | 500.. => Fault::transient(reason),
             400..500 => Fault::permanent(reason),
-            // An answer that is none.
+            // Any other status is not a valid final response.
             _ => Fault::transient(reason),
         })
     }
 }
 
-/// The beginning of an answer. One that was good is only read so that its connection can be used again.
+/// The beginning of a response. A successful response is only read so that its connection can be used again.
 async fn take(answer: Response<Incoming>, good: bool) -> String {
     let mut body = answer.into_body();
     let is_short = body.size_hint().upper().is_some_and(|bytes| bytes <= ANSWER_BYTES_MAX as u64);
@@ -136,7 +137,7 @@ async fn take(answer: Response<Incoming>, good: bool) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Seconds, or a date. One that has passed says nothing.
+/// Seconds, or a date. A date that has passed is ignored.
 fn retry_after(headers: &HeaderMap, clock: Clock) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let after = match text.parse::<u64>() {
@@ -150,7 +151,7 @@ fn retry_after(headers: &HeaderMap, clock: Clock) -> Option<Duration> {
     (!after.is_zero()).then_some(after.min(RETRY_AFTER_MAX))
 }
 
-/// What is at the bottom of an error. What lies above only says where it was noticed.
+/// The innermost source of an error. The outer ones only say where it was noticed.
 fn cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     let mut cause = error;
     while let Some(below) = cause.source() {

@@ -1,9 +1,9 @@
 //! Why something failed, in the few words that a server keeps.
 
-/// What a server keeps of a reason. What is longer would lose its end there.
+/// How many bytes of a reason the server keeps. It cuts off the end of a longer one.
 pub(super) const REASON_BYTES_MAX: usize = 512;
 
-/// Lines become one, without what lies around them.
+/// Joins the lines into one, without the white space around them.
 pub(super) fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join(" | ")

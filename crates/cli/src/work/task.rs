@@ -1,4 +1,4 @@
-//! What a handler outside of this process is told about a message.
+//! The description of a message for a handler outside of this process.
 
 use std::time::UNIX_EPOCH;
 

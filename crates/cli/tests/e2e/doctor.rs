@@ -34,7 +34,7 @@ fn salvage(folder: &Folder, to: &Folder) -> Value {
     report["lost"].clone()
 }
 
-/// Every file but the reserve, and what is in it.
+/// Every file but the reserve, with its contents.
 fn contents(folder: &Folder) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = std::fs::read_dir(folder.path()).expect("the folder is there");
     let paths = entries.map(|entry| entry.expect("the folder can be listed").path());
@@ -271,7 +271,7 @@ async fn damaged_entries_cost_the_frame_that_they_are_in() {
     serve_salvaged(&salvaged, (7..=30).filter(|&n| n != 15), (1..=30).filter(|&n| n != 15)).await;
 }
 
-/// Where an image has the state, old entries are wanted only by whoever looks for a message.
+/// If an image has the state, old entries are needed only to find messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_image_covers_is_not_lost_with_the_log() {
     let folder = thirty(Folder::new("doctor-covered")).await;

@@ -14,7 +14,7 @@ use tonic::Code as Status;
 use crate::grpc::rig::{Server, Session, publish};
 use crate::rig::{Folder, forebay};
 
-/// Longer than a frame that nobody waits for stays unwritten.
+/// Longer than a frame stays unwritten that no reply waits for.
 const ACKS_ARE_SYNCED: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +43,7 @@ async fn what_was_acked_stays_done_and_what_was_not_comes_again_after_a_kill() {
     assert_eq!(again.seqs(), [6, 7, 8, 9, 10]);
     assert!(again.messages.iter().all(|message| message.attempt == 2), "{again:?}");
     assert!(again.epoch > got.epoch);
-    // Leases of the dead server are nobody's.
+    // Leases of the dead server have ended.
     let outcomes = bob.settle_as(got.epoch, &got, 6..=7).await;
     assert_eq!(outcomes, [(Outcome::NotYours, 2)]);
     assert_eq!(bob.ack(&again, 6..=10).await, [(Outcome::Acked, 5)]);

@@ -139,7 +139,7 @@ impl Process {
             .spawn()
             .expect("the binary runs");
         let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
-        // What was out of the ordinary comes first.
+        // Remarks on anything unusual come first.
         let mut lines = String::new();
         let found = loop {
             let mut line = String::new();

@@ -274,7 +274,7 @@ impl Call {
     }
 
     pub(super) fn send(&self, request: v1::ConsumeRequest) {
-        // If the call is over, whoever waits for its answers is told.
+        // If the call is over, the caller that waits for its answers is told.
         let _ = self.requests.send(request);
     }
 

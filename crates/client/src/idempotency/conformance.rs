@@ -49,7 +49,7 @@ async fn work_is_begun_once_and_stays_done(store: &Arc<dyn IdempotencyStore>) {
     store.finish(&ours, LONG).await.expect("it is ours");
     assert_eq!(store.begin("once", LONG).await.ok(), Some(Begun::Done));
     store.finish(&ours, LONG).await.expect("to finish twice does no harm");
-    store.abandon(&ours).await.expect("to give up what is done does nothing");
+    store.abandon(&ours).await.expect("abandoning finished work does nothing");
     store.renew(std::slice::from_ref(&ours), SHORT).await.expect("a mark is left alone");
     tokio::time::sleep(2 * SHORT).await;
     assert_eq!(store.begin("once", LONG).await.ok(), Some(Begun::Done));
@@ -60,7 +60,7 @@ async fn work_that_is_given_up_can_be_begun_again(store: &Arc<dyn IdempotencySto
     store.abandon(&first).await.expect("it is ours");
     let second = claim(store.begin("given up", LONG).await);
     assert_ne!(first, second);
-    store.abandon(&first).await.expect("what is not ours any more is left alone");
+    store.abandon(&first).await.expect("a claim that is not ours any more is left alone");
     assert!(matches!(store.begin("given up", LONG).await, Ok(Begun::Busy(_))));
     assert!(matches!(store.finish(&first, LONG).await, Err(StoreError::Taken { key }) if key == "given up"));
 }
@@ -69,7 +69,10 @@ async fn a_claim_that_lapses_goes_to_another_for_good(store: &Arc<dyn Idempotenc
     let first = claim(store.begin("lapses", SHORT).await);
     let second = begun_in_the_end(store, "lapses").await;
     assert!(matches!(store.finish(&first, LONG).await, Err(StoreError::Taken { .. })));
-    store.renew(std::slice::from_ref(&first), SHORT).await.expect("what is not ours any more is left alone");
+    store
+        .renew(std::slice::from_ref(&first), SHORT)
+        .await
+        .expect("a claim that is not ours any more is left alone");
     store.abandon(&first).await.expect("likewise");
     tokio::time::sleep(2 * SHORT).await;
     assert!(matches!(store.begin("lapses", LONG).await, Ok(Begun::Busy(_))));
@@ -81,7 +84,7 @@ async fn a_claim_that_lapses_goes_to_another_for_good(store: &Arc<dyn Idempotenc
 async fn a_claim_that_lapsed_and_that_nobody_took_is_still_good(store: &Arc<dyn IdempotencyStore>) {
     let ours = claim(store.begin("late", Duration::from_millis(1)).await);
     tokio::time::sleep(SHORT).await;
-    store.finish(&ours, LONG).await.expect("nobody took it");
+    store.finish(&ours, LONG).await.expect("no other worker took it");
     assert_eq!(store.begin("late", LONG).await.ok(), Some(Begun::Done));
 }
 
@@ -91,7 +94,7 @@ async fn a_claim_that_is_renewed_does_not_lapse(store: &Arc<dyn IdempotencyStore
         ours.push(claim(store.begin(&format!("renewed {n}"), LONG / 2).await));
     }
     // One that is not there does not keep the others from being renewed.
-    ours.push(Claim::new("renewed by nobody", 7));
+    ours.push(Claim::new("never begun", 7));
     store.renew(&ours, LONG).await.expect("they are ours");
     store.renew(&[], LONG).await.expect("nothing to do");
     for n in 0..5 {
@@ -100,7 +103,7 @@ async fn a_claim_that_is_renewed_does_not_lapse(store: &Arc<dyn IdempotencyStore
             other => panic!("not busy: {other:?}"),
         }
     }
-    claim(store.begin("renewed by nobody", LONG).await);
+    claim(store.begin("never begun", LONG).await);
 }
 
 async fn a_mark_is_forgotten_when_its_time_is_over(store: &Arc<dyn IdempotencyStore>) {
@@ -139,7 +142,7 @@ async fn one_of_a_crowd(store: &Arc<dyn IdempotencyStore>, key: &'static str) ->
         match asker.await.expect("an answer") {
             Begun::New(claim) => winners.push(claim),
             Begun::Busy(_) => {}
-            Begun::Done => panic!("nobody has done it"),
+            Begun::Done => panic!("no worker has done it"),
         }
     }
     assert_eq!(winners.len(), 1, "{winners:?}");
@@ -192,7 +195,7 @@ async fn begun_in_the_end(store: &Arc<dyn IdempotencyStore>, key: &str) -> Claim
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
-    patience.await.expect("what has lapsed can be begun")
+    patience.await.expect("a lapsed claim can be begun")
 }
 
 #[track_caller]

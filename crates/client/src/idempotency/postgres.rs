@@ -13,7 +13,7 @@ use crate::job::JobInfo;
 use crate::sql::{Statement, TableName};
 
 const TABLE: &str = "forebay_done";
-/// So many begins, and the store looks for what has expired.
+/// After this many calls of `begin` the store removes expired rows.
 const SWEEP_EVERY: u64 = 256;
 /// Rows that one statement removes. More than are added between two looks.
 const SWEPT_AT_ONCE: i64 = 1_000;
@@ -23,7 +23,7 @@ const RENEWED_AT_ONCE: usize = 1_000;
 const LOOKS: u32 = 3;
 /// How long to stay away from work whose mark is being written, or that changes hands as we look.
 const HELD: Duration = Duration::from_secs(1);
-/// An index takes keys up to a third of a page. What is longer is kept as a hash.
+/// An index takes keys up to a third of a page. A longer key is kept as a hash.
 const KEY_BYTES_MAX: usize = 1_024;
 
 const CLAIMED: i16 = 0;
@@ -93,7 +93,8 @@ impl PostgresStore {
             SELECT true, 0::smallint, 0::bigint FROM new UNION ALL SELECT false, state, left_us FROM seen",
             until("$3"),
         );
-        // A row that is locked is about to become a mark, or somebody else's: either way it is not ours to take.
+        // A row that is locked is about to become a mark, or another worker's claim: either way it is not ours
+        // to take.
         let take_over = format!(
             "UPDATE {table} SET token = $2, state = {CLAIMED}, expires = {}
             WHERE key = (
@@ -101,8 +102,8 @@ impl PostgresStore {
             )",
             until("$3"),
         );
-        // A row that its own handler's transaction holds need not be renewed: nobody can take it meanwhile. To wait
-        // for it would hold up the others.
+        // A row that its own handler's transaction holds need not be renewed: no other worker can take it
+        // meanwhile. To wait for it would hold up the others.
         let renew = format!(
             "UPDATE {table} AS held SET expires = {}
             FROM (
@@ -142,7 +143,8 @@ impl PostgresStore {
         }))
     }
 
-    /// What makes the table, for those who keep all their tables in migrations. Does nothing where it is there.
+    /// The statements that create the table, for services that keep all their tables in migrations. They do
+    /// nothing if the table exists.
     pub fn table_sql(&self) -> String {
         let Inner { table, .. } = &*self.0;
         let (name, index) = (table.quoted(), table.local("_expires"));

@@ -1,7 +1,7 @@
 //! Marks in Redis.
 //!
 //! A key holds `c` and the token of a claim, or `d` and the token of the claim that became a mark; Redis lets it
-//! expire. What has to look before it writes is a script, which Redis runs without anything in between.
+//! expire. An operation that reads before it writes is a script, which Redis runs atomically.
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,13 +45,13 @@ return 0
 
 /// Marks in Redis, a key for each, which Redis itself lets expire. Cheap to clone.
 ///
-/// Redis keeps what it is told to keep. What it loses, a duplicate does again:
+/// Marks are as durable as Redis is configured to be. If a mark is lost, a duplicate repeats its work:
 ///
 /// - With `maxmemory` and a policy other than `noeviction` it drops marks when memory runs short. With `noeviction`
 ///   it refuses new ones, and messages are retried until there is room.
-/// - Without `appendonly` a restart forgets what came since the last snapshot; with `appendfsync everysec` a loss of
+/// - Without `appendonly` a restart forgets the marks since the last snapshot; with `appendfsync everysec` a loss of
 ///   power forgets a second.
-/// - A replica that takes over lacks what had not reached it.
+/// - A replica that takes over lacks the writes that had not reached it.
 ///
 /// Where that is too much, use a SQL store: only there can effect and mark be one.
 ///
@@ -93,7 +93,7 @@ impl RedisStore {
         RedisStore { connection, prefix: PREFIX.into(), scripts: Arc::new(scripts) }
     }
 
-    /// What its keys begin with. Marks under different prefixes know nothing of each other.
+    /// The prefix of its keys. Marks under different prefixes know nothing of each other.
     #[must_use]
     pub fn with_prefix(mut self, prefix: &str) -> RedisStore {
         self.prefix = prefix.into();

@@ -13,7 +13,7 @@ use crate::message::millis;
 use crate::sql::{SQLITE_NOW_MS as NOW, Statement, TableName};
 
 const TABLE: &str = "forebay_done";
-/// So many begins, and the store looks for what has expired.
+/// After this many calls of `begin` the store removes expired rows.
 const SWEEP_EVERY: u64 = 256;
 /// Rows that one statement removes. More than are added between two looks.
 const SWEPT_AT_ONCE: i64 = 1_000;
@@ -27,9 +27,9 @@ const DONE: i64 = 1;
 
 /// Marks in SQLite, in a table of their own. Cheap to clone.
 ///
-/// SQLite has one writer at a time: a handler's open transaction holds up everybody who begins or ends work, for as
-/// long as the pool's `busy_timeout` says, and then their attempts fail. Keep transactions short, begin those that
-/// write with `BEGIN IMMEDIATE`, and use the journal mode `Wal`, in which readers hold up nobody.
+/// SQLite has one writer at a time: a handler's open transaction holds up all workers that begin or end work, for
+/// as long as the pool's `busy_timeout` says, and then their attempts fail. Keep transactions short, begin those
+/// that write with `BEGIN IMMEDIATE`, and use the journal mode `Wal`, in which readers do not block writers.
 ///
 /// Expired rows are removed on the way, a thousand at a time; [`sweep`](SqliteStore::sweep) removes all of them.
 ///
@@ -76,7 +76,7 @@ impl SqliteStore {
 
     fn in_table(pool: SqlitePool, name: TableName) -> SqliteStore {
         let table = name.quoted();
-        // Looking first keeps those who find the work done or in other hands from waiting for the writer.
+        // A read first spares workers that find the work done or claimed from waiting for the writer.
         let look = format!("SELECT state, expires - {NOW} FROM {table} WHERE key = ?1");
         let begin = format!(
             "INSERT INTO {table} AS held (key, token, state, expires) VALUES (?1, ?2, {CLAIMED}, {NOW} + ?3)
@@ -111,8 +111,8 @@ impl SqliteStore {
         }))
     }
 
-    /// What makes the table, for those who keep all their tables in migrations. Does nothing where it is there.
-    /// Times are in milliseconds since 1970.
+    /// The statements that create the table, for services that keep all their tables in migrations. They do
+    /// nothing if the table exists. Times are in milliseconds since 1970.
     pub fn table_sql(&self) -> String {
         let Inner { table, .. } = &*self.0;
         let (name, index, local) = (table.quoted(), table.beside("_expires"), table.local(""));

@@ -16,7 +16,7 @@ use crate::idempotency::BoxFuture;
 use crate::message::IntoMessage;
 use crate::sql::{Statement, TableName};
 
-/// How often the table is looked at if nobody tells of an insert.
+/// How often the table is polled if no notification of an insert comes.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Before listening is tried again. The table is looked at meanwhile all the same.
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);
@@ -224,8 +224,8 @@ CREATE INDEX IF NOT EXISTS {refused} ON {name} (position) WHERE refused IS NOT N
         Ok(done.rows_affected() == 1)
     }
 
-    /// Where inserts are told of. Without the schema, since the name of a channel may be no longer than any other;
-    /// at worst somebody looks for nothing.
+    /// The channel on which inserts are notified. It leaves out the schema, since a channel's name may be no
+    /// longer than any other name. Two tables that share a channel cost at worst a poll that finds nothing.
     fn channel(&self) -> String {
         self.0.table.local("").replace('"', "")
     }
@@ -323,7 +323,8 @@ impl Drop for Listener {
     }
 }
 
-/// Passes on what is told of inserts. What is missed while there is no connection, the relay sees when it looks.
+/// Passes on notifications of inserts. Inserts that are missed while there is no connection are found by the
+/// relay's next poll.
 async fn listen(pool: PgPool, channel: String, inserted: Arc<Notify>) {
     loop {
         let broke: Result<(), sqlx::Error> = async {
@@ -340,7 +341,7 @@ async fn listen(pool: PgPool, channel: String, inserted: Arc<Notify>) {
         }
         .await;
         if let Err(error) = broke {
-            tracing::debug!(%error, "nobody tells of inserts into the outbox for now");
+            tracing::debug!(%error, "no notifications of inserts into the outbox for now; the relay polls");
         }
         tokio::time::sleep(LISTEN_AGAIN).await;
     }

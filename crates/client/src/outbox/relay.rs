@@ -137,7 +137,8 @@ impl Relay {
         self.run_until(std::future::pending()).await;
     }
 
-    /// Publishes until `stop` resolves, then waits for what is on its way, and lets another relay take over.
+    /// Publishes until `stop` resolves, then waits for the messages under way, and lets another relay take
+    /// over.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send) {
         let mut stop = std::pin::pin!(stop);
         let mut rest = Rest::default();
@@ -245,13 +246,13 @@ struct Shift<'a> {
     on_their_way: FuturesUnordered<Pin<Box<dyn Future<Output = Event> + Send + 'a>>>,
 }
 
-/// What comes out of a lane.
+/// The result of a lane.
 enum Event {
     Answered(Answered),
     Rested { stream: String },
 }
 
-/// What became of the rows that a lane was given. Those in neither list are still to be published.
+/// The outcome of the rows that a lane was given. Rows in neither list are still to be published.
 struct Answered {
     stream: String,
     published: Vec<i64>,
@@ -369,7 +370,7 @@ impl<'a> Shift<'a> {
         }));
     }
 
-    /// Waits for what is on its way.
+    /// Waits for the messages under way.
     async fn finish(&mut self) -> Result<(), sqlx::Error> {
         while self.publishing > 0
             && let Some(event) = self.on_their_way.next().await
@@ -383,7 +384,8 @@ impl<'a> Shift<'a> {
     }
 }
 
-/// Publishes the rows of one stream, in order. One that is refused for good is looked for by halves.
+/// Publishes the rows of one stream, in order. A row that is refused permanently is found by halving the
+/// batch.
 async fn publish(client: &Client, stream: String, rows: Vec<Row>) -> Event {
     let mut answered = Answered { stream, published: Vec::new(), refused: Vec::new(), trouble: None };
     // The part that is published next is the last.
@@ -410,12 +412,12 @@ async fn publish(client: &Client, stream: String, rows: Vec<Row>) -> Event {
     Event::Answered(answered)
 }
 
-/// Whether a refusal is about what is in a message, and so for good.
+/// Whether a refusal is due to the message's content, and so is permanent.
 fn is_about_content(refusal: Refusal) -> bool {
     matches!(refusal, Refusal::Invalid | Refusal::TooLarge | Refusal::Unsupported)
 }
 
-/// What the database answers, unless it takes too long.
+/// The database's answer, unless it takes too long.
 async fn in_time<T>(call: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
     let answer = tokio::time::timeout(ANSWER_WITHIN, call).await;
     answer.unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))

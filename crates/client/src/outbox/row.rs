@@ -10,7 +10,7 @@ const PRIORITY_MAX: u32 = forebay_model::limits::PRIORITY_MAX as u32;
 /// Bytes of bodies that are read at once, unless one row has more.
 pub(super) const BYTES_AT_ONCE: i64 = 2 << 20;
 
-/// What is read: the columns in the order of [`COLUMNS`], then the row's age.
+/// The type of a row that is read: the columns in the order of [`COLUMNS`], then the row's age.
 pub(super) type Columns =
     (i64, String, String, String, String, Option<i64>, String, i32, i64, i64, i64, Vec<u8>, i64);
 
@@ -39,7 +39,8 @@ impl Row {
             schema: schema.map(i64::cast_unsigned),
             headers: headers.into_iter().map(|(name, value)| v1::Header { name, value }).collect(),
             priority: priority.unsigned_abs(),
-            // Both began with the insert. What has expired on the way is stored all the same, and expires there.
+            // Both began with the insert. A message that has expired on the way is sent all the same, and
+            // expires in the server.
             delay_ms: delay.unsigned_abs().saturating_sub(age),
             ttl_ms: if ttl == 0 { 0 } else { ttl.unsigned_abs().saturating_sub(age).max(1) },
             deliver_at_us: at.unsigned_abs(),

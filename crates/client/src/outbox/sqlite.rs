@@ -13,7 +13,7 @@ use crate::idempotency::BoxFuture;
 use crate::message::IntoMessage;
 use crate::sql::{SQLITE_NOW_MS as NOW, Statement, TableName};
 
-/// How often the table is looked at. SQLite tells nobody of an insert.
+/// How often the table is polled. SQLite has no notification of an insert.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 /// How long a relay is taken to be alive that says nothing. Every look at the table says something.
 const LEASE: Duration = Duration::from_secs(15);

@@ -38,7 +38,7 @@ async fn server() -> Server {
     Server { client, way, address, server }
 }
 
-/// Whoever has this can stop something, by dropping it.
+/// Dropping this stops the task that holds the other end.
 type Stop = oneshot::Sender<()>;
 
 /// How to stop something, and what resolves then.
@@ -60,7 +60,7 @@ async fn pass_on(listener: TcpListener, to: SocketAddr) {
 }
 
 impl Server {
-    /// Nobody can reach it any more.
+    /// From now on the server cannot be reached.
     async fn leave(&mut self) {
         self.way.shutdown().await;
     }

@@ -1,7 +1,7 @@
 //! The decisions of a pipeline: which messages go into which batch, which batches are sent again, and who is told what.
 //!
-//! The pipeline does no I/O. It is told of messages, answers, broken calls and the time; it says what to send next
-//! and when to be called again. So a test can take it through any history.
+//! The pipeline does no I/O. It is told of messages, answers, broken calls and the time; it returns the next
+//! requests to send and the time of the next call. So a test can take it through any history.
 //!
 //! Exactness rests on the server's memory of producers. Every batch carries a number, and the server stores a batch
 //! only right behind the one numbered before it. So a batch that is sent again is stored once, and while one batch is

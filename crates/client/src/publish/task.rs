@@ -138,7 +138,7 @@ impl Task {
         }
     }
 
-    /// Sends what may go, on a call that is opened if there is none.
+    /// Sends the batches that may be sent. Opens a call if there is no open one.
     fn send(&mut self, now: Instant, call: &mut Option<Call>) {
         if call.is_none() {
             if !self.pipeline.wants_call(now) {
@@ -169,7 +169,7 @@ impl Task {
                 if confirmations.all(|it| self.pipeline.on_confirmation(now, it).is_ok()) {
                     return;
                 }
-                Status::internal("the server confirmed what it was not sent")
+                Status::internal("the server confirmed a batch that it was not sent")
             }
             Err(status) => status,
         };

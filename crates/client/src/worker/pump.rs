@@ -288,7 +288,7 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         }
     }
 
-    /// Sends what was decided. Acks go together; the others have reasons of their own.
+    /// Sends the handlers' verdicts. Acks go together; the others have reasons of their own.
     fn send_verdicts(&mut self, session: &Session) {
         self.shared.desk().take_done(&mut self.done);
         if self.done.is_empty() {

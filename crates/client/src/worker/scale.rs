@@ -61,10 +61,10 @@ pub(super) struct Load {
 
 /// How many jobs should run at a time from now on.
 ///
-/// What must be done each second is what comes in, and the backlog within the target time; one job at a time does
-/// as many as fit in a second. It grows to that at once, at most doubling, and shrinks slowly, so that
-/// a pause between two bursts does not cost the second one its start. If the oldest message is older than the
-/// target, more are needed than one would think, and it grows whatever the sum says.
+/// The work of each second is the arrivals, plus the share of the backlog that has to be done within the target
+/// time; one job at a time does as many as fit in a second. It grows to that at once, at most doubling, and
+/// shrinks slowly, so that a pause between two bursts does not cost the second one its start. If the oldest
+/// message is older than the target, more are needed than one would think, and it grows whatever the sum says.
 pub(super) fn concurrency(now: usize, load: &Load, target: Duration, bounds: Concurrency) -> usize {
     let target = target.as_secs_f64().max(1.0);
     let Some(job) = load.job_mean.map(|mean| mean.as_secs_f64()) else {
@@ -81,15 +81,15 @@ pub(super) fn concurrency(now: usize, load: &Load, target: Duration, bounds: Con
     wanted.clamp(slowest, now.saturating_mul(2).max(1)).clamp(bounds.min, bounds.max)
 }
 
-/// How much work is held ready beside what runs, in time. Enough to bridge the way to the server and back many
-/// times over, and so little that nobody else would have done it sooner.
+/// How much work, in time, is held ready beside the running jobs. Enough to cover many round trips to the
+/// server, and so little that no other worker would have done it sooner.
 const HELD_READY: Duration = Duration::from_millis(100);
 const PREFETCH_MAX: f64 = 2_048.0;
 
 /// How many messages to hold beside those that are being worked on.
 ///
-/// Where jobs are short, the way to the server is what counts, and many are held; where they are long, none is, so
-/// that no message waits here while somebody else could do it.
+/// If jobs are short, the round trip to the server dominates, and many are held; if they are long, none is held,
+/// so that no message waits here while another worker could handle it.
 pub(super) fn prefetch(concurrency: usize, job_mean: Option<Duration>) -> usize {
     let Some(job) = job_mean else { return concurrency };
     let ready = concurrency as f64 * HELD_READY.as_secs_f64() / job.as_secs_f64().max(1e-9);
@@ -103,8 +103,9 @@ const RATED_AHEAD: f64 = 1.0;
 
 /// How many messages to hold in all, where `base` would do.
 ///
-/// What waits for a full bulkhead must not keep away what could go past it, so it does not count, within reason. And
-/// a worker that may begin only so many each second holds no more than it can begin soon, however short its jobs are.
+/// Messages that wait for a full bulkhead must not keep away messages that could go past it, so they do not count,
+/// within reason. And a worker that may begin only so many each second holds no more than it can begin soon, however
+/// short its jobs are.
 pub(super) fn credit(base: usize, running: usize, shut_in: usize, rate: Option<f64>) -> usize {
     let credit = base + shut_in.min(SHUT_IN_MAX);
     match rate {

@@ -159,7 +159,7 @@ async fn nothing_is_settled_before_it_is_awaited() {
     assert_eq!(consumer.ack(&taken).await.expect("an answer"), [Outcome::Acked]);
 }
 
-/// Any client, with the limits that gRPC libraries have if nobody says otherwise.
+/// Any client, with the default limits of gRPC libraries.
 #[tokio::test]
 async fn no_reply_is_larger_than_a_plain_client_reads() {
     const MESSAGES: usize = 40;

@@ -24,7 +24,7 @@ const STREAM: &str = "work";
 const GROUP: &str = "pool";
 const MESSAGES: u32 = 300;
 const KILLS: u64 = 10;
-/// What is done between two kills, at least. Enough is left when the last one is through.
+/// How many messages are handled between two kills, at least. Enough are left after the last kill.
 const DONE_BETWEEN: i64 = 12;
 const JOBS: usize = 6;
 /// How long each step of a handler takes, so that kills hit it in the middle and not only in between.
@@ -113,7 +113,7 @@ async fn handle(database: Database, job: Job<Task>) -> Result<(), Fault> {
         store.mark_in(&mut tx, &job, KEEP).await?;
         tx.commit().await?;
     });
-    // Done, and not acked yet: whoever is killed here leaves it to the mark.
+    // Done, and not acked yet: if the worker is killed here, the mark has to prevent a second run.
     tokio::time::sleep(4 * STEP).await;
     Ok(())
 }
@@ -123,7 +123,7 @@ async fn handle(database: Database, job: Job<Task>) -> Result<(), Fault> {
 #[ignore = "it is started by the other tests"]
 fn child() {
     let (Ok(server), Ok(database)) = (std::env::var(SERVER), std::env::var(DATABASE)) else { return };
-    // If the test is gone, so is its end of the pipe, and nobody wants this process any more.
+    // If the test is gone, so is its end of the pipe, and this process is not needed any more.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
@@ -217,7 +217,7 @@ async fn everything_is_there_once(name: &str) {
         worker.kill();
         until("the server has noticed", async || group(&client).await.consumers == 0).await;
         done_before = database.effects().await.0;
-        // What is in the database and still to be done for the server is for the mark to tell.
+        // Messages that are in the database and not acked have to be recognised by their marks.
         let acked = i64::from(MESSAGES) - i64::try_from(group(&client).await.lag).expect("not so many");
         not_acked += done_before - acked;
     }

@@ -280,7 +280,7 @@ async fn a_server_that_is_gone_is_an_error_in_time() {
     let client = connecting.await.expect("the server answers");
     client.publish("s", Message::new("1")).await.expect("it is stored");
 
-    // Nobody knows whether what was sent is stored.
+    // It is unknown whether the sent messages are stored.
     proxy.set(Mood::Mute);
     let silent = timeout(PATIENCE, client.publish("s", Message::new("2"))).await.expect("in time");
     assert_eq!(

@@ -88,7 +88,7 @@ pub(crate) enum Mood {
     Hold,
     /// Lets nothing come back.
     Mute,
-    /// Accepts nobody.
+    /// Accepts no connections.
     Refuse,
 }
 
@@ -185,7 +185,7 @@ async fn refused(mut moods: watch::Receiver<Mood>) {
     }
 }
 
-/// Carries bytes until somebody closes or the cut comes, which may be in the middle of a piece.
+/// Carries bytes until either side closes or the cut comes, which may be in the middle of a piece.
 async fn carry(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

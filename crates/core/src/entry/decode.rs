@@ -21,7 +21,7 @@ use crate::types::{
 /// Messages of an entry for which room is made at once.
 const MESSAGES_EXPECTED: usize = 1_024;
 
-/// Where one entry after the other begins and ends, for whoever has to put them into several frames.
+/// The bytes of each entry, for callers that have to distribute them over several frames.
 pub fn each_encoded(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let header = bytes.first_chunk::<4>()?;

@@ -91,16 +91,17 @@ fn put_stamp(out: &mut Vec<u8>, stamp: ProducerStamp) {
     put_varint(out, stamp.number);
 }
 
-/// More than the entries of a batch take beside its contents, for whoever has to keep them in one frame.
+/// An upper bound of the bytes that a batch's entries take beside its contents, for callers that have to keep
+/// them in one frame.
 pub fn published_bytes_max(messages: &[MessageMeta]) -> usize {
-    /// What is written once, with room for what makes room for the batch.
+    /// Bytes that are written once for a batch, including the entries that make room for it.
     const BATCH: usize = 256;
     // Plain messages are the usual ones.
     let of_one = |message: &MessageMeta| {
         if message.is_plain() {
             return 6;
         }
-        // Flags and size, and what is there of the rest; times and counts take ten bytes and five.
+        // Flags and size, and the optional fields that are present; times and counts take ten bytes and five.
         6 + message.id.map_or(0, |_| 16)
             + message.key.map_or(0, |_| 8)
             + usize::from(message.priority != 0)
@@ -181,7 +182,7 @@ fn put_skipped(out: &mut Vec<u8>, group: GroupId, how: Ending, ranges: &[SeqRang
     });
 }
 
-/// `Replayed` or `Discarded`: out of what is parked.
+/// `Replayed` or `Discarded`: messages leave the parked list.
 fn put_taken_out(out: &mut Vec<u8>, group: GroupId, replayed: bool, job: JobId, ranges: &[SeqRange]) {
     put_entry(out, if replayed { kind::REPLAYED } else { kind::DISCARDED }, |out| {
         put_varint(out, group.0.into());

@@ -1,4 +1,4 @@
-//! What the core knows of messages.
+//! The core's view of messages.
 
 use crate::types::{IdHash, KeyHash, Seq, StreamId, Timestamp};
 
@@ -13,7 +13,7 @@ pub enum Messages {
     Each(Vec<MessageMeta>),
 }
 
-/// What the core knows of a message. Never its content.
+/// The core's view of a message. Never its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MessageMeta {
     /// Bytes of its content in the payload section.
@@ -26,7 +26,7 @@ pub struct MessageMeta {
     pub origin: Option<Origin>,
 }
 
-/// Where a message that was moved comes from, as far as those who receive it care.
+/// Where a message that was moved comes from, as far as its receivers are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// When it was published first.

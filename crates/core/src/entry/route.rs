@@ -41,7 +41,7 @@ impl Route {
         matches!(self, Route::Alone { terms, .. } if *terms == MoveTerms::default())
     }
 
-    /// What is to say beside the name: `bits of terms, or 128 | job, after 128`.
+    /// Writes the route without the destination's name: `bits of terms, or 128 | job, after 128`.
     pub(crate) fn put_rest(&self, out: &mut Vec<u8>) {
         match self {
             Route::Alone { terms, .. } => out.push(terms.bits()),

@@ -298,7 +298,7 @@ fn rare() -> impl Strategy<Value = Entry> {
     ]
 }
 
-/// Equal sizes of plain messages are written as such, so compare what readers see.
+/// Equal sizes of plain messages are written once, so compare the entries as readers see them.
 fn seen(entry: Entry) -> Entry {
     match entry {
         Entry::Published { stream, first, ordinal, at, stamp, messages } => {

@@ -28,7 +28,7 @@ pub(super) enum Candidates {
     Keyed(Box<Keyed>),
 }
 
-/// What candidates are chosen by.
+/// The state by which candidates are chosen.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) ledger: &'a Ledger,
@@ -282,7 +282,7 @@ impl Candidates {
         }
     }
 
-    /// What should be read next, if anything should.
+    /// The next read that is needed, if any.
     pub(super) fn wants_read(&self, view: View<'_>, scan_max: usize) -> Option<Wish> {
         match self {
             Candidates::Plain(plain) => plain.wants_read(view),

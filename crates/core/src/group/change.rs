@@ -1,4 +1,4 @@
-//! What operators do to a group: other settings, pause, reset, purge.
+//! Operations on a group: change of settings, pause, reset, purge.
 
 use crate::group::checkpoint::Checkpoint;
 use crate::group::moves::Moves;
@@ -13,8 +13,7 @@ use crate::types::{Seq, SeqRange, Timestamp};
 const SLICE: u64 = 64;
 
 impl Group {
-    /// Takes on other settings, with consumers connected. What is leased stays leased, on the terms it was
-    /// handed out on.
+    /// Takes on other settings, with consumers connected. Leases stay, on the terms they were granted on.
     pub(crate) fn change(&mut self, now: Timestamp, stream: &Stream, settings: GroupSettings) {
         let before = std::mem::replace(&mut self.settings, settings);
         self.paces.group = match (self.paces.group.take(), self.settings.rate) {

@@ -1,8 +1,9 @@
 //! Progress as users see it, and acks that are written only with it.
 //!
 //! On each interval a checkpoint is made if enough messages were settled since the last one; as soon as very
-//! many were, one is made at once; and a group gone idle makes one of what is left. Where acks are written
-//! as they come, the checkpoint is a figure; where they are not, it is when they are written.
+//! many were, one is made at once; and a group that goes idle makes one of the remaining settlements. Where
+//! acks are written as they come, the checkpoint is a figure; where they are not, it is when they are
+//! written.
 
 use crate::group::decision::Decision;
 use crate::group::{Effects, Group};
@@ -16,7 +17,7 @@ pub(crate) struct Checkpoint {
     seq: Seq,
     /// Messages settled since.
     settled: u64,
-    /// When the interval ends. There is none while nothing was settled.
+    /// When the interval ends. `None` while nothing was settled.
     tick: Option<Timestamp>,
     /// Whether anything was settled in this interval.
     active: bool,

@@ -293,8 +293,8 @@ fn seqs_of(decision: &Decision) -> SeqRange {
     }
 }
 
-/// The entry that a decision begins. There is none for a decision that is not written, nor for one about a whole
-/// group: the shard writes those itself, after the entries of the turn.
+/// The entry that a decision begins. `None` for a decision that is not written, and for one about a whole group:
+/// the shard writes those itself, after the entries of the turn.
 fn entry_of(group: GroupId, decision: &Decision, ranges: impl FnOnce() -> Vec<SeqRange>) -> Option<Entry> {
     Some(match decision {
         Decision::Leased { seqs, terms, .. } => {

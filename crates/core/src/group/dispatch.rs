@@ -1,9 +1,9 @@
 //! Sharing out messages among consumers with room.
 //!
 //! One precedence, so that features do not fight: a paused group hands out nothing, nor does one that rests; pace,
-//! the group's in-flight limit and its window say how many may go; what is on offer is due, not expired and of a key
-//! that is not locked; among that, priority goes first, aged so that none starves, then keys in turn where
-//! the group asks for it, then position; and the strategy chooses the consumer.
+//! the group's in-flight limit and its window say how many may go; messages on offer are due, not expired and of a
+//! key that is not locked; among them, priority goes first, aged so that none starves, then keys in turn where the
+//! group asks for it, then position; and the strategy chooses the consumer.
 
 use crate::fault::{Fault, planted};
 use crate::group::decision::{Decision, Terms};
@@ -129,7 +129,8 @@ impl Group {
             let some = if share > 0 { self.give(turn, consumer, share) } else { 0 };
             self.members.passed_over(consumer);
             if share > 0 && some == 0 && self.members.counts_bytes(consumer) {
-                // What waits for it does not keep the group from looking for what others can have.
+                // Messages that wait for it do not keep the group from looking for messages that others can
+                // have.
                 self.members.sate(consumer);
             }
             if some > 0 && is_once {
@@ -140,8 +141,8 @@ impl Group {
         given > 0
     }
 
-    /// Leases up to `share` of what is on offer to the consumer, with what goes along with it, and returns
-    /// how many messages there were.
+    /// Leases up to `share` of the messages on offer to the consumer, with those that go along in key
+    /// batches, and returns how many messages there were.
     fn give(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, share: u64) -> u64 {
         let batches = self.settings.key_batch > 1 && self.settings.strategy == Strategy::Ordered;
         let (mut taken, mut along) = (0, 0);

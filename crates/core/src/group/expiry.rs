@@ -1,5 +1,5 @@
-//! What time does by itself: leases lapse, retries become due, messages become too old, and consumers that
-//! left let go of what they held.
+//! Changes that time alone brings: leases lapse, retries become due, messages become too old, and consumers
+//! that left lose their leases.
 //!
 //! Ten thousand leases may lapse at one instant. A turn does as much of that as its budget allows and asks
 //! to be called again at once for the rest, so that no turn is long.

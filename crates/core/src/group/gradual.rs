@@ -83,7 +83,7 @@ impl<K: Hash + Eq, V> GradualMap<K, V> {
         self.len += usize::from(before.is_none());
     }
 
-    /// What is there, or what `new` makes.
+    /// The value of the key, which `new` makes if it is missing.
     pub(crate) fn get_or_insert_with(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
         if self.tables.is_empty() {
             self.tables.resize_with(TABLES, HashMap::default);

@@ -1,7 +1,7 @@
-//! Work on many messages that takes its time: replaying or discarding what is parked, or moving what is waiting to
-//! another stream, at a rate.
+//! Work on many messages that takes its time: replaying or discarding parked messages, or moving waiting messages
+//! to another stream, at a rate.
 //!
-//! What a job is about is fixed when it starts. Each step is an entry, so a job goes on after a restart
+//! The messages of a job are fixed when it starts. Each step is an entry, so a job goes on after a restart
 //! where it was, and a crash leaves each message either parked or ready, or in one of the two streams.
 
 use crate::codec::{Cursor, DecodeError, put_varint};
@@ -22,13 +22,13 @@ pub struct Job {
     /// How many messages it was started for.
     pub matched: u64,
     pub done: u64,
-    /// Those that were not parked any more when it came to them, or that were not there to be moved.
+    /// Messages that were not parked any more when it came to them, or could not be moved.
     pub failed: u64,
     pub state: JobState,
-    /// Those that it has put on their way to another stream and that have not arrived. Not written down: it follows
-    /// from what is on its way.
+    /// Messages that it has put on their way to another stream and that have not arrived. Not written down: the
+    /// count follows from the messages in the state `Moving`.
     pub(crate) on_way: u64,
-    /// Those it has not come to.
+    /// Messages it has not come to.
     pub(crate) left: SeqSet,
 }
 
@@ -41,7 +41,7 @@ pub enum JobState {
     Cancelled {
         at: Timestamp,
     },
-    /// It could not go on. What was left stays where it was.
+    /// It could not go on. The remaining messages stay where they were.
     Failed {
         at: Timestamp,
         why: JobFailure,

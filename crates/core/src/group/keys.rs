@@ -1,10 +1,10 @@
 //! Keys: which messages of which key a group has looked at, and in an ordered group what may go next.
 //!
-//! A group that cares for keys looks at messages one by one, in order of position, and remembers those that
-//! are not settled by key. In an ordered group the first message of a key may go if it is with nobody, its own
-//! time has come and, where a delivery locks the key, none of that is leased; all others wait in their key's
-//! queue, which is small whether it holds one position or five million. After a restart the group looks at them
-//! again.
+//! A group that cares for keys looks at messages one by one, in order of position, and remembers those that are
+//! not settled by key. In an ordered group the first message of a key may go if no consumer holds it, its own
+//! time has come and, where a delivery locks the key, no message of the key is leased; all others wait in their
+//! key's queue, which is small whether it holds one position or five million. After a restart the group looks
+//! at them again.
 
 use crate::fault::{Fault, planted};
 use crate::group::gradual::GradualMap;
@@ -16,11 +16,11 @@ use crate::types::{KeyHash, Seq, SeqRange};
 
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// What keeps a key waiting, where order matters.
+    /// The rule that keeps a key waiting, if order matters.
     lock: Option<KeyLock>,
     /// Keys of messages that are on offer, in process, or first of their key.
     known: GradualMap<Seq, KeyHash>,
-    /// Ordered: what is waiting for each key.
+    /// Ordered: the waiting messages of each key.
     table: GradualMap<KeyHash, Key>,
     /// About how much memory the queues take, and which takes the most.
     bytes: usize,
@@ -40,12 +40,12 @@ struct Key {
     /// Parked messages of the key that hold up the rest.
     held: u32,
     offered: Option<Seq>,
-    /// What the queue is reckoned to take.
+    /// The estimated memory of the queue.
     cost: usize,
     newest: Seq,
 }
 
-/// What a key takes, and a chunk of positions that it waits with.
+/// The estimated memory of a key, and of a chunk of its waiting positions.
 const KEY_COST: usize = 120;
 const CHUNK_COST: usize = 640;
 
@@ -210,7 +210,7 @@ impl Keys {
         }
     }
 
-    /// Sees to it that what is first of the key is on offer if it may go, and nothing else of it is.
+    /// Puts the first message of the key on offer if it may go, and takes all others of the key off offer.
     pub(crate) fn refresh(
         &mut self,
         key: KeyHash,

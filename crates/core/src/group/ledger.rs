@@ -30,15 +30,15 @@ pub(crate) struct Ledger {
     /// Replayed and not settled since, with their keys. They count as settled for the floor, which never
     /// goes back.
     replayed: BTreeMap<Seq, Option<KeyHash>>,
-    /// What went wrong with messages that are in process, oldest first.
+    /// The failures of messages in process, oldest first.
     failures: BTreeMap<Seq, Vec<Failure>>,
     /// Where those go that are on their way to another stream.
     moving: BTreeMap<Seq, Route>,
     jobs: BTreeMap<JobId, Job>,
     next_job: JobId,
     paused: bool,
-    /// After a reset or a purge: what is in `standing`, `failures`, `replayed` and `moving` up to here is
-    /// over, and goes a slice a turn.
+    /// After a reset or a purge: entries of `standing`, `failures`, `replayed` and `moving` up to here are
+    /// obsolete, and are dropped a slice a turn.
     sweep: Option<Seq>,
     /// Parked messages that a reset or a purge has ended, let go a slice a turn.
     dead: Vec<ParkedStore>,
@@ -129,7 +129,7 @@ impl Ledger {
         self.paused
     }
 
-    /// What a reset or a purge has ended up to here is still to be swept.
+    /// The position up to which a reset or a purge has ended entries that are still to be swept.
     pub(crate) fn sweeps_through(&self) -> Option<Seq> {
         self.sweep
     }
@@ -177,7 +177,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets what is kept beside the standing of settled messages.
+    /// Forgets the records of settled messages beside their standing.
     fn forget(&mut self, range: SeqRange) {
         forget_in(&mut self.failures, range);
         forget_in(&mut self.replayed, range);
@@ -520,7 +520,7 @@ impl Ledger {
         })
     }
 
-    /// Lets go of some of what was parked and is wanted no more.
+    /// Drops some of the parked records that are not wanted any more.
     pub(crate) fn drop_dead(&mut self, count: usize) {
         if let Some(dead) = self.dead.last_mut()
             && !dead.drop_some(count)

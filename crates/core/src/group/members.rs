@@ -76,10 +76,10 @@ pub(crate) struct Members {
     /// Those with room. Consumers are numbered as they come, so this is also the order of turns.
     hungry: BTreeSet<ConsumerId>,
     served: Option<ConsumerId>,
-    /// Those with room for messages, but not for the bytes of what was there to be had.
+    /// Consumers with room for messages, but not for the bytes of the next message on offer.
     sated: Vec<ConsumerId>,
-    /// Those that are gone, with what they still held. By number, so that those who came first are seen
-    /// to first.
+    /// Consumers that are gone, with the leases they still held. By number, so that the oldest consumers
+    /// are handled first.
     leaving: BTreeMap<ConsumerId, Leaving>,
     /// When to look whether a consumer without a connection is still there.
     idle: BTreeSet<(Timestamp, ConsumerId)>,
@@ -127,7 +127,7 @@ impl Members {
         self.members.iter().map(|(&consumer, member)| (consumer, member))
     }
 
-    /// What a consumer is called, present or leaving.
+    /// The name of a consumer, present or leaving.
     pub(crate) fn name(&self, consumer: ConsumerId) -> Option<Arc<str>> {
         let present = self.members.get(&consumer).map(|member| &member.name);
         present.or_else(|| self.leaving.get(&consumer).map(|leaving| &leaving.name)).cloned()
@@ -239,13 +239,13 @@ impl Members {
         self.served.filter(|served| self.hungry.contains(served)).or_else(|| self.next_hungry())
     }
 
-    /// What there is to be had is too large for this one, for this turn.
+    /// The messages on offer are too large for this consumer, for this turn.
     pub(crate) fn sate(&mut self, consumer: ConsumerId) {
         self.hungry.remove(&consumer);
         self.sated.push(consumer);
     }
 
-    /// What there is to be had now may be smaller.
+    /// The messages on offer now may be smaller.
     pub(crate) fn wake_sated(&mut self) {
         for consumer in std::mem::take(&mut self.sated) {
             self.weigh(consumer);

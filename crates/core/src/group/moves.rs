@@ -1,9 +1,9 @@
-//! Jobs that bring what is waiting in a group to another stream.
+//! Jobs that move the waiting messages of a group to another stream.
 //!
-//! What such a job is about is fixed when it starts: everything that is not settled then. It goes from the oldest on
-//! and puts on its way what it finds ready. What is with a consumer, or whose time has not come, is passed over and
-//! stays, and so is what was settled meanwhile. As with every move, a message is settled here and published there by
-//! entries of one frame, so a crash leaves it in one of the two streams.
+//! The messages of a job are fixed when it starts: all that are not settled then. It goes from the oldest on and
+//! puts ready messages on their way. A message that a consumer holds, or whose time has not come, is passed over and
+//! stays; messages that were settled meanwhile are passed over too. As with every move, a message is settled here
+//! and published there by entries of one frame, so a crash leaves it in one of the two streams.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -173,7 +173,7 @@ impl Group {
         }
         match self.ledger.standing().run_at(seq) {
             Some((_, state)) => self.withdraw(stream, seq, state),
-            // What a plain group has not looked at is not on offer.
+            // Messages that a plain group has not looked at are not on offer.
             None if self.candidates.is_ahead(stream, seq) => {}
             None => self.take_off_offer(stream, seq),
         }

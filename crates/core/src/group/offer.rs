@@ -1,5 +1,5 @@
-//! What may go out now, and in which order: by position, or so that keys take turns, or by the consumer
-//! that a key belongs to. Within each, by priority.
+//! The messages that may go out now, and their order: by position, or so that keys take turns, or by the
+//! consumer that a key belongs to. Within each, by priority.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -162,7 +162,7 @@ pub(crate) struct Fair {
 /// When a key is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
-    /// When it was last served, or the time of those who were not.
+    /// The clock when the key was last served, or, for one never served, when it got into line.
     served: u64,
     /// When it got into line, if it has not been served since.
     entered: Option<u64>,
@@ -250,7 +250,7 @@ impl Fair {
         }
         self.longest_ago.insert((turn, lane, key));
         if self.absent.len() > SERVED_MAX {
-            let (_, lane, key) = self.longest_ago.pop_first().expect("what is remembered is in both");
+            let (_, lane, key) = self.longest_ago.pop_first().expect("a remembered key is in both maps");
             self.absent.remove(&(lane, key));
         }
     }
@@ -378,7 +378,7 @@ impl Pinned {
         self.change(bucket_of(key), lane, |lanes| -(lanes.remove(lane, SeqRange::one(seq)) as i64));
     }
 
-    /// Changes what is in a bucket, and tells its owner what is first in it now.
+    /// Changes the messages of a bucket, and updates its owner's first message of it.
     fn change(&mut self, number: u16, lane: u8, change: impl FnOnce(&mut Lanes) -> i64) {
         let bucket = self.buckets.entry(number).or_default();
         let before = bucket.lanes.lane(lane).first();

@@ -1,4 +1,4 @@
-//! Messages that were set aside, with what is known of their failures.
+//! Messages that were set aside, with the records of their failures.
 //!
 //! They are kept in small chunks that can be shared: taking an image of a million parked messages is
 //! sharing some thousand chunks, and what changes while they are written is copied first, a chunk at a
@@ -17,11 +17,11 @@ pub(crate) const HISTORY_MAX: usize = 5;
 /// Positions that share a chunk.
 const CHUNK_BITS: u32 = 8;
 
-/// What is remembered of a parked message beside its position.
+/// The record of a parked message beside its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parked {
     pub attempts: u32,
-    /// Zero if it has none; `None` if nobody has looked since.
+    /// Zero if it has no key; `None` if the group has not read it.
     pub key: Option<KeyHash>,
     /// Oldest first. The last is the one it was parked for.
     pub failures: Box<[Failure]>,
@@ -36,7 +36,7 @@ impl Parked {
         self.failure().at
     }
 
-    /// What the consumer said, or else what happened.
+    /// The consumer's reason, or else the cause.
     pub fn reason(&self) -> &str {
         reason_of(self.failure())
     }
@@ -153,8 +153,8 @@ impl ParkedStore {
         true
     }
 
-    /// Lets go of some of what is in here, and says whether anything is left. For what nobody wants any more:
-    /// a million records are not dropped in one turn.
+    /// Drops some of the records, and returns whether any are left. For lists that are not wanted any more: a
+    /// million records are not dropped in one turn.
     pub(crate) fn drop_some(&mut self, count: usize) -> bool {
         for _ in 0..count.div_ceil(1 << CHUNK_BITS) {
             self.chunks.pop_first();

@@ -30,8 +30,8 @@ impl Progress {
         self.floor
     }
 
-    /// How many positions up to `last` are not settled. What is not durable yet may be settled already, where
-    /// a stream was purged.
+    /// How many positions up to `last` are not settled. A message that is not durable yet may be settled
+    /// already, if the stream was purged.
     pub(crate) fn unsettled_through(&self, last: Seq) -> u64 {
         let beyond = match self.above.first_from(last.next()) {
             None => 0,

@@ -10,7 +10,7 @@ use crate::types::{KeyHash, Seq, SeqRange};
 /// Messages that are looked at, one by one, as they come.
 const LOOK: u64 = 512;
 
-/// Keys of messages that follow each other; zero is none.
+/// Keys of messages that follow each other; zero stands for no key.
 #[derive(Debug, Clone, Copy)]
 pub enum KeyRun<'a> {
     /// None of them has a key.
@@ -59,7 +59,7 @@ impl Group {
         if some == range { self.members.any_with_room() } else { self.members.any() }
     }
 
-    /// What was asked for with [`ReadAhead`] has been read, from `first` on. More may have been asked for.
+    /// The messages of a [`ReadAhead`] have been read, from `first` on. More may have been asked for.
     pub(crate) fn read_ahead(&mut self, stream: &Stream, range: SeqRange, keys: KeyRun<'_>) {
         self.reading = false;
         match &mut self.candidates {

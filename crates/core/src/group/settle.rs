@@ -78,7 +78,7 @@ pub enum Verb {
     },
 }
 
-/// What a consumer says about some leases.
+/// A consumer's request about some leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     pub verb: Verb,
@@ -100,7 +100,7 @@ impl From<Verb> for Settlement {
     }
 }
 
-/// What became of a lease that a consumer wanted to end, or to prolong.
+/// The outcome of a consumer's request to end or prolong a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Acked,
@@ -162,9 +162,9 @@ pub fn with_outcomes(leases: &[LeaseRun], outcomes: &[OutcomeRun], mut each: imp
 /// Why an answer changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotYours {
-    /// There never was such a lease in this group, as far as anybody knows.
+    /// The group does not know a lease with these numbers.
     Unknown,
-    /// It was the last lease of its message, and nobody holds that now. A late ack would count.
+    /// It was the last lease of its message, which no consumer holds now. A late ack would count.
     Lapsed,
     /// It is over, and the message goes on without it: handed out again since, given back, or begun anew. A
     /// lease that hung on a connection leaves no trace, and is said to be this also where it only lapsed.
@@ -263,13 +263,13 @@ impl Group {
         }
     }
 
-    /// Hands out nothing for a while. Whoever asks for it knows what is wrong now, and another who asks for less
-    /// does not know better: a rest is only ever made longer.
+    /// Hands out nothing for a while. A later request for a shorter rest does not cut it: a rest is only ever
+    /// made longer.
     fn rest(&mut self, now: Timestamp, time: Duration) {
         self.paces.rest_until = self.paces.rest_until.max(now + time.min(REST_MAX));
     }
 
-    /// What a consumer wants for one message that it does not ack.
+    /// Settles one message in another way than by an ack.
     fn end(
         &mut self,
         now: Timestamp,
@@ -291,7 +291,7 @@ impl Group {
         }
     }
 
-    /// An answer to a lease that is over. It may still count, if the message is nobody else's.
+    /// An answer to a lease that is over. It may still count, if no other consumer holds the message.
     fn settle_late(
         &mut self,
         now: Timestamp,
@@ -304,7 +304,7 @@ impl Group {
         if !wanted || why != NotYours::Lapsed {
             return Outcome::NotYours(why);
         }
-        let (_, state) = self.ledger.standing().run_at(lease.seq).expect("what has lapsed is in process");
+        let (_, state) = self.ledger.standing().run_at(lease.seq).expect("a lapsed lease is in the ledger");
         self.withdraw(stream, lease.seq, state);
         self.acked(now, stream, SeqRange::one(lease.seq));
         Outcome::Acked
@@ -319,7 +319,7 @@ impl Group {
         if self.ledger.is_settled(seq) {
             return NotYours::Gone;
         }
-        // What a sweep has not come to yet is over all the same.
+        // Entries that a sweep has not come to yet are over all the same.
         let run = self.ledger.standing().run_at(seq).filter(|_| !self.ledger.is_swept(seq));
         match run.map(|(_, state)| state) {
             Some(State::Moving { .. }) => NotYours::Gone,
@@ -374,7 +374,7 @@ impl Group {
         candidates.gone(view, seqs);
     }
 
-    /// The group is done with messages that nobody acked. They are with nobody.
+    /// The group is done with messages that were not acked. No consumer may hold them.
     pub(super) fn done(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, how: Ending) {
         self.decide(Decision::Ended { seqs, how });
         let counter = match how {
@@ -390,8 +390,8 @@ impl Group {
         candidates.gone(view, seqs);
     }
 
-    /// Takes the messages out of their holder's hands and off the clock. What they are next is up to the
-    /// caller.
+    /// Takes the messages out of their holder's hands and off the clock. The caller decides their next
+    /// state.
     pub(super) fn end_lease(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, lease: &Leased) {
         let counts_bytes = lease.holder.is_some_and(|holder| self.members.counts_bytes(holder));
         let bytes = if counts_bytes { stream.timeline.bytes(seqs) } else { 0 };
@@ -451,7 +451,7 @@ impl Group {
         Outcome::Retrying
     }
 
-    /// Messages are given back for later. They wait like such that have failed, but nothing is held against them.
+    /// Messages are given back for later. They wait like failed messages, but no failure is counted.
     fn snooze(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, delay: Duration) {
         let until = now + delay.min(YEAR);
         self.counters.returned += seqs.count();
@@ -557,16 +557,16 @@ impl Group {
         candidates.withdraw(view, seq);
     }
 
-    /// Takes back what is ready or waiting, because it is not to be offered.
+    /// Takes back a ready or waiting message, because it is not to be offered.
     pub(super) fn withdraw(&mut self, stream: &Stream, seq: Seq, state: State) {
         match state {
             State::Waiting { until, .. } => self.timers.stop_waiting(until, seq),
             State::Ready { .. } => self.take_off_offer(stream, seq),
-            State::Leased(_) | State::Moving { .. } => unreachable!("it is with somebody"),
+            State::Leased(_) | State::Moving { .. } => unreachable!("the message is leased or moving"),
         }
     }
 
-    /// Whether a message may not be offered any more. One that was replayed is what somebody asked for.
+    /// Whether a message may not be offered any more. A replayed message may, since an operator asked for it.
     pub(super) fn is_expired(&self, stream: &Stream, seq: Seq) -> bool {
         stream.is_expired(seq) && !self.ledger.replayed().contains_key(&seq)
     }

@@ -54,7 +54,7 @@ pub(crate) struct Leased {
     pub(crate) first: Timestamp,
     pub(crate) granted: Timestamp,
     pub(crate) deadline: Timestamp,
-    /// The first grant of the delivery that this run is what is left of. Names its deadline.
+    /// The first grant of the delivery whose remainder this run is. Names its deadline.
     pub(crate) delivery: Grant,
     /// `None` after a restart: the lease is still good, but the consumer that will answer is not known yet.
     pub(crate) holder: Option<ConsumerId>,

@@ -1,4 +1,4 @@
-//! What a group says about itself.
+//! The figures of a group.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::group::{Bound, Group};
 use crate::stream::Stream;
 use crate::types::{ConsumerId, KeyHash, Seq, Timestamp};
 
-/// What a group has done since its owner opened it.
+/// The counts of a group since its owner opened it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     pub delivered: u64,
@@ -34,7 +34,7 @@ impl Counters {
     }
 }
 
-/// What a group is doing, or what keeps it from doing anything. The first that applies.
+/// The activity of a group, or the reason that it is not active. The first that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Paused,
@@ -74,7 +74,7 @@ pub struct GroupFigures {
     pub counters: Counters,
 }
 
-/// What is known of one consumer.
+/// The figures of one consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerFigures {
     pub consumer: ConsumerId,

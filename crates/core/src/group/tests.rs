@@ -5,7 +5,7 @@
 //! | `publish 7` | seven messages are published, and durable at once |
 //! | `publish a b .` | messages with the keys a and b, and one with none |
 //! | `publish a!9 .+5s .-10s .@300` | with a priority, a delay, a time to live, a size (100 bytes otherwise) |
-//! | `publish id:x id:y` | messages with ids; nobody is told of those that are there already |
+//! | `publish id:x id:y` | messages with ids; groups are not told of those that are there already |
 //! | `publish 2 by 7.1.0`, `publish 2 after 5` | as producer 7's number 0 in epoch 1; only if the stream ends at 5 |
 //! | `A joins 2`, `A joins 2 of 300B` | A connects with two slots, or with bytes to go with them |
 //! | `P polls 3`, `P polls 3 for 5s` | P asks once for up to three messages, on leases of its own length |
@@ -19,18 +19,18 @@
 //! | `+30s`, `+100ms` | time passes, and then there is a turn |
 //! | `wait 30s` | time passes, with a turn whenever the shard asks for one, and none at the end |
 //! | `pause`, `resume`, `reset 3`, `purge`, `replay all`, `discard bad`, `cancel 1` | what operators do |
-//! | `purge parked`, `purge ids` | what is parked goes too, or the ids that are known |
+//! | `purge parked`, `purge ids` | parked messages are dropped too, or the known ids |
 //! | `source`, `source delete` | messages came from another stream; that one is there no more |
 //! | `move all to elsewhere at 10`, `move all to origin` | what waits goes there, or back to where it came from |
 //! | `replay all limit 3 at 10` | no more than three, ten a second |
 //! | `crash`, `crash after image` | the shard is rebuilt from its log, or from an image of now and nothing else |
-//! | `stop` | what is kept back is written, and then as `crash` |
+//! | `stop` | entries that are kept back are written, and then as `crash` |
 //! | `start end`, `start 3`, `start at 5s` | where the group begins; it is then created by its first consumer |
-//! | `moves wait`, `moves go` | what is to be moved is not brought over until then, or until a crash |
+//! | `moves wait`, `moves go` | messages to be moved are not brought over until then, or until a crash |
 //! | `elsewhere 1`, `elsewhere aged:5s` | what messages are moved to is there: it holds only one, or keeps for 5 s |
 //! | `elsewhere purge`, `elsewhere delete` | it is emptied, or is there no more |
 //! | `limit streams 1`, `limit scan 500` | limits of the server: streams, bytes for messages that were read past |
-//! | `release` | what nobody wants is let go |
+//! | `release` | messages that are not wanted are released |
 //! | `say first` | from here on deliveries say when their messages were first handed out |
 //! | `A goodbye & +30s` | both in one turn |
 //! | `figures`, `status`, `jobs`, `parked`, `members` | what the group says about itself |
@@ -654,7 +654,7 @@ impl Stage {
         }
     }
 
-    /// Every story says itself what is published.
+    /// Leaves out published messages, which every story names itself.
     fn say_entries_but_published(&mut self) {
         let frame = std::mem::take(self.shard.entries());
         for entry in entries(&frame) {
@@ -718,7 +718,7 @@ impl Stage {
         self.moves_wait = false;
         self.moves.clear();
         self.finish_turn();
-        // Who reads what was missed is not what these stories are about.
+        // These stories do not test the reading of missed messages.
         let last = self.shard.last_seq(self.stream).expect("the stream exists");
         for group in self.group.into_iter().chain(self.others).filter(|_| last > Seq::START) {
             self.read(group, SeqRange::new(Seq(1), last));

@@ -1,4 +1,4 @@
-//! What happens to messages at a certain time: leases lapse, and retries become due.
+//! Changes of messages at a certain time: leases lapse, and retries become due.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Parked messages: what is there, and bringing them back or letting them go.
+//! Parked messages: listing, replaying and discarding them.
 
 use crate::entry::{Ending, Entry, Selection, Work};
 use crate::fault::{Fault, planted};
@@ -23,7 +23,7 @@ pub enum JobRefusal {
     NoSuchJob { job: JobId },
     #[error("a rate is between 0.001 and 10 million a second, with a burst of at least one")]
     Rate,
-    #[error("another job moves what is waiting in the group. job=`{}`", job.0)]
+    #[error("another job moves the group's waiting messages. job=`{}`", job.0)]
     Moving { job: JobId },
     #[error("there is no such stream to move messages to, or it is the one they are in")]
     NoDestination,
@@ -39,11 +39,12 @@ pub enum JobRefusal {
 const SELECTION_RANGES_MAX: usize = 10_000;
 /// Messages of a job that are seen to at a time.
 pub(super) const SLICE: u64 = 32;
-/// What one of them takes of a turn: it leaves five tables and enters three, about a microsecond and a half.
+/// The cost of one of them in a turn's budget: it leaves five tables and enters three, about a microsecond
+/// and a half.
 pub(super) const COST: u64 = 2;
 
 impl Group {
-    /// What a job of this kind would be: the entry that starts it, and how many messages it is about.
+    /// Plans a job: the entry that starts it, and how many messages it covers.
     #[expect(clippy::too_many_arguments, reason = "each is a thing that a job is told")]
     pub(crate) fn plan_job(
         &self,
@@ -283,8 +284,8 @@ impl Group {
         }
     }
 
-    /// These are gone, to make room: the stream is full and lets go of its oldest. Those that somebody holds
-    /// or that are parked are not among them.
+    /// These are gone, to make room: the stream is full and lets go of its oldest. Leased and parked
+    /// messages are not among them.
     pub(crate) fn drop_messages(&mut self, now: Timestamp, stream: &Stream, range: SeqRange) {
         let mut next = self.ledger.unsettled_from(range.first);
         while next <= range.last {

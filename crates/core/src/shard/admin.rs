@@ -47,18 +47,18 @@ pub enum ChangeRefusal {
 /// What a purge takes along, beside everything ready, delayed and leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Purge {
-    /// What is parked.
+    /// Parked messages.
     pub parked: bool,
-    /// The ids by which duplicates are known: what was published before may be published again.
+    /// The ids by which duplicates are known: earlier messages may then be published again.
     pub ids: bool,
 }
 
 /// Where a group's progress begins anew.
 pub type ResetTo = Start;
 
-/// The position before which everything counts as settled for one who begins at `start`.
+/// The floor of a group that begins at `start`: messages up to it count as settled.
 fn floor_of(stream: &Stream, start: Start) -> Seq {
-    // What is not kept any more cannot be promised to anybody.
+    // Messages that are not kept any more cannot be promised to a group.
     let before_first = Seq(stream.first.0 - 1).max(stream.gone);
     match start {
         Start::Beginning => before_first,
@@ -119,7 +119,8 @@ impl Shard {
             at: now,
         });
         let of = self.groups.get_mut(&group).expect("it was created just now");
-        // What is durable already was not seen arriving; the group reads it when somebody joins.
+        // The group did not see the arrival of messages that are durable already; it reads them when a
+        // consumer joins.
         of.reopened(now, &self.streams[&stream]);
         self.touch(group);
         Ok(group)
@@ -182,7 +183,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Stops handing out, or goes on with it. What is leased stays leased.
+    /// Stops handing out, or goes on with it. Leases stay.
     pub fn pause(&mut self, now: Timestamp, group: GroupId, paused: bool) -> Result<(), ChangeRefusal> {
         let of = self.groups.get(&group).ok_or(ChangeRefusal::NoSuchGroup)?;
         if of.ledger.is_paused() != paused {
@@ -204,7 +205,7 @@ impl Shard {
         let of = self.groups.get_mut(&group).ok_or(ChangeRefusal::NoSuchGroup)?;
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
         let floor = floor_of(stream, to);
-        // Acks that were kept back are about what was before.
+        // Acks that were kept back are of the time before the reset.
         of.make_checkpoint();
         self.commit_after(now, &Entry::Reset { group, floor, parked });
         let of = self.groups.get_mut(&group).expect("it was there just now");
@@ -233,7 +234,7 @@ impl Shard {
             self.groups.get_mut(&group).expect("a stream lists groups that exist").begin_sweep();
             self.touch(group);
         }
-        // Nobody has settled them where there is no group, so they are let go of by position.
+        // Without a group no message is settled, so the messages are released by position.
         self.release_stream(stream, through);
         Ok(dropped)
     }
@@ -265,7 +266,7 @@ impl Shard {
             if !to.as_ref().is_none_or(goes) {
                 return Err(JobRefusal::NoDestination);
             }
-            // What is not durable yet has no content that could be brought over.
+            // A message that is not durable yet has no content that could be moved.
             last = stream.durable;
         }
         let moves = matches!(work, Work::Move { .. });
@@ -280,7 +281,7 @@ impl Shard {
         Ok((job, matched))
     }
 
-    /// Ends a job early. What it has done stays done.
+    /// Ends a job early. Messages that it has handled stay as they are.
     pub fn cancel_job(&mut self, now: Timestamp, group: GroupId, job: JobId) -> Result<(), JobRefusal> {
         let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
         if !of.job(job).is_some_and(super::super::group::jobs::Job::is_running) {
@@ -339,8 +340,8 @@ impl Shard {
         Ok(stored)
     }
 
-    /// Whether all of these notes could be written: door, key, what is expected there, and the length of the
-    /// value. Writing them is then sure to succeed. None may come twice.
+    /// Whether all of these notes could be written: door, key, expected state, and the length of the value.
+    /// Writing them is then sure to succeed. No key may come twice.
     pub fn check_notes<'a>(
         &self,
         now: Timestamp,

@@ -45,12 +45,12 @@ impl Shard {
                 of_stream(stream)?;
                 !self.streams.contains_key(stream) || self.doomed_streams.contains(stream)
             }
-            // The last one wins, and all that come after what was loaded are applied.
+            // The last one wins, and all that come after the loaded image are applied.
             Entry::NotePut { .. } | Entry::NoteRemoved { .. } | Entry::Copied { .. } => false,
             _ => match entry.group() {
                 Some(group) => {
                     let known = self.groups.get(&group);
-                    // What is known of a stream that is going says nothing about what its groups did.
+                    // The state of a stream that is being deleted says nothing about its groups.
                     let doomed = self.doomed_groups.contains(&group)
                         || known.is_some_and(|group| self.doomed_streams.contains(&group.stream));
                     self.part_of(position, doomed, known.map(|group| group.through))?
@@ -104,14 +104,14 @@ impl Shard {
                 let stream =
                     self.streams.get_mut(stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
                 if *first > stream.last.next() {
-                    return Err(DecodeError::Contradiction("only what was published is released"));
+                    return Err(DecodeError::Contradiction("only published messages are released"));
                 }
                 stream.release(*first);
-                // Where the groups decide what is kept, one of them may want what lies before.
+                // If the groups decide which messages are kept, one of them may want earlier messages.
                 if stream.settings.retention != Retention::Work || stream.groups.is_empty() {
                     stream.gone = stream.gone.max(Seq(first.0.saturating_sub(1)));
                 }
-                // A group may want what lies before, and then it matters when it is due and how urgent it is.
+                // A group may want earlier messages, and then their due times and priorities still matter.
                 let groups = stream.groups.iter().filter_map(|(_, group)| self.groups.get(group));
                 let asked = groups.map(|group| group.ledger.oldest_wanted()).fold(*first, Seq::min);
                 stream.forget_before(asked.max(stream.gone.next()).min(*first));
@@ -201,7 +201,7 @@ impl Shard {
         let stream = self.streams.get_mut(&id).ok_or(DecodeError::Contradiction("a stream exists"))?;
         if is_new(stream.through) {
             if through > stream.last {
-                return Err(DecodeError::Contradiction("only what was published is purged"));
+                return Err(DecodeError::Contradiction("only published messages are purged"));
             }
             stream.forget_through(through);
             // A group that begins later, or anew, is not promised purged messages.

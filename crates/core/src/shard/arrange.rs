@@ -31,8 +31,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Creates the stream and the group, or changes what is there, by entries that follow each other. What is
-    /// there and as it should be is left alone. Says which stream it is, and whether it is new.
+    /// Creates the stream and the group, or changes their settings, by entries that follow each other.
+    /// Settings that are already as wished are left alone. Returns the stream, and whether it is new.
     pub fn arrange(
         &mut self,
         now: Timestamp,

@@ -101,7 +101,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Leaving twice, or leaving what is not there any more, is no mistake of the one who leaves.
+    /// A consumer may leave twice, or leave a group that is gone: that does nothing.
     pub fn leave(&mut self, group: GroupId, consumer: ConsumerId, departure: Departure) {
         if let Some(of) = self.groups.get_mut(&group) {
             of.leave(consumer, departure);

@@ -80,8 +80,8 @@ pub enum MoveRefusal {
 }
 
 impl Shard {
-    /// Stores a batch, whole or not at all, less what was stored before under the same ids. Says for
-    /// each message where it is, and returns the positions of the new ones.
+    /// Stores a batch, whole or not at all, without messages that were stored before under the same ids.
+    /// Reports the position of each message, and returns the positions of the new ones.
     pub fn publish(
         &mut self,
         now: Timestamp,
@@ -176,7 +176,7 @@ impl Shard {
         self.commit(&entry::Entry::Numbered { stream: id, at: now, stamp, count, seqs: stored });
     }
 
-    /// Whether a batch would be stored now, for those who store several together. Changes nothing.
+    /// Whether a batch would be stored now, for callers that store several together. Changes nothing.
     pub fn check_admissible(
         &self,
         now: Timestamp,
@@ -221,7 +221,7 @@ impl Shard {
         if let Some(stamp) = options.stamp
             && let Verdict::Duplicate(seqs) = stream.producers.admit(stamp, messages.len() as u64)?
         {
-            // Otherwise it is older than what is remembered of its ids.
+            // If a position is missing, the batch is older than the remembered ids.
             let places = stream.places(now, messages, seqs);
             return places.map(Plan::StoredBefore).ok_or_else(|| {
                 ProducerRefusal::TooOld { oldest: stamp.number.saturating_add(messages.len() as u64) }.into()
@@ -292,8 +292,9 @@ impl Shard {
         Ok(())
     }
 
-    /// What a stream holds, by its limits: messages that somebody still has to deal with, or that are kept
-    /// whatever anybody did. Of several groups the one with most to do counts.
+    /// The messages and bytes of a stream that count against its limits: messages that a group has not
+    /// settled, or that are kept regardless of the groups. Of several groups the one with most to do
+    /// counts.
     pub(crate) fn held(&self, stream: &Stream) -> (u64, u64) {
         if stream.groups.is_empty() || stream.settings.retention != Retention::Work {
             let first = stream.first.max(stream.gone.next());
@@ -382,10 +383,10 @@ impl Shard {
         }
     }
 
-    /// Brings a message that is to be moved to its new stream: published there and settled here by entries
-    /// that follow each other, so that the shell can put them into one frame. It keeps its key, priority and
-    /// publish time, is not taken for a duplicate, and neither waits nor expires any more, unless its age is kept:
-    /// it has been tried, and whoever looks after what was moved may take his time.
+    /// Brings a message that is to be moved to its new stream: published there and settled here by entries that
+    /// follow each other, so that the shell can put them into one frame. It keeps its key, priority and publish
+    /// time, is not taken for a duplicate, and neither waits nor expires any more, unless its age is kept: it has
+    /// been tried, and an operator may take time to look after moved messages.
     pub fn complete_move(
         &mut self,
         now: Timestamp,
@@ -523,8 +524,8 @@ impl Shard {
         self.stop_move(now, group, seq, &route, Obstacle::Passing);
     }
 
-    /// Writes down what the turn has changed in a group so far, so that what is decided next can be kept
-    /// together in one frame.
+    /// Writes down the turn's changes of a group so far, so that the next decisions can be kept together in
+    /// one frame.
     pub fn write_down(&mut self, now: Timestamp, group: GroupId) {
         self.happened_at(now);
         if let Some(of) = self.groups.get_mut(&group) {
@@ -585,7 +586,8 @@ enum Room {
 /// Stretches of messages that are looked at for dropping: leased here, parked there, settled or ready.
 const DROP_STRETCHES_MAX: usize = 4_096;
 
-/// As many from the start of the stretch as there have to be to make up for what is lacking, or all of it.
+/// As many messages from the start of the stretch as it takes to gain this many messages and bytes, or all of
+/// it.
 fn enough_of(stream: &Stream, stretch: SeqRange, (messages, bytes): (u64, u64)) -> SeqRange {
     let (mut low, mut high) = (messages.clamp(1, stretch.count()), stretch.count());
     while low < high {

@@ -74,7 +74,7 @@ impl Shard {
         groups.map(|(name, id)| (name, *id))
     }
 
-    /// The latest time that anything was decided at. Whoever opens the shard does so no earlier.
+    /// The latest time at which anything was decided. A server that opens the shard must use no earlier time.
     pub fn latest(&self) -> Timestamp {
         self.latest
     }
@@ -220,7 +220,8 @@ impl Shard {
         self.groups.get(&group).map_or(0, |group| group.held_by(consumer))
     }
 
-    /// Who holds the message on this lease. One who held it before the shard was opened has no number now.
+    /// The consumer that holds the message on this lease. A consumer that held it before the shard was opened
+    /// has no number now.
     pub fn holder(&self, group: GroupId, lease: Lease) -> Option<ConsumerId> {
         self.groups.get(&group)?.holder(lease)
     }

@@ -1,4 +1,4 @@
-//! A log that was written by nobody must not do worse than be refused.
+//! A log that no server wrote is at worst refused.
 
 mod bounds;
 mod edges;

@@ -111,7 +111,8 @@ impl Shard {
         }
     }
 
-    /// Tells the groups of a stream whose time has come or is over, and lets go of what is too old.
+    /// Tells the groups of a stream which messages are due or have expired, and releases messages that are
+    /// too old.
     fn tend_stream(&mut self, now: Timestamp, id: StreamId, budget: &mut Budget) {
         let mut times = Vec::new();
         let early = if planted(Fault::DeliveredEarly) { 2_000_000 } else { 0 };
@@ -182,7 +183,7 @@ impl Shard {
         }
     }
 
-    /// Lets go of what is too old, or more than the stream keeps.
+    /// Releases messages that are too old, or more than the stream keeps.
     fn let_go_of_old(&mut self, now: Timestamp, id: StreamId) {
         let stream = self.streams.get_mut(&id).expect("only a stream that exists is tended");
         let beyond = stream.beyond(now);
@@ -277,12 +278,12 @@ impl Shard {
         !self.touched.is_empty() || !self.touched_streams.is_empty()
     }
 
-    /// Lets go of what no group wants any more. Written down before the log is trimmed, so that nobody is
-    /// promised what is gone: not a group that is created meanwhile, and not after a restart. For the time
-    /// between two turns.
+    /// Releases messages that no group wants any more. The release is written before the log is trimmed, so
+    /// that no group is promised messages that are gone: neither a group that is created meanwhile, nor one
+    /// after a restart. For the time between two turns.
     pub fn release(&mut self) {
-        // Whatever lets something go is written before it goes: what it is about may be wanted again
-        // otherwise, by whoever begins from an older image.
+        // Settlements are written before the messages are released: otherwise a server that recovers from
+        // an older image would want the messages again.
         for group in self.groups.values_mut() {
             if group.settings.acks == Acks::Checkpoint {
                 group.make_checkpoint();

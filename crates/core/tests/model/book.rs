@@ -111,7 +111,7 @@ impl Item {
         self.replayed = false;
     }
 
-    /// On its way to another stream. Nobody who held it has a say in it any more.
+    /// On its way to another stream. Earlier leases of it do not count any more.
     pub(crate) fn set_out(&mut self, route: Route) {
         self.state = State::Moving { route };
     }
@@ -151,7 +151,8 @@ impl Book {
         self.items.get_mut(&seq).unwrap_or_else(|| panic!("message {seq} was never published"))
     }
 
-    /// Whether a job is about what is parked now. What was parked again after it was started is not meant.
+    /// Whether a job covers this parked message. A message that was parked again after the job started is not
+    /// covered.
     pub(crate) fn is_meant(&self, job: JobId, seq: Seq) -> bool {
         let item = &self.items[&seq];
         let parked = item.history.last().filter(|_| item.is_parked());
@@ -162,7 +163,7 @@ impl Book {
         self.items.values().filter(|item| is(item)).count() as u64
     }
 
-    /// Everything up to here is settled or parked. What was replayed counts as settled.
+    /// Everything up to here is settled or parked. Replayed messages count as settled.
     pub(crate) fn floor(&self) -> Seq {
         let open = self.items.iter().find(|(_, item)| !item.is_terminal() && !item.replayed);
         open.map_or(Seq(self.items.len() as u64), |(&seq, _)| Seq(seq.0 - 1))

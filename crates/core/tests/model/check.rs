@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// What is to happen by itself is not slept over.
+    /// The shard's wake-up time is not after anything that is to happen by itself.
     fn check_wake_up(&self) {
         let groups = self.groups.values();
         let due = groups.filter_map(|group| group.next_due(&self.streams[&group.stream], self.now)).min();

@@ -11,7 +11,7 @@ use forebay_core::shard::Purge;
 use forebay_core::types::StreamName;
 use proptest::prelude::*;
 
-/// A message as a command asks for it; zero is none in all of these.
+/// A message as a command asks for it; zero means absent in all of these.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish {
     pub(crate) key: u8,
@@ -87,7 +87,7 @@ pub(crate) enum Command {
         count: u8,
         answer: Answer,
     },
-    /// Everything that somebody holds.
+    /// Acks all leased messages.
     AckAll {
         group: u8,
     },

@@ -136,7 +136,7 @@ impl World {
                 };
                 self.streams.entry(target).or_insert_with(new);
                 self.adopt_moved_drops(&before);
-                // What was moved stays until somebody sees to it.
+                // A moved message stays until a consumer of its new stream handles it.
                 self.stored(target, first, &[moved]);
             }
             Err(MoveRefusal::Later) => {

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `book` | where every message of a group stands, in service and by the log |
-//! | `plain` | the model: what is allowed, and what must be true |
+//! | `plain` | the model: the allowed outcomes, and the invariants |
 //! | `commands` | what may happen |
 //! | `world` | a shard and its model, and how a command is done to both |
 //! | `jobs` | the same for jobs, and for messages that go to other streams |
@@ -49,7 +49,7 @@ fn run_many(seed: u64, cases: u32, length: impl Into<proptest::collection::SizeR
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let histories = (commands::setup(), prop::collection::vec(commands::command(), length));
-    // While a history is shortened it fails hundreds of times, which nobody wants to read.
+    // While a history is shortened it fails hundreds of times, which would clutter the output.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|info| {
         LAST.set(info.location().map(|at| format!("{at}: ")));

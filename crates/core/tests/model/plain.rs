@@ -21,7 +21,7 @@ use crate::book::{Book, How, Item, State};
 
 /// Every message has this size, so that bytes can be told exactly.
 pub(crate) const SIZE: u32 = 100;
-/// What is known of publish times is that exact.
+/// Publish times are known to this precision.
 pub(crate) const TIMES: Duration = Duration::from_millis(101);
 
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ pub(crate) struct Stream {
     pub(crate) readers: BTreeMap<String, Seq>,
     pub(crate) ids: BTreeMap<IdHash, (Seq, Timestamp)>,
     pub(crate) producers: BTreeMap<u64, (u32, Vec<Numbered>)>,
-    /// What was taken in and when, since the rate last changed.
+    /// The admitted messages and their times, since the rate last changed.
     pub(crate) taken: Vec<(Timestamp, u64)>,
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct Group {
     /// Who was last given messages of a key, since members last changed.
     pub(crate) pins: BTreeMap<KeyHash, ConsumerId>,
     pub(crate) served: Option<ConsumerId>,
-    /// What was handed out and when, since the rate last changed.
+    /// The messages handed out and their times, since the rate last changed.
     pub(crate) paced: Vec<(Timestamp, u64)>,
 }
 
@@ -236,7 +236,7 @@ impl Group {
         state && stream.messages[&seq].not_before <= now && (item.replayed || !stream.is_expired(now, seq))
     }
 
-    /// All that may go now, if there is somebody to go to.
+    /// All messages that may go now, if a consumer has room.
     pub(crate) fn candidates(&self, now: Timestamp, stream: &Stream) -> Vec<Seq> {
         let key_of = |seq: Seq| Some(stream.messages[&seq].key).filter(|key| key.0 != 0 && self.is_ordered());
         let mut locked: BTreeSet<KeyHash> = BTreeSet::new();
@@ -379,7 +379,7 @@ impl Group {
         Outcome::Parked
     }
 
-    /// What must become of a lease that somebody wants to end.
+    /// The expected outcome of settling a lease.
     pub(crate) fn settle(
         &mut self,
         now: Timestamp,
@@ -440,7 +440,7 @@ impl Group {
         }
     }
 
-    /// One who has left is known until the turn is over.
+    /// A consumer that has left is known until the turn is over.
     fn name(&self, consumer: ConsumerId) -> Option<String> {
         let member = self.members.get(&consumer).map(|member| member.name.clone());
         member.or_else(|| self.leaving.get(&consumer).map(|(name, _)| name.clone()))
@@ -494,7 +494,7 @@ impl Group {
             let item = self.book.item(seq);
             item.handed(now);
             assert_eq!(deliver.first_received, item.first, "when {seq} was first handed out");
-            // An answer over a connection that is too late has nobody to ask for it to count.
+            // A late answer over a connection never counts.
             item.last = Some(lease).filter(|_| deliver.bound == Bound::Clock);
             item.state = State::Leased {
                 consumer: Some(consumer),
@@ -527,7 +527,8 @@ impl Group {
         assert!(self.room(who) > 0 || unsure, "{seq} was handed to one without room");
         let open = self.in_flight() < u64::from(self.settings.max_in_flight);
         assert!(open, "{seq} was handed out above the group's limit");
-        // What was replayed or has become due did not ask for room, and nobody is turned away for it.
+        // Messages that were replayed or have become due did not ask for room, and no other message loses its
+        // place for them.
         let of_keys = |message: &&Message| self.settings.is_keyed() && message.not_before > Timestamp::ZERO;
         let delayed = stream.messages.values().filter(of_keys).count() as u64;
         let taken = self.book.count(|item| item.is_in_process() && !item.replayed);
@@ -593,7 +594,7 @@ impl Group {
         };
         let one_lane = stream.messages.values().all(|message| message.priority == 0);
         for other in self.candidates(now, stream) {
-            // What has no priority and was never looked at may not have been read yet.
+            // A message without a priority that was never looked at may not have been read yet.
             let known = self.book.items[&other].state == State::Ready || stream.messages[&other].priority > 0;
             // When it was published is forgotten with what the stream does not keep.
             let known = known && other > stream.gone;
@@ -632,7 +633,8 @@ impl Group {
         }
         let mut candidates = self.candidates(now, stream);
         if self.settings.strategy == Strategy::Pinned && takers < self.members.len() {
-            // It may belong to one who has no room, and what waits for that one takes up the window.
+            // It may belong to a consumer that has no room, and messages that wait for that consumer take up
+            // the window.
             let taken = self.book.count(Item::is_in_process) + candidates.len() as u64;
             if taken >= u64::from(self.settings.window_max) {
                 return;
@@ -679,7 +681,7 @@ impl Group {
         times.into_iter().filter(|at| *at > now).min()
     }
 
-    /// Acks are written at once, or at the end of an interval that somebody keeps an eye on.
+    /// Acks are written at once, or at the end of an interval, for which a wake-up is set.
     pub(crate) fn check_acks_written(&self, now: Timestamp, wake_at: Option<Timestamp>) {
         if self.settings.acks != Acks::Checkpoint {
             assert!(self.unwritten.is_empty(), "acks are written with the turn: {:?}", self.unwritten);

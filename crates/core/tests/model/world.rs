@@ -42,7 +42,7 @@ pub(crate) struct World {
     leases: Vec<(GroupId, Lease)>,
     next_consumer: u64,
     slots: BTreeMap<(GroupId, u8), ConsumerId>,
-    /// The image made last, and the one being made with what is left of it.
+    /// The image made last, and the one being made with its remaining parts.
     image: Option<Parts>,
     taking: Option<(Vec<PartKey>, Parts)>,
     /// The log before the image counts as trimmed.
@@ -124,7 +124,7 @@ impl World {
             }
             Command::Reset { group, to, parked } => {
                 self.reset(*group, *to, *parked);
-                // Until the turn ends what was leased is not let go of, to make room, say.
+                // Until the turn ends leased messages are not dropped, for example to make room.
                 goes_on = false;
             }
             Command::Move { group, back, rate } => self.start_move(*group, *back, *rate),
@@ -280,7 +280,8 @@ impl World {
                 assert_eq!(given.len() as u64, count, "there is an answer for each message");
                 return;
             }
-            // Some of it was known by ids when it came first. With other ids nobody can say where it is.
+            // Some of its messages were known by their ids when it came first. With other ids their positions
+            // are unknown.
             (Err(PublishRefusal::Producer(_)), Ok(Some(batch))) => {
                 assert!(batch.seqs.is_none_or(|seqs| seqs.count() < batch.count), "a batch that is known");
                 return;
@@ -341,7 +342,7 @@ impl World {
             let dropped: Vec<Seq> =
                 droppable.iter().filter(|&&seq| self.shard.is_settled(*id, seq)).copied().collect();
             assert!(drops || dropped.is_empty(), "a stream with room drops nothing");
-            // What was replayed from before the front of the stream is not looked for.
+            // Messages that were replayed from before the front of the stream are not looked for.
             if alone && droppable.first().is_none_or(|&first| first > of.gone) {
                 let oldest = &droppable[..(over as usize).min(droppable.len())];
                 assert_eq!(dropped, oldest, "the oldest go, and no more than have to");
@@ -850,7 +851,7 @@ impl World {
             }
         }
         for stream in self.streams.values_mut() {
-            // What is too old is found out again.
+            // Messages that are too old are determined anew.
             stream.gone = stream.gone.min(stream.purged);
         }
         self.adopt_gone(true);

@@ -1,5 +1,6 @@
-//! Reading the body of a request within limits: one that says that it is too large is refused before it is read, what
-//! is being read counts against a budget of bytes over all connections, and one that comes too slowly is given up.
+//! Reading the body of a request within limits: a body whose declared length is too large is refused before it is
+//! read, bodies being read count against a budget of bytes over all connections, and a body that comes too slowly is
+//! given up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use http_body::Body;
 use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What is taken of the budget at a time, and before anything has come.
+/// How many bytes of the budget are taken at a time, and before anything has come.
 const STEP: usize = 64 << 10;
 /// Between two pieces of a body, for the whole of it, and for room in the budget.
 const GAP_MAX: Duration = Duration::from_secs(10);
@@ -46,8 +47,8 @@ where
     if says.is_some_and(|says| says > most as u64) {
         return Err(too_large);
     }
-    // Room is taken before anything is read, and then as it comes: whoever only says that much will come holds
-    // no more than a step.
+    // Room is taken before anything is read, and then as the body comes: a client that only declares a large
+    // body holds no more than a step.
     let first = says.map_or(STEP, |says| says as usize).min(STEP);
     let mut held = more_room(room, first).await?;
     let read = async {

@@ -25,8 +25,8 @@ const HEAD_MAX: Duration = Duration::from_secs(10);
 const IDLE_MAX: Duration = Duration::from_secs(75);
 /// How long a client may take nothing of what waits for it.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
-/// What is still read, and for how long, after a request that was refused unread: a connection that is closed
-/// while more comes is reset, and the refusal may be lost with it.
+/// How long, and up to how many bytes, a request is still read after it was refused unread. A connection that
+/// is closed while more bytes come is reset, and the refusal may be lost with it.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 64 << 20;
 const LINGER_STEP: usize = 16 << 10;
@@ -164,7 +164,7 @@ pub(crate) struct Connection {
     read: usize,
     /// How much was read and thrown away since the last answer, once that has left.
     lingered: Option<usize>,
-    /// What is sent in place of a bare refusal, and how long that was.
+    /// The reply that is sent in place of hyper's bare refusal, and the length of that refusal.
     instead: Option<(Bytes, usize)>,
     refusal: Refusal,
 }
@@ -270,7 +270,7 @@ impl Connection {
         }
         let timer = self.write_timer.as_mut().expect("it was started");
         ready!(timer.as_mut().poll(cx));
-        Poll::Ready(Err(self.timed_out("the client to take what was sent")))
+        Poll::Ready(Err(self.timed_out("the client to read the response")))
     }
 
     fn timed_out(&self, awaited: &str) -> io::Error {

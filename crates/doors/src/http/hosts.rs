@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 
-/// Somebody who did not mean this server, or whom nobody here sent.
+/// A request that was meant for another server, or that a page of another site sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Stranger {
     #[error("the request is for another server. host=`{0}`")]
@@ -77,7 +77,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// A header as text. One that is none is like no name at all.
+/// A header as text. Bytes that are not UTF-8 are replaced, so that the text equals no name of the server.
 fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
     headers.get(name).map(|value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }

@@ -40,7 +40,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::service::{self, Service};
 use super::trace::Trace;
 
-/// What a request may have beside the contents of a batch: fields, lengths, ids.
+/// The bytes that a request may have beside the contents of a batch: fields, lengths, ids.
 const REQUEST_OVERHEAD: usize = 4 << 20;
 
 /// The services, to be served beside whatever else is on the port.

@@ -43,7 +43,7 @@ pub(super) use failure::refusal;
 use crate::http::hosts::Hosts;
 use events::Events;
 
-/// What one who comes when there are too many connections is told.
+/// The reply to a client that connects when there are too many connections.
 pub(super) const BUSY_REPLY: &[u8] = concat!(
     "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n",
     "connection: close\r\ncontent-length: 181\r\n\r\n",
@@ -55,15 +55,15 @@ pub(super) const BUSY_REPLY: &[u8] = concat!(
 /// Bytes of bodies without messages that may be read at a time.
 const SMALL_BODIES_BYTES: usize = 16 << 20;
 
-/// What the handlers share. Cheap to clone.
+/// The state that the handlers share. Cheap to clone.
 #[derive(Clone)]
 struct Door(Arc<Shared>);
 
 struct Shared {
     broker: Broker,
     hosts: Hosts,
-    /// Bytes of bodies that may be read now: of messages, and of everything else. Whoever settles must not wait
-    /// for those who publish.
+    /// Bytes of bodies that may be read now: of messages, and of everything else. A client that settles must
+    /// not wait for clients that publish.
     bodies: Arc<Semaphore>,
     small_bodies: Arc<Semaphore>,
     events: Events,

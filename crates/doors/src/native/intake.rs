@@ -1,8 +1,8 @@
 //! Bytes of gRPC messages that are on their way in, within a budget of the whole server.
 //!
-//! A message is put together in memory before anybody sees it, so whoever sends only the beginning of a large
-//! one holds on to that memory. Here a large message takes room for all of it when it begins, and waits for the
-//! room if there is none; it has to be whole within a time; and it gives the room back when the call asks for
+//! A message is assembled in memory before any code sees it, so a client that sends only the beginning of a
+//! large one holds on to that memory. Here a large message takes room for all of it when it begins, and waits
+//! until there is room; it has to be complete within a time; and it gives the room back when the call asks for
 //! what comes after it, by when it has been handed on. Small messages are as good as free and are not counted.
 
 use std::future::Future;
@@ -24,7 +24,7 @@ const MESSAGE_TIME_MAX: Duration = Duration::from_secs(30);
 /// A message begins with a byte of flags and its length.
 const HEAD: usize = 5;
 
-/// What all calls share.
+/// The budget that all calls share.
 #[derive(Clone)]
 pub(super) struct Budget {
     room: Arc<Semaphore>,

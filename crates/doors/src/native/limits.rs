@@ -23,7 +23,7 @@ pub(super) const CONSUMER_BYTES_MAX: usize = NAME_BYTES_MAX;
 pub(super) const DURATION_MAX: Duration = YEAR;
 /// Consumers that a group's report lists one by one.
 pub(super) const CONSUMERS_LISTED_MAX: usize = 1_000;
-/// What an autoscaler gets that does not say how long the backlog may take, or how many consumers there may be.
+/// The defaults of an autoscaler that does not name a drain time or a number of consumers.
 pub(super) const TARGET_DRAIN: Duration = Duration::from_secs(300);
 pub(super) const TARGET_CONSUMERS_MAX: u32 = 1_000;
 /// Messages that following a stream reads at a time.

@@ -13,7 +13,7 @@
 //! | `reports` | reports as the API shows them |
 //!
 //! The streaming calls of gRPC publish and consume by way of [`Service::caller`]: a message there costs no step more
-//! than the broker asks for. What they check, they check with the functions of `publish` and `consume`.
+//! than the broker asks for. Their checks are the functions of `publish` and `consume`.
 
 mod consume;
 mod groups;

@@ -5,7 +5,7 @@ const PARENT: &str = "traceparent";
 const STATE: &str = "tracestate";
 /// `version-trace-parent-flags`, in hex digits.
 const PARENT_PARTS: [usize; 4] = [2, 32, 16, 2];
-/// The standard asks everybody to pass on this much.
+/// The number of bytes that the standard asks every service to pass on.
 const STATE_BYTES_MAX: usize = 512;
 
 /// Headers for messages that have no trace of their own.
@@ -16,7 +16,8 @@ pub(super) struct Trace(Vec<Header>);
 pub(super) type Header = (&'static str, String);
 
 impl Trace {
-    /// The trace of a request, by the values of its headers or metadata. One that cannot be read is no trace.
+    /// The trace of a request, by the values of its headers or metadata. A trace that cannot be read is
+    /// ignored.
     pub(super) fn read<'a>(value: impl Fn(&'static str) -> Option<&'a str>) -> Trace {
         let Some(parent) = value(PARENT).filter(|parent| is_parent(parent)) else { return Trace::default() };
         let mut headers = vec![(PARENT, parent.to_owned())];

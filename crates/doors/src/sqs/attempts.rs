@@ -1,4 +1,5 @@
-//! What receives with an attempt id were given, so that a client that lost an answer can ask for it again.
+//! The answers to receives with an attempt id, kept so that a client that lost an answer can ask for it
+//! again.
 //!
 //! A memory, not a promise: it is small and does not outlive the server. An attempt that is not remembered is a new
 //! receive, which is what SQS does with one that came too late.
@@ -11,9 +12,9 @@ use bytes::Bytes;
 use forebay_broker::api::Delivered;
 use forebay_core::types::{StreamId, Timestamp};
 
-/// For how long.
+/// How long an attempt is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
-/// Contents of what is remembered, and attempts.
+/// The limit of the bytes of remembered attempts and their messages.
 const BYTES_MAX: usize = 32 << 20;
 const ATTEMPTS_MAX: usize = 10_000;
 
@@ -44,7 +45,8 @@ impl Attempts {
         if given.is_empty() {
             return;
         }
-        // A message is a piece of what was read or sent together, and must not keep all of it in memory.
+        // A message is a slice of a larger buffer that was read or sent at once, and must not keep all of it
+        // in memory.
         let alone = |(receipt, message): &(String, Delivered)| {
             let content = Bytes::copy_from_slice(&message.content);
             (receipt.clone(), Delivered { content, ..message.clone() })

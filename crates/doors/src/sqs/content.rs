@@ -1,8 +1,8 @@
 //! Between the messages of SQS and those of the broker.
 //!
-//! A message attribute is a header, so that other doors see it: text as it is, bytes in base64. What a header cannot
-//! say is in headers whose names no attribute can have, since they have a colon: the types of attributes that are not
-//! strings, the trace, the sender.
+//! A message attribute is a header, so that other doors see it: text as it is, bytes in base64. The rest is in
+//! headers whose names no attribute can have, since they have a colon: the types of attributes that are not strings,
+//! the trace, the sender.
 //!
 //! The other way round, every header that could be an attribute is one; the type of a message is the attribute
 //! `forebay.type`; and a body that is not text as SQS has it comes in base64, with the attribute `forebay.body`.
@@ -56,7 +56,7 @@ pub(super) fn put(batch: &mut BatchBuilder, now: Timestamp, queue: &Queue, sende
     headers.extend(types.as_deref().map(|types| (TYPES, types)));
     headers.extend(trace(message).map(|trace| (TRACE, trace)));
     headers.extend((sender != queue.id.account).then_some((SENDER, sender)));
-    // A FIFO queue delays all its messages alike, and whoever comes in by another door too.
+    // A FIFO queue delays all its messages alike, also those that come in by another door.
     let delay = if settings.is_fifo { 0 } else { message.delay.unwrap_or(settings.delay) };
     batch.push(&api::Message {
         id: id.as_deref(),
@@ -69,7 +69,7 @@ pub(super) fn put(batch: &mut BatchBuilder, now: Timestamp, queue: &Queue, sende
     });
 }
 
-/// What the sender is told of a message that is stored, beside its number.
+/// The sender's receipt for a stored message, without its number.
 pub(super) fn sent(message: &Message, message_id: String, sequence_number: Option<String>) -> Sent {
     Sent {
         message_id,
@@ -105,7 +105,7 @@ fn header(attribute: &MessageAttribute) -> Cow<'_, str> {
     }
 }
 
-/// The other way round. What is not of the type that it is said to be is text.
+/// The other way round. A value that does not fit its declared type becomes text.
 fn attribute(data_type: Option<&str>, value: &str) -> MessageAttribute {
     let text = |data_type: &str| {
         let value = AttributeValue::Text(value.to_owned());
@@ -127,7 +127,7 @@ pub(super) fn sequence_number(seq: u64) -> String {
     format!("{seq:020}")
 }
 
-/// What of a message a receiver wants to see.
+/// The parts of a message that a receiver wants to see.
 pub(super) struct View<'a> {
     pub(super) queue: &'a Queue,
     pub(super) region: &'a str,
@@ -201,7 +201,7 @@ impl View<'_> {
                 Some((u64::from(delivered.attempt.0) + u64::from(delivered.receives())).to_string())
             }
             SystemAttribute::DeadLetterQueueSourceArn => {
-                // What a move task brought here was not received here too often.
+                // A message that a move task brought here was not received here too often.
                 let from = delivered.from().filter(|_| delivered.receives() > 0)?;
                 Some(QueueId::of_stream(from.as_str()).arn(self.region).to_string())
             }

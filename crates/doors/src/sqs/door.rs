@@ -35,7 +35,8 @@ pub(super) struct Door {
     pub(super) urls: UrlOptions,
     /// The door's own address, for clients that do not say how they call it.
     pub(super) address: String,
-    /// Where anybody is believed: names that the server answers to, since a page of another site could ask as well.
+    /// The names that the server answers to, if it has no access keys, since a page of another site could send
+    /// requests as well.
     pub(super) hosts: Option<Hosts>,
     pub(super) bodies: Arc<Semaphore>,
     pub(super) request_ids: RequestIds,
@@ -66,7 +67,7 @@ impl Door {
             }
             Err(refused) => {
                 let mut answer = refused.render(protocol_of(&parts.headers), &request_id);
-                // What is left of the request stands between this answer and the next request.
+                // The unread rest of the request stands between this answer and the next request.
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 answer
             }
@@ -100,14 +101,15 @@ impl Door {
             }
         };
         let action = request.action();
-        // Whoever waits for messages may wait for long, and then holds nothing that he does not need.
+        // A receive may wait for long, so it keeps no memory that it does not need.
         drop((parts, body));
-        // What is being sent counts until it is stored. Whoever waits for messages holds nothing.
+        // Messages being sent count against the budget until they are stored. A waiting receive holds nothing
+        // of it.
         let room =
             Some(room).filter(|_| matches!(request, Request::SendMessage(_) | Request::SendMessageBatch(_)));
         let answered = if request.action().changes_queues() {
-            // Once begun it is done to its end, whether somebody waits for it or not: what the log knows of queues and
-            // what the door remembers of them must not come apart.
+            // Once begun, a request is carried out to its end, also if the client has gone: the queues in the log and
+            // the queues in the door's memory must not differ.
             let service = self.service.clone();
             let change = tokio::spawn(async move { service.answer(&asker, request).await });
             change.await.unwrap_or_else(|_| Err(broken()))
@@ -168,7 +170,7 @@ fn broken() -> SqsError {
     SqsError::new(ErrorKind::InternalFailure, "The server made a mistake with this request.")
 }
 
-/// Names for requests, which nobody can guess.
+/// Makes request ids that cannot be guessed.
 pub(super) struct RequestIds {
     seed: [u8; 32],
     given: AtomicU64,

@@ -1,4 +1,4 @@
-//! What an error of the broker is in the words of SQS.
+//! Errors of the broker as errors of SQS.
 
 use forebay_broker::api::{Advice, CallError, CreateRefusal, NoteRefusal, PublishError, PublishRefusal};
 
@@ -37,7 +37,7 @@ pub(super) fn of_publish(error: &PublishError) -> SqsError {
         }
         _ if matches!(error, PublishError::Denied(_)) => ErrorKind::AccessDenied,
         _ if error.advice() == Advice::RetryLater => ErrorKind::ServiceUnavailable,
-        // Whether it is stored is unknown, and clients try such again by themselves, as they do on AWS.
+        // Whether it is stored is unknown, and clients retry this error by themselves, as they do on AWS.
         _ => ErrorKind::InternalFailure,
     };
     SqsError::new(kind, error.to_string())

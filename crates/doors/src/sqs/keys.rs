@@ -24,7 +24,7 @@ impl std::fmt::Debug for AccessKey {
     }
 }
 
-/// All access keys that the server knows. Without any, everybody is believed.
+/// All access keys that the server knows. Without any, every client is trusted.
 pub(super) struct AccessKeys(HashMap<String, AccessKey>);
 
 impl AccessKeys {

@@ -1,7 +1,7 @@
 //! A queue: a stream with one group, and what SQS says of it beside.
 //!
-//! What a queue is called and how it behaves lies in a note of the log, as the attributes that its owner gave it; the
-//! settings of its stream and its group follow from those.
+//! The name and the attributes of a queue are kept in a note of the log; the settings of its stream and its group
+//! follow from those.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +19,15 @@ use super::wire::attributes::{DeduplicationScope, QueueSettings};
 
 /// Whose notes these are.
 pub(super) const DOOR: Door = Door::SQS;
-/// What the notes about queues begin with, and those about names that were in use a moment ago.
+/// The prefixes of the keys of notes: of queues, of names deleted a moment ago, and of queues purged a moment
+/// ago.
 const QUEUE_PREFIX: &str = "queue/";
 const DELETED_PREFIX: &str = "deleted/";
 const PURGED_PREFIX: &str = "purged/";
 
-/// The group that everybody who receives from the queue is in.
+/// The group of all receivers of the queue.
 const GROUP: &str = "queue";
-/// What a duplicate is recognised by is remembered for so long.
+/// How long deduplication ids are remembered.
 const DEDUPE_WINDOW: Duration = Duration::from_secs(300);
 /// How long a new scope of duplicates takes.
 const SCOPE_CHANGE_SECONDS: u64 = 60;
@@ -37,7 +38,8 @@ const IN_FLIGHT_MAX: u32 = 120_000;
 const WINDOW_MAX: u32 = 250_000;
 /// Messages of one message group that one receive may get.
 const GROUP_BATCH: u32 = 10;
-/// A lease lasts for some time even where nobody says how long. Receives always do.
+/// The shortest message timeout of a queue's group, also if the visibility timeout is shorter. A receive
+/// names the time of its own leases.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// Which queue.
@@ -52,9 +54,9 @@ impl QueueId {
         QueueId { account: account.to_owned(), name: name.to_owned() }
     }
 
-    /// What the stream is called: as the queue where nobody has an account, and with the account before it elsewhere.
-    /// A queue's name has no dot but that of `.fifo`. `None` where that would be the stream of another account's queue,
-    /// or cannot be the name of a stream; then there can be no such queue.
+    /// The stream's name: the queue's name if there are no accounts, otherwise the account and the queue's name. A
+    /// queue's name has no dot but that of `.fifo`. `None` if that would be the stream of another account's queue, or
+    /// is not a valid stream name; then the queue cannot exist.
     pub(super) fn stream(&self) -> Option<StreamName> {
         let name = if self.account == DEFAULT_ACCOUNT {
             let stem = self.name.split('.').next().unwrap_or_default();
@@ -84,7 +86,7 @@ impl QueueId {
         format!("{prefix}{}/{}", self.account, self.name).into_bytes()
     }
 
-    /// Nobody may take the name again before that time.
+    /// The name may not be used again before that time.
     pub(super) fn deleted(&self, until: Timestamp) -> NoteWish {
         note(self.deleted_key(), Some(Vec::new()), Some(until))
     }
@@ -93,7 +95,7 @@ impl QueueId {
         self.key(DELETED_PREFIX)
     }
 
-    /// Nobody may purge it again before that time.
+    /// The queue may not be purged again before that time.
     pub(super) fn purged(&self, until: Timestamp) -> NoteWish {
         note(self.purged_key(), Some(Vec::new()), Some(until))
     }
@@ -102,7 +104,7 @@ impl QueueId {
         self.key(PURGED_PREFIX)
     }
 
-    /// Takes away what was noted about the queue.
+    /// Removes the queue's note.
     pub(super) fn gone(&self) -> NoteWish {
         note(self.key(QUEUE_PREFIX), None, None)
     }
@@ -112,7 +114,7 @@ fn note(key: Vec<u8>, value: Option<Vec<u8>>, expires: Option<Timestamp>) -> Not
     NoteWish { door: DOOR, key, value, expected: Expected::Any, expires }
 }
 
-/// What all notes about queues begin with.
+/// The prefix of all notes about queues.
 pub(super) fn notes_prefix() -> Vec<u8> {
     QUEUE_PREFIX.as_bytes().to_vec()
 }
@@ -125,7 +127,7 @@ pub(super) struct Queue {
     pub(super) about: About,
 }
 
-/// What SQS knows of a queue.
+/// The SQS properties of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct About {
     pub(super) settings: QueueSettings,
@@ -135,7 +137,7 @@ pub(super) struct About {
     pub(super) modified: u64,
     /// Senders name groups on a standard queue, so these take turns.
     pub(super) is_fair: bool,
-    /// What a duplicate was one within before, and until when that still counts.
+    /// The deduplication scope before a change, and until when it still counts.
     pub(super) scope_before: Option<(DeduplicationScope, u64)>,
 }
 
@@ -190,7 +192,7 @@ impl About {
         Some((QueueId::new(account, name), about))
     }
 
-    /// What the stream of such a queue is like.
+    /// Applies the queue's attributes to its stream's settings.
     pub(super) fn shape_stream(&self, stream: &mut StreamSettings) {
         stream.retention = Retention::Work;
         stream.limits.max_age = Some(self.retention());
@@ -213,7 +215,7 @@ impl About {
         if self.settings.is_fifo { delay } else { Duration::ZERO }
     }
 
-    /// What a duplicate is one within now. A change takes a minute, as it does on AWS.
+    /// The present deduplication scope. A change takes a minute, as it does on AWS.
     pub(super) fn scope(&self, now: Timestamp) -> DeduplicationScope {
         let before = self.scope_before.filter(|(_, until)| now.0 / 1_000_000 < *until);
         before.map_or(self.settings.deduplication_scope, |(scope, _)| scope)
@@ -231,11 +233,12 @@ impl About {
         Duration::from_secs(self.settings.retention.into())
     }
 
-    /// What the group of such a queue is like.
+    /// Applies the queue's attributes to its group's settings.
     pub(super) fn shape_group(&self, group: &mut GroupSettings) {
         let settings = &self.settings;
         group.message_timeout = Duration::from_secs(settings.visibility_timeout.into()).max(LEASE_MIN);
-        // What becomes visible again is so at once, and for ever, unless there is another queue for it.
+        // A message that becomes visible again is offered at once, and without end unless there is a
+        // dead-letter queue.
         group.backoff = Backoff { min: Duration::ZERO, max: Duration::ZERO, factor: 1.0, jitter: 0.0 };
         group.max_retries = settings
             .redrive
@@ -245,12 +248,12 @@ impl About {
             Some(policy) => dead_letters(&policy.target),
             None => OnExhausted::Park,
         };
-        // A queue that is gone is not brought back, and what it was to take stays. On a standard queue what is moved
-        // is as old as it was.
+        // A dead-letter queue that was deleted is not created again, and the messages for it stay. On a standard
+        // queue a moved message keeps its age.
         group.move_terms = MoveTerms { create: false, keep_age: !settings.is_fifo };
         group.max_in_flight = IN_FLIGHT_MAX;
         group.window_max = WINDOW_MAX;
-        // What a client was told is deleted must not come back.
+        // A message whose deletion was confirmed must not come back.
         group.acks = Acks::Durable;
         if settings.is_fifo {
             group.strategy = Strategy::Ordered;
@@ -264,7 +267,7 @@ impl About {
     }
 }
 
-/// What becomes of a message that was received too often.
+/// The fate of a message that was received too often.
 fn dead_letters(target: &Arn) -> OnExhausted {
     match QueueId::new(&target.account, &target.queue).stream() {
         Some(to) => OnExhausted::Move(to),

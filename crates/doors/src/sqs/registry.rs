@@ -23,7 +23,7 @@ pub(super) struct Registry {
 /// Why the door cannot open.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LoadError {
-    #[error("what is known of a queue cannot be read; was it written by a later release? note=`{key}`")]
+    #[error("the note of a queue cannot be read; was it written by a later release? note=`{key}`")]
     Unreadable { key: String },
     #[error(transparent)]
     Call(#[from] CallError),
@@ -36,7 +36,7 @@ pub(super) struct Changing<'a> {
 }
 
 impl Registry {
-    /// What the log knows of queues.
+    /// Loads the queues from the log.
     pub(super) async fn load(caller: &Caller) -> Result<Registry, LoadError> {
         let mut queues = BTreeMap::new();
         let mut after = None;
@@ -90,12 +90,12 @@ impl Registry {
         self.queues.read().unwrap_or_else(PoisonError::into_inner).values().any(|queue| is_so(queue))
     }
 
-    /// From now on nobody else changes a queue.
+    /// Keeps other requests from changing queues while the guard lives.
     pub(super) async fn change(&self) -> Changing<'_> {
         Changing { registry: self, _guard: self.changing.lock().await }
     }
 
-    /// Somebody has deleted the stream or the group of a queue through another door, so it is none any more.
+    /// Forgets a queue whose stream or group was deleted through another door.
     pub(super) async fn forget(&self, caller: &Caller, queue: &Queue) {
         self.change().await.forget_if_gone(caller, queue).await;
     }

@@ -1,4 +1,4 @@
-//! What each action does: from the words of SQS to those of the broker and back.
+//! The actions: translated from SQS to the broker and back.
 //!
 //! | Module | Actions |
 //! | --- | --- |
@@ -35,7 +35,7 @@ pub(super) struct Asker {
     pub(super) caller: Caller,
     pub(super) locality: Locality,
     pub(super) urls: UrlBase,
-    /// Whether they have shown who they are. Where nobody has to, an account means nothing.
+    /// Whether the client has authenticated. If the server does not require that, an account means nothing.
     pub(super) is_known: bool,
 }
 
@@ -95,7 +95,7 @@ impl Service {
         self.broker.clock().now()
     }
 
-    /// The queue that a URL names, for somebody who wants to do this with it.
+    /// The queue that a URL names, if the asker may perform the action on it.
     fn find(&self, asker: &Asker, url: &str, action: Action) -> Result<Arc<Queue>, SqsError> {
         let address = QueueAddress::parse(url).ok_or_else(SqsError::no_such_queue)?;
         let queue = self.look_up(asker, address.account.as_deref(), &address.name);
@@ -104,7 +104,8 @@ impl Service {
         Ok(queue)
     }
 
-    /// A queue of an account, or of the asker's own. Where nobody has to show who they are, that will do too.
+    /// A queue of the named account, or of the asker's own. If the server does not require authentication,
+    /// the asker's own will do too.
     fn look_up(&self, asker: &Asker, account: Option<&str>, name: &str) -> Option<Arc<Queue>> {
         let own = || self.registry.get(&asker.own(name));
         match account {
@@ -136,7 +137,7 @@ impl Service {
         Err(SqsError::new(ErrorKind::AccessDenied, message))
     }
 
-    /// What an error of the broker about a queue is. One whose stream is gone is forgotten.
+    /// The SQS error for an error of the broker about a queue. A queue whose stream is gone is forgotten.
     async fn failed(&self, asker: &Asker, queue: &Queue, error: &CallError) -> SqsError {
         if matches!(error, CallError::NoSuchStream | CallError::NoSuchGroup) {
             self.registry.forget(&asker.caller, queue).await;

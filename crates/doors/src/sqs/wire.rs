@@ -1,6 +1,6 @@
 //! SQS on the wire. Two protocols, AWS JSON 1.0 and Query with XML, become one [`Request`](request::Request) and
-//! one [`Response`](response::Response), so whoever answers does not know which one was spoken. Nothing here
-//! knows a queue, reads a clock or opens a socket.
+//! one [`Response`](response::Response), so the service that answers does not know which one was spoken. Nothing
+//! here knows a queue, reads a clock or opens a socket.
 //!
 //! SQS checks in an order that clients can see: who asks, then whether everything needed is there, then whether
 //! the queue exists, and only then whether values are in range. Reading a request therefore checks presence and
@@ -11,7 +11,7 @@
 //! | `protocol` | Which protocol a request speaks, and which action it asks for. |
 //! | `request` | From the bytes of either protocol to a typed request. |
 //! | `message` | What a message may hold: body, attributes, delays, groups. |
-//! | `batch` | What is checked of a batch as a whole. |
+//! | `batch` | Checks of a batch as a whole. |
 //! | `attributes` | A queue's attributes: names, defaults, ranges, redrive policies. |
 //! | `tags`, `policy` | A queue's tags and permissions. |
 //! | `response` | From a typed response to the bytes of either protocol. |

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A moment, in microseconds since 1970. Written in UTC with microseconds, as in
-/// `"2026-11-15T10:30:00.000000Z"`. Read with any offset and any fraction; what is finer than a microsecond is
+/// `"2026-11-15T10:30:00.000000Z"`. Read with any offset and any fraction; digits beyond microseconds are
 /// dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);

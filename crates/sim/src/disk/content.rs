@@ -42,7 +42,7 @@ impl Content {
         self.size
     }
 
-    /// Cuts or grows; what is grown reads as zeros, also where there were bytes before a cut.
+    /// Cuts or grows; the added part reads as zeros, also where there were bytes before a cut.
     pub(super) fn resize(&mut self, size: u64) {
         if size < self.size {
             self.pages.truncate(size.div_ceil(PAGE as u64) as usize);

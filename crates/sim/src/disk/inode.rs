@@ -13,9 +13,9 @@ use super::survival::Chooser;
 pub(super) struct Inode {
     /// The page cache: what reads see.
     pub(super) live: Content,
-    /// What is certain to be there after a loss of power.
+    /// The content that is certain to be there after a loss of power.
     durable: Content,
-    /// What was done since the last sync, in order.
+    /// The operations since the last sync, in order.
     pending: Vec<Pending>,
 }
 
@@ -94,8 +94,8 @@ impl Inode {
         self.pending.clear();
     }
 
-    /// Reads see from now on what is on the platter or still waiting to be written there, which is less
-    /// than they saw before if a sync has failed.
+    /// From now on reads see the content of the platter and of writes still waiting to be written there,
+    /// which is less than before if a sync has failed.
     pub(super) fn forget_cached(&mut self) {
         let mut written = self.clone();
         written.sync();

@@ -126,7 +126,7 @@ fn the_reserve_is_enough_to_reclaim_from_a_full_disk() {
         }
         assert!(rig.server.space.is_full() && published > 1_000, "{published} messages");
         assert_eq!(rig.server.driver.reclaimed().stretches, 0, "everything is wanted so far");
-        // Somebody else takes what was left beside the reserve.
+        // Another process takes the space that was left beside the reserve.
         rig.disk.set_capacity(rig.disk.used());
         for _ in 0..20 {
             rig.round();

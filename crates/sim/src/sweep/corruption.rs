@@ -2,15 +2,15 @@
 //!
 //! Several folders are made, as a clean stop, a killed process, a torn write, saved images and trimming
 //! leave them. Each is damaged in one place at a time: bits flipped, sectors and pages zeroed, blocks
-//! copied and swapped, files cut, deleted, doubled, swapped, put back as they once were, and added to.
-//! Then the journal must either show all that was acknowledged, or say what is damaged. What it must
-//! never do is go on and show something else, or less.
+//! copied and swapped, files cut, deleted, doubled, swapped, put back as they once were, and added to. Then
+//! the journal must either show all acknowledged frames, or report the damage. It must never go on and show
+//! other frames, or fewer.
 //!
 //! One thing no journal of this form can notice, and it is left out here: MARK is synced when the journal
-//! has been idle for a moment and not with every commit, so a loss of power may take the newest marks
-//! with it. If the very blocks that they vouched for, the last few before the loss, are then damaged
-//! while nobody has opened the journal, that looks like a block that was never finished. The folders
-//! that lost power here had been idle for that moment.
+//! has been idle for a moment and not with every commit, so a loss of power may take the newest marks with
+//! it. If the very blocks that they vouched for, the last few before the loss, are then damaged before the
+//! journal is opened again, that looks like a block that was never finished. The folders that lost power
+//! here had been idle for that moment.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +48,7 @@ pub struct Verdicts {
     pub harmless: u64,
     /// All of it is there, from the older image.
     pub fell_back: u64,
-    /// The journal says what is damaged, when it is opened or when the damaged place is read.
+    /// The journal reports the damage, when it is opened or when the damaged place is read.
     pub refused: u64,
     /// The journal goes on and shows what cannot be, or panics, or believes an absurd length.
     pub silent: u64,

@@ -1,4 +1,4 @@
-//! The crash sweep: stop the journal at every call it makes, and see what is left.
+//! The crash sweep: stop the journal at every call it makes, and check the remaining files.
 //!
 //! A script is played once to count its calls, and then once for each of them, up to the call at which
 //! the process dies. What it leaves is forked: one fork keeps the page cache, the others lose power, each
@@ -209,7 +209,7 @@ impl After {
 }
 
 /// Opens what a crash left, checks it, commits one frame more, and dies and opens once again: a journal
-/// that was recovered is one that can be worked with. Also returns what is now owed.
+/// that was recovered is one that can be worked with. Also returns the frames that the journal now owes.
 fn revive(left: &SimDisk, witness: &Witness) -> (Witness, Result<Outcome, Halt>) {
     let mut player = Player::new(left.clone(), witness.clone(), 0);
     let revived = catch_unwind(AssertUnwindSafe(|| {

@@ -68,7 +68,7 @@ pub(crate) fn each(folder: &Folder, dice: &mut Dice, one_in: u64, trial: &mut dy
 
 struct Plan<'a> {
     folder: &'a Folder,
-    /// Where single damages are made and taken back, so that what is kept shares all other pages.
+    /// Where single damages are made and taken back, so that the kept copies share all other pages.
     scratch: SimDisk,
     dice: &'a mut Dice,
     one_in: u64,
@@ -252,7 +252,7 @@ fn header_bytes(bytes: &[u8]) -> Vec<bool> {
     headers
 }
 
-/// Where the blocks of a file lie, each up to the next or to the end of what is not zero.
+/// Where the blocks of a file lie, each up to the next or to the last byte that is not zero.
 fn blocks(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(PAGE));
     let end = end.min(bytes.len());
@@ -262,7 +262,7 @@ fn blocks(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect()
 }
 
-/// The name with its number one higher, and the first such name that no file has. A file without a
+/// The name with its number one higher, and the first name of this kind that no file has. A file without a
 /// number gets one.
 fn next_names(name: &str, names: &[String]) -> Vec<String> {
     let digits = name.find(|letter: char| letter.is_ascii_digit());

@@ -6,7 +6,7 @@ use super::witness::{Fallback, Witness};
 use super::workload::{Player, Step};
 use crate::disk::{Count, SimDisk, Survival};
 
-/// A folder that nobody has open, with everything in it durable.
+/// A folder that no journal has open, with everything in it durable.
 pub(crate) struct Folder {
     pub(crate) name: String,
     pub(crate) disk: SimDisk,

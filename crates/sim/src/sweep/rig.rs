@@ -89,7 +89,8 @@ impl Rig {
         self.frame_bytes_max
     }
 
-    /// Commits block after block. Returns the positions of what was acknowledged, also if not all was.
+    /// Commits block after block. Returns the positions of the acknowledged frames, also if not all were
+    /// acknowledged.
     pub(crate) fn commit(&mut self, mut frames: Vec<Frame>) -> (Vec<Position>, Result<(), Trouble>) {
         let mut positions: Vec<Durable<Position>> = Vec::new();
         let mut committed = Ok(());

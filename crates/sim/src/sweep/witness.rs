@@ -1,8 +1,8 @@
 //! What the journal was given, what it answered, and therefore what it must still know.
 //!
-//! The witness stands beside the journal while a history runs. After a crash it is asked whether what
-//! was recovered can be: every acknowledged frame that was not let go is there, byte for byte and in
-//! order; of what was on its way when the crash came, a beginning may be there; nothing else is.
+//! The witness stands beside the journal while a history runs. After a crash it is asked whether the
+//! recovered log is possible: every acknowledged frame that was not trimmed is there, byte for byte and in
+//! order; of the frames under way when the crash came, a beginning may be there; nothing else is.
 
 #[cfg(test)]
 mod tests;
@@ -124,7 +124,7 @@ impl Witness {
         self.positions().filter(|position| *position > self.trimmed).count()
     }
 
-    /// Says whether what was found can be, and if not, why not.
+    /// Checks whether the found log is possible. The error says why not.
     pub(crate) fn check(&self, found: &Found, fallback: Fallback) -> Result<Outcome, String> {
         let mut outcome = self.check_frames(found)?;
         check_order(found)?;
@@ -139,7 +139,7 @@ impl Witness {
         Ok(outcome)
     }
 
-    /// Takes what was found for what is there from now on.
+    /// Takes the found log as the truth from now on.
     pub(crate) fn settle(&mut self, found: &Found) {
         self.epoch = found.claim.epoch;
         let acknowledged = self.positions().count();

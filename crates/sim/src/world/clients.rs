@@ -180,7 +180,7 @@ impl World {
         self.stale.drain(..excess);
     }
 
-    /// Somebody answers a lease that is long over, or answers twice.
+    /// A consumer answers a lease that is long over, or answers twice.
     pub(super) fn answer_stale(&mut self) {
         if self.stale.is_empty() {
             return;

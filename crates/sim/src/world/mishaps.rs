@@ -34,7 +34,7 @@ impl World {
     /// An operator stops the server as it should be stopped, and starts it again.
     fn stop_cleanly(&mut self) {
         let now = self.now;
-        // What has not been through a turn is not decided yet.
+        // Commands that have not been through a turn are not decided yet.
         self.finish_turn();
         let Ok(()) = self.server().stop(now) else {
             return self.went_down(Down("while stopping".to_owned()));
@@ -121,7 +121,7 @@ impl World {
         self.situations.reached(Situation::NewestImageDamaged);
     }
 
-    /// Connections break; what was not answered stays unknown.
+    /// Connections break; the outcome of unanswered calls stays unknown.
     fn tell_clients(&mut self) {
         let now = self.now;
         let server = self.server.as_ref().expect("the server was up until now");
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// What was settled for good is settled, and nothing is that nobody settled.
+    /// Durably settled messages are settled, and no message is settled without a settlement.
     fn check_recovered(&mut self) {
         let server = self.server.as_ref().expect("the server has just started");
         let shard = server.driver.shard();
@@ -241,7 +241,7 @@ impl World {
         self.disk.defuse();
         self.disk.set_capacity(u64::MAX);
         self.disk_work(Server::check_space);
-        // A key may belong to one who takes nothing, and then waits for it.
+        // A key may belong to a consumer that takes nothing, and then waits for it.
         let connected = self.consumers.iter().filter(|(_, consumer)| consumer.bound == Bound::Connection);
         let connected: Vec<ConsumerId> = connected.map(|(&id, _)| id).collect();
         connected.into_iter().for_each(|id| self.set_slots(id));

@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Nothing holds a group up any more, so that what is left can be worked through.
+    /// Removes everything that holds a group up, so that the remaining messages can be worked through.
     pub(super) fn relax(&mut self, group: GroupId) {
         let settings = GroupSettings {
             rate: None,
@@ -147,7 +147,7 @@ impl World {
         let parked = self.dice.chance(1, 3);
         tell(|| format!("{group:?} is reset to {to:?}, parked too: {parked}"));
         let now = self.now;
-        // What has been decided until now is before the reset.
+        // Decisions until now come before the reset.
         self.finish_turn();
         self.decide(|shard, now| shard.reset(now, group, to, parked));
         let figures = self.server().driver.shard().figures(now, group).expect("the group exists");
@@ -181,7 +181,7 @@ impl World {
     }
 
     fn start_job(&mut self, group: GroupId) {
-        // What is parked at the end of this turn is not meant.
+        // Messages that are parked at the end of this turn are not covered.
         self.finish_turn();
         let shard = self.server().driver.shard();
         let all: Vec<Seq> = shard.parked_after(group, Seq::START).map(|(seq, _)| seq).collect();
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// What has been replayed counts its attempts anew, before anything is said of those.
+    /// Replayed messages count their attempts anew, before the attempts are checked.
     pub(super) fn note_replays(&mut self) {
         let server = self.server.as_ref().expect("the server is up between steps");
         let shard = server.driver.shard();
@@ -290,7 +290,7 @@ impl World {
                     );
                 }
             }
-            // Where the window is full, what is in it goes before anything new, however urgent that is.
+            // If the window is full, its messages go before any new one, however urgent.
             let plain = following.settings.strategy == Strategy::RoundRobin
                 && following.settings.fairness == Fairness::None
                 && following.settings.window_max > 1_000;
@@ -360,7 +360,7 @@ fn check_priorities(
         let age = now.since(at).as_micros() as u64;
         Some((u64::from(meta.priority) + age.saturating_sub(slack) / step).min(9))
     };
-    // Only what has never been handed out: others may be waiting for their time.
+    // Only messages that have never been handed out: others may be waiting for their time.
     let is_new = |seq: Seq| shard.attempts(group, seq).is_none() && !shard.is_settled(group, seq);
     let is_due = |seq: Seq| {
         published.get(&(stream, seq)).is_some_and(|(meta, _)| {

@@ -52,7 +52,7 @@ impl JournalId {
     }
 }
 
-/// What `crc32c_append` makes of the four bytes of a word, little endian. By tables, because the general
+/// Equals `crc32c_append` of the four bytes of a word, little endian. By tables, because the general
 /// function is made for long runs of bytes: half of its calls for a block of small frames were for a
 /// position, a chunk's number or a table of one chunk.
 pub(crate) fn append_word(crc: u32, word: u32) -> u32 {
@@ -84,7 +84,7 @@ const fn word_tables() -> [[u32; 256]; 4] {
     tables
 }
 
-/// What a reader found wrong, in words for the operator.
+/// The damage that a reader found, in words for the operator.
 pub(crate) type Flaw = &'static str;
 
 /// Identifies a block's content: its header checksum above its body checksum.
@@ -328,8 +328,8 @@ impl FrameHeader {
         Ok(Front { table, runs, entries })
     }
 
-    /// What lies between the chunk table and the payload, after comparing it with its checksum. Good where
-    /// the table may not be, for whoever takes what there is.
+    /// The bytes between the chunk table and the payload, after comparing them with their checksum. They
+    /// may be good even if the table is not, which salvage makes use of.
     pub(crate) fn runs_and_entries<'b>(
         &self,
         bytes: &'b [u8],
@@ -352,7 +352,7 @@ impl FrameHeader {
     }
 }
 
-/// What lies between the header and the payload of a frame.
+/// The part of a frame between its header and its payload.
 pub(crate) struct Front<'b> {
     pub(crate) table: Table<'b>,
     runs: &'b [u8],

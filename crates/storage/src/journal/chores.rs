@@ -48,7 +48,7 @@ pub enum Preparation {
     Late,
 }
 
-/// What one step of the scrub found.
+/// The result of one step of the scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scrubbed {
     /// This segment is as it was when it was sealed.
@@ -249,7 +249,7 @@ impl<D: Disk> Chores<D> {
                 Ok(Scrubbed::Good { segment: number })
             }
             false => {
-                let what = "the segment is not what it was when it was sealed".to_owned();
+                let what = "the segment has changed since it was sealed".to_owned();
                 Err(StorageError::Damaged { what, file: name, offset: 0 })
             }
         }
@@ -301,7 +301,7 @@ impl<D: Disk> Chores<D> {
         Ok(Saved { covered: self.catalog.covered() })
     }
 
-    /// What the older of the two kept images covers.
+    /// The position up to which the older of the two kept images covers the log.
     pub fn covered(&self) -> Position {
         self.catalog.covered()
     }

@@ -1,5 +1,5 @@
-//! The only place that opens files. The journal sees a flat folder of files through [`Disk`]; the
-//! simulator supplies another one that tears writes and loses what was not synced.
+//! The only place that opens files. The journal sees a flat folder of files through [`Disk`]; the simulator
+//! supplies another one that tears writes and loses unsynced data.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -62,7 +62,7 @@ pub trait Disk: Clone + Send + Sync + 'static {
     /// Whether preallocating makes sense here (not on copy-on-write file systems).
     fn preallocates(&self) -> bool;
 
-    /// What the operator should know about where the folder lies, if anything.
+    /// A remark for the operator about the folder's place, if there is reason for one.
     fn remark(&self) -> Option<String> {
         None
     }
@@ -99,7 +99,7 @@ pub trait DiskFile: Send + Sync + 'static {
     }
 }
 
-/// What the journal is in the middle of.
+/// The operation that the journal is performing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Opening: reading, deciding, cutting a torn tail, starting the epoch's first segment.
@@ -137,7 +137,7 @@ pub struct FolderDisk {
 }
 
 impl FolderDisk {
-    /// Takes the folder at `path`, and makes it if there is none.
+    /// Takes the folder at `path`, and creates it if it does not exist.
     pub fn new(path: impl Into<PathBuf>) -> io::Result<FolderDisk> {
         let path: PathBuf = path.into();
         if !path.is_dir() {
@@ -220,7 +220,7 @@ impl Disk for FolderDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
-            // A name that is not text is none of ours.
+            // A name that is not text is not a file of the journal.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }

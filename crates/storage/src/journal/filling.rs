@@ -16,7 +16,8 @@ const NAME: &str = "segment.tmp";
 /// Bytes of one write while preparation is on time, and while it is late.
 const PIECE: usize = 64 << 10;
 const LARGE_PIECE: usize = 1 << 20;
-/// This much is filled ahead of what has been used of the segment before, and then a quarter faster.
+/// Filling stays ahead of the use of the previous segment by this many bytes, plus a quarter of the bytes
+/// used.
 const LEAD: u64 = 4 << 20;
 
 pub(crate) struct Filling<F> {

@@ -169,7 +169,7 @@ pub(crate) struct Catalog {
     next: u64,
 }
 
-/// What was found when the journal was opened.
+/// The findings about images when the journal was opened.
 pub(crate) struct Loaded {
     pub(crate) catalog: Catalog,
     pub(crate) parts: Vec<SavedPart>,
@@ -179,8 +179,8 @@ pub(crate) struct Loaded {
 }
 
 impl Catalog {
-    /// Takes the newest image that is good. The log before an image may be gone, so one that covers less
-    /// than what was trimmed is as good as none.
+    /// Takes the newest image that is good. The log before an image may be gone, so one that does not cover
+    /// the trimmed part is useless.
     pub(crate) fn load<D: Disk>(
         disk: &D,
         format: &Format,
@@ -211,7 +211,7 @@ impl Catalog {
                 Err(_) => numbers.iter().copied().rfind(|&other| other < number),
             };
             if loaded.catalog.newest.is_some() {
-                // The older one is only remembered. Where it is no longer whole, there is none.
+                // The older one is only remembered. If it is no longer whole, it does not count.
                 loaded.catalog.older = manifest.ok().filter(|older| {
                     older.covered() >= mark.trimmed
                         && older.parts.iter().all(|part| numbers.contains(&part.file))
@@ -254,9 +254,9 @@ impl Catalog {
         Ok(loaded)
     }
 
-    /// What to say if the image beside the newest one is not there. Two are always kept, so either that
-    /// one was lost, or one that was newer than both: saving it let go of what is missed now. Where an
-    /// image was set aside that was newer, all of this has been said.
+    /// The remark for an operator if the image beside the newest one is missing. Two are always kept, so
+    /// either that one was lost, or one that was newer than both, whose saving removed the missing one. If
+    /// a newer image was set aside, another remark has said this already.
     fn doubt(&self, aside: Option<u64>) -> Option<String> {
         let newest = self.newest.as_ref().filter(|newest| newest.previous > 0 && self.older.is_none())?;
         (aside < Some(newest.number)).then(|| {
@@ -273,7 +273,7 @@ impl Catalog {
         self.newest.is_none()
     }
 
-    /// What the older of the two images covers.
+    /// The position up to which the older of the two images covers the log.
     pub(crate) fn covered(&self) -> Position {
         self.older.as_ref().map_or(Position::START, |older| Position(older.covered()))
     }

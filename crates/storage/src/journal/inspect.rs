@@ -1,10 +1,10 @@
 //! Looking at a journal without opening it: all of it, damaged or not, and nothing is changed.
 //!
-//! Opening a journal reads what it needs and refuses at the first thing that is wrong. Whoever has to say
-//! what is wrong, and what can still be read, needs the opposite: [`Inspection::scan`] goes over every byte
-//! of the log, verifies everything that has a checksum, goes on behind what does not verify, and hands out
-//! every frame that does. [`Inspection::claim`] says what a server would say. Both are made of the same
-//! pieces as the journal itself.
+//! Opening a journal reads only the necessary parts and refuses at the first damage. A tool that reports
+//! all damage and all readable frames needs the opposite: [`Inspection::scan`] goes over every byte of the
+//! log, verifies everything that has a checksum, goes on behind bytes that do not verify, and hands out
+//! every frame that does. [`Inspection::claim`] reports what a server would report on opening. Both are
+//! made of the same pieces as the journal itself.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -48,15 +48,15 @@ pub struct Damage {
     pub what: String,
 }
 
-/// What is damaged, and so what follows from it.
+/// The damaged thing, which decides the consequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DamageKind {
-    /// The block that was being written at the last stop. Nobody was told that it was stored; this is
+    /// The block that was being written at the last stop. No client was told that it was stored; this is
     /// ordinary after a crash.
     TornTail,
     /// Whatever lies there could not be told apart.
     Block,
-    /// What a frame says is lost, and with it the contents that it brings.
+    /// The entries of a frame are lost, and with them its contents.
     Entries,
     /// The contents of some messages.
     Payload,
@@ -94,7 +94,7 @@ impl DamageKind {
     }
 }
 
-/// What a folder says about itself.
+/// The properties of a folder.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub version: u32,
@@ -121,7 +121,7 @@ pub struct MarkFacts {
 #[derive(Debug, Clone)]
 pub struct ImageFound {
     pub name: String,
-    /// What it covers of the log; nothing if its manifest cannot be read.
+    /// The position up to which it covers the log; `None` if its manifest cannot be read.
     pub covered: Option<Position>,
     pub parts: Vec<PartFound>,
 }
@@ -135,13 +135,13 @@ pub struct PartFound {
     held: Held,
 }
 
-/// A journal's folder that is being looked at. Nobody can open the journal meanwhile.
+/// A journal's folder under inspection. No server can open the journal meanwhile.
 pub struct Inspection<D: Disk> {
     disk: D,
     names: Vec<String>,
     format: Format,
     mark: Option<Slot>,
-    /// What is wrong with FORMAT and MARK.
+    /// The damage of FORMAT and MARK.
     flaws: Vec<Damage>,
     refused: Option<OpenError>,
     _lock: Option<D::Lock>,
@@ -172,7 +172,7 @@ impl<D: Disk> Inspection<D> {
                     "FORMAT",
                     format::NAME,
                     0,
-                    "the file is missing or damaged; the segments tell what it said",
+                    "the file is missing or damaged; its contents follow from the segments",
                 );
                 flaws.push(whole_file(DamageKind::Format, format::NAME, &error));
                 refused = Some(error);
@@ -190,7 +190,7 @@ impl<D: Disk> Inspection<D> {
         Ok(Inspection { disk, names, format, mark, flaws, refused, _lock: lock })
     }
 
-    /// What is wrong with FORMAT and MARK.
+    /// The damage of FORMAT and MARK.
     pub fn flaws(&self) -> &[Damage] {
         &self.flaws
     }
@@ -214,7 +214,7 @@ impl<D: Disk> Inspection<D> {
         }
     }
 
-    /// What a server that opens the journal now would be told, or why it would be refused.
+    /// The claim that a server would get if it opened the journal now, or the reason of its refusal.
     pub fn claim(&self) -> Result<Claim, OpenError> {
         if let Some(refused) = &self.refused {
             return Err(refused.again());
@@ -243,8 +243,7 @@ impl<D: Disk> Inspection<D> {
         })
     }
 
-    /// The images that a server might use, the newest first, every part of them verified, and what is wrong
-    /// with them.
+    /// The images that a server might use, the newest first, every part of them verified, and their damage.
     pub fn images(&self) -> (Vec<ImageFound>, Vec<Damage>) {
         let mut damages = Vec::new();
         let mut images = Vec::new();
@@ -288,7 +287,7 @@ impl<D: Disk> Inspection<D> {
         image::read_part(&self.disk, self.format.id, &part.held).ok()?.ok()
     }
 
-    /// How a folder has to be made that takes what is in this one.
+    /// The configuration of a new folder that is to take the contents of this one.
     pub fn config_like(&self, new_id: u128) -> JournalConfig {
         let layout = &self.format.layout;
         JournalConfig {
@@ -347,7 +346,7 @@ impl<D: Disk> Inspection<D> {
         heads.map(|head| head.link.epoch).next().unwrap_or_default().max(self.format.epoch_floor)
     }
 
-    /// The header of a segment, or what is wrong with it.
+    /// The header of a segment, or a description of its damage.
     fn head(&self, number: u64) -> Result<Head, String> {
         let unreadable = |error: io::Error| format!("it cannot be read ({error})");
         let file = self.disk.open(&segment::name(number)).map_err(unreadable)?;
@@ -371,7 +370,7 @@ pub(crate) fn fingerprint(id: JournalId) -> String {
     format!("{:016x}", u64_at(hash.as_bytes(), 0))
 }
 
-/// What FORMAT said, from the first segment whose header is good: every block names the journal and its own
+/// Restores FORMAT from the first segment whose header is good: every block names the journal and its own
 /// position, and from the position and the segment's number follows how large segments are.
 fn rebuild_format<D: Disk>(disk: &D, names: &[String]) -> Option<Format> {
     names.iter().find_map(|name| {

@@ -122,7 +122,7 @@ impl<F: DiskFile> Mark<F> {
         self.file.write_at(&[IoSlice::new(&bytes)], self.now.counter % SLOTS * PAGE)
     }
 
-    /// The file, to be synced without holding up those who write.
+    /// The file, to be synced without holding up writers.
     pub(crate) fn file(&self) -> Arc<F> {
         self.file.clone()
     }

@@ -93,7 +93,7 @@ impl<D: Disk> Reader<D> {
         let end = self.shared.durable_end();
         while let Some(stretch) = self.stretch(from, end) {
             let Some(segment) = self.segment(stretch.number)? else {
-                // It was trimmed just now. What is kept begins further on.
+                // It was trimmed just now. The kept log begins further on.
                 continue;
             };
             match self.read_segment(&segment, &stretch, &mut room, &mut frames) {
@@ -131,7 +131,7 @@ impl<D: Disk> Reader<D> {
         let segments = self.shared.segments();
         for (&number, segment) in segments.range(layout.segment_of(from)..) {
             let base = layout.base(number);
-            // Only the last one grows, and of that only what is durable may be read.
+            // Only the last one grows, and of that only the durable part may be read.
             let last = segments.range(number + 1..).next().is_none();
             let stop =
                 if last { end.saturating_sub(base) } else { segment.end.min(end.saturating_sub(base)) };

@@ -25,7 +25,7 @@ const READ_AHEAD: u64 = 1 << 20;
 /// Footers are mostly small.
 const READ_FOOTER: u64 = 64 << 10;
 
-/// What was found.
+/// The findings in the log.
 pub(crate) struct Examined {
     pub(crate) segments: BTreeMap<u64, Segment>,
     /// The last good block.
@@ -54,7 +54,7 @@ pub(crate) struct Torn {
     pub(crate) len: u64,
 }
 
-/// What the first block of a segment turned out to be.
+/// The header in the first block of a segment, or its damage.
 type First = Result<Head, Flaw>;
 
 struct Examiner<'a, D: Disk> {
@@ -134,8 +134,8 @@ impl<D: Disk> Examiner<'_, D> {
         Ok(numbers)
     }
 
-    /// Makes what the system still holds of the last files durable, and makes sure that what is read from
-    /// here on is what the disk has: after a failed sync the system may show more than that.
+    /// Syncs the last files, and makes sure that reads from here on see the contents of the disk: after a
+    /// failed sync the page cache may show more than the disk has.
     ///
     /// After a clean stop too. An attempt to open the journal may have failed since, and left a segment
     /// header that was never synced; a chain that is built on it would break with the next loss of power.
@@ -267,7 +267,7 @@ impl<D: Disk> Examiner<'_, D> {
         Ok(())
     }
 
-    /// What follows the last segment that has begun: nothing, or one that was made ready.
+    /// Examines the segment after the last one that has begun: it is missing, or was made ready.
     fn examine_spare(
         &self,
         numbers: &[u64],
@@ -376,7 +376,7 @@ impl<D: Disk> Examiner<'_, D> {
 
 fn remark(torn: &Torn) -> String {
     format!(
-        "a block was being written when the server stopped; nobody was told that it was stored. Its bytes \
+        "a block was being written when the server stopped; no client was told that it was stored. Its bytes \
          are kept. file=`{}` offset=`{}` kept_in=`{}`",
         torn.file,
         torn.offset,

@@ -107,9 +107,9 @@ impl Head {
     }
 }
 
-/// What is at the end of a sealed segment. Its body, little endian: offset of the last frame, 0 if there
-/// is none (8), run count (4), flags (4; 1: the runs did not fit), BLAKE3 (32), then the runs: stream (4),
-/// offset of the frame (4), first (8), count (8; the top bit says that they are copies).
+/// The end of a sealed segment. Its body, little endian: offset of the last frame, 0 without frames (8),
+/// run count (4), flags (4; 1: the runs did not fit), BLAKE3 (32), then the runs: stream (4), offset of the
+/// frame (4), first (8), count (8; the top bit says that they are copies).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Footer {
     pub(crate) last_frame: u64,
@@ -322,11 +322,11 @@ pub(crate) enum Stop {
     Unchained(Flaw),
 }
 
-/// What a walk found.
+/// The findings of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walked {
     pub(crate) last: Link,
-    /// Offset of the last frame, 0 if there is none.
+    /// Offset of the last frame, 0 without frames.
     pub(crate) last_frame: u64,
     pub(crate) stop: Stop,
 }

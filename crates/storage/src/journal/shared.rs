@@ -22,9 +22,9 @@ use crate::journal::space::Space;
 use crate::journal::{JournalConfig, Stopwatch, frame_bytes_max};
 
 const TEMPORARY: &str = ".tmp";
-/// How much is zero-filled with one write in a hurry. The system may keep in one piece what was written in one
-/// piece, and a commit into it then looks through all of that piece for what is new: on ext4, commits of
-/// 8 KiB took 7 % longer after filling a mebibyte at a time, and no less time after filling by 4 KiB.
+/// How much is zero-filled with one write in a hurry. The system may keep bytes of one write in one piece of
+/// its cache, and a commit into it then searches all of that piece for changes: on ext4, commits of 8 KiB took
+/// 7 % longer after filling a mebibyte at a time, and no less time after filling by 4 KiB.
 const FILL_BYTES: usize = 64 << 10;
 
 /// A segment file that holds part of the log.
@@ -32,7 +32,7 @@ const FILL_BYTES: usize = 64 << 10;
 pub(crate) struct Segment {
     /// Offset at which its blocks end; of the active segment, when it was begun.
     pub(crate) end: u64,
-    /// Offset of its last frame, 0 if there is none.
+    /// Offset of its last frame, 0 without frames.
     pub(crate) last_frame: u64,
     pub(crate) sealed: bool,
 }
@@ -202,7 +202,7 @@ impl<D: Disk> Shared<D> {
         self.make_filled(number, self.short_len(block))
     }
 
-    /// Makes a segment file with `len` bytes of zeros. Takes from the reserve what is missing.
+    /// Makes a segment file with `len` bytes of zeros. Takes missing space from the reserve.
     fn make_filled(&self, number: u64, len: u64) -> io::Result<EmptySegment<D::File>> {
         self.disk.at(Stage::Preparing);
         let name = segment::name(number);
@@ -220,8 +220,8 @@ impl<D: Disk> Shared<D> {
         Ok(self.empty_segment(file, len))
     }
 
-    /// Takes a segment that was made ready before the journal was opened, and holds nothing. What there
-    /// is of it is filled.
+    /// Takes a segment that was made ready before the journal was opened, and holds nothing. Its missing
+    /// part is filled.
     pub(crate) fn reuse_segment(&self, number: u64) -> io::Result<EmptySegment<D::File>> {
         let file = self.disk.open(&segment::name(number))?;
         let size = file.size()?;
@@ -267,8 +267,8 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether an error will pass by itself and says nothing about what is on the disk: no space, or no file
-/// descriptor to be had.
+/// Whether an error will pass by itself and says nothing about the contents of the disk: no space, or no
+/// file descriptor to be had.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let descriptors = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
@@ -297,8 +297,8 @@ pub(crate) fn replace_file<D: Disk>(disk: &D, name: &str, content: &[&[u8]]) -> 
     let slices: Vec<_> = content.iter().map(|bytes| IoSlice::new(bytes)).collect();
     let written = file.write_at(&slices, 0).and_then(|()| file.sync_all());
     if let Err(error) = written {
-        // The file is of no use, and its space may be what is missing. That it cannot be deleted
-        // either changes nothing: the next attempt, or the next start, removes it.
+        // The file is of no use, and its space may be needed. A failure to delete it does not matter: the
+        // next attempt, or the next start, removes it.
         let _ = disk.delete(&temporary);
         return Err(error);
     }

@@ -5,8 +5,8 @@
 //! settling and trimming go on. Once enough space is free again the reserve is made whole first, and
 //! only then does publishing resume.
 //!
-//! A folder may be given a limit of its own. What it may still take is then free space like any other, and
-//! the rest of this does not know the difference.
+//! A folder may be given a limit of its own. The space left under that limit then counts as the free space
+//! of the disk.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,10 +20,10 @@ use crate::journal::shared::is_full;
 
 pub(crate) const NAME: &str = "RESERVE";
 
-/// What the reserve holds at least, in segments, so that freeing space never needs space.
+/// The least size of the reserve, in segments, so that freeing space never needs space.
 ///
-/// Two for settling: the segment that is begun while the disk is full, and the one that is made ready
-/// after it. Two for reclaim, which copies what is wanted out of one segment and then waits until that one
+/// Two for settling: the segment that is begun while the disk is full, and the one that is made ready after
+/// it. Two for reclaim, which copies the wanted messages out of one segment and then waits until that one
 /// is gone: the copies take less than two segments, padding included, so from wherever they begin they
 /// reach into no more than two further ones, and for each of those another is made ready.
 pub(crate) const SEGMENTS_MIN: u64 = 2 + 2;
@@ -34,7 +34,7 @@ pub(crate) struct Space<D: Disk> {
     reserve: Mutex<Reserve<D::File>>,
     /// Less free space than this is full; twice as much is not.
     free_min: u64,
-    /// What the whole folder may take.
+    /// How many bytes the whole folder may take.
     folder_max: Option<u64>,
     /// Free space at the last check; `UNKNOWN` before the first.
     last_free: AtomicU64,
@@ -81,8 +81,8 @@ impl<D: Disk> Space<D> {
         Some(self.last_free.load(Ordering::Relaxed)).filter(|free| *free != UNKNOWN)
     }
 
-    /// What the folder has to be allowed to take: its reserve, a segment and the one that is made ready after
-    /// it, and as much as has to be free for publishing to go on again.
+    /// The least limit that a folder may be given: its reserve, a segment and the one that is made ready
+    /// after it, and as much as has to be free for publishing to go on again.
     pub(crate) fn folder_bytes_needed(config: &JournalConfig, layout: &Layout) -> u64 {
         let reserve = config.reserve_bytes.max(SEGMENTS_MIN * layout.segment_bytes);
         reserve

@@ -32,7 +32,7 @@ pub struct Writer<D: Disk> {
     epoch: Epoch,
     /// The last block that was written.
     last: Link,
-    /// Offset of the last frame in the active segment, 0 if there is none.
+    /// Offset of the last frame in the active segment, 0 without frames.
     last_frame: u64,
     encoder: Encoder,
     positions: Vec<Position>,
@@ -78,8 +78,8 @@ impl<D: Disk> Writer<D> {
     /// Makes frames from the front of `frames` durable, as many as one block takes, and removes them.
     /// Their positions are appended to `out`; returns how many there were.
     ///
-    /// After an error that is `Poisoned`, what was in the block may or may not be there. After any other,
-    /// nothing was written and the frames are where they were.
+    /// After an error that is `Poisoned`, the frames of the block may or may not be stored. After any
+    /// other, nothing was written and the frames are where they were.
     pub fn commit(
         &mut self,
         frames: &mut Vec<Frame>,

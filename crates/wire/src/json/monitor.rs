@@ -81,7 +81,7 @@ pub struct GroupReport {
     pub oldest_parked_age: Option<f64>,
     /// On their way to another stream.
     pub moving: u64,
-    /// Seconds for which nothing is handed out because a consumer asked for that. `null` if nobody did.
+    /// Seconds for which nothing is handed out because a consumer asked for that. `null` if none did.
     #[serde(default)]
     pub resting_for: Option<f64>,
     /// `key_scan_full`: how many messages wait for the key that most messages wait for.
@@ -169,7 +169,8 @@ pub struct GroupList {
     pub next: Option<String>,
 }
 
-/// How many consumers a group should have, and what that is reckoned from. Rates are for each second.
+/// How many consumers a group should have, and the figures that this is computed from. Rates are for each
+/// second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Scaling {

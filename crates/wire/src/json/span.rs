@@ -9,7 +9,7 @@ pub use forebay_model::text::BadSpan;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A length of time, as in `"250ms"`, `"30s"`, `"15m"`, `"12h"`, `"7d"`. Written with the largest unit that
-/// tells it exactly, so that what is read back is the same.
+/// is exact, so that reading it back gives the same span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(pub Duration);
 

@@ -15,7 +15,7 @@ pub struct StreamReport {
     #[cfg_attr(feature = "openapi", schema(value_type = schema::StreamSettings))]
     pub settings: StreamPatch,
     pub created_at: Time,
-    /// The oldest message that is kept. One more than `last_seq` if there is none.
+    /// The oldest message that is kept. One more than `last_seq` if no message is kept.
     pub first_seq: u64,
     /// The newest message; 0 if there never was one.
     pub last_seq: u64,

@@ -1,4 +1,4 @@
-//! What is written is read back, and what is wrong is named.
+//! Values that are written are read back, and errors name the wrong field.
 
 use forebay_model::{OnExhausted, Retention, Retries};
 use serde::Serialize;

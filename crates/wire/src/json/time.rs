@@ -8,7 +8,7 @@ pub use forebay_model::text::BadTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A moment, in microseconds since 1970. Written in UTC with microseconds, as in
-/// `"2026-11-15T10:30:00.000000Z"`. Read with any offset and any fraction; what is finer than a microsecond is
+/// `"2026-11-15T10:30:00.000000Z"`. Read with any offset and any fraction; digits beyond microseconds are
 /// dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);

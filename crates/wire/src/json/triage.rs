@@ -152,7 +152,7 @@ pub enum JobState {
     Running,
     Done,
     Cancelled,
-    /// It could not go on, and what was left stays.
+    /// It could not go on; the remaining messages stay where they were.
     Failed,
 }
 

@@ -30,7 +30,7 @@ async fn join(broker: &Broker) -> Consumer {
     owner(broker).subscribe(stream(), group(), "worker", 10).await.expect("it is let in")
 }
 
-/// What is in the queue now.
+/// The events in the consumer's queue now.
 async fn queued(consumer: &mut Consumer) -> Vec<Event> {
     let mut events = Vec::new();
     poll_fn(|cx| {

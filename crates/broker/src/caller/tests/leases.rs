@@ -1,4 +1,4 @@
-//! Leases of those who have nothing but a receipt. The clock moves only when a test moves it.
+//! Leases of clients that have nothing but a receipt. The clock moves only when a test moves it.
 
 use forebay_core::settings::{Backoff, Fairness, KeyLock, Retries, Strategy};
 
@@ -166,7 +166,7 @@ fn attempts(received: &[(String, Delivered)]) -> Vec<u32> {
     received.iter().map(|(_, message)| message.attempt.0).collect()
 }
 
-/// With contents that are in memory, and with such that have to be read back first.
+/// With contents that are in memory, and with contents that have to be read back first.
 #[tokio::test]
 async fn a_receive_for_no_time_shows_messages_and_keeps_nobody_from_them() {
     for window_bytes_max in [1 << 20, 0] {

@@ -1,5 +1,5 @@
-//! Reclaim: the log is trimmed past what is parked or stuck, and nothing is lost by it. In this log a
-//! position is a frame.
+//! Reclaim: the log is trimmed past parked and stuck messages, and none is lost. In this log a position is
+//! a frame.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use forebay_storage::journal::JournalConfig;
 
 use super::*;
 
-/// When frames that nobody waits for are written.
+/// When frames that no reply waits for are written.
 const LATER: Timestamp = Timestamp(NOW.0 + 10_000);
 
 fn config() -> DriverConfig {
@@ -64,7 +64,7 @@ fn settle_down(rig: &mut Rig) {
     }
 }
 
-/// Answers what was delivered: those that are named are parked, the others acked.
+/// Settles the delivered messages: the named ones are parked, the others acked.
 fn answer(rig: &mut Rig, parked: impl Fn(u64) -> bool) {
     for delivery in std::mem::take(&mut rig.deliveries) {
         let group = delivery.group;
@@ -163,7 +163,7 @@ fn what_is_stuck_is_delivered_from_its_copy() {
     rig.publish(3, 0);
     rig.turn();
     rig.sync();
-    // Somebody takes the first three and does nothing with them, while others work.
+    // A consumer takes the first three and does nothing with them, while others work.
     rig.join(3);
     rig.turn();
     rig.read();
@@ -329,8 +329,8 @@ fn what_cannot_be_read_stays() {
 fn what_reclaim_writes_fits_in_the_reserve() {
     let (driver, journal) = (DriverConfig::default(), JournalConfig::new(0));
     assert_eq!(driver.reclaim_stretch_bytes, journal.segment_bytes, "a stretch is what a trim frees");
-    // At most what the stretch holds, and for each slice the headers and the padding of a block. A slice
-    // ends when it is full, or when nothing more of what was read is wanted.
+    // At most the bytes of the stretch, and for each slice the headers and the padding of a block. A slice
+    // ends when it is full, or when no more of the read messages are wanted.
     let slice = driver.reclaim_slice_bytes.min(journal.frame_bytes_max / 2) as u64;
     let slices = 2 * driver.reclaim_stretch_bytes / slice;
     let copies = driver.reclaim_stretch_bytes + slices * (4_096 + 256);
@@ -342,7 +342,7 @@ fn what_reclaim_writes_fits_in_the_reserve() {
 }
 
 /// A worker takes these messages, does nothing with them, and says goodbye once `meanwhile` has happened.
-/// Returns what comes then, in order, with what was read.
+/// Returns the messages delivered then, in order, with their contents.
 fn delivered_again(rig: &mut Rig, meanwhile: impl FnOnce(&mut Rig)) -> (Vec<Seq>, Vec<Seq>) {
     rig.join(1_000);
     for _ in 0..40 {

@@ -1,4 +1,4 @@
-//! What has to be in one frame is, and what is asked for is found wherever it lies.
+//! Entries that belong together are in one frame, and fetched messages are found wherever they lie.
 
 use forebay_core::entry::{Entry, entries};
 use forebay_core::notes::Expected;
@@ -38,7 +38,7 @@ fn kinds(frame: &Frame) -> Vec<&'static str> {
     entries(&frame.entries).map(|entry| name(entry.expect("what was written can be read"))).collect()
 }
 
-/// The bodies of what was fetched.
+/// The bodies of the fetched messages.
 fn bodies(rig: &mut Rig) -> Vec<String> {
     let fetched = std::mem::take(&mut rig.driver.outbox().fetched);
     let found = fetched.into_iter().flat_map(|(_, found)| found);

@@ -1,4 +1,5 @@
-//! What is answered is in the log, what belongs together is in one frame, and a turn does no more than it may.
+//! Confirmed changes are in the log, entries that belong together are in one frame, and a turn keeps to its
+//! budget.
 
 use forebay_core::entry::{Entry, entries};
 use forebay_core::notes::Expected;
@@ -179,7 +180,7 @@ fn notes_are_in_the_frame_of_the_batch_or_refused_with_it() {
     let refused = rig.driver.publish_all(NOW, &batches, &notes);
     assert!(matches!(refused, Err(PublishAllError::TooLarge { .. })), "{refused:?}");
     assert_eq!(rig.driver.shard().last_given(rig.stream), Some(Seq::START), "nothing was stored");
-    // What was decided before does not take the room of what has to be together.
+    // Earlier entries do not take the room of entries that have to be in one frame.
     let others: Vec<Vec<u8>> = (0..200u32).map(|n| [n.to_le_bytes(), [9; 4]].concat()).collect();
     for key in &others {
         rig.driver.put_note(NOW, note(key)).expect("there is room");
@@ -270,7 +271,7 @@ fn messages_behind_a_gap_are_shown_and_the_gap_is_not_read() {
     assert!(reads <= 4, "{reads} reads");
 }
 
-/// The positions of what is shown of these, and how many reads that took.
+/// The positions of the fetched messages among these, and how many reads that took.
 fn shown(rig: &mut Rig, asked: &[SeqRange]) -> (Vec<u64>, usize) {
     rig.driver.fetch(rig.stream, asked, Ticket(5));
     let mut reads = 0;

@@ -62,7 +62,7 @@ pub(super) fn variables(task: &Task<'_>) -> Vec<(String, String)> {
     let mut seen = BTreeSet::new();
     let mut bytes = 0;
     for (name, value) in &task.headers {
-        // Names can be as long as values, and stand in the list of what was left out.
+        // Names can be as long as values, and are listed among the variables that were left out.
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             continue;
         }

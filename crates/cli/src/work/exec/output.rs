@@ -1,4 +1,4 @@
-//! What a handler prints: passed on line by line, and its end kept.
+//! The output of a handler: passed on line by line, and its end kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crate::work::console::{Console, Origin};
 const CHUNK: usize = 8 << 10;
 /// A longer line is passed on in pieces.
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// What is kept of the end: more than a reason may have, since some of it may be no text.
+/// How many bytes of the end are kept: more than a reason may have, since some of them may not be text.
 const TAIL_BYTES_MAX: usize = 2 << 10;
 
 /// The end of an output. The lock protects bytes that one task adds and another reads at the end.
@@ -43,7 +43,7 @@ fn character_start(bytes: &[u8]) -> usize {
     bytes.iter().take(CHARACTER_BYTES_MAX - 1).take_while(goes_on).count()
 }
 
-/// Reads until nobody can write any more, and passes every line on.
+/// Reads until all writers have closed the pipe, and passes every line on.
 pub(super) async fn pump(
     mut from: impl AsyncRead + Unpin,
     tail: Option<Tail>,

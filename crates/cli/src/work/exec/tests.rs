@@ -50,7 +50,7 @@ async fn run(command: &str, task: &Task<'_>) -> Result<(), Fault> {
     exec(command, None).run_task(task, std::future::pending()).await
 }
 
-/// Whether a process is there, and is more than an entry that nobody has asked about yet.
+/// Whether a process runs, and is not a zombie that its parent has not waited for yet.
 fn lives(process: u32) -> bool {
     let shown = std::process::Command::new("ps")
         .args(["-o", "stat=", "-p", &process.to_string()])

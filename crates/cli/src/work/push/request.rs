@@ -15,14 +15,14 @@ use crate::exit::Exit;
 use crate::safe::printable;
 use crate::work::task::Task;
 
-/// What a file of headers may hold.
+/// The size limit of a file of headers.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("forebay/", env!("CARGO_PKG_VERSION")));
 /// The name of a message's header follows this.
 const HEADER: &str = "forebay-header-";
 /// Of a message's headers, so many go with it. Few servers take as many.
 const HEADERS_MAX: usize = 1_000;
-/// Headers of a trace go by their own names, so that whoever answers continues it.
+/// Headers of a trace go by their own names, so that the receiving service continues it.
 const TRACE: [&str; 2] = ["traceparent", "tracestate"];
 
 /// Where messages go: a URL with a host, and no password in it, which any list of processes would show.
@@ -97,7 +97,7 @@ fn read_file(path: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What is wrong with it is said without the value, which may be a secret.
+/// The error does not repeat the value, which may be a secret.
 fn add(headers: &mut HeaderMap, text: &str) -> Result<(), String> {
     let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE, or @FILE with one on each line")?;
     let name: HeaderName = name
@@ -114,7 +114,7 @@ fn add(headers: &mut HeaderMap, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Everything that is known about a message. What cannot stand in a header is left out.
+/// All properties of a message as headers. A value that cannot stand in a header is left out.
 fn fields(task: &Task<'_>, headers: &mut HeaderMap) {
     let mut set = |name: &'static str, text: Option<&str>| {
         if let Some(value) = text.and_then(value) {

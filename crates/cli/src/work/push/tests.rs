@@ -230,7 +230,7 @@ async fn what_cannot_be_reached_or_does_not_answer_is_tried_again() {
     assert_eq!(fault.class(), Some(Class::Transient));
     assert!(fault.reason().starts_with("cannot connect: Connection refused"), "{}", fault.reason());
 
-    // One who does not speak TLS.
+    // A service that does not speak TLS.
     let plain = format!("https://{}/200", service.address);
     let plain = Push::new(target(&plain).expect("an address"), Headers::default(), None);
     let fault = run(&plain, &task).await.expect_err("it is not understood");

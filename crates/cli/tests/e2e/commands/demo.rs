@@ -13,7 +13,7 @@ fn demo(folder: &Folder, words: &[&str]) -> Child {
         .arg("demo")
         .args(words)
         .env("TMPDIR", folder.path())
-        // It must not be misled by what is meant for others.
+        // Settings for other commands must not mislead the demo.
         .env("FOREBAY_SERVER", "127.0.0.1:1")
         .env("FOREBAY_LISTEN", "127.0.0.1:1")
         .stdin(Stdio::null())

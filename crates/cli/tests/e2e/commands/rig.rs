@@ -55,7 +55,7 @@ fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// Whether there is such a file.
+/// Whether the file exists.
 pub(crate) fn exists(path: &str) -> bool {
     Path::new(path).exists()
 }

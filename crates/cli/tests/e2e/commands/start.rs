@@ -1,4 +1,4 @@
-//! Settings and where they come from, the log, and what is refused before anything starts.
+//! Settings and where they come from, the log, and settings that are refused before anything starts.
 
 use serde_json::Value;
 

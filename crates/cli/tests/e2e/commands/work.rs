@@ -107,7 +107,7 @@ pub(crate) fn group(server: &Server, group: &str) -> Value {
     server.run(&["group", "show", group, "-o", "json"]).json()
 }
 
-/// What is parked: bodies, attempts and reasons, in order.
+/// The parked messages: bodies, attempts and reasons, in order.
 pub(crate) fn parked(server: &Server, group: &str) -> Vec<(String, u64, String)> {
     let list = server.run(&["parked", "list", group, "-o", "json"]).json();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);

@@ -20,7 +20,7 @@ fn message(body: &str) -> v1::Message {
     v1::Message { body: body.to_owned().into(), ..v1::Message::default() }
 }
 
-/// What was answered.
+/// The message of an answer.
 #[track_caller]
 fn answer<T>(answered: Result<Response<T>, Status>) -> T {
     answered.unwrap_or_else(|status| panic!("refused: {status:?}")).into_inner()

@@ -395,7 +395,7 @@ impl Session {
         reply.settled[0].outcomes[0].outcome()
     }
 
-    /// What is wrong with an answer.
+    /// The error of a refused call.
     pub(crate) async fn refused(
         &mut self,
         of: &Received,
@@ -414,8 +414,8 @@ impl Session {
         settled.problem.expect("a problem")
     }
 
-    /// Works through everything that comes until the call breaks. Says what came, what was done with just
-    /// before it is acked, and which acks were answered.
+    /// Works through everything that comes until the call breaks. Calls `came` for each message that comes,
+    /// `done` for it just before its ack, and `acked` for each answered ack.
     pub(crate) async fn work(
         mut self,
         mut came: impl FnMut(&ReceivedMessage, &v1::Message),

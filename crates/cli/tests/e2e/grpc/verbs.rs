@@ -219,7 +219,7 @@ async fn work_and_kill(server: Server, seen: &Arc<Mutex<Seen>>, enough: Option<u
     let mut seen = seen.lock().expect("no panic");
     seen.in_hand.clear();
     for (key, seqs) in std::mem::take(&mut seen.deliveries) {
-        // A server that is started again repeats what was not settled for good, in the same order.
+        // A restarted server repeats messages whose settlement was not durable, in the same order.
         assert!(seqs.is_sorted_by(|a, b| a < b), "{key}: {seqs:?}");
         seen.all.extend(seqs);
     }

@@ -61,7 +61,7 @@ impl Connection {
         self.reply().unwrap_or_else(|| panic!("{method} {path} was not answered"))
     }
 
-    /// What is answered. `None` if the connection ends first.
+    /// Reads a reply. `None` if the connection ends first.
     pub(crate) fn reply(&mut self) -> Option<Reply> {
         let mut reply = self.head()?;
         if let Some(length) = reply.header("content-length") {

@@ -33,7 +33,7 @@ fn a_full_disk_stops_producers_and_nobody_else_and_loses_nothing() {
     let folder = Folder::new("full");
     let mut server = Server::start_as(&folder, SMALL);
     server.ok("PUT", "/subscriptions/work/team", r#"{"message_timeout":"10m"}"#);
-    // What is parked is parked when that is answered, whatever happens to the server then.
+    // A message is parked durably when the call is answered, whatever happens to the server then.
     server.ok("PUT", "/subscriptions/side/team", r#"{"acks":"durable"}"#);
     // Something parked at the front of the log, which stays there all the time.
     server.ok("POST", "/streams/side/messages", r#"{"messages":[{"body":"kept"},{"body":"kept too"}]}"#);
@@ -58,7 +58,7 @@ fn a_full_disk_stops_producers_and_nobody_else_and_loses_nothing() {
             }
             assert!(number < 1_000_000, "the disk never fills");
         }
-        // Full as it is, what is parked can be replayed, received and parked again.
+        // Although the stream is full, parked messages can be replayed, received and parked again.
         server.ok("POST", "/subscriptions/side/team/parked/replay", r#"{"all":true}"#);
         park(&server, 2);
         if cycle % 4 == 0 {

@@ -1,4 +1,4 @@
-//! Those who send too much, too slowly, or nothing at all.
+//! Clients that send too much, too slowly, or nothing at all.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ fn a_body_over_the_limit_is_refused_before_it_is_read() {
     let chunk = [format!("{:x}\r\n", 64 << 10).into_bytes(), vec![b' '; 64 << 10], b"\r\n".to_vec()].concat();
     let sent = (0..64).take_while(|_| connection.send(&chunk)).count();
     assert!(sent >= 16, "{sent}");
-    // The answer may be lost with what was still on its way when the connection was closed.
+    // The answer may be lost with bytes that were still under way when the connection was closed.
     if let Some(reply) = connection.reply() {
         assert_eq!(reply.problem(), "413 body-too-large - never");
     }

@@ -185,7 +185,7 @@ fn a_server_that_drains_says_so_and_takes_nothing_more() {
     let server = Server::in_memory();
     server.ok("PUT", "/subscriptions/work/team", "{}");
     server.publish("work", 1..=1);
-    // Somebody with a connection holds a message, and may finish it.
+    // A consumer with a connection holds a message, and may finish it.
     let mut holder = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
         .args(["sub", "work/team", "--server", &server.address])
         .stdout(std::process::Stdio::null())

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a request, and what is said about it.
+//! Every way in which a request can be wrong, and the error of each.
 
 use crate::http::rig::Server;
 

@@ -55,7 +55,7 @@ async fn what_another_door_made_of_a_queues_name_is_not_the_queues() {
     let client = &server.client;
     let queue = client.create("orders", json!({})).await;
     server.run(&["stream", "delete", "orders", "--yes"]);
-    // Whoever creates it finds it gone, although nobody has asked since.
+    // A client that creates it finds it gone, although no request has named it since.
     client.create("orders", json!({ "VisibilityTimeout": "7" })).await;
     client.send_text(&queue, "x").await;
     assert_eq!(client.attribute(&queue, "VisibilityTimeout").await, "7");

@@ -66,7 +66,8 @@ async fn what_was_asked_for_by_those_who_left() {
         let change = json!({ "QueueUrl": queue, "Attributes": { "DelaySeconds": n.to_string() } });
         client.ask_and_leave("SetQueueAttributes", &change, patience).await;
     }
-    // What was sent is read, and one change comes after the other: this one after all that were begun.
+    // Requests that were sent are read, and changes are made one after the other: this one after all that
+    // were begun.
     tokio::time::sleep(Duration::from_millis(500)).await;
     client.create("last", json!({})).await;
     let seen = async |client: &Client| {
@@ -284,7 +285,7 @@ async fn what_was_answered_before_a_kill_stands() {
 struct Done {
     sent: BTreeSet<String>,
     deleted: BTreeSet<String>,
-    /// Their deletion was asked for, and nobody knows what came of it.
+    /// Their deletion was requested, and its outcome is unknown.
     doubtful: BTreeSet<String>,
 }
 

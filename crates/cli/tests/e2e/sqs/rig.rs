@@ -16,14 +16,14 @@ use crate::rig::{self, Folder, address_after};
 
 const FRAME_BYTES_MAX: usize = 12 << 20;
 
-/// One who asks.
+/// A client of the SQS door.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) address: String,
     headers: Vec<(String, String)>,
 }
 
-/// What was answered.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

@@ -204,7 +204,7 @@ async fn a_receive_attempt_is_answered_as_before() {
     assert_eq!(handles(&again), handles(&first));
     server.advance(20).await;
     assert_eq!(client.counts(&queue).await, ["1", "2", "0"], "the second answer hid them anew");
-    // What was deleted is not given again: the attempt is a new one, and the group is not free.
+    // A deleted message is not given again: the attempt is a new one, and the group is not free.
     client.delete(&queue, &first[0]).await;
     assert!(client.receive(&queue, attempt).await.is_empty());
 }
@@ -300,7 +300,7 @@ async fn tenants_of_a_standard_queue_take_turns() {
     let quiet: Vec<&str> = bodies(&taken).into_iter().filter(|body| body.starts_with("quiet")).collect();
     assert_eq!(taken.len(), 10);
     assert_eq!(quiet, ["quiet 1", "quiet 2"], "forty that came before do not hold them up");
-    // Unlike in a FIFO queue, what is in flight holds up nothing.
+    // Unlike in a FIFO queue, messages in flight hold up no others.
     client.call("SendMessage", of("quiet", "quiet 3")).await;
     let next = client.receive(&queue, json!({})).await;
     assert!(bodies(&next).contains(&"quiet 3"), "{:?}", bodies(&next));

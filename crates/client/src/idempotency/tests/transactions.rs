@@ -48,7 +48,7 @@ async fn a_mark_comes_and_goes_with_its_transaction() {
     store.mark_in(&mut tx, &first.info, LONG).await.expect("it is ours");
     tx.commit().await.expect("an end");
     assert_eq!(store.begin("k", LONG).await.ok(), Some(Begun::Done));
-    // A handler that fails after its commit gives up what is done.
+    // A handler that fails after its commit abandons finished work.
     store.abandon(first.info.claim().expect("a claim")).await.expect("nothing to do");
     assert_eq!(store.begin("k", LONG).await.ok(), Some(Begun::Done));
 }
@@ -77,7 +77,7 @@ async fn a_worker_whose_claim_was_taken_over_cannot_mark() {
     assert_eq!(store.begin("k", LONG).await.ok(), Some(Begun::Done));
 }
 
-/// The stale worker is in its transaction already: nobody waits for it, and nobody takes its work.
+/// The stale worker is in its transaction already: no other worker waits for it or takes its work.
 #[tokio::test]
 async fn a_claim_that_lapses_inside_the_transaction_is_not_taken_over() {
     let Some((pool, store)) = postgres(4).await else { return };
@@ -173,7 +173,7 @@ async fn waiting_for_a_lock(pool: &PgPool, table: &str, sessions: i64) {
     seen.await.expect("they wait for the one that is first");
 }
 
-/// With such isolation a transaction sees the past; it must not mark the present by it.
+/// With this isolation level a transaction sees an old snapshot, and must not mark the work by it.
 #[tokio::test]
 async fn a_transaction_that_sees_the_past_cannot_mark_what_another_took() {
     let Some((pool, store)) = postgres(4).await else { return };

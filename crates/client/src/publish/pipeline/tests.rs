@@ -1,5 +1,5 @@
 //! Histories from seeds: a pipeline against a plain server, with calls that break at any moment and copies of
-//! batches that arrive when nobody expects them any more.
+//! batches that arrive late.
 
 use std::collections::BTreeMap;
 
@@ -132,11 +132,11 @@ struct World {
     retry_for: Duration,
     pipeline: Pipeline,
     server: Server,
-    /// What is on its way to the server, and back, while there is a call.
+    /// The requests under way to the server and the confirmations under way back, while a call is open.
     call: Option<(Requests, VecDeque<v1::Confirmation>)>,
     /// Something has come through on the present call.
     connected: bool,
-    /// What is left of calls that broke. The server may still read it.
+    /// Unread requests of calls that broke. The server may still read them.
     left_over: Vec<Requests>,
     sent: Vec<Sent>,
     in_window: usize,
@@ -243,7 +243,7 @@ impl World {
         }
         let Some((requests, _)) = self.call.take() else { return };
         let was_sent = std::mem::take(&mut self.connected) || dice.roll(2) == 0;
-        // What was sent may be lost, or may be read late.
+        // Requests that were sent may be lost, or may be read late.
         if was_sent && dice.roll(2) == 0 {
             self.left_over.push(requests);
         }
@@ -435,7 +435,7 @@ fn a_server_that_went_back_to_a_copy_of_itself_is_told_again() {
         drop(world.say(body));
         world.settle();
     }
-    // Somebody has brought back a copy from when there was only the first.
+    // An operator has restored a backup from when there was only the first message.
     world.server.stored.truncate(1);
     for (_, batches) in world.server.producers.values_mut() {
         batches.truncate(1);

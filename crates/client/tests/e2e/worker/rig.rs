@@ -145,7 +145,7 @@ pub(crate) fn backoff(min: Duration, max: Duration) -> Backoff {
     Backoff::new().min(min).max(max).factor(2.0).jitter(0.0)
 }
 
-/// What is published under one name, but of another version.
+/// A task of the same name, but of another version.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TaskV2 {
     pub(crate) number: u32,

@@ -167,7 +167,7 @@ impl Keyed {
             if !again && self.is_window_taken(view) {
                 break;
             }
-            // What is asked for is always the next; anything else was asked for before a reset.
+            // Reads always ask for the next messages; any other message was asked for before a reset.
             if seq > self.arrived {
                 let is_next = view.ledger.unsettled_from(self.arrived.next()) >= seq;
                 if seq > self.arrived.next() && !is_next {

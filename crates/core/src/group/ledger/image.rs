@@ -13,7 +13,7 @@ use crate::types::{Attempt, Epoch, Grant, JobId, KeyHash, Seq, SeqRange, Timesta
 
 impl Ledger {
     /// `floor | settled | standing | replayed | failures | moving | jobs | next job | paused | terms of moves that
-    /// are not the usual ones`, positions as distances from the one before. What is parked has parts of its own.
+    /// are not the usual ones`, positions as distances from the one before. The parked list has parts of its own.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
         self.changed = false;
         put_varint(out, self.progress.floor().0);
@@ -24,7 +24,7 @@ impl Ledger {
         for run in above.runs().filter(|_| !forgotten) {
             put_run(out, run, &mut from);
         }
-        // What a sweep has not come to yet is over all the same.
+        // Entries that a sweep has not come to yet are over all the same.
         let begin = self.sweep.map_or(Seq(1), Seq::next);
         let end = Seq(u64::MAX - 1);
         let pieces = || {

@@ -13,7 +13,7 @@ impl Ledger {
     pub(crate) fn apply_entry(&mut self, epoch: Epoch, last: Seq, entry: &Entry) -> Result<(), DecodeError> {
         let check = |range: &SeqRange| match range.last <= last {
             true => Ok(()),
-            false => Err(DecodeError::Contradiction("a group is handed what was published")),
+            false => Err(DecodeError::Contradiction("a group is only handed published messages")),
         };
         let terms =
             |grant, bound, granted, deadline| Terms { epoch, grant, bound, granted, deadline, holder: None };
@@ -92,7 +92,7 @@ impl Ledger {
             Entry::GroupPaused { paused, .. } => self.apply(&Decision::Paused(*paused)),
             Entry::Reset { floor, parked, .. } => {
                 if *floor > last {
-                    return Err(DecodeError::Contradiction("a group is reset to what was published"));
+                    return Err(DecodeError::Contradiction("a group is only reset to a published position"));
                 }
                 self.apply(&Decision::Reset { floor: *floor, parked: *parked });
             }

@@ -1,5 +1,5 @@
-//! Leases from the side of one who has nothing but a receipt: why an answer does not count, when a message was
-//! first received, leases that end at once, and how long one may be made.
+//! Leases of a client that has nothing but a receipt: why an answer does not count, when a message was first
+//! received, leases that end at once, and how long one may be made.
 
 use super::{check, check_both_ways, expect};
 
@@ -301,8 +301,8 @@ fn a_lease_can_be_made_no_longer_than_it_may_be_altogether() {
     );
 }
 
-/// A message that is too old stays with whoever holds it. An ack or an extension counts as ever; what gives it back,
-/// or lapses, ends it.
+/// A message that is too old stays with the consumer that holds it. An ack or an extension counts as ever; giving it
+/// back, or a lapse, ends it.
 #[test]
 fn what_is_too_old_is_let_go_when_its_lease_ends() {
     check_both_ways(

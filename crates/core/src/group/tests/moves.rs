@@ -492,7 +492,7 @@ fn one_job_moves_what_waits_at_a_time_and_only_to_a_stream_that_is_there() {
             0s    append stream elsewhere created
             0s    job 1 matches 3
             0s    append job 1 started
-            0s    refused: another job moves what is waiting in the group. job=`1`
+            0s    refused: another job moves the group's waiting messages. job=`1`
             0s    append job 1 cancelled
             0s    job 2 matches 3
             0s    append job 2 started

@@ -1,4 +1,5 @@
-//! Stories that nobody wrote: whatever happens, the log and an image tell the same, and all comes to an end.
+//! Generated stories: whatever happens, the log and an image yield the same state, and every message is
+//! settled in the end.
 
 use proptest::prelude::*;
 

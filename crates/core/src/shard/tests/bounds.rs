@@ -104,7 +104,7 @@ fn a_large_batch_makes_room_for_itself_by_stretches() {
         });
         let dropped: Vec<SeqRange> = skipped.flatten().collect();
         assert_eq!(dropped, [SeqRange::new(Seq(4), Seq(9_003))], "one stretch, behind what is leased");
-        // What is left goes out in order, and nothing that was dropped does.
+        // The remaining messages go out in order, and no dropped one does.
         rig.settle(group, 1..=3, Verb::Ack);
         rig.delivered.clear();
         rig.turns(3);
@@ -126,7 +126,7 @@ fn messages_that_were_looked_at_expire_a_slice_a_turn() {
     rig.publish(&keyed).expect("a good batch");
     rig.turns(40);
     assert_eq!(rig.shard.looked_at(group), Some(Seq(20_000)));
-    // These are looked at by nobody.
+    // No consumer is there to look at these.
     rig.shard.leave(group, ConsumerId(1), Departure::Goodbye);
     rig.turn();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! The largest and the strangest numbers that somebody may name.
+//! The largest and the strangest numbers that a caller may name.
 
 use super::rig::{BEGIN, Rig};
 use super::*;
@@ -68,7 +68,7 @@ fn the_delay_of_a_stream_counts_for_what_waits_already() {
     rig.turn();
     assert_eq!(delivered(&rig), Some(3));
     rig.check_log();
-    // What is due is not hidden again by a longer delay, neither now nor after a restart.
+    // A due message is not hidden again by a longer delay, neither now nor after a restart.
     rig.shard.leave(group, ConsumerId(1), Departure::Goodbye);
     rig.publish_plain(1);
     rig.pass(Duration::from_secs(60));

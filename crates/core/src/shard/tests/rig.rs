@@ -50,7 +50,7 @@ impl Rig {
         self.publish(&vec![MessageMeta::plain(1); count]).expect("a good batch");
     }
 
-    /// One turn; what is asked for is read.
+    /// One turn, with the reads that it asks for.
     pub(super) fn turn(&mut self) -> Effects {
         let mut effects = Effects::default();
         self.shard.finish_turn(self.now, &mut effects);
@@ -99,7 +99,7 @@ impl Rig {
         }
     }
 
-    /// What a start makes of what was written.
+    /// The shard as recovered from the written entries.
     pub(super) fn recovered(&mut self) -> Shard {
         self.log.append(self.shard.entries());
         let mut shard = Shard::new(Limits::DEFAULT);

@@ -37,7 +37,7 @@ pub(super) struct Consume {
     reply: v1::ConsumeReply,
     /// The status that the call ends with, after the reply.
     end: Option<Status>,
-    /// What the consumer was told and did not fit into the last reply, and what has just come.
+    /// Events of the consumer that did not fit into the last reply, and those that have just come.
     events: VecDeque<Event>,
     fresh: Vec<Event>,
 }
@@ -79,7 +79,7 @@ impl Consume {
         let (stream, group) = names(&open.stream, &open.group)?;
         check_consumer(&open.consumer)?;
         let credit = first.credit.take().unwrap_or(open.credit);
-        // A limit in bytes comes with the next credit, so there is none before.
+        // A limit in bytes comes with the next credit, so no credit is given before it.
         let at_once = if first.credit_bytes.is_some() { 0 } else { credit };
         first.credit = first.credit_bytes.map(|_| credit);
         let consumer = caller
@@ -106,7 +106,7 @@ impl Consume {
 
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..REQUESTS_PER_REPLY {
-            // Answers that nobody takes must not pile up.
+            // Answers that the client does not read must not pile up.
             if self.leaving || !self.consumer.as_ref().is_some_and(Consumer::may_settle) {
                 return Ok(());
             }

@@ -107,7 +107,7 @@ fn clear_field<T: Default>(edit: &mut Option<T>) {
     edit.get_or_insert_default();
 }
 
-/// What a batch asks for beside being stored.
+/// The options of a publish request.
 pub(super) fn publish_options(request: &v1::PublishRequest) -> PublishOptions {
     let stamp =
         request.producer.map(|of| ProducerStamp { producer: of.id, epoch: of.epoch, number: of.counter });

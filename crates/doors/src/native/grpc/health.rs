@@ -1,5 +1,5 @@
-//! `grpc.health.v1`: whether the server serves. It does until it drains; what is under way then may be
-//! finished, but nothing new is worth sending.
+//! `grpc.health.v1`: whether the server serves. It does until it drains: then calls under way may finish,
+//! but a client should send no new ones.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -26,7 +26,7 @@ type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 pub(super) struct Publish {
     caller: Caller,
-    /// What messages without a trace of their own belong to.
+    /// The trace of messages without one of their own.
     trace: Trace,
     requests: Streaming<v1::PublishRequest>,
     /// The stream that an empty name means.
@@ -78,7 +78,7 @@ impl Publish {
             match Pin::new(&mut self.requests).poll_next(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(request))) => self.on_request(request),
-                // What a client that is gone has sent is stored all the same; nobody is told.
+                // Messages of a client that is gone are stored all the same; their confirmations are dropped.
                 Poll::Ready(Some(Err(error))) => self.ended = Some(Err(error)),
                 Poll::Ready(None) => self.ended = Some(Ok(())),
             }

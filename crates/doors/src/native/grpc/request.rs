@@ -1,4 +1,4 @@
-//! What many calls read out of their requests, and what keeps their replies within bounds.
+//! Fields that many calls read from their requests, and the limits of their replies.
 
 use forebay_core::types::{GroupName, StreamName};
 use prost::Message;
@@ -21,7 +21,7 @@ pub(super) fn given<T: Default + PartialEq>(field: &'static str, number: T) -> A
     some(number).ok_or_else(|| Refusal::field(field, "must be given"))
 }
 
-/// What is left of a reply.
+/// The room left in a reply.
 pub(super) struct Budget {
     left: usize,
     is_empty: bool,

@@ -40,7 +40,7 @@ fn stream_calls(api: &mut Api) {
         stream(Method::PUT, create).takes::<json::schema::StreamSettings>().or(201).grpc("CreateStream"),
         streams::create,
     );
-    let change = "Change settings. What is left out keeps its value.";
+    let change = "Change settings. A setting that is left out keeps its value.";
     api.add(
         stream(Method::PATCH, change).takes::<json::schema::StreamSettings>().grpc("UpdateStream"),
         streams::change,
@@ -70,7 +70,7 @@ fn stream_calls(api: &mut Api) {
         ("type", "only messages of this type"),
     ];
     api.add(browse.query(&parameters).gives::<json::MessageList>(200).grpc("ReadMessages"), streams::browse);
-    let purge = "Drop everything ready, delayed and leased, and what is parked if asked.";
+    let purge = "Drop everything ready, delayed and leased, and with `parked` also the parked messages.";
     let purge = Call::new(Method::POST, "/streams/{stream}/purge", purge);
     api.add(
         purge.takes::<json::PurgeRequest>().gives::<json::PurgeReply>(200).grpc("PurgeStream"),
@@ -100,7 +100,8 @@ fn group_calls(api: &mut Api) {
         group(Method::PUT, create).takes::<json::schema::GroupSettings>().or(201).grpc("CreateGroup"),
         groups::create,
     );
-    let change = "Change settings while consumers stay connected. What is left out keeps its value.";
+    let change =
+        "Change settings while consumers stay connected. A setting that is left out keeps its value.";
     api.add(
         group(Method::PATCH, change).takes::<json::schema::GroupSettings>().grpc("UpdateGroup"),
         groups::change,
@@ -131,7 +132,7 @@ fn group_calls(api: &mut Api) {
         reset.takes::<json::ResetRequest>().gives::<json::ResetReply>(200).grpc("ResetGroup"),
         groups::reset,
     );
-    let scaling = "How many consumers the group should have, and what that is reckoned from.";
+    let scaling = "How many consumers the group should have, and the figures that this is computed from.";
     let parameters = [
         ("target_drain", "how long the backlog may take; 5m if it is left out"),
         ("min", "no fewer than this; 0 if it is left out"),
@@ -188,8 +189,8 @@ fn parked_calls(api: &mut Api) {
         work("/subscriptions/{stream}/{group}/parked/discard", discard).grpc("DiscardParked"),
         parked::discard,
     );
-    let resubmit = "Publish an edited copy of a parked message and settle the message, in one step. What is left \
-                    out is as it was, but for the id: there is none unless it is given.";
+    let resubmit = "Publish an edited copy of a parked message and settle the message, in one step. A field \
+                    that is left out keeps its value, except the id: the copy has an id only if one is given.";
     let resubmit = Call::new(Method::POST, "/subscriptions/{stream}/{group}/parked/{seq}/resubmit", resubmit);
     api.add(
         resubmit.takes::<json::Message>().gives::<json::PublishResult>(201).grpc("ResubmitParked"),
@@ -200,7 +201,9 @@ fn parked_calls(api: &mut Api) {
     let job = |method, what| Call::new(method, "/subscriptions/{stream}/{group}/jobs/{job}", what);
     api.add(job(Method::GET, "One job.").gives::<json::Job>(200).grpc("GetJob"), parked::job);
     api.add(
-        job(Method::DELETE, "Cancel a job. What it has done stays done.").gives_nothing().grpc("CancelJob"),
+        job(Method::DELETE, "Cancel a job. Messages that it has handled stay as they are.")
+            .gives_nothing()
+            .grpc("CancelJob"),
         parked::cancel,
     );
 }
@@ -213,8 +216,8 @@ fn live_calls(api: &mut Api) {
     let metrics = "Figures in the text format of Prometheus.";
     api.add(get("/metrics", metrics).gives_text(200, "text/plain"), live::metrics);
     api.add(get("/openapi.json", "This document.").gives_text(200, "application/json"), live::openapi);
-    let events = "What changes in the server, at most once a second, as server-sent events: `server`, `stream` and \
-                  `group` with what they report, `gone` for what was deleted, `lost` for one who is too slow.";
+    let events = "Changes in the server, at most once a second, as server-sent events: `server`, `stream` and \
+                  `group` with what they report, `gone` for a deleted one, `lost` for a listener that is too slow.";
     api.add(get("/events", events).gives_text(200, "text/event-stream"), live::events);
     api.add(get("/", "The calls, for people.").gives_text(200, "text/html"), live::index);
 }
@@ -383,7 +386,7 @@ impl Api {
     pub(in crate::native) fn document(&self) -> Bytes {
         let mut schemas = self.schemas.clone();
         schemas.extend(Shape::of::<Problem>().schemas);
-        // What is told by events only.
+        // Schemas that only events use.
         schemas.extend(Shape::of::<json::ServerReport>().schemas);
         let document = json!({
             "openapi": "3.1.0",

@@ -1,8 +1,8 @@
-//! What changes in the server, for those who watch: `GET /events`.
+//! Changes in the server, as server-sent events: `GET /events`.
 //!
 //! One task looks at everything once a second, for all listeners together; it starts with the first of them and
-//! ends with the last. What has not changed is not said again, but when somebody new listens, everything is said
-//! once. A listener that does not keep up loses events and is told how many.
+//! ends with the last. A report that has not changed is not sent again, but when a new listener joins, every
+//! report is sent once. A listener that does not keep up loses events and is told how many.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -25,17 +25,17 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Rounds of events that a listener may be behind.
 const ROUNDS_BEHIND_MAX: usize = 16;
 
-/// Those who listen, and the task that tells them.
+/// The listeners, and the task that sends them events.
 #[derive(Default)]
 pub(super) struct Events {
-    /// Held only to look at it or to put something in: none while nobody listens.
+    /// Locked only to read it or to replace it. `None` while there are no listeners.
     rounds: Mutex<Option<broadcast::Sender<Bytes>>>,
-    /// Somebody new listens, and needs to be told everything.
+    /// A new listener has joined, and needs every report.
     tell_all: AtomicBool,
 }
 
 impl Events {
-    /// Joins those who listen. The first one has to start the task.
+    /// Adds a listener. The first one has to start the task.
     fn join(&self) -> (broadcast::Receiver<Bytes>, bool) {
         let mut rounds = self.rounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.tell_all.store(true, Ordering::Relaxed);
@@ -49,7 +49,8 @@ impl Events {
         }
     }
 
-    /// Tells everybody. False if nobody listens any more, and then the task must end.
+    /// Sends a round of events to all listeners. False if there are no listeners any more; then the task must
+    /// end.
     fn tell(&self, round: Bytes) -> bool {
         let mut rounds = self.rounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(sender) = rounds.as_ref().filter(|sender| sender.receiver_count() > 0) else {
@@ -99,7 +100,7 @@ async fn pass_on(mut rounds: broadcast::Receiver<Bytes>, sender: &mpsc::Sender<B
     }
 }
 
-/// Looks at everything once a second, until nobody listens.
+/// Queries all reports once a second, until there are no listeners.
 async fn look(door: Door, service: Service) {
     let events = &door.0.events;
     let mut before = Seen::default();
@@ -119,7 +120,7 @@ async fn look(door: Door, service: Service) {
     }
 }
 
-/// What was said of each thing last.
+/// The last report sent of the server, each stream and each group.
 #[derive(Default)]
 struct Seen {
     server: String,

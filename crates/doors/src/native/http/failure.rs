@@ -84,7 +84,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// What stands for a refusal of the HTTP library.
+/// The reply that replaces a refusal of the HTTP library.
 pub(in crate::native) fn refusal(status: u16) -> Option<Bytes> {
     let kind = match status {
         400 => Kind::MalformedRequest,

@@ -13,7 +13,7 @@ use forebay_wire::problem::{Kind, Problem};
 use super::failure::Failure;
 use crate::http::hosts::{Hosts, Stranger};
 
-/// Refuses what is for another server, or comes from a page of one.
+/// Refuses requests that are meant for another server or come from a page of another site.
 pub(super) fn admit<B>(hosts: &Hosts, request: &Request<B>) -> Result<(), Failure> {
     hosts.admit(request.uri(), request.headers()).map_err(|stranger| {
         let kind = match stranger {

@@ -219,7 +219,7 @@ mod tests {
             r#"{"body":null}"#,
             r#"{"body":"text"}"#,
             r#"{"body_base64":"AAEC"}"#,
-            // These bytes are JSON, but were not given as such.
+            // These bytes are JSON, but were given as base64.
             r#"{"body_base64":"MTIz"}"#,
             r#"{"body_base64":""}"#,
         ] {

@@ -22,7 +22,7 @@ use Source::{Door as OfDoor, Each, Group, GroupTimes, Listener, Requests, Server
 /// Bounds of the buckets of a histogram, as powers of two of a microsecond: from 256 µs to 17 s, by fours.
 const BUCKETS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
 
-/// What is shown, as it was at one moment.
+/// The reports that are shown, all of one moment.
 struct Scrape {
     server: ServerReport,
     stage: Stage,

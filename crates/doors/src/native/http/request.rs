@@ -1,4 +1,4 @@
-//! What the handlers read out of requests: the client, names, parameters, bodies.
+//! The parts of requests that handlers read: the client, names, parameters, bodies.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl FromRequestParts<Door> for Entered {
     }
 }
 
-/// What stands in the path for its variables, in order.
+/// The values of the path's variables, in order.
 async fn variables(parts: &mut Parts, door: &Door) -> Result<Vec<String>, Failure> {
     let params = RawPathParams::from_request_parts(parts, door).await;
     let params =
@@ -89,7 +89,7 @@ impl<T: FromStr> FromRequestParts<Door> for Numbered<T> {
     }
 }
 
-/// Query parameters. Each is taken by name, and what is left over is refused.
+/// Query parameters. Each is taken by name, and parameters left over are refused.
 #[derive(Debug)]
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -213,7 +213,8 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(body).map_err(|_| explain::<T>(body))
 }
 
-/// What is wrong with a body, and where. Read a second time for that, so that those that are right cost nothing.
+/// Says which field of a body is wrong, and why. The body is read a second time for that, so that valid bodies
+/// cost nothing.
 fn explain<T: DeserializeOwned>(body: &[u8]) -> Failure {
     let mut from = serde_json::Deserializer::from_slice(body);
     let wrong = match serde_path_to_error::deserialize::<_, T>(&mut from) {
@@ -253,8 +254,8 @@ fn explain<T: DeserializeOwned>(body: &[u8]) -> Failure {
     }
 }
 
-/// What a body may say that it is: JSON, nothing, or what curl says of whatever it sends. Pages of other sites,
-/// which can send that too, are kept away by their `Origin`.
+/// The content types that a body may declare: JSON, or curl's default; it may also declare none. Pages of other
+/// sites, which can send that too, are kept away by their `Origin`.
 const CONTENT_TYPES: [&str; 2] = ["application/json", "application/x-www-form-urlencoded"];
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
@@ -274,7 +275,7 @@ async fn read_body(
     most: usize,
 ) -> Result<(Bytes, BodyRoom), Failure> {
     let (parts, body) = request.into_parts();
-    // What nobody sent is of no type.
+    // An empty body needs no content type.
     if http_body::Body::size_hint(&body).exact() != Some(0) {
         check_content_type(&parts.headers).map_err(Failure::closing)?;
     }

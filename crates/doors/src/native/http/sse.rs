@@ -1,7 +1,8 @@
 //! Server-sent events, and following a stream with them.
 //!
 //! A listener has a task of its own and a short queue. The task reads on when the queue has room, so a slow
-//! listener reads slowly and holds up nobody. It ends when the listener goes, or when the server drains.
+//! listener reads slowly and does not hold up the others. It ends when the listener goes, or when the
+//! server drains.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::native::service::Service;
 
 /// Pieces of text that a listener may leave lying.
 const QUEUE: usize = 4;
-/// Something is said at least this often, so that whoever is in between sees that the connection lives.
+/// A comment is sent at least this often, so that proxies see that the connection lives.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 pub(super) const HEARTBEAT_TEXT: &[u8] = b": still here\n\n";
 

@@ -63,7 +63,7 @@ impl Selection {
     }
 }
 
-/// An edited copy of a parked message. What is none stays as it was; an empty text takes a field away.
+/// An edited copy of a parked message. A field that is `None` stays as it was; an empty text removes a field.
 #[derive(Debug, Clone, Default)]
 pub(in crate::native) struct Edits {
     /// The copy has no id unless it is given: with its old one it would be taken for the message itself.

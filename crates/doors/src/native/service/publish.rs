@@ -11,7 +11,7 @@ use super::{Answer, Service, check_duration, check_some_duration, position};
 use crate::native::limits::{DURATION_MAX, PRIORITY_MAX};
 use crate::native::problem::Refusal;
 
-/// What a producer asks for beside the content of a message.
+/// The options that a producer gives with the content of a message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::native) struct MessageTerms {
     pub(in crate::native) priority: u32,

@@ -27,7 +27,7 @@ impl Service {
         self.answer(self.caller.browse(stream, position(from), limit, filter).await)
     }
 
-    /// The first position for one who follows a stream, which must exist.
+    /// The first position for a reader that follows a stream. The stream must exist.
     pub(in crate::native) async fn follow_from(&self, stream: StreamName, from: From) -> Answer<Seq> {
         let last = self.stream(stream).await?.figures.last;
         Ok(match from {

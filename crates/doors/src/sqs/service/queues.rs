@@ -71,8 +71,8 @@ impl Service {
         let says_delay = says(QueueAttribute::DelaySeconds);
         let arrangement = Arrangement::beside(stream)
             .stream(move |settings| {
-                // A stream that somebody else made stays what it is, but for what is asked for in so many words:
-                // a usual value of SQS must not make it drop its messages.
+                // A stream that was created through another door keeps its settings, except those that the
+                // request names: a default of SQS must not make it drop its messages.
                 if !is_there {
                     of_stream.shape_stream(settings);
                 } else {
@@ -127,7 +127,7 @@ impl Service {
         }
         let mut dissolved = asker.caller.dissolve(queue.stream(), notes).await;
         if matches!(dissolved, Err(CallError::Note(NoteRefusal::Full))) {
-            // Whoever deletes makes room, and is not refused for want of it.
+            // A deletion makes room, and is not refused for lack of it.
             dissolved = asker.caller.dissolve(queue.stream(), vec![queue.id.gone()]).await;
         }
         dissolved.map_err(|error| failure::of_call(&error))?;
@@ -156,7 +156,8 @@ impl Service {
         Ok(Response::ListDeadLetterSourceQueues { queue_urls, next_token })
     }
 
-    /// A page of queue URLs, and the token of the next one. A list of which nobody wants pages has one, without.
+    /// A page of queue URLs, and the token of the next one. If the request asks for no pages, the list is one
+    /// page without a token.
     fn page(
         &self,
         asker: &Asker,
@@ -214,7 +215,7 @@ impl Service {
         Ok(Response::SetQueueAttributes)
     }
 
-    /// Changes what is known of a queue, and its stream and group with it.
+    /// Changes a queue's note, and its stream and group with it.
     pub(super) async fn change(
         &self,
         asker: &Asker,
@@ -225,8 +226,8 @@ impl Service {
         self.change_all(asker, url, action, false, change).await
     }
 
-    /// As `change`. `says_retention`: how long messages are kept is said in so many words, so it counts although the
-    /// queue may have said the same before and its stream something else.
+    /// As `change`. `says_retention`: the request names the retention period, so it applies even if the queue
+    /// already had this value and its stream another one.
     async fn change_all(
         &self,
         asker: &Asker,
@@ -325,7 +326,7 @@ impl Service {
                 return Err(SqsError::new(ErrorKind::PurgeQueueInProgress, message));
             }
         }
-        // What was sent before may be sent again.
+        // The purge forgets deduplication ids too, so that earlier messages may be sent again.
         let everything = Purge { parked: true, ids: true };
         asker.caller.purge(queue.stream(), everything).await.map_err(|error| failure::of_call(&error))?;
         if self.waits {

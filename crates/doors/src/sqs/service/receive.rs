@@ -15,7 +15,8 @@ use crate::sqs::wire::response::Response;
 
 /// All who receive over this door are one consumer to the group, so that a receive leaves no member of its own behind.
 const CONSUMER: &str = "sqs";
-/// Contents of one answer. What would not fit goes back as if it had never been received.
+/// The limit of the contents of one answer. Messages that would not fit go back as if they had never been
+/// received.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 impl Service {
@@ -60,7 +61,7 @@ impl Service {
     }
 
     async fn take(&self, asker: &Asker, queue: &Queue, wish: Receive) -> Result<Given, SqsError> {
-        // Dropped with the request if the client goes: then what was handed out meanwhile goes back.
+        // Dropped with the request if the client goes: then messages that were handed out meanwhile go back.
         match asker.caller.receive(queue.stream(), queue.group(), wish).await {
             Ok(received) => Ok(received.take_within(ANSWER_BYTES_MAX)),
             Err(error) => {
@@ -76,7 +77,8 @@ impl Service {
         }
     }
 
-    /// What the same attempt was given before, if all of it is still the receiver's. It is hidden anew.
+    /// The messages that the same attempt was given before, if the receiver still holds all of them. They are
+    /// hidden anew.
     async fn given_before(
         &self,
         asker: &Asker,

@@ -77,7 +77,7 @@ impl Service {
         };
         let seqs: Vec<Seq> = match published {
             Published::Stored(range) => range.seqs().collect(),
-            // What was sent before is answered as it was then.
+            // A duplicate is answered as the original was.
             Published::Mixed(admissions) => admissions.iter().map(|admission| admission.seq).collect(),
         };
         let told = |(message, seq): (&&Message, &Seq)| {

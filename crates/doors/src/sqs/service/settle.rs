@@ -49,7 +49,7 @@ impl Service {
         queue: &Queue,
         handles: &[String],
     ) -> Result<Vec<Outcome>, SqsError> {
-        // On a standard queue the latest receipt is good for as long as nobody has received the message again.
+        // On a standard queue the latest receipt is valid until the message is received again.
         let settlement = Settlement { late: !queue.is_fifo(), ..Verb::Ack.into() };
         self.settle(asker, queue, handles, settlement).await
     }
@@ -125,7 +125,7 @@ impl Service {
     }
 }
 
-/// What became of a deletion. What is gone stays so, however often it is deleted.
+/// The outcome of a deletion. Deleting a message that is gone succeeds, however often it is repeated.
 fn deletion(queue: &Queue, handle: &str, settled: Outcome) -> Result<(), SqsError> {
     match settled {
         Outcome::NotYours(NotYours::Unknown) => Err(SqsError::bad_receipt(handle)),

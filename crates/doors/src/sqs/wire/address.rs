@@ -16,9 +16,9 @@ const NAME_CHARS_MAX: usize = 80;
 const FIFO_SUFFIX: &str = ".fifo";
 const ACCOUNT_DIGITS: usize = 12;
 
-/// Who somebody is whose access key says nothing about it.
+/// The account of a client whose access key does not name one.
 pub const DEFAULT_ACCOUNT: &str = "000000000000";
-/// Where somebody is who does not say so.
+/// The region of a client that does not name one.
 pub const DEFAULT_REGION: &str = "us-east-1";
 
 /// The name of a queue that can be created.
@@ -153,8 +153,9 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// From the scope of the credential, then from the host, and what is left is as usual. `owner` is the account
-    /// of the access key, where the server knows it; a key that is an account itself speaks for that account.
+    /// Taken from the credential's scope, then from the host; parts that neither names have their defaults.
+    /// `owner` is the account of the access key, where the server knows it; a key that is an account itself
+    /// speaks for that account.
     pub fn of(scope: Option<&Scope>, host: Option<&str>, owner: Option<&str>) -> Locality {
         let key = scope.map(|scope| scope.access_key.as_str()).filter(|key| is_account(key));
         let region = scope.map(|scope| scope.region.as_str()).filter(|region| !region.is_empty());
@@ -184,7 +185,7 @@ fn region_of_host(host: &str) -> Option<&str> {
 /// How queue URLs begin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UrlOptions {
-    /// The same for everybody, as in `https://sqs.example.com`.
+    /// The base of all queue URLs, the same for every client, as in `https://sqs.example.com`.
     pub public_base: Option<String>,
     /// Believe `X-Forwarded-Proto` and `X-Forwarded-Host`, which only a proxy should be able to set.
     pub trust_forwarded: bool,
@@ -192,7 +193,7 @@ pub struct UrlOptions {
     pub is_tls: bool,
 }
 
-/// What goes before the account and the name in a queue URL.
+/// The part of a queue URL before the account and the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlBase(String);
 

@@ -30,7 +30,7 @@ pub enum Values {
     Json,
     /// Any text. Empty clears it.
     Text,
-    /// Nobody sets it.
+    /// It cannot be set.
     ReadOnly,
 }
 
@@ -96,7 +96,7 @@ attributes! {
 }
 
 impl QueueAttribute {
-    /// The number that an attribute has where nobody has said another.
+    /// The default of an attribute that is a number.
     pub(super) fn usual(self) -> u32 {
         match self.values() {
             Values::Number { usual, .. } => usual,
@@ -105,7 +105,7 @@ impl QueueAttribute {
     }
 }
 
-/// What a queue counts and knows of itself.
+/// The figures and facts of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueFacts {
     pub arn: Arn,
@@ -120,7 +120,7 @@ pub struct QueueFacts {
     pub delayed: u64,
 }
 
-/// Which attributes somebody wants to see.
+/// The attributes that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted(BTreeSet<QueueAttribute>);
 

@@ -1,4 +1,4 @@
-//! What is checked of a batch as a whole, whatever its entries are.
+//! Checks of a batch as a whole, whatever its entries are.
 
 use std::collections::HashSet;
 

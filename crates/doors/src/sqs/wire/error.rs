@@ -44,7 +44,7 @@ impl Namespace {
     }
 }
 
-/// What is known of an error.
+/// The properties of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     pub kind: ErrorKind,
@@ -130,7 +130,7 @@ impl ErrorKind {
         &TABLE[self as usize]
     }
 
-    /// What JSON has as `__type`.
+    /// The value of `__type` in JSON.
     pub fn json_type(self) -> String {
         let row = self.row();
         format!("{}{}", row.namespace.prefix(), row.shape)

@@ -1,4 +1,4 @@
-//! What a message may hold, and which of its attributes a receiver wants to see.
+//! The limits of a message, and the attributes that a receiver wants to see.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ const NO_GROUP: &str = "The request must contain the parameter MessageGroupId.";
 /// The system attribute that a sender may set, and the only one.
 pub const TRACE_HEADER: &str = "AWSTraceHeader";
 
-/// What of a queue decides whether it may have a message.
+/// The rules of a queue that decide whether it accepts a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueRules {
     pub is_fifo: bool,
@@ -153,7 +153,7 @@ impl Draft {
         }
     }
 
-    /// What a FIFO queue needs and the message does not say.
+    /// The field that a FIFO queue needs and the message lacks.
     fn lacks(&self, rules: &QueueRules) -> Option<Lack> {
         if !rules.is_fifo {
             None
@@ -166,7 +166,7 @@ impl Draft {
         }
     }
 
-    /// Body, and name, type and value of each attribute. What the system keeps does not count.
+    /// Body, and name, type and value of each attribute. System attributes do not count.
     fn size(&self) -> usize {
         let of = |(name, attribute): (&String, &AttributeDraft)| {
             let lengths =
@@ -182,7 +182,7 @@ enum Lack {
     Deduplication,
 }
 
-/// What is checked of all messages of a batch together. In a batch a message without a group is a wrong value.
+/// Checks all messages of a batch together. In a batch a message without a group is a wrong value.
 pub(super) fn check_together<'a>(
     drafts: impl Iterator<Item = &'a Draft> + Clone,
     rules: &QueueRules,
@@ -288,7 +288,7 @@ fn check_name(name: &str) -> Result<(), SqsError> {
     Ok(())
 }
 
-/// What an attribute is, whatever its label says.
+/// The base type of an attribute, without its label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BaseType {
     String,
@@ -375,7 +375,7 @@ fn is_number(text: &str) -> bool {
 
 macro_rules! system_attribute_names {
     ($($name:ident)*) => {
-        /// What a queue knows of a message beside what its sender said.
+        /// An attribute that the queue adds to a message.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum SystemAttribute {
             $($name,)*
@@ -410,7 +410,7 @@ system_attribute_names! {
 pub struct SystemFilter(BTreeSet<SystemAttribute>);
 
 impl SystemFilter {
-    /// A name that nobody knows is passed over.
+    /// An unknown name is ignored.
     pub(super) fn of(names: &[String]) -> SystemFilter {
         let wanted =
             |attribute: &&SystemAttribute| names.iter().any(|name| name == "All" || name == attribute.name());

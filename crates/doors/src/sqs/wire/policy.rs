@@ -1,6 +1,7 @@
 //! Permissions, and the policy of a queue that they add up to.
 //!
-//! A policy is JSON that its owner may also have written by hand, so what is not ours in it is kept as it is.
+//! A policy is JSON that its owner may also have written by hand, so statements that the server did not write
+//! are kept as they are.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +12,7 @@ use super::protocol::Action;
 const ACTIONS_MAX: usize = 7;
 const LABEL_CHARS_MAX: usize = 80;
 
-/// What only the owner of a queue may do.
+/// The actions that only the owner of a queue may perform.
 const OWNER_ONLY: [Action; 12] = [
     Action::AddPermission,
     Action::CancelMessageMoveTask,
@@ -149,9 +150,9 @@ fn is_labelled(statement: &Value, label: &str) -> bool {
     statement.get("Sid").and_then(Value::as_str) == Some(label)
 }
 
-/// Whether a policy lets another account do something with the queue. What only its owner may do is never let. What
-/// denies goes before what allows, and what is not understood of a statement makes it deny more and allow less:
-/// conditions, members that say what is not meant, and patterns.
+/// Whether a policy lets another account do something with the queue. Actions reserved to the owner are never
+/// allowed. Denials go before permissions. A part of a statement that is not understood makes it deny more and
+/// allow less: conditions, negated members (`Not…`), and patterns.
 pub fn allows(policy: &str, account: &str, action: Action, queue: &Arn) -> bool {
     if OWNER_ONLY.contains(&action) {
         return false;
@@ -173,7 +174,7 @@ pub fn allows(policy: &str, account: &str, action: Action, queue: &Arn) -> bool 
     !is_denied && statements.iter().filter(|it| has_effect(it, "Allow")).any(allows)
 }
 
-/// Whether a statement is about what is asked.
+/// Whether a statement applies to the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Meant {
     No,
@@ -181,7 +182,8 @@ enum Meant {
     Yes,
 }
 
-/// By the clearest of the texts of a member. One that is not there may be there under another name.
+/// Decided by the clearest of the texts of a member. An absent member is unclear, since it may be there under
+/// another name.
 fn meant_by(member: Option<&Value>, is_meant: &dyn Fn(&str) -> Meant) -> Meant {
     match member {
         Some(Value::String(text)) => is_meant(text),
@@ -192,7 +194,8 @@ fn meant_by(member: Option<&Value>, is_meant: &dyn Fn(&str) -> Meant) -> Meant {
     }
 }
 
-/// Under `AWS`, or as they are. Other principals than accounts are none here.
+/// The accounts of a statement: under `AWS`, or the member itself. Other kinds of principals do not count
+/// here.
 fn principals(statement: &Value) -> Option<&Value> {
     match statement.get("Principal")? {
         Value::Object(principal) => principal.get("AWS"),

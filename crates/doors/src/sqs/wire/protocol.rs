@@ -13,7 +13,7 @@ pub enum Protocol {
     Query(Format),
 }
 
-/// What a Query client wants to read.
+/// The format that a Query client wants to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Xml,
@@ -23,7 +23,7 @@ pub enum Format {
 
 macro_rules! actions {
     ($($name:ident)*) => {
-        /// What can be asked for.
+        /// The actions of SQS.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Action {
             $($name,)*
@@ -98,7 +98,7 @@ pub struct Head<'a> {
     pub method: &'a Method,
     /// Still encoded.
     pub path: &'a str,
-    /// What follows the question mark, still encoded.
+    /// The query string after the question mark, still encoded.
     pub query: &'a str,
     pub headers: &'a HeaderMap,
 }
@@ -151,7 +151,7 @@ impl<'a> Call<'a> {
             Some(accept) if wants_json(accept) => Format::Json,
             _ => Format::Xml,
         };
-        // Only a form has parameters in its body. What somebody sends without saying what it is could be one.
+        // Only a form has parameters in its body. A body without a content type could be a form.
         let is_form = content_type.is_empty() || starts_with_ignoring_case(content_type, FORM_TYPE);
         let form = if is_form && head.method == Method::POST { body } else { b"" };
         let params = Params::parse(head.query.as_bytes(), form);

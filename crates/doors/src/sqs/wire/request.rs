@@ -1,7 +1,7 @@
 //! From the bytes of either protocol to a typed request.
 //!
-//! What is read here is complete (nothing required is missing) and of the right types. Whether its values may be
-//! is asked later, once the queue is found: each request has a method for that.
+//! A request that is read here is complete (no required member is missing) and its members have the right types.
+//! Its values are checked later, once the queue is found: each request has a method for that.
 //!
 //! | Module | What it does |
 //! | --- | --- |
@@ -29,7 +29,7 @@ use members::Members;
 
 macro_rules! requests {
     ($($name:ident)*) => {
-        /// What is asked for.
+        /// A request of any action.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Request {
             $($name($name),)*

@@ -26,7 +26,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const QUERY_ERROR: HeaderName = HeaderName::from_static("x-amzn-query-error");
 const ERROR_TYPE: HeaderName = HeaderName::from_static("x-amzn-errortype");
 
-/// What is answered.
+/// A response of any action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
     AddPermission,
@@ -65,7 +65,7 @@ pub struct Sent {
     pub sequence_number: Option<String>,
 }
 
-/// What became of the entries of a batch.
+/// The results of the entries of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<T> {
     pub successful: Vec<T>,

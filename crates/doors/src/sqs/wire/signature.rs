@@ -40,7 +40,7 @@ const EXPIRES_MAX: u32 = 604_800;
 pub enum Trust<'a> {
     /// Those whose secret this finds, by their access key, if it is theirs indeed.
     Verify(&'a dyn Fn(&str) -> Option<String>),
-    /// Everybody. What they say of themselves is still read, for the sake of account and region.
+    /// Every client. Its credential is still read, for the account and the region.
     Anybody,
 }
 
@@ -134,7 +134,7 @@ fn check_time(now: Timestamp, signed: &Signed) -> Result<(), SqsError> {
                 let message = format!("X-Amz-Expires must be from 1 to {EXPIRES_MAX} seconds.");
                 return Err(SqsError::new(ErrorKind::IncompleteSignature, message));
             }
-            (Duration::from_secs(expires.into()), "what X-Amz-Expires says")
+            (Duration::from_secs(expires.into()), "X-Amz-Expires")
         }
     };
     let date = &signed.date;
@@ -153,7 +153,7 @@ fn check_time(now: Timestamp, signed: &Signed) -> Result<(), SqsError> {
     Ok(())
 }
 
-/// What names the server, and everything that AWS gives a meaning to, must be signed: otherwise somebody on the way
+/// The host header, and every header that AWS gives a meaning to, must be signed: otherwise a proxy on the way
 /// could change it.
 fn check_headers(signed: &Signed, head: &Head<'_>) -> Result<(), SqsError> {
     let is_signed = |name: &str| signed.headers.iter().any(|other| other == name);

@@ -1,11 +1,12 @@
-//! What the wire does, as tables of rows. A row that says what is refused is played through both protocols.
+//! The behaviour of the wire, as tables of rows. A row with a refused request is played through both
+//! protocols.
 //!
 //! | Module | Rows of the tables |
 //! | --- | --- |
 //! | `corpus` | What botocore sends, for every action. |
 //! | `errors` | Every error, in both protocols. |
 //! | `protocols` | How a request is recognised, and what both protocols tolerate. |
-//! | `queues`, `messages`, `moves` | What is refused and what is not, for every action. |
+//! | `queues`, `messages`, `moves` | Refused and accepted requests, for every action. |
 //! | `attributes` | A queue's attributes. |
 //! | `responses` | Every response, in its three forms. |
 //! | `digests`, `signatures`, `addresses` | As the modules of these names. |
@@ -112,7 +113,7 @@ fn play(rows: &[Row]) {
     }
 }
 
-/// What is checked once the queue is found: `ok`, or what becomes of each entry of a batch.
+/// The checks that follow once the queue is found: `ok`, or the result of each entry of a batch.
 fn checked(request: Request, queue: Queue) -> Result<String, SqsError> {
     let settings = queue.settings();
     let rules = settings.rules();

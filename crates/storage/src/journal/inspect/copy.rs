@@ -1,12 +1,12 @@
 //! A consistent copy of a journal's folder, also while a server writes to it.
 //!
-//! Nobody is asked to hold still. The copy is right because of the order in which things are done, and
-//! because of what the journal does in which order:
+//! The server need not stop writing. The copy is consistent because of the order of its own steps, and
+//! because of the order in which the journal writes:
 //!
-//! 1. Segments, from the front. What lies before the durable end that MARK tells never changes again. A
-//!    segment that is gone when its turn comes was trimmed, and MARK said so before.
-//! 2. MARK is read (*front*). All segments from its first one on have been copied by now; what is trimmed
-//!    from here on is kept in the copy all the same.
+//! 1. Segments, from the front. Bytes before the durable end in MARK never change again. A segment that is
+//!    gone when its turn comes was trimmed, and MARK said so before.
+//! 2. MARK is read (*front*). All segments from its first one on have been copied by now; segments that are
+//!    trimmed from here on stay in the copy all the same.
 //! 3. Images. They are at least as new as the front, so the copied log reaches back as far as they need.
 //! 4. MARK is read again (*end*), and the log is copied up to there, at least. An image is saved only once
 //!    the log that it covers is durable, so the copied log also reaches as far as the images do.
@@ -14,9 +14,9 @@
 //!
 //! Every publish that was answered before the copy began is in it, because MARK is written before the answer.
 //!
-//! Where nobody uses the folder, nobody may begin to: the lock is held. MARK may then lag behind after a loss
-//! of power, so the last segment is copied whole, torn tail and all. Where a server does, bytes beyond MARK
-//! may be changing under our hands; as many of them are kept as are whole blocks.
+//! If no server uses the folder, none may start on it: the copy holds the lock. MARK may then lag behind
+//! after a loss of power, so the last segment is copied whole, with its torn tail. If a server uses the
+//! folder, bytes beyond MARK may change during the copy; as many of them are kept as are whole blocks.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,7 +40,7 @@ const ATTEMPTS_MAX: usize = 10;
 /// How often one look at a file that changes is repeated.
 const LOOKS_MAX: usize = 100;
 
-/// What was copied.
+/// The extent of a finished copy.
 #[derive(Debug, Clone)]
 pub struct Copied {
     pub bytes: u64,
@@ -100,9 +100,9 @@ pub fn back_up<S: Disk, T: Disk>(from: &S, to: &T, passed: &mut dyn FnMut(u64)) 
     Err(CopyError::TooBusy)
 }
 
-/// Makes a new folder from a copy that nobody uses. Whoever opens it has an epoch that is further than `jump`
-/// above all in the copy: since the copy was made there may have been owners that it does not know of, and
-/// their leases are not ours.
+/// Makes a new folder from a copy that no server uses. A server that opens it gets an epoch that is more than
+/// `jump` above all epochs in the copy: since the copy was made there may have been owners that it does not
+/// know of, and their leases are not ours.
 pub fn restore<S: Disk, T: Disk>(
     from: &S,
     to: &T,
@@ -142,7 +142,7 @@ struct Copy<'a, S: Disk, T: Disk> {
     to: &'a T,
     format: Format,
     online: bool,
-    /// What has been copied of each segment, and will not change.
+    /// The part of each segment that has been copied and will not change.
     segments: BTreeMap<u64, Kept>,
     passed: &'a mut dyn FnMut(u64),
 }
@@ -200,8 +200,8 @@ impl<S: Disk, T: Disk> Copy<'_, S, T> {
         })
     }
 
-    /// What MARK says now. A slot that is being written may be read half, and then the other one is good;
-    /// between the two reads each may be written in turn.
+    /// The present content of MARK. A slot that is being written may be read half, and then the other one
+    /// is good; between the two reads each may be written in turn.
     fn mark(&self) -> Result<Slot, CopyError> {
         let names = [mark::NAME.to_owned()];
         for _ in 0..LOOKS_MAX {
@@ -229,7 +229,7 @@ impl<S: Disk, T: Disk> Copy<'_, S, T> {
         Ok(whole)
     }
 
-    /// Copies what is new of a segment: all of it, or up to `end`. False if it is gone.
+    /// Copies the part of a segment that is not copied yet: all of it, or up to `end`. False if it is gone.
     fn copy_segment(&mut self, number: u64, end: Option<u64>) -> Result<bool, CopyError> {
         let name = segment::name(number);
         let file = match self.from.open(&name) {

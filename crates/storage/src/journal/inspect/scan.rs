@@ -26,7 +26,7 @@ const READ_AHEAD: u64 = 1 << 20;
 /// Footers are mostly small.
 const READ_FOOTER: u64 = 64 << 10;
 
-/// What the scan comes to, in the order of the log.
+/// The findings of the scan, in the order of the log.
 #[derive(Debug)]
 pub enum Found<'a> {
     Frame(ScannedFrame<'a>),
@@ -49,7 +49,7 @@ pub struct ScannedFrame<'a> {
     pub damaged: Vec<Range<usize>>,
 }
 
-/// What there was, all in all.
+/// The totals of a scan.
 #[derive(Debug, Clone, Default)]
 pub struct Scanned {
     pub blocks: u64,
@@ -65,7 +65,7 @@ pub struct Scanned {
 type Visit<'v, E> = &'v mut dyn FnMut(Found<'_>) -> Result<(), E>;
 
 impl<D: Disk> Inspection<D> {
-    /// Goes over the whole log and hands out what is there and what is not.
+    /// Goes over the whole log and hands out its frames and its damage.
     pub fn scan<E>(&self, visit: Visit<'_, E>) -> Result<Scanned, E> {
         let numbers = self.segment_numbers();
         let firsts = numbers.into_iter().map(|number| First::of(self, number)).collect();
@@ -81,7 +81,7 @@ impl<D: Disk> Inspection<D> {
     }
 }
 
-/// What is known of a segment before its blocks are read.
+/// The facts about a segment that are known before its blocks are read.
 struct First {
     number: u64,
     size: u64,
@@ -97,7 +97,7 @@ impl First {
         let size = inspection.size(&name).unwrap_or(0);
         let begun = head.is_ok()
             || inspection.disk.open(&name).is_ok_and(|file| {
-                // What cannot be read is not nothing.
+                // Unreadable bytes do not count as zeros.
                 Window::new(&file, size, READ_AHEAD).last_nonzero(0).map_or(true, |last| last.is_some())
             });
         First { number, size, head, begun }
@@ -272,7 +272,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
                     self.damage(place.damage(DamageKind::Block, at, PAGE, &what))?;
                     self.last = None;
                     at += PAGE;
-                    // What lies beside it may be readable, by itself.
+                    // The bytes beside it may be readable by themselves.
                     window = Window::new(place.file, place.data_end, PAGE);
                     continue;
                 }
@@ -329,7 +329,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
             && have == len;
         if !whole && self.is_torn(place, at, next_block(self.of, place, at + PAGE), len) {
             let what =
-                "a block was being written when the server stopped; nobody was told that it was stored";
+                "a block was being written when the server stopped; no client was told that it was stored";
             self.damage(place.damage(DamageKind::TornTail, at, len, what))?;
             return Ok(false);
         }
@@ -373,7 +373,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
         let len = next.unwrap_or(if place.until.is_some() { end } else { last + 1 }) - at;
         if self.is_torn(place, at, next, len) {
             let what =
-                "a block was being written when the server stopped; nobody was told that it was stored";
+                "a block was being written when the server stopped; no client was told that it was stored";
             self.damage(place.damage(DamageKind::TornTail, at, len, what))?;
             return Ok(None);
         }
@@ -383,7 +383,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
         let mut window = Window::new(place.file, place.data_end, 0);
         if let Ok(Some(bytes)) = window.get(at, have) {
             let mut found = self.frames_in(place, bytes, at, 0..bytes.len());
-            // What lies between the frames is part of the stretch, which has been told of.
+            // The bytes between the frames are part of the stretch, which has been reported.
             found.damages.retain(|damage| damage.kind != DamageKind::Block);
             self.hand_out(place, at, bytes, found, Epoch(0), false)?;
         }
@@ -439,7 +439,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
         Ok(())
     }
 
-    /// Every good frame in a stretch of bytes that lies at `at`, and what is wrong with the others.
+    /// Every good frame in a stretch of bytes that lies at `at`, and the damage of the others.
     fn frames_in(&self, place: &Place<'_, D::File>, bytes: &[u8], at: u64, range: Range<usize>) -> Frames {
         let id = self.of.format.id;
         let mut found = Frames::default();
@@ -544,14 +544,14 @@ impl<D: Disk, E> Scan<'_, D, E> {
                 let runs = std::mem::take(&mut self.runs);
                 let runs = runs.within(Footer::runs_max(&format.layout), &format.layout);
                 if footer.runs != runs {
-                    "the index at the end of the segment does not match what is in it".to_owned()
+                    "the index at the end of the segment does not match the segment's contents".to_owned()
                 } else {
                     match chores::hash(place.file, end) {
                         Ok(hash) if hash == footer.hash => {
                             self.scanned.sealed += 1;
                             return Ok(());
                         }
-                        Ok(_) => "the segment is not what it was when it was sealed".to_owned(),
+                        Ok(_) => "the segment has changed since it was sealed".to_owned(),
                         Err(error) => format!("it cannot be read ({error})"),
                     }
                 }

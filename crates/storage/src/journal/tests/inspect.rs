@@ -76,7 +76,8 @@ fn a_sound_folder_has_no_damage() {
     assert!(seen.values().all(|(_, _, good)| *good));
 }
 
-/// Whatever byte is flipped is found, costs one frame at most, and what is handed out is what was written.
+/// Any flipped byte is found and costs one frame at most, and all frames that are handed out are as they were
+/// written.
 #[test]
 fn a_flipped_byte_is_found_and_costs_what_it_lies_in() {
     let folder = busy_folder();
@@ -92,7 +93,7 @@ fn a_flipped_byte_is_found_and_costs_what_it_lies_in() {
             let (seen, damages, remarks) = look_closely(&folder);
             // A footer may have been cut short by a crash, and is not needed.
             let footer = remarks.iter().any(|remark| remark.contains(&name));
-            // The last segment has no sum over its padding, which nobody reads.
+            // The last segment has no checksum over its padding, which is never read.
             let padding = sound[at] == 0 && damages.is_empty();
             assert!(padding || footer || damages.iter().any(|damage| damage.file == name), "{name} {at}");
             for (position, (entries, payload, good)) in &seen {

@@ -1,5 +1,5 @@
-//! Properties of the encodings: what is written is read back, and no bytes whatsoever make a decoder
-//! panic or reserve more than they could hold.
+//! Properties of the encodings: a value that is written is read back, and no bytes whatsoever make a
+//! decoder panic or reserve more than they could hold.
 
 use forebay_core::types::Epoch;
 use proptest::collection::vec;

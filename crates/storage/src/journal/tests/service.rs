@@ -146,7 +146,7 @@ fn the_newest_finished_segments_are_sealed_when_there_is_time() {
     let finished = folder.names("segment-").len() - 2;
     assert_eq!(scrub(&mut bench), finished - 2, "all but the newest two");
     drop(bench);
-    // As after a crash: what has no footer is read and verified, and gets one.
+    // As after a crash: a segment without a footer is read and verified, and gets one.
     let mut bench = open(&folder);
     bench.check_all();
     assert_eq!(bench.journal.claim.indexed, bench.journal.claim.end);

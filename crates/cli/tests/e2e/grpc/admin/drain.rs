@@ -1,4 +1,4 @@
-//! How a server goes: those who hold messages may finish them, and nobody may hold it up for long.
+//! How a server drains: consumers that hold messages may finish them, and no client can hold it up for long.
 
 use std::time::{Duration, Instant};
 

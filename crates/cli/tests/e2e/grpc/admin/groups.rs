@@ -28,7 +28,7 @@ async fn a_group_is_changed_field_by_field_while_consumers_stay() {
         (Some(5_000), rate, Some(100_000))
     );
 
-    // What does not go together with what was there before is refused whole.
+    // A change that contradicts the present settings is refused whole.
     let settings = v1::GroupSettings { backoff, key_batch: Some(9), ..Default::default() };
     let update = of_group!(UpdateGroupRequest, "work", "team", settings: Some(settings));
     let refused = client.update_group(update).await;

@@ -76,7 +76,7 @@ async fn a_lease_by_the_clock_outlives_the_server() {
     let request = of_group!(ReceiveRequest, "work", "team", max: 1, timeout_ms: Some(300_000));
     let got = answer(server.client().receive(request).await).messages;
     assert_eq!(got.len(), 1);
-    // Somebody else's sync makes the lease durable.
+    // The sync of another client's publish makes the lease durable.
     publish(&server, "work", ["c"], 1).await;
     server.kill();
     let server = Server::start(&folder).await;
@@ -266,7 +266,7 @@ async fn a_consumer_that_is_throttled_lets_the_whole_group_rest() {
     let again = throttled.receive(2).await;
     assert_eq!((again.seqs(), again.attempts()), (vec![1, 4], vec![1, 1]), "it goes on by itself");
 
-    // A poller's word counts as much, and nobody is given anything.
+    // A poller's request counts as much, and no messages are handed out.
     assert_eq!(settled(&server, stale).await, [Outcome::Acked]);
     let left = rests(figures().await.expect("the group is there")).expect("it rests");
     assert!((30_000..=60_000).contains(&left), "resting_ms=`{left}`");

@@ -1,4 +1,4 @@
-//! Streams: settings, lists, what is in them, and their end.
+//! Streams: settings, lists, contents and deletion.
 
 use forebay_wire::v1;
 use tonic::Code;

@@ -1,4 +1,4 @@
-//! What can be set of a queue.
+//! The settable attributes of a queue.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::sqs::wire::message::QueueRules;
 const TWO_ENCRYPTIONS: &str = "You can use one type of server-side encryption (SSE) at one time. You can either \
                                enable KMS SSE or SQS SSE.";
 
-/// What a duplicate is a duplicate within.
+/// The scope within which a message is a duplicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeduplicationScope {
     Queue,
@@ -23,7 +23,7 @@ pub enum FifoThroughputLimit {
     PerMessageGroupId,
 }
 
-/// What can be set of a queue, valid by construction.
+/// The settable attributes of a queue, valid by construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
     pub is_fifo: bool,
@@ -97,8 +97,8 @@ impl QueueSettings {
         Ok(settings)
     }
 
-    /// What differs from a queue that is there, if somebody creates it again. Only what is said is compared, by
-    /// value: texts that mean the same are the same.
+    /// The first attribute that differs from an existing queue's, if a request creates it again. Only
+    /// attributes in the request are compared, by value: texts that mean the same are equal.
     pub fn difference(
         &self,
         attributes: &BTreeMap<String, String>,
@@ -126,7 +126,7 @@ impl QueueSettings {
         SqsError::new(ErrorKind::QueueNameExists, message)
     }
 
-    /// What decides whether the queue may have a message.
+    /// The rules that decide whether the queue accepts a message.
     pub fn rules(&self) -> QueueRules {
         QueueRules {
             is_fifo: self.is_fifo,
@@ -169,7 +169,7 @@ impl QueueSettings {
             }
             QueueAttribute::KmsMasterKeyId => self.kms_key = filled(text).map(str::to_owned),
             QueueAttribute::SqsManagedSseEnabled => self.managed_encryption = boolean(attribute, text)?,
-            // What a queue is was decided when it was created.
+            // The kind of a queue is fixed when it is created.
             QueueAttribute::FifoQueue
             | QueueAttribute::ApproximateNumberOfMessages
             | QueueAttribute::ApproximateNumberOfMessagesDelayed
@@ -225,7 +225,8 @@ impl QueueSettings {
         Ok(())
     }
 
-    /// As a client is shown it. `None` for what is not set, or not this queue's.
+    /// An attribute's value as a client is shown it. `None` if the attribute is not set, or does not apply to
+    /// this kind of queue.
     pub(super) fn get(&self, attribute: QueueAttribute) -> Option<String> {
         let on_fifo = |text: &str| self.is_fifo.then(|| text.to_owned());
         match attribute {

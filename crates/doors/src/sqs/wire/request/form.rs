@@ -51,8 +51,8 @@ impl Params {
         self.0.contains_key(name) || self.starting_with(&format!("{name}.")).next().is_some()
     }
 
-    /// The numbers that follow `prefix`, in order. A gap between them means nothing, and neither does what is
-    /// no number.
+    /// The numbers that follow `prefix`, in order. A gap between them means nothing, and a part that is not a
+    /// number is ignored.
     pub(super) fn numbers(&self, prefix: &str) -> Vec<u32> {
         let mut numbers: Vec<u32> = self
             .starting_with(prefix)

@@ -1,5 +1,5 @@
 //! The members of a structure, whichever protocol they came by. Requests are read from these, once for both
-//! protocols, so that what is wrong is wrong in the same words.
+//! protocols, so that an error has the same words in both.
 //!
 //! JSON has lists and maps; Query has numbered names. A member that is null, or of which there is nothing, is
 //! absent. A list of which Query has the bare name (`TagKey=`, or `TagKeys=` from botocore) is empty, which is
@@ -31,14 +31,14 @@ pub(super) enum Members<'a> {
     },
 }
 
-/// What a list or a map is called in each protocol.
+/// The name of a list or a map in each protocol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Name {
     pub(super) json: &'static str,
     pub(super) query: &'static str,
 }
 
-/// What the halves of a pair are called in Query.
+/// The names of the halves of a pair in Query.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Halves {
     pub(super) key: &'static str,

@@ -16,7 +16,7 @@ const ATTRIBUTE: Halves = Halves { key: "Name", value: "Value" };
 const TEXT_LIST: Name = Name { json: "StringListValues", query: "StringListValue" };
 const BINARY_LIST: Name = Name { json: "BinaryListValues", query: "BinaryListValue" };
 const SYSTEM_NAMES: Name = Name { json: "MessageSystemAttributeNames", query: "MessageSystemAttributeName" };
-/// What `SYSTEM_NAMES` was called before, and still is by many.
+/// The former name of `SYSTEM_NAMES`, which many clients still use.
 const SYSTEM_NAMES_OLD: Name = Name { json: "AttributeNames", query: "AttributeName" };
 const NAMES: Name = Name { json: "MessageAttributeNames", query: "MessageAttributeName" };
 
@@ -216,7 +216,7 @@ impl DeleteMessageBatch {
     }
 }
 
-/// How long a message stays out of sight from now on, as somebody wishes.
+/// A request to keep a message invisible for a time from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct VisibilityWish {
     receipt_handle: String,
@@ -278,7 +278,7 @@ impl ChangeMessageVisibilityBatch {
         Ok(ChangeMessageVisibilityBatch { queue_url, entries: entries.collect::<Result<_, _>>()? })
     }
 
-    /// What is wished for each message, unless the batch as a whole is wrong.
+    /// The visibility requested for each message, unless the batch as a whole is invalid.
     pub fn visibilities(self) -> Result<Vec<Entry<Result<Visibility, SqsError>>>, SqsError> {
         batch::check(&self.entries, VISIBILITY_ENTRIES.query)?;
         Ok(self.entries.into_iter().map(|entry| entry.map(VisibilityWish::check)).collect())

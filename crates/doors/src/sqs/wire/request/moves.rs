@@ -97,7 +97,7 @@ impl CancelMessageMoveTask {
     }
 }
 
-/// What names a task: its id and the queue that it empties, in JSON, in base64.
+/// The handle of a task: its id and the queue that it empties, in JSON, in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskHandle {
     #[serde(rename = "taskId")]
@@ -117,7 +117,7 @@ impl TaskHandle {
         BASE64.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// For a handle of which nobody knows the task.
+    /// The error for a handle of an unknown task.
     pub fn no_such_task() -> SqsError {
         SqsError::new(ErrorKind::ResourceNotFound, "Task does not exist.")
     }

@@ -72,7 +72,7 @@ impl Page {
         Ok(Page { max_results: members.number("MaxResults")?, next_token })
     }
 
-    /// How many to show on a page. A list of which nobody says so has one page.
+    /// The size of a page. Without one, the list is one page.
     pub fn size(&self) -> Result<Option<u32>, SqsError> {
         let size = |given: &Given| {
             given.within("MaxResults", 1, LIST_MAX, "Must be between 1 and 1000, if provided.")
@@ -220,7 +220,7 @@ impl AddPermission {
         Ok(AddPermission { queue_url, permission: Permission { label, accounts, actions } })
     }
 
-    /// What is permitted, where it may be.
+    /// The requested permission, if it is valid.
     pub fn permission(&self) -> Result<&Permission, SqsError> {
         self.permission.check()?;
         Ok(&self.permission)

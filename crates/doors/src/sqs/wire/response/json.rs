@@ -69,7 +69,7 @@ pub(super) fn write_text(out: &mut String, text: &str) {
         if byte >= 0x20 && byte != b'"' && byte != b'\\' {
             continue;
         }
-        // What is escaped is a single byte, so both ends are between characters.
+        // An escaped character is a single byte, so both ends of the slice are between characters.
         out.push_str(&text[plain_from..at]);
         plain_from = at + 1;
         match byte {

@@ -9,7 +9,7 @@ use crate::sqs::wire::protocol::{Action, Format, Protocol};
 /// Lists that have another name here than in JSON proper.
 const RENAMED: [(&str, &str); 2] = [("Messages", "messages"), ("QueueUrls", "queueUrls")];
 
-/// What clients look for without asking whether it is there.
+/// The members that clients read without checking whether they are there.
 fn expected(action: Action) -> &'static [&'static str] {
     match action {
         Action::ListQueues | Action::ListDeadLetterSourceQueues => &["queueUrls", "NextToken"],

@@ -18,7 +18,7 @@ pub(super) struct Member {
 pub(super) enum Content {
     One(Value),
     List {
-        /// What each item is called in XML, which has no lists.
+        /// The name of each item in XML, which has no lists.
         element: &'static str,
         items: Vec<Value>,
     },
@@ -73,7 +73,7 @@ fn texts(texts: Vec<String>) -> Vec<Value> {
 
 const NAME_VALUE: (&str, &str) = ("Name", "Value");
 
-/// `None` for what has no result at all.
+/// `None` for an action that has no result at all.
 pub(super) fn members(response: Response) -> Option<Vec<Member>> {
     let members: Vec<Option<Member>> = match response {
         Response::AddPermission

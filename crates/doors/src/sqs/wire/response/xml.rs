@@ -12,7 +12,7 @@ pub(super) fn response(action: Action, members: Option<&[Member]>, request_id: &
     if let Some(members) = members {
         let start = out.len();
         element(&mut out, &format!("{name}Result"), |out| write_members(out, members));
-        // A list without items leaves nothing behind, so what is empty is seen only now.
+        // A list without items leaves nothing behind, so an empty result is seen only now.
         let empty = format!("<{name}Result></{name}Result>");
         if out[start..] == empty {
             out.truncate(start);
@@ -81,8 +81,8 @@ fn text_element(out: &mut String, name: &str, text: &str) {
     element(out, name, |out| write_text(out, text));
 }
 
-/// A carriage return is escaped, since whoever reads XML takes a bare one for a line feed. An error may repeat what
-/// a client sent, and XML has no way to write a control character at all.
+/// A carriage return is escaped, since XML parsers take a bare one for a line feed. An error may repeat what a
+/// client sent, and XML has no way to write a control character at all.
 fn write_text(out: &mut String, text: &str) {
     out.reserve(text.len());
     for c in text.chars() {

@@ -38,7 +38,7 @@ fn path(raw: &str) -> String {
     utf8_percent_encode(&format!("/{}{ends}", parts.join("/")), PATH).to_string()
 }
 
-/// Each name and value in the one way of encoding it, in order. A plus was a space to whoever wrote it.
+/// Each name and value in its canonical encoding, in order. A plus stands for a space.
 fn query(raw: &str) -> String {
     let encode = |text: &str| {
         let text = text.replace('+', " ");

@@ -39,7 +39,7 @@ impl Moment {
     pub(super) fn at(at: Timestamp) -> Moment {
         let seconds = Duration::from_secs(at.since(Timestamp::ZERO).as_secs());
         let at = Timestamp::ZERO + seconds;
-        // `2026-11-15T10:30:00.000000Z`, without what is between.
+        // `2026-11-15T10:30:00.000000Z`, without separators and fractions.
         let full = Time(at.0).to_string();
         let text = full.split('.').next().unwrap_or_default().replace(['-', ':'], "") + "Z";
         Moment { text, at }

@@ -1,4 +1,4 @@
-//! What a request says about its signature.
+//! The parts of a request that describe its signature.
 
 use axum::http::header;
 
@@ -8,7 +8,7 @@ use crate::sqs::wire::error::{ErrorKind, SqsError};
 use crate::sqs::wire::protocol::Head;
 use crate::sqs::wire::request::form::Params;
 
-/// What a credential is for: `key/20261115/us-east-1/sqs/aws4_request`.
+/// The scope of a credential: `key/20261115/us-east-1/sqs/aws4_request`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     pub access_key: String,
@@ -104,7 +104,7 @@ impl Signed {
         let headers = names(part("X-Amz-SignedHeaders")?);
         let signature = part("X-Amz-Signature")?.to_owned();
         let date = Moment::parse(part("X-Amz-Date")?).ok_or_else(bad_date)?;
-        // What is no number is not in range either.
+        // A text that is not a number becomes 0, which is out of range.
         let expires = part("X-Amz-Expires")?.parse().unwrap_or(0);
         Ok(Signed { place: Place::Url { expires }, scope, date, headers, signature })
     }

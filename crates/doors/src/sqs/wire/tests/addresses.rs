@@ -48,7 +48,7 @@ fn a_path_is_a_queue_if_something_comes_before_its_name() {
     }
 }
 
-/// What is an ARN of a queue.
+/// Texts, and whether each is the ARN of a queue.
 pub(super) const ARNS: &[(&str, bool)] = &[
     ("arn:aws:sqs:us-east-1:000000000000:q", true),
     ("arn:aws-cn:sqs:cn-north-1:000000000000:q.fifo", true),

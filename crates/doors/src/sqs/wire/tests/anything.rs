@@ -1,4 +1,4 @@
-//! No bytes are a reason to panic, whoever sends them.
+//! No bytes in a request make the door panic.
 
 use axum::http::{HeaderMap, HeaderValue, Method};
 use forebay_core::types::Timestamp;
@@ -18,7 +18,7 @@ const JSON: &str = "application/x-amz-json-1.0";
 const FORM: &str = "application/x-www-form-urlencoded";
 const QUEUES: [Queue; 4] = [Queue::Standard, Queue::Fifo, Queue::ContentBased, Queue::Small];
 
-/// Reads a request, and checks what is checked of it for every kind of queue.
+/// Reads a request, and runs its checks for every kind of queue.
 fn read(content_type: &str, target: &str, path: &str, query: &str, body: &[u8]) {
     let mut headers = HeaderMap::new();
     for (name, value) in

@@ -289,7 +289,7 @@ fn attributes() -> Vec<Row> {
     rows
 }
 
-/// What is wrong with a batch whatever its entries are.
+/// Batches that are invalid whatever their entries are.
 fn whole_batches(section: &'static str, action: &'static str, entry: fn(&str) -> Value) -> Vec<Row> {
     let batch = |what, ids: &[&str], expected: &str| {
         let entries: Vec<Value> = ids.iter().map(|id| entry(id)).collect();

@@ -15,7 +15,7 @@ pub(super) struct Recognised {
     query: &'static str,
     headers: &'static [(&'static str, &'static str)],
     body: &'static str,
-    /// None is an operation that nobody knows.
+    /// `None` is an unknown operation.
     expected: Option<Result<(Protocol, &'static str), &'static str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Requests that botocore 1.44.0 signed, and what is refused of those that somebody altered.
+//! Requests that botocore 1.44.0 signed, and altered requests that are refused.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use forebay_core::types::Timestamp;
@@ -302,7 +302,7 @@ fn nothing_can_be_altered() {
 
 type Alter = fn(&mut Request);
 
-/// What is done to a request with its signature in a header, and what it is refused with.
+/// Alterations of a request with its signature in a header, and the error of each.
 pub(super) const REFUSALS: &[(&str, Alter, &str)] = &[
     (
         "no signature",
@@ -444,7 +444,7 @@ pub(super) const URL_REFUSALS: &[(&str, &str, &str, &str)] = &[
     ("another service", "%2Fsqs%2F", "%2Fsns%2F", "SignatureDoesNotMatch: Credential should be scoped"),
 ];
 
-/// A scope, as somebody would say it.
+/// The scope of a key in a region.
 pub(super) fn scope(key: &str, region: &str) -> Scope {
     let mut request = VECTORS[0].request();
     request.replace("authorization", KEY, key);
