@@ -158,7 +158,7 @@ async fn a_publish_that_cannot_be_says_why_and_what_to_do() {
     let refused = server.create_group_as("small", "team", wrong).await.expect_err("no room for anything");
     assert_eq!(
         (refused.code(), refused.message()),
-        (tonic::Code::InvalidArgument, "window_max: must be above zero")
+        (tonic::Code::InvalidArgument, "window_max must be at least 1. value=`0`")
     );
     server.stop();
 }

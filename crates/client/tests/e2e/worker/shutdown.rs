@@ -157,7 +157,7 @@ async fn mistakes_are_told_at_the_start() {
     let client = rig.client.clone();
     let refused = |error: WorkerError| error.to_string();
     let none = Worker::builder(client.clone(), STREAM, GROUP, ()).start().await.unwrap_err();
-    assert_eq!(refused(none), "a worker needs a handler: `on`, `on_batch` or `on_any`");
+    assert_eq!(refused(none), "a worker must have a handler: `on`, `on_batch` or `on_any`");
     let twice = rig.worker().on(does(|_, _| Ok(()))).on(does(|_, _| Ok(()))).start().await.unwrap_err();
     assert_eq!(refused(twice), "there are two routes for one type. type=`task version 1`");
     let route = forebay_client::worker::Route::new(does(|_, _| Ok(()))).bulkhead("smtp");

@@ -32,7 +32,7 @@ async fn a_group_is_changed_field_by_field_while_consumers_stay() {
     let settings = v1::GroupSettings { backoff, key_batch: Some(9), ..Default::default() };
     let update = of_group!(UpdateGroupRequest, "work", "team", settings: Some(settings));
     let refused = client.update_group(update).await;
-    is_refused(refused, Code::InvalidArgument, "invalid-field", "backoff.min_ms: ");
+    is_refused(refused, Code::InvalidArgument, "invalid-field", "backoff.min_ms must be at most ");
     let settings = v1::GroupSettings {
         strategy: Strategy::Pinned.into(),
         fairness: Fairness::Key.into(),

@@ -153,7 +153,7 @@ async fn what_is_parked_is_replayed_and_discarded_by_selection() {
     let rate = Some(v1::Rate { per_second: 0.0, burst: 1 });
     let wrong = v1::ParkedJobRequest { rate, ..of(Some(Select::All(true))) };
     let wrong = client.replay_parked(wrong).await;
-    is_refused(wrong, Code::InvalidArgument, "invalid-field", "rate.per_second: ");
+    is_refused(wrong, Code::InvalidArgument, "invalid-field", "rate.per_second must be between ");
     let wrong = client.replay_parked(of(some(&vec![1; 10_001]))).await;
     is_refused(wrong, Code::InvalidArgument, "invalid-field", "seqs must");
     assert_eq!(parked(&server).await, [3, 4, 5]);

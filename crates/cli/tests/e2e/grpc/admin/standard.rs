@@ -50,7 +50,7 @@ async fn a_server_that_runs_serves() {
         assert_eq!(answer(health).status(), ServingStatus::Serving, "{service}");
     }
     let unknown = client.check(HealthCheckRequest { service: "other".to_owned() }).await;
-    is_refused(unknown, Code::NotFound, "no-such-path", "service: ");
+    is_refused(unknown, Code::NotFound, "no-such-path", "no such service. service=`other`");
     server.stop();
 }
 

@@ -36,7 +36,12 @@ async fn a_stream_is_changed_field_by_field() {
     assert_eq!(report.settings.expect("settings are there").ingress_rate, None);
 
     let update = of_stream!(UpdateStreamRequest, "orders", clear: vec!["max_bytes".to_owned()]);
-    is_refused(client.update_stream(update).await, Code::InvalidArgument, "invalid-field", "clear: no such");
+    is_refused(
+        client.update_stream(update).await,
+        Code::InvalidArgument,
+        "invalid-field",
+        "clear must name settings that can be changed",
+    );
     let limits = Some(v1::StreamLimits { max_bytes: Some(0), ..Default::default() });
     let settings = v1::StreamSettings { limits, ..Default::default() };
     let update = of_stream!(UpdateStreamRequest, "orders", settings: Some(settings));
