@@ -39,7 +39,7 @@ async fn a_group_is_changed_field_by_field_while_consumers_stay() {
         ..Default::default()
     };
     let update = of_group!(UpdateGroupRequest, "work", "team", settings: Some(settings));
-    is_refused(client.update_group(update).await, Code::InvalidArgument, "invalid-field", "fairness: ");
+    is_refused(client.update_group(update).await, Code::InvalidArgument, "invalid-field", "fairness must be ");
     let settings = server.figures("work", "team").await.expect("it is there").settings.expect("settings");
     assert_eq!(settings.key_batch, Some(1), "nothing of what was refused was done");
 
@@ -53,12 +53,12 @@ async fn a_group_is_changed_field_by_field_while_consumers_stay() {
     let absent = client.update_group(of_group!(UpdateGroupRequest, "work", "nobody")).await;
     is_refused(absent, Code::NotFound, "no-such-group", "no such group");
     let wrong = of_group!(UpdateGroupRequest, "work", "team", clear: vec!["speed".to_owned()]);
-    is_refused(client.update_group(wrong).await, Code::InvalidArgument, "invalid-field", "clear: ");
+    is_refused(client.update_group(wrong).await, Code::InvalidArgument, "invalid-field", "clear must name ");
     let own = v1::OnExhausted { then: Some(v1::on_exhausted::Then::MoveTo("work".to_owned())) };
     let settings = v1::GroupSettings { on_exhausted: Some(own), ..Default::default() };
     let create = of_group!(CreateGroupRequest, "work", "other", settings: Some(settings));
     let refused = client.create_group(create).await;
-    is_refused(refused, Code::InvalidArgument, "invalid-field", "on_exhausted.move_to: ");
+    is_refused(refused, Code::InvalidArgument, "invalid-field", "on_exhausted.move_to must be ");
     drop(consumer);
     server.stop();
 }

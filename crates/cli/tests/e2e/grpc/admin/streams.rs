@@ -45,7 +45,7 @@ async fn a_stream_is_changed_field_by_field() {
     let limits = Some(v1::StreamLimits { max_bytes: Some(0), ..Default::default() });
     let settings = v1::StreamSettings { limits, ..Default::default() };
     let update = of_stream!(UpdateStreamRequest, "orders", settings: Some(settings));
-    let text = "limits.max_bytes: must be above zero";
+    let text = "limits.max_bytes must be at least 1";
     is_refused(client.update_stream(update).await, Code::InvalidArgument, "invalid-field", text);
     let update = of_stream!(UpdateStreamRequest, "nothing");
     is_refused(client.update_stream(update).await, Code::NotFound, "no-such-stream", "no such stream");
