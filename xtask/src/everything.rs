@@ -34,7 +34,7 @@ const SEEDS: &str = "200";
 /// How many minutes the server is tortured.
 const MINUTES: &str = "2";
 
-const TESTS: [&str; 2] = ["test", "--workspace"];
+const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
 pub(crate) fn run() -> Result<(), String> {
     let times = Times::start();

@@ -39,7 +39,12 @@ async fn a_group_is_changed_field_by_field_while_consumers_stay() {
         ..Default::default()
     };
     let update = of_group!(UpdateGroupRequest, "work", "team", settings: Some(settings));
-    is_refused(client.update_group(update).await, Code::InvalidArgument, "invalid-field", "fairness must be ");
+    is_refused(
+        client.update_group(update).await,
+        Code::InvalidArgument,
+        "invalid-field",
+        "fairness must be ",
+    );
     let settings = server.figures("work", "team").await.expect("it is there").settings.expect("settings");
     assert_eq!(settings.key_batch, Some(1), "nothing of what was refused was done");
 

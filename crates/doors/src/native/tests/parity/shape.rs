@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use forebay_model::{GroupPatch, StreamPatch};
+use forebay_model::{GroupPatch, GroupSettings, StreamPatch, StreamSettings};
 use forebay_wire::json::Time;
 use forebay_wire::settings::reported;
 use forebay_wire::v1;
@@ -59,7 +59,11 @@ impl Shape for v1::StreamReport {
             published,
             groups,
         } = self;
-        let read: StreamPatch = reported(&settings.expect("settings"));
+        let reported: StreamPatch = reported(&settings.expect("settings"));
+        // A setting that has no value is absent over gRPC and `null` over HTTP.
+        let mut read = StreamSettings::default();
+        reported.apply(&mut read);
+        let read = StreamPatch::from(&read);
         json!({
             "stream": stream,
             "settings": read,
@@ -184,8 +188,11 @@ impl Shape for v1::GetGroupReply {
             start,
         } = self;
         let start = forebay_wire::settings::start(start.as_ref());
-        let mut read: GroupPatch = reported(&settings.expect("settings"));
-        read.start = start;
+        let mut reported: GroupPatch = reported(&settings.expect("settings"));
+        reported.start = start;
+        let mut read = GroupSettings::default();
+        reported.apply(&mut read);
+        let read = GroupPatch::from(&read);
         json!({
             "stream": stream,
             "group": group,
