@@ -14,4 +14,9 @@ mod http;
 pub mod native;
 #[cfg(feature = "sqs")]
 pub mod sqs;
+#[cfg(any(feature = "native", feature = "sqs"))]
+#[cfg_attr(
+    not(all(feature = "native", feature = "sqs")),
+    allow(dead_code, reason = "each door uses a part of it")
+)]
 mod telemetry;

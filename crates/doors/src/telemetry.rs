@@ -8,6 +8,7 @@ use axum::http::Response;
 use forebay_broker::api::DoorStats;
 use forebay_wire::problem::{Kind, Problem};
 
+#[cfg(feature = "sqs")]
 use crate::sqs::wire::error::{ErrorKind, SqsError};
 
 /// The name of a call that the API does not have, or that was refused before its name was known.
@@ -57,6 +58,7 @@ pub(crate) fn answered_grpc<B>(stats: &DoorStats, peer: SocketAddr, path: &str, 
 }
 
 /// An answer over SQS.
+#[cfg(feature = "sqs")]
 pub(crate) fn answered_sqs(stats: &DoorStats, peer: SocketAddr, call: &str, error: Option<&SqsError>) {
     stats.count(call, error.map(SqsError::code));
     if let Some(error) = error.filter(|error| error.kind() == ErrorKind::InternalFailure) {

@@ -163,7 +163,7 @@ impl Refusal {
                 }
                 PublishRefusal::Full { .. } => Kind::StreamFull,
                 PublishRefusal::TooFast { retry_at } => {
-                    retry_after = Some(retry_at.since(now)).filter(|wait| !wait.is_zero());
+                    retry_after = Some(whole_millis(retry_at.since(now))).filter(|wait| !wait.is_zero());
                     Kind::TooFast
                 }
                 PublishRefusal::Producer(ProducerRefusal::Fenced { .. }) => Kind::ProducerFenced,
@@ -183,6 +183,11 @@ impl Refusal {
         };
         Refusal { last_seq, retry_after, ..Refusal::new(kind, error.to_string()) }
     }
+}
+
+/// Rounded up, so that a client that waits as long is not refused again.
+fn whole_millis(wait: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
         metadata.insert("forebay-last-seq", last_seq.into());
     }
     if let Some(after) = refusal.retry_after {
-        metadata.insert("forebay-retry-after-ms", millis_up(after).into());
+        metadata.insert("forebay-retry-after-ms", millis(after).into());
     }
     status
 }
@@ -74,13 +74,12 @@ pub(super) fn problem(refusal: &Refusal) -> v1::Problem {
         retry: retry.into(),
         detail: refusal.sentence(field.as_deref()),
         last_seq: refusal.last_seq,
-        retry_after_ms: refusal.retry_after.map(millis_up),
+        retry_after_ms: refusal.retry_after.map(millis),
     }
 }
 
-/// Rounded up, so that a client that waits as long is not refused again.
-fn millis_up(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn stopping() -> Status {

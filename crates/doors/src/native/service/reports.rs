@@ -1,5 +1,7 @@
 //! Reports as the API shows them.
 
+use std::time::Duration;
+
 use forebay_broker::api::{GroupReport, ServerReport, StreamReport};
 
 use super::{Answer, Service};
@@ -18,7 +20,17 @@ pub(super) fn as_shown(mut report: GroupReport) -> GroupReport {
     report.consumers.truncate(CONSUMERS_LISTED_MAX);
     report.processing =
         report.settings.extra_statistics.then(|| report.processing.take().unwrap_or_default());
+    let consumers = report.consumers.iter_mut().filter_map(|consumer| consumer.processing.as_mut());
+    for summary in consumers.chain(report.processing.as_mut()) {
+        summary.mean = whole_micros(summary.mean);
+        summary.stddev = whole_micros(summary.stddev);
+    }
     report
+}
+
+/// Times are shown in whole microseconds.
+fn whole_micros(time: Duration) -> Duration {
+    Duration::from_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// The first streams and groups by name, and the server as a whole.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use forebay_broker::api::Cause;
 use forebay_model::{GroupPatch, GroupSettings, StreamPatch, StreamSettings};
 use forebay_wire::json::Time;
 use forebay_wire::settings::reported;
@@ -387,10 +388,16 @@ impl Shape for v1::Parked {
 
 impl Shape for v1::Failure {
     fn shape(self) -> Value {
+        let words = match self.cause() {
+            v1::failure::Cause::Timeout => Cause::Timeout,
+            v1::failure::Cause::Lost => Cause::Lost,
+            v1::failure::Cause::Damaged => Cause::Damaged,
+            _ => Cause::Nack,
+        };
         let cause = word(self.cause().as_str_name());
         let v1::Failure { at_us, attempt, cause: _, reason, consumer } = self;
         // HTTP puts the cause into words where the consumer gave no reason.
-        let reason = text(reason).unwrap_or_else(|| format!("({cause})"));
+        let reason = text(reason).unwrap_or_else(|| words.as_str().to_owned());
         json!({
             "at": Time(at_us), "attempt": attempt, "cause": cause, "reason": reason, "consumer": text(consumer),
         })
