@@ -27,7 +27,7 @@ use bytes::Bytes;
 use forebay_core::Admission;
 use forebay_core::entry::{MessageMeta, published_bytes_max};
 use forebay_core::fault::{Fault, planted};
-use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement};
+use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb};
 use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
     Attempt, ConsumerId, GroupId, KeyHash, Position, Seq, SeqRange, ShardId, StreamId, StreamName, Timestamp,
@@ -474,6 +474,9 @@ impl Driver {
         outcomes: &mut Vec<OutcomeRun>,
     ) {
         self.shard.settle(now, group, leases, settlement, outcomes);
+        if matches!(settlement.verb, Verb::Extend { .. }) {
+            return;
+        }
         if let Some(stream) = self.shard.stream_of(group) {
             self.payloads.settled(stream);
         }

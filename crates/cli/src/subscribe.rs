@@ -146,7 +146,9 @@ impl Printer<'_> {
                 // In the background, so that the next messages need not wait for the answer.
                 settling.spawn(consumer.settle(&batch, how));
             }
-            while settling.try_join_next().is_some() {}
+            while let Some(settled) = settling.try_join_next() {
+                settled?.map_err(|error| from_call(&error))?;
+            }
         }
         while let Some(settled) = settling.join_next().await {
             settled?.map_err(|error| from_call(&error))?;

@@ -19,5 +19,3 @@ pub const PRIORITY_MAX: u8 = 9;
 pub const POSITION_MAX: u64 = u64::MAX >> 1;
 /// The longest stream or group name, in bytes of UTF-8.
 pub const NAME_BYTES_MAX: usize = 255;
-/// The longest reason that a consumer may give, in bytes of UTF-8.
-pub const REASON_BYTES_MAX: usize = 4_096;

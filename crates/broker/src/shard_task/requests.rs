@@ -126,11 +126,12 @@ impl ShardTask {
             Err(error) => return self.answer_durably(reply, Err(error)),
         };
         let ours = receipts.iter().flatten().filter(|(of, _)| *of == group);
-        let leases: Vec<LeaseRun> = ours.map(|(_, lease)| LeaseRun::one(*lease)).collect();
+        let leases: Vec<Lease> = ours.map(|(_, lease)| *lease).collect();
         let holders: Vec<Option<ConsumerId>> =
-            leases.iter().map(|run| self.driver.shard().holder(group, run.first)).collect();
+            leases.iter().map(|lease| self.driver.shard().holder(group, *lease)).collect();
         let mut outcomes = Vec::new();
-        self.driver.settle(now, group, &leases, settlement, &mut outcomes);
+        let runs = LeaseRun::join(leases.iter().copied());
+        self.driver.settle(now, group, &runs, settlement, &mut outcomes);
         if keeps_times(&self.driver, group) && !matches!(settlement.verb, Verb::Extend { .. }) {
             self.keep_times(group, &leases, &holders, &outcomes);
         }
@@ -150,13 +151,15 @@ impl ShardTask {
     fn keep_times(
         &mut self,
         group: GroupId,
-        leases: &[LeaseRun],
+        leases: &[Lease],
         holders: &[Option<ConsumerId>],
         outcomes: &[OutcomeRun],
     ) {
         let epoch = self.driver.shard().epoch();
         for ((lease, holder), outcome) in leases.iter().zip(holders).zip(each_outcome(outcomes)) {
-            for (time, count) in self.statistics.times(self.now, epoch, &[*lease], &[(outcome, 1)]) {
+            for (time, count) in
+                self.statistics.times(self.now, epoch, &[LeaseRun::one(*lease)], &[(outcome, 1)])
+            {
                 self.statistics.processing_of(group).record_n(time, count);
                 if let Some(poller) = holder.and_then(|holder| self.pollers.get_mut(holder)) {
                     poller.processing.get_or_insert_default().record_n(time, count);

@@ -529,6 +529,7 @@ impl Pipeline {
     /// The server refused the call for good. Batches in doubt may have been stored.
     pub(super) fn on_call_refused(&mut self, error: &PublishError) {
         self.refused = None;
+        self.has_failed |= self.rules.stops_at_failure;
         for batch in std::mem::take(&mut self.on_their_way) {
             let detail = error.to_string();
             let unknown = PublishError::Unknown { detail, is_disconnected: false };

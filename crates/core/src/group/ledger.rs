@@ -145,6 +145,7 @@ impl Ledger {
     }
 
     fn lease(&mut self, seqs: SeqRange, terms: &Terms) {
+        self.end_moving(seqs);
         let mut next = seqs.first;
         while next <= seqs.last {
             let rest = SeqRange::new(next, seqs.last);
@@ -197,6 +198,12 @@ impl Ledger {
         Some(route)
     }
 
+    /// A message that is leased, waits or is ready is not moving. In a log without holes no message is by then; in one
+    /// that was salvaged the entry that ended a move may be lost.
+    fn end_moving(&mut self, range: SeqRange) {
+        while self.pop_moving(range).is_some() {}
+    }
+
     fn fail(&mut self, message: &FailedMessage) {
         let seq = message.seq;
         let before = self.standing.run_at(seq).map(|(_, state)| state);
@@ -217,6 +224,7 @@ impl Ledger {
 
     /// A consumer that gives messages back gives up its lease, so a late ack of it does not count.
     fn snooze(&mut self, range: SeqRange, until: Timestamp) {
+        self.end_moving(range);
         let mut next = range.first;
         while next <= range.last {
             let rest = SeqRange::new(next, range.last);
@@ -229,6 +237,7 @@ impl Ledger {
 
     /// `uncounted`: attempts that do not count after all.
     fn release(&mut self, range: SeqRange, uncounted: u32) {
+        self.end_moving(range);
         let mut next = range.first;
         while next <= range.last {
             let rest = SeqRange::new(next, range.last);
