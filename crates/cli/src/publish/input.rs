@@ -236,7 +236,7 @@ mod tests {
         );
         let (batches, wrong) = read(text, true);
         let found: Vec<_> = batches.iter().flatten().map(|line| (line.number, line.bytes)).collect();
-        assert_eq!(found, [(1, 12), (3, 46)], "the empty line counts with the next one");
+        assert_eq!(found, [(1, 12), (3, 45)], "the empty line counts with the next one");
         let expected = Message::new(r#"{"x":[1, 2]}"#).id("a").delay(Duration::from_secs(5));
         assert_eq!(batches[0][1].message, expected);
         let wrong = wrong.expect("the fourth line is wrong");

@@ -217,7 +217,7 @@ fn a_command_that_cannot_be_run_is_refused_before_any_message() {
         assert_eq!(error.downcast_ref::<Exit>(), Some(&Exit::NotUnderstood), "{command}");
         crate::exit::text(&error)
     };
-    assert!(said("").contains("no command"));
+    assert!(said("").contains("it is not a command"));
     assert!(said("./no-such-handler --fast").contains("No such file"));
     assert!(said("no-such-command-at-all x | cat").contains("there is no command `no-such-command-at-all`"));
     assert!(said("if true").contains("--exec cannot run this: "));

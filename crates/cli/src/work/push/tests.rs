@@ -253,7 +253,7 @@ fn what_is_no_address_or_no_header_is_refused() {
         crate::exit::text(&error)
     };
     assert!(said("Authorization").contains("NAME: VALUE"));
-    assert!(said("a b: c").contains("no name"));
+    assert!(said("a b: c").contains("the name of a header is invalid"));
     assert!(said("Content-Length: 5").contains("belongs to the connection"));
     let secret = said("Authorization: se\u{1}cret");
     assert!(!secret.contains("cret") && secret.contains("authorization"), "{secret}");
