@@ -159,15 +159,12 @@ async fn mistakes_are_told_at_the_start() {
     let none = Worker::builder(client.clone(), STREAM, GROUP, ()).start().await.unwrap_err();
     assert_eq!(refused(none), "a worker must have a handler: `on`, `on_batch` or `on_any`");
     let twice = rig.worker().on(does(|_, _| Ok(()))).on(does(|_, _| Ok(()))).start().await.unwrap_err();
-    assert_eq!(refused(twice), "there are two routes for one type. type=`task version 1`");
+    assert_eq!(refused(twice), "a type must have one handler. type=`task version 1`");
     let route = forebay_client::worker::Route::new(does(|_, _| Ok(()))).bulkhead("smtp");
     let nowhere = rig.worker().route(route).start().await.unwrap_err();
-    assert_eq!(refused(nowhere), "a route names a bulkhead that the worker does not have. bulkhead=`smtp`");
+    assert_eq!(refused(nowhere), "the bulkhead of a route must be added to the worker. bulkhead=`smtp`");
     let rate = rig.worker().rate(0.0, 1).on(does(|_, _| Ok(()))).start().await.unwrap_err();
-    assert_eq!(
-        refused(rate),
-        "a rate is a number above zero: from one in a million seconds to a billion a second. per_second=`0`"
-    );
+    assert_eq!(refused(rate), "rate must be between 0.000001 and 1000000000 per second. value=`0`");
     let absent = Worker::builder(client, STREAM, "nobody", rig.seen.clone()).on(does(|_, _| Ok(())));
     let absent = absent.start().await.unwrap_err();
     assert!(matches!(absent, WorkerError::Refused(_)), "{absent:?}");
