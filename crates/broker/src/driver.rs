@@ -1,4 +1,4 @@
-//! Carries out what the core decides: fills frames, attaches contents, answers when it is time to.
+//! Carries out what the core decides: fills frames, attaches contents, and says which tickets are durable.
 //!
 //! Synchronous, and free of I/O: commands, receipts and read frames go in, and the [`Outbox`] holds the
 //! work to do. A thread, a task or the simulator does it. The order of things is:

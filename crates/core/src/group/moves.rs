@@ -1,4 +1,4 @@
-//! Jobs that move the waiting messages of a group to another stream.
+//! Messages on their way to another stream: for a job, for a consumer, or because their retries are used up.
 //!
 //! The messages of a job are fixed when it starts: all that are not settled then. It goes from the oldest on and
 //! puts ready messages on their way. A message that a consumer holds, or whose time has not come, is passed over and
