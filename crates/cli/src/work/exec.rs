@@ -280,7 +280,10 @@ fn check(command: &str) -> anyhow::Result<()> {
             Ok(file) => file,
             Err(error) => return Err(refused(format!("`{program}`: {error}"))),
         };
-        if !file.is_file() || file.permissions().mode() & 0o111 == 0 {
+        if !file.is_file() {
+            return Err(refused(format!("`{program}` is not a file that can be run")));
+        }
+        if file.permissions().mode() & 0o111 == 0 {
             return Err(refused(format!("`{program}` is not executable; `chmod +x {program}` may help")));
         }
         return Ok(());

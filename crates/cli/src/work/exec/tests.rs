@@ -222,7 +222,7 @@ fn a_command_that_cannot_be_run_is_refused_before_any_message() {
     assert!(said("no-such-command-at-all x | cat").contains("there is no command `no-such-command-at-all`"));
     assert!(said("if true").contains("--exec cannot run this: "));
     assert!(said(&script).contains("chmod +x"), "{}", said(&script));
-    assert!(said(&folder.path("")).contains("is no program"));
+    assert!(said(&folder.path("")).contains("is not a file that can be run"));
     assert!(Path::new(&script).exists());
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("it can be changed");
     for command in
