@@ -24,7 +24,7 @@ use forebay_client::{Class, Client, Fault, GroupSettings, Job, Message, Payload,
 use serde::{Deserialize, Serialize};
 use smtp::{Refusal, Smtp};
 
-const STREAM: &str = "emails";
+const STREAM: &str = "newsletter";
 const GROUP: &str = "senders";
 const PER_SECOND: f64 = 20.0;
 const BURST: u32 = 5;
