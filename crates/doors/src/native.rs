@@ -70,8 +70,18 @@ pub struct NativeConfig {
     pub host_names: Vec<String>,
     /// Bytes of request bodies that are being read, over all connections; and as much again for gRPC.
     pub body_bytes_max: usize,
-    /// Resident memory of the process in bytes, for `/metrics`. The door opens no files itself.
-    pub memory: fn() -> Option<u64>,
+    /// Figures of the process for `/metrics`. The door opens no files itself.
+    pub process: fn() -> ProcessFigures,
+}
+
+/// Figures of the process, as far as the system tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProcessFigures {
+    /// Resident memory in bytes.
+    pub memory: Option<u64>,
+    /// File descriptors that are open, and how many may be.
+    pub open_files: Option<u64>,
+    pub open_files_max: Option<u64>,
 }
 
 impl Default for NativeConfig {
@@ -80,7 +90,7 @@ impl Default for NativeConfig {
             connections_max: 20_000,
             host_names: Vec::new(),
             body_bytes_max: 64 << 20,
-            memory: || None,
+            process: ProcessFigures::default,
         }
     }
 }

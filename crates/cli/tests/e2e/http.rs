@@ -8,5 +8,6 @@ mod live;
 mod operate;
 mod parked;
 mod rig;
+mod scarce;
 mod streams;
 mod wrong;

@@ -36,8 +36,8 @@ use bytes::Bytes;
 use forebay_broker::api::{Broker, DoorStats, Principal};
 use tokio::sync::Semaphore;
 
-use super::NativeConfig;
 use super::service::Service;
+use super::{NativeConfig, ProcessFigures};
 pub(super) use failure::refusal;
 
 use crate::http::hosts::Hosts;
@@ -68,7 +68,7 @@ struct Shared {
     small_bodies: Arc<Semaphore>,
     events: Events,
     openapi: Bytes,
-    memory: fn() -> Option<u64>,
+    process: fn() -> ProcessFigures,
 }
 
 impl Door {
@@ -103,7 +103,7 @@ impl HttpDoor {
             small_bodies: Arc::new(Semaphore::new(SMALL_BODIES_BYTES)),
             events: Events::default(),
             openapi: api.document(),
-            memory: config.memory,
+            process: config.process,
         }));
         HttpDoor { router: api.into_router(door.clone()), door, stats }
     }

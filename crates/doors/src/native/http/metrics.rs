@@ -16,6 +16,7 @@ use forebay_broker::api::{
 
 use super::Door;
 use super::failure::Failure;
+use crate::native::ProcessFigures;
 use crate::native::service::{Overview, Service};
 use Source::{Door as OfDoor, Each, Group, GroupTimes, Listener, Requests, Server, Stream};
 
@@ -27,7 +28,8 @@ struct Scrape {
     server: ServerReport,
     stage: Stage,
     doors: Vec<Arc<DoorStats>>,
-    memory: Option<u64>,
+    connections_max: Option<usize>,
+    process: ProcessFigures,
     streams: Vec<StreamReport>,
     groups: Vec<GroupReport>,
 }
@@ -93,7 +95,17 @@ const METRICS: &[Metric] = &[
     gauge(
         "process_resident_memory_bytes",
         "Memory of the process, where the system tells.",
-        Server(|of| of.memory.map(|bytes| bytes as f64)),
+        Server(|of| of.process.memory.and_then(count)),
+    ),
+    gauge(
+        "process_open_fds",
+        "File descriptors that the process has open, where the system tells.",
+        Server(|of| of.process.open_files.and_then(count)),
+    ),
+    gauge(
+        "process_max_fds",
+        "File descriptors that the process may have open. The server raises the soft limit to the hard one.",
+        Server(|of| of.process.open_files_max.and_then(count)),
     ),
     gauge(
         "forebay_left_out",
@@ -219,6 +231,11 @@ const METRICS: &[Metric] = &[
     ),
     // Doors.
     gauge("forebay_connections", "Connections that are open.", Listener(|of| &of.open)),
+    gauge(
+        "forebay_connections_max",
+        "Connections that all APIs together may have, so that descriptors are left for the data folder.",
+        Server(|of| of.connections_max.and_then(some)),
+    ),
     counter(
         "forebay_connections_accepted_total",
         "Connections that were accepted.",
@@ -366,7 +383,8 @@ fn flag(is_so: bool) -> Option<f64> {
 pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Failure> {
     let Overview { server, streams, groups } = service.overview().await?;
     let (stage, doors) = (door.broker().stage(), door.broker().doors().all());
-    Ok(render(&Scrape { server, stage, doors, memory: (door.0.memory)(), streams, groups }))
+    let (connections_max, process) = (door.broker().doors().connections_max(), (door.0.process)());
+    Ok(render(&Scrape { server, stage, doors, connections_max, process, streams, groups }))
 }
 
 fn render(scrape: &Scrape) -> String {
@@ -528,7 +546,9 @@ mod tests {
         server.driver.cache_misses = 3;
         let (streams, groups) = (Vec::new(), Vec::new());
         let stage = Stage::Running;
-        let text = render(&Scrape { server, stage, doors: doors.all(), memory: None, streams, groups });
+        let (connections_max, process) = (doors.connections_max(), ProcessFigures::default());
+        let doors = doors.all();
+        let text = render(&Scrape { server, stage, doors, connections_max, process, streams, groups });
         for line in [
             "# TYPE forebay_storage_sync_seconds histogram",
             "forebay_storage_sync_seconds_bucket{le=\"0.000256\"} 0",
