@@ -32,6 +32,7 @@ use crate::broker::Stage;
 use crate::clock::Clock;
 use crate::driver::{Driver, Outbox, group_label};
 use crate::error::PublishError;
+use crate::memory::Memory;
 use crate::receipt::Receipts;
 use crate::recovery::RecoveryError;
 use commands::{Member, Waiting, WaitingRoom, answer};
@@ -39,7 +40,7 @@ use figures::Statistics;
 use pollers::Pollers;
 use requests::DRAIN_LOOK;
 
-pub(crate) use commands::{Command, Session};
+pub(crate) use commands::{Command, Queued, Session};
 pub use commands::{Event, SettleRequest, Settled};
 pub(crate) use requests::{find_group, find_stream};
 
@@ -58,6 +59,7 @@ pub(crate) struct TaskConfig {
     pub(crate) stream_of_first_publish: Option<StreamSettings>,
     pub(crate) drain_max: Duration,
     pub(crate) read_bytes_max: usize,
+    pub(crate) memory: Arc<Memory>,
     /// Seals receipts until the log has a secret of its own.
     pub(crate) secret: [u8; 32],
 }
@@ -198,8 +200,17 @@ impl ShardTask {
                 if let Some(member) = self.members.get_mut(&consumer).filter(|_| running) {
                     member.set_credit(credit);
                     let slots = Credit::Slots { messages: credit, bytes };
+                    member.wish = slots;
                     // The group may have been deleted, which it is told by itself.
-                    let _ = self.driver.credit(self.now, member.group, consumer, slots);
+                    if !member.session.queued.is_held_back() {
+                        let _ = self.driver.credit(self.now, member.group, consumer, slots);
+                    }
+                }
+            }
+            Command::GoOn { consumer } => {
+                let running = self.stage == Stage::Running;
+                if let Some(member) = self.members.get(&consumer).filter(|_| running) {
+                    let _ = self.driver.credit(self.now, member.group, consumer, member.wish);
                 }
             }
             Command::Leave { consumer, departure } => {
@@ -323,12 +334,20 @@ impl ShardTask {
             }
         }
         let mut slow = Vec::new();
+        let (mut too_long, mut given_back) = (Vec::new(), Vec::new());
         for delivery in deliveries.drain(..) {
             let consumer = delivery.consumer;
             match self.members.get(&consumer) {
+                // It was leased before the consumer was held back, and has come from the disk only now.
+                Some(member) if member.session.queued.is_held_back() => {
+                    given_back.push((member.group, delivery.leases()));
+                }
                 Some(member) => {
                     if !member.hand_over(delivery) {
                         slow.push(consumer);
+                    }
+                    if member.session.queued.becomes_too_long() {
+                        too_long.push((member.group, consumer));
                     }
                 }
                 None => self.pollers.collect(delivery),
@@ -353,6 +372,13 @@ impl ShardTask {
         }
         for consumer in served {
             self.finish_receive(consumer);
+        }
+        for (group, leases) in given_back {
+            self.give_back(group, &[leases]);
+        }
+        for (group, consumer) in too_long {
+            self.config.memory.count_held_back();
+            let _ = self.driver.credit(self.now, group, consumer, Credit::slots(0));
         }
         for consumer in slow {
             if let Some(member) = self.members.remove(&consumer) {

@@ -205,6 +205,7 @@ fn broker_config(settings: &Settings) -> anyhow::Result<BrokerConfig> {
             ..usual.driver
         },
         room_bytes: u32::try_from(settings.room_bytes).unwrap_or(u32::MAX),
+        reply_bytes: settings.reply_bytes as usize,
         stream_of_first_publish: settings.auto_create.then_some(first),
         drain_max: settings.drain_timeout,
         ..usual

@@ -27,11 +27,12 @@ mod tests;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, header};
-use forebay_broker::api::{Broker, DoorStats};
+use forebay_broker::api::{Broker, DoorStats, Share};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -42,6 +43,7 @@ use tonic::transport::server::TcpConnectInfo;
 
 use crate::http::accept::{self, Stopping};
 use crate::http::connection::{self, Connection, Open, Protocol};
+use crate::http::outgoing::Outgoing;
 use crate::telemetry;
 use http::HttpDoor;
 use intake::{Budget, Intake};
@@ -113,14 +115,18 @@ pub async fn serve_with(
 ) -> std::io::Result<()> {
     let connections = Arc::new(Semaphore::new(config.connections_max));
     let stats = broker.doors().door("native");
+    let memory = broker.memory().clone();
     let services = Arc::new(Services {
+        stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
         http_stats: broker.doors().door("http"),
         grpc: grpc::routes(broker.clone()).prepare(),
         grpc_budget: Budget::new(config.body_bytes_max),
         http: HttpDoor::new(broker, &config),
     });
-    let one = |stream, address, stopping| serve_one(services.clone(), stream, address, stopping);
+    let one = |stream, address, stopping| {
+        serve_one(services.clone(), Outgoing::new(memory.share()), stream, address, stopping)
+    };
     accept::connections(listener, stop, connections, http::BUSY_REPLY, &stats, one).await;
     Ok(())
 }
@@ -129,12 +135,19 @@ struct Services {
     grpc: Routes,
     grpc_budget: Budget,
     http: HttpDoor,
+    stats: Arc<DoorStats>,
     grpc_stats: Arc<DoorStats>,
     http_stats: Arc<DoorStats>,
 }
 
 impl Services {
-    async fn answer(&self, from: SocketAddr, mut request: Request<Incoming>) -> Response<Body> {
+    async fn answer(
+        &self,
+        from: SocketAddr,
+        share: &Share,
+        mut request: Request<Incoming>,
+    ) -> Response<Body> {
+        request.extensions_mut().insert(share.clone());
         let content_type = request.headers().get(header::CONTENT_TYPE);
         // gRPC is spoken over HTTP/2 only, which no browser does without TLS. A page of another site could
         // otherwise have a request taken for gRPC, and so past the checks of a request's origin.
@@ -156,7 +169,13 @@ impl Services {
 }
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
-async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAddr, stopping: Stopping) {
+async fn serve_one(
+    services: Arc<Services>,
+    outgoing: Arc<Outgoing>,
+    stream: TcpStream,
+    address: SocketAddr,
+    stopping: Stopping,
+) {
     let Some(protocol) = connection::protocol_of(&stream).await else { return };
     let open = Open::default();
     let io = TokioIo::new(Connection::new(stream, protocol, open.clone(), http::refusal));
@@ -166,9 +185,10 @@ async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAd
     match protocol {
         Protocol::Http1 => {
             let service = service_fn(|request| {
-                let (services, open) = (services.clone(), open.enter());
+                let (services, outgoing, open) = (services.clone(), outgoing.clone(), open.enter());
                 async move {
-                    Ok::<_, std::convert::Infallible>(open.hold(services.answer(address, request).await))
+                    let answered = services.answer(address, &outgoing.share, request).await;
+                    Ok::<_, std::convert::Infallible>(open.hold(answered))
                 }
             });
             let connection = hyper::server::conn::http1::Builder::new()
@@ -186,8 +206,11 @@ async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAd
         }
         Protocol::Http2 => {
             let service = service_fn(|request| {
-                let services = services.clone();
-                async move { Ok::<_, std::convert::Infallible>(services.answer(address, request).await) }
+                let (services, outgoing) = (services.clone(), outgoing.clone());
+                async move {
+                    let answered = services.answer(address, &outgoing.share, request).await;
+                    Ok::<_, std::convert::Infallible>(outgoing.send(answered))
+                }
             });
             let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
@@ -199,11 +222,20 @@ async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAd
                 .keep_alive_timeout(KEEPALIVE_ANSWER)
                 .serve_connection(io, service);
             let mut connection = std::pin::pin!(connection);
+            let served = async {
+                tokio::select! {
+                    _ = connection.as_mut() => {}
+                    () = stopped => {
+                        connection.as_mut().graceful_shutdown();
+                        let _ = connection.await;
+                    }
+                }
+            };
             tokio::select! {
-                _ = connection.as_mut() => {}
-                () = stopped => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = connection.await;
+                () = served => {}
+                () = outgoing.stalled() => {
+                    services.stats.stalled.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(peer = %address, "a client did not take a reply and was disconnected");
                 }
             }
         }

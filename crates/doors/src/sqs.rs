@@ -128,11 +128,11 @@ pub async fn serve(
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
 async fn serve_one(door: Arc<Door>, stream: TcpStream, address: SocketAddr, stopping: Stopping) {
-    let open = Open::default();
+    let (open, share) = (Open::default(), door.broker.memory().share());
     let io = TokioIo::new(Connection::new(stream, Protocol::Http1, open.clone(), |_| None::<Bytes>));
     let service = service_fn(|request| {
-        let (door, open) = (door.clone(), open.enter());
-        async move { Ok::<_, std::convert::Infallible>(open.hold(door.answer(address, request).await)) }
+        let (door, open, share) = (door.clone(), open.enter(), share.clone());
+        async move { Ok::<_, std::convert::Infallible>(open.hold(door.answer(address, &share, request).await)) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)

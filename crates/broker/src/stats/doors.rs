@@ -71,6 +71,8 @@ pub struct DoorStats {
     pub accepted: AtomicU64,
     /// Connections that were one too many.
     pub refused: AtomicU64,
+    /// Connections that were given up because the client did not take a reply.
+    pub stalled: AtomicU64,
     /// Handlers that panicked.
     pub panics: AtomicU64,
     /// Shared by all doors.

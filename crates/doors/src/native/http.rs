@@ -33,7 +33,7 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
-use forebay_broker::api::{Broker, DoorStats, Principal};
+use forebay_broker::api::{Broker, DoorStats, Principal, Share};
 use tokio::sync::Semaphore;
 
 use super::service::Service;
@@ -73,8 +73,9 @@ struct Shared {
 
 impl Door {
     /// Every connection is the owner's, until there is authentication.
-    fn enter(&self, from: Option<SocketAddr>) -> Service {
-        Service::new(self.0.broker.enter(Principal::owner(), from))
+    fn enter(&self, from: Option<SocketAddr>, share: Option<Share>) -> Service {
+        let share = share.unwrap_or_else(|| self.0.broker.memory().share());
+        Service::new(self.0.broker.enter(Principal::owner(), from), share)
     }
 
     fn broker(&self) -> &Broker {

@@ -1,14 +1,14 @@
 //! From an HTTP request to its answer: who asks, in which protocol, for what.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
 use bytes::Bytes;
-use forebay_broker::api::{DoorStats, Entrance, Principal};
+use forebay_broker::api::{DoorStats, Entrance, Principal, Share};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
@@ -22,6 +22,7 @@ use super::wire::response::uuid;
 use super::wire::signature;
 use crate::http::body::{self, BodyError, BodyRoom};
 use crate::http::hosts::Hosts;
+use crate::http::outgoing;
 use crate::http::unharmed;
 use crate::telemetry;
 
@@ -48,6 +49,7 @@ impl Door {
     pub(super) async fn answer(
         &self,
         from: SocketAddr,
+        share: &Share,
         request: HttpRequest<Incoming>,
     ) -> HttpResponse<Body> {
         let request_id = self.request_ids.next();
@@ -61,7 +63,7 @@ impl Door {
                 let protocol = protocol_of(&parts.headers);
                 let (target, uri) = (parts.headers.get("x-amz-target").cloned(), parts.uri.clone());
                 let name = std::fmt::from_fn(move |f| write!(f, "{target:?} {}", uri.path()));
-                let call = self.answer_to(from, parts, body, room, &request_id);
+                let call = self.answer_to(from, share, parts, (body, room), &request_id);
                 let answered = unharmed(&self.stats, name, call).await;
                 answered.unwrap_or_else(|| broken().render(protocol, &request_id))
             }
@@ -78,9 +80,9 @@ impl Door {
     async fn answer_to(
         &self,
         from: SocketAddr,
+        share: &Share,
         parts: Parts,
-        body: Bytes,
-        room: BodyRoom,
+        (body, room): (Bytes, BodyRoom),
         request_id: &str,
     ) -> HttpResponse<Bytes> {
         let head = head_of(&parts);
@@ -89,7 +91,7 @@ impl Door {
             Err(none) => return none.render(request_id),
         };
         let protocol = call.protocol();
-        let understood = self.authenticate(from, &head, &body).and_then(|asker| {
+        let understood = self.authenticate(from, share, &head, &body).and_then(|asker| {
             let request = Request::parse(&head, call)?;
             Ok((asker, request))
         });
@@ -100,7 +102,7 @@ impl Door {
                 return error.render(protocol, request_id);
             }
         };
-        let action = request.action();
+        let (action, held) = (request.action(), asker.room.clone());
         // A receive may wait for long, so it keeps no memory that it does not need.
         drop((parts, body));
         // Messages being sent count against the budget until they are stored. A waiting receive holds nothing
@@ -118,9 +120,14 @@ impl Door {
         };
         drop(room);
         telemetry::answered_sqs(&self.stats, from, action.name(), answered.as_ref().err());
-        match answered {
+        let answer = match answered {
             Ok(response) => response.render(protocol, request_id),
             Err(error) => error.render(protocol, request_id),
+        };
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match held {
+            Some(hold) => answer.map(|body| outgoing::held(body.into(), hold)),
+            None => answer,
         }
     }
 
@@ -130,7 +137,13 @@ impl Door {
         admitted.map_err(|stranger| SqsError::new(ErrorKind::AccessDenied, stranger.to_string()))
     }
 
-    fn authenticate(&self, from: SocketAddr, head: &Head<'_>, body: &[u8]) -> Result<Asker, SqsError> {
+    fn authenticate(
+        &self,
+        from: SocketAddr,
+        share: &Share,
+        head: &Head<'_>,
+        body: &[u8],
+    ) -> Result<Asker, SqsError> {
         let now = self.broker.clock().date();
         let scope = self.keys.trust(|trust| signature::authenticate(now, trust, head, body))?;
         let owner = scope.as_ref().and_then(|scope| self.keys.account(&scope.access_key));
@@ -140,6 +153,8 @@ impl Door {
             locality: Locality::of(scope.as_ref(), host, owner),
             urls: UrlBase::of(head.headers, &self.urls, &self.address),
             is_known: self.keys.are_needed(),
+            share: share.clone(),
+            room: Arc::default(),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use forebay_broker::api::{CallError, Clock, Consumer, Event, RunMessage};
+use forebay_broker::api::{CallError, Clock, Consumer, Event, Hold, RunMessage, Share};
 use forebay_core::types::Limits;
 use forebay_wire::v1;
 use tokio_stream::Stream;
@@ -40,6 +40,9 @@ pub(super) struct Consume {
     /// Events of the consumer that did not fit into the last reply, and those that have just come.
     events: VecDeque<Event>,
     fresh: Vec<Event>,
+    share: Share,
+    /// Room for a message that is larger than the room there was.
+    room: Option<Pin<Box<dyn Future<Output = Hold> + Send>>>,
 }
 
 /// How many messages go into a reply that has this much room. One always does, if it is the first.
@@ -99,6 +102,8 @@ impl Consume {
             end: None,
             events: VecDeque::new(),
             fresh: Vec::new(),
+            share: service.share().clone(),
+            room: None,
         };
         call.on_request(first)?;
         Ok(call)
@@ -176,12 +181,35 @@ impl Consume {
                 }
                 self.events.extend(self.fresh.drain(..));
             }
-            let mut room = REPLY_BYTES;
+            // The reply is encoded, and counted, as soon as it has been returned.
+            let hold = match &mut self.room {
+                Some(room) => match room.as_mut().poll(cx) {
+                    Poll::Ready(hold) => hold,
+                    Poll::Pending => return Ok(()),
+                },
+                None => self.share.take_up_to(REPLY_BYTES),
+            };
+            self.room = None;
+            let mut room = hold.bytes().min(REPLY_BYTES);
+            let mut may_exceed = hold.bytes() >= REPLY_BYTES;
             while let Some(event) = self.events.pop_front() {
                 match event {
                     // It was given back with the rest.
                     Event::Delivery(_) if self.leaving => {}
                     Event::Delivery(mut delivery) => {
+                        let first = delivery.messages.first().map_or(0, |message| message.content.len());
+                        if first > room && !may_exceed && self.reply.deliveries.is_none() {
+                            let share = self.share.clone();
+                            let mut waits = Box::pin(async move { share.wait(first).await });
+                            may_exceed = match waits.as_mut().poll(cx) {
+                                Poll::Ready(_) => true,
+                                Poll::Pending => {
+                                    self.room = Some(waits);
+                                    self.events.push_front(Event::Delivery(delivery));
+                                    return Ok(());
+                                }
+                            };
+                        }
                         let out = self.reply.deliveries.get_or_insert_default();
                         let fit = fitting(&delivery.messages, &mut room, out.messages.is_empty());
                         if fit > 0 {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_broker::api::{
-    DoorStats, GroupReport, Histogram, ServerReport, Stage, Status, StreamReport, Summary,
+    DoorStats, GroupReport, Histogram, MemoryFigures, ServerReport, Stage, Status, StreamReport, Summary,
 };
 
 use super::Door;
@@ -29,6 +29,7 @@ struct Scrape {
     stage: Stage,
     doors: Vec<Arc<DoorStats>>,
     connections_max: Option<usize>,
+    memory: MemoryFigures,
     process: ProcessFigures,
     streams: Vec<StreamReport>,
     groups: Vec<GroupReport>,
@@ -246,6 +247,36 @@ const METRICS: &[Metric] = &[
         "Connections that were refused because as many were open as there may be.",
         Listener(|of| &of.refused),
     ),
+    counter(
+        "forebay_connections_stalled_total",
+        "Connections that were closed because the client did not take a reply for 30 s.",
+        Listener(|of| &of.stalled),
+    ),
+    gauge(
+        "forebay_reply_bytes",
+        "Replies with contents that are being encoded or that clients have not taken yet.",
+        Server(|of| some(of.memory.replies)),
+    ),
+    gauge(
+        "forebay_reply_bytes_max",
+        "The setting `reply_bytes`. Small replies are sent beyond it.",
+        Server(|of| some(of.memory.replies_max)),
+    ),
+    gauge(
+        "forebay_handed_out_bytes",
+        "Contents that were handed to consumers and are not encoded yet: queues of connected consumers, and receives.",
+        Server(|of| some(of.memory.handed_out)),
+    ),
+    counter(
+        "forebay_replies_refused_total",
+        "Requests that were refused because there was no room for their reply.",
+        Server(|of| count(of.memory.refused)),
+    ),
+    counter(
+        "forebay_consumers_held_back_total",
+        "How often a connected consumer was given nothing more until it had taken messages out of its queue.",
+        Server(|of| count(of.memory.held_back)),
+    ),
     counter("forebay_panics_total", "Handlers that panicked. Each is a bug.", OfDoor(|of| &of.panics)),
     counter(
         "forebay_requests_total",
@@ -384,7 +415,8 @@ pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Fail
     let Overview { server, streams, groups } = service.overview().await?;
     let (stage, doors) = (door.broker().stage(), door.broker().doors().all());
     let (connections_max, process) = (door.broker().doors().connections_max(), (door.0.process)());
-    Ok(render(&Scrape { server, stage, doors, connections_max, process, streams, groups }))
+    let memory = door.broker().memory().figures();
+    Ok(render(&Scrape { server, stage, doors, connections_max, memory, process, streams, groups }))
 }
 
 fn render(scrape: &Scrape) -> String {
@@ -547,8 +579,9 @@ mod tests {
         let (streams, groups) = (Vec::new(), Vec::new());
         let stage = Stage::Running;
         let (connections_max, process) = (doors.connections_max(), ProcessFigures::default());
-        let doors = doors.all();
-        let text = render(&Scrape { server, stage, doors, connections_max, process, streams, groups });
+        let (doors, memory) = (doors.all(), MemoryFigures::default());
+        let text =
+            render(&Scrape { server, stage, doors, connections_max, memory, process, streams, groups });
         for line in [
             "# TYPE forebay_storage_sync_seconds histogram",
             "forebay_storage_sync_seconds_bucket{le=\"0.000256\"} 0",

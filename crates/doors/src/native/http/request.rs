@@ -8,6 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
+use forebay_broker::api::Share;
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json::Span;
 use forebay_wire::problem::{Kind, Problem};
@@ -32,7 +33,8 @@ impl FromRequestParts<Door> for Entered {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Entered, Self::Rejection> {
-        Ok(Entered(door.enter(parts.extensions.get::<Peer>().map(|peer| peer.0))))
+        let (peer, share) = (parts.extensions.get::<Peer>(), parts.extensions.get::<Share>());
+        Ok(Entered(door.enter(peer.map(|peer| peer.0), share.cloned())))
     }
 }
 
