@@ -1,13 +1,16 @@
-//! Memory that contents of messages take on their way out, and how clients share it.
+//! Memory that requests and contents of messages take, and how clients share it.
+//!
+//! A [`Pool`] is a number of bytes that clients share: bodies of requests that are being read, replies that are being
+//! sent. [`Memory`] is the memory of contents on their way out:
 //!
 //! | Sum | Contents that |
 //! | --- | --- |
 //! | replies | are being encoded, or are encoded and wait for a socket or for a window of HTTP/2 |
 //! | handed out | were handed to a consumer, and no door has encoded them yet: queues of connected consumers, receives |
 //!
-//! Each connection has a [`Share`] of the replies. A share has no fixed size: it may grow up to a part of the bytes that
+//! Each connection has a [`Share`] of a pool. A share has no fixed size: it may grow up to a part of the bytes that
 //! are free. One client on an idle server gets a large share, each of a thousand clients that do not read gets a small
-//! one, and there is always room for the next client. Small replies always find room, so that publishing, settling and
+//! one, and there is always room for the next client. Small requests and replies always find room, so that publishing, settling and
 //! small messages go on however large the replies of others are.
 //!
 //! Contents that were handed out have the same rule with a limit of their own. The shard holds back further messages
@@ -17,9 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A reply of this size always finds room.
-const SMALL_REPLY: usize = 16 << 10;
-/// A share may grow up to the free bytes divided by this.
+/// A request or reply of this size always finds room.
+const SMALL: usize = 16 << 10;
+/// A share of the replies may grow up to the free bytes divided by this.
 const REPLY_PART: usize = 2;
 /// Contents that may be handed out, for each byte of replies. An answer to a receive counts as handed out until it has
 /// found room as a reply.
@@ -34,13 +37,45 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(250);
 
+/// Bytes that clients share.
+#[derive(Debug)]
+pub struct Pool {
+    max: usize,
+    /// A share may grow up to the free bytes divided by this.
+    part: usize,
+    used: AtomicUsize,
+    refused: AtomicU64,
+}
+
+impl Pool {
+    /// A pool in which a client may take all that is free.
+    pub fn new(max: usize) -> Arc<Pool> {
+        Pool::parted(max, 1)
+    }
+
+    fn parted(max: usize, part: usize) -> Arc<Pool> {
+        Arc::new(Pool { max, part, used: AtomicUsize::new(0), refused: AtomicU64::new(0) })
+    }
+
+    /// The share of one connection.
+    pub fn share(self: &Arc<Pool>) -> Share {
+        Share { pool: self.clone(), held: Arc::default() }
+    }
+
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// The contents on their way out of a server.
 #[derive(Debug)]
 pub struct Memory {
-    replies_max: usize,
-    replies: AtomicUsize,
+    replies: Arc<Pool>,
     handed_out: AtomicUsize,
-    refused: AtomicU64,
     held_back: AtomicU64,
 }
 
@@ -59,25 +94,23 @@ pub struct MemoryFigures {
 impl Memory {
     pub fn new(replies_max: usize) -> Arc<Memory> {
         Arc::new(Memory {
-            replies_max,
-            replies: AtomicUsize::new(0),
+            replies: Pool::parted(replies_max, REPLY_PART),
             handed_out: AtomicUsize::new(0),
-            refused: AtomicU64::new(0),
             held_back: AtomicU64::new(0),
         })
     }
 
-    /// The share of one connection.
-    pub fn share(self: &Arc<Memory>) -> Share {
-        Share { memory: self.clone(), held: Arc::default() }
+    /// The replies of one connection.
+    pub fn share(&self) -> Share {
+        self.replies.share()
     }
 
     pub fn figures(&self) -> MemoryFigures {
         MemoryFigures {
-            replies: self.replies.load(Ordering::Relaxed),
-            replies_max: self.replies_max,
+            replies: self.replies.used(),
+            replies_max: self.replies.max,
             handed_out: self.handed_out.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
+            refused: self.replies.refused.load(Ordering::Relaxed),
             held_back: self.held_back.load(Ordering::Relaxed),
         }
     }
@@ -92,7 +125,7 @@ impl Memory {
     }
 
     fn handed_out_max(&self) -> usize {
-        self.replies_max * HANDED_OUT_FACTOR
+        self.replies.max * HANDED_OUT_FACTOR
     }
 
     /// How long the queue of a consumer may be.
@@ -108,41 +141,41 @@ impl Memory {
     /// Whether an answer to a receive may be made of so many bytes now.
     pub(crate) fn may_answer(&self, bytes: usize) -> bool {
         let handed_out = self.handed_out.load(Ordering::Relaxed);
-        bytes <= SMALL_REPLY || handed_out == 0 || handed_out + bytes <= self.handed_out_max()
+        bytes <= SMALL || handed_out == 0 || handed_out + bytes <= self.handed_out_max()
     }
 
     pub(crate) fn count_refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.replies.count_refused();
     }
 }
 
-/// The replies of one connection. Cheap to clone.
+/// The part of a pool that one connection holds. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Share {
-    memory: Arc<Memory>,
+    pool: Arc<Pool>,
     held: Arc<AtomicUsize>,
 }
 
 impl Share {
     /// How much more it may hold now.
     fn room(&self) -> usize {
-        let used = self.memory.replies.load(Ordering::Relaxed);
+        let used = self.pool.used();
         if used == 0 {
             // Nothing is gained by refusing a reply that is larger than all of it.
             return usize::MAX;
         }
-        let most = self.memory.replies_max.saturating_sub(used) / REPLY_PART;
+        let most = self.pool.max.saturating_sub(used) / self.pool.part;
         most.saturating_sub(self.held.load(Ordering::Relaxed))
     }
 
     /// Room for so many bytes, if there is some now.
     pub fn try_take(&self, bytes: usize) -> Option<Hold> {
-        (bytes <= SMALL_REPLY || bytes <= self.room()).then(|| self.count(bytes))
+        (bytes <= SMALL || bytes <= self.room()).then(|| self.count(bytes))
     }
 
     /// As much room as there is now, up to this. There is always room for a small reply.
     pub fn take_up_to(&self, most: usize) -> Hold {
-        self.count(most.min(self.room().max(SMALL_REPLY)))
+        self.count(most.min(self.room().max(SMALL)))
     }
 
     /// Room for so many bytes. `None` if there was none for a while; the client should be told that the server is
@@ -154,7 +187,7 @@ impl Share {
     async fn take_soon(&self, bytes: usize, most: Duration) -> Option<Hold> {
         let taken = tokio::time::timeout(most, self.wait(bytes)).await.ok();
         if taken.is_none() {
-            self.memory.count_refused();
+            self.pool.count_refused();
         }
         taken
     }
@@ -178,17 +211,17 @@ impl Share {
     }
 
     fn add(&self, bytes: usize) {
-        self.memory.replies.fetch_add(bytes, Ordering::Relaxed);
+        self.pool.used.fetch_add(bytes, Ordering::Relaxed);
         self.held.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn remove(&self, bytes: usize) {
-        self.memory.replies.fetch_sub(bytes, Ordering::Relaxed);
+        self.pool.used.fetch_sub(bytes, Ordering::Relaxed);
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// Room that a reply has. Given back when it is dropped.
+/// Room that a request or a reply has. Given back when it is dropped.
 #[derive(Debug)]
 pub struct Hold {
     share: Share,
@@ -200,7 +233,7 @@ impl Hold {
         self.bytes
     }
 
-    /// The reply turned out to have this size.
+    /// It turned out to have this size.
     pub fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.share.add(bytes - self.bytes);
@@ -210,10 +243,31 @@ impl Hold {
         self.bytes = bytes;
     }
 
-    /// Whether a reply of this size may be made. If so, the room is that large from then on.
+    /// Waits until there is room for all of so many bytes. False if there was none for a while.
+    pub async fn grow(&mut self, bytes: usize) -> bool {
+        if self.try_grow(bytes) {
+            return true;
+        }
+        let wait = async {
+            let mut pause = LOOK_AGAIN;
+            while !self.try_grow(bytes) {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LOOK_AGAIN_MAX);
+            }
+        };
+        let has_grown = tokio::time::timeout(WAIT_MAX, wait).await.is_ok();
+        if !has_grown {
+            self.share.pool.count_refused();
+        }
+        has_grown
+    }
+
+    /// Whether there is room for all of so many bytes now. If so, the room is that large from then on.
     pub fn try_grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let fits = more == 0 || bytes <= SMALL_REPLY || more <= self.share.room();
+        // A hold that has all of a pool that is too small for it goes on alone.
+        let is_alone = self.bytes > 0 && self.share.pool.used() == self.bytes;
+        let fits = more == 0 || bytes <= SMALL || is_alone || more <= self.share.room();
         if fits && more > 0 {
             self.set(bytes);
         }
@@ -247,8 +301,8 @@ mod tests {
             assert!(figures.replies <= 64 * MIB, "{figures:?}");
             let next = memory.share();
             let room = next.take_up_to(MIB).bytes();
-            assert!(room >= if clients == 1_000 { SMALL_REPLY } else { MIB / 2 }, "{clients}: {room}");
-            assert!(next.try_take(SMALL_REPLY).is_some(), "a small reply always finds room");
+            assert!(room >= if clients == 1_000 { SMALL } else { MIB / 2 }, "{clients}: {room}");
+            assert!(next.try_take(SMALL).is_some(), "a small reply always finds room");
             drop(holds);
             assert_eq!(memory.figures().replies, 0);
         }
@@ -272,7 +326,7 @@ mod tests {
     fn a_hold_takes_the_size_of_its_reply() {
         let memory = Memory::new(8 * MIB);
         let share = memory.share();
-        let other = share.count(MIB);
+        let other = memory.share().count(MIB);
         let mut hold = share.take_up_to(MIB);
         assert_eq!(hold.bytes(), MIB);
         hold.set(10);

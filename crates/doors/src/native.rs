@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, header};
-use forebay_broker::api::{Broker, DoorStats, Share};
+use forebay_broker::api::{Broker, DoorStats, Pool, Share};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -45,8 +45,9 @@ use crate::http::accept::{self, Stopping};
 use crate::http::connection::{self, Connection, Open, Protocol};
 use crate::http::outgoing::Outgoing;
 use crate::telemetry;
+use http::BodyShares;
 use http::HttpDoor;
-use intake::{Budget, Intake};
+use intake::Intake;
 
 /// Bytes that a client may send on one call, and on one connection, before the server has read them.
 const CALL_WINDOW: u32 = 1 << 20;
@@ -121,7 +122,7 @@ pub async fn serve_with(
         grpc_stats: broker.doors().door("grpc"),
         http_stats: broker.doors().door("http"),
         grpc: grpc::routes(broker.clone()).prepare(),
-        grpc_budget: Budget::new(config.body_bytes_max),
+        grpc_bodies: Pool::new(config.body_bytes_max),
         http: HttpDoor::new(broker, &config),
     });
     let one = |stream, address, stopping| {
@@ -131,9 +132,16 @@ pub async fn serve_with(
     Ok(())
 }
 
+/// The shares of one connection.
+struct Shares {
+    replies: Share,
+    bodies: BodyShares,
+    grpc: Share,
+}
+
 struct Services {
     grpc: Routes,
-    grpc_budget: Budget,
+    grpc_bodies: Arc<Pool>,
     http: HttpDoor,
     stats: Arc<DoorStats>,
     grpc_stats: Arc<DoorStats>,
@@ -141,13 +149,8 @@ struct Services {
 }
 
 impl Services {
-    async fn answer(
-        &self,
-        from: SocketAddr,
-        share: &Share,
-        mut request: Request<Incoming>,
-    ) -> Response<Body> {
-        request.extensions_mut().insert(share.clone());
+    async fn answer(&self, from: SocketAddr, of: &Shares, mut request: Request<Incoming>) -> Response<Body> {
+        request.extensions_mut().insert(of.replies.clone());
         let content_type = request.headers().get(header::CONTENT_TYPE);
         // gRPC is spoken over HTTP/2 only, which no browser does without TLS. A page of another site could
         // otherwise have a request taken for gRPC, and so past the checks of a request's origin.
@@ -155,13 +158,14 @@ impl Services {
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
-            let request = request.map(|body| Intake::new(body, self.grpc_budget.clone()));
+            let request = request.map(|body| Intake::new(body, of.grpc.clone()));
             let uri = request.uri().clone();
             let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
             let answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
             telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
             return answered;
         }
+        request.extensions_mut().insert(of.bodies.clone());
         let answered = self.http.answer(from, request).await;
         telemetry::answered_http(&self.http_stats, from, &answered);
         answered
@@ -180,14 +184,19 @@ async fn serve_one(
     let open = Open::default();
     let io = TokioIo::new(Connection::new(stream, protocol, open.clone(), http::refusal));
     let stopped = stopping.wait();
+    let shares = Arc::new(Shares {
+        replies: outgoing.share.clone(),
+        bodies: services.http.body_shares(),
+        grpc: services.grpc_bodies.share(),
+    });
     // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
     // ended.
     match protocol {
         Protocol::Http1 => {
             let service = service_fn(|request| {
-                let (services, outgoing, open) = (services.clone(), outgoing.clone(), open.enter());
+                let (services, shares, open) = (services.clone(), shares.clone(), open.enter());
                 async move {
-                    let answered = services.answer(address, &outgoing.share, request).await;
+                    let answered = services.answer(address, &shares, request).await;
                     Ok::<_, std::convert::Infallible>(open.hold(answered))
                 }
             });
@@ -206,9 +215,9 @@ async fn serve_one(
         }
         Protocol::Http2 => {
             let service = service_fn(|request| {
-                let (services, outgoing) = (services.clone(), outgoing.clone());
+                let (services, shares, outgoing) = (services.clone(), shares.clone(), outgoing.clone());
                 async move {
-                    let answered = services.answer(address, &outgoing.share, request).await;
+                    let answered = services.answer(address, &shares, request).await;
                     Ok::<_, std::convert::Infallible>(outgoing.send(answered))
                 }
             });

@@ -8,9 +8,8 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
 use bytes::Bytes;
-use forebay_broker::api::{DoorStats, Entrance, Principal, Share};
+use forebay_broker::api::{DoorStats, Entrance, Hold, Pool, Principal, Share};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
 
 use super::keys::AccessKeys;
 use super::service::{Asker, Service};
@@ -20,7 +19,7 @@ use super::wire::protocol::{Call, Format, Head, Protocol};
 use super::wire::request::Request;
 use super::wire::response::uuid;
 use super::wire::signature;
-use crate::http::body::{self, BodyError, BodyRoom};
+use crate::http::body::{self, BodyError};
 use crate::http::hosts::Hosts;
 use crate::http::outgoing;
 use crate::http::unharmed;
@@ -39,23 +38,34 @@ pub(super) struct Door {
     /// The names that the server answers to, if it has no access keys, since a page of another site could send
     /// requests as well.
     pub(super) hosts: Option<Hosts>,
-    pub(super) bodies: Arc<Semaphore>,
+    pub(super) bodies: Arc<Pool>,
     pub(super) request_ids: RequestIds,
     pub(super) stats: Arc<DoorStats>,
 }
 
+/// The shares of one connection.
+pub(super) struct Shares {
+    replies: Share,
+    bodies: Share,
+}
+
 impl Door {
+    pub(super) fn shares(&self) -> Shares {
+        Shares { replies: self.broker.memory().share(), bodies: self.bodies.share() }
+    }
+
     /// Never fails: what goes wrong is an answer too.
     pub(super) async fn answer(
         &self,
         from: SocketAddr,
-        share: &Share,
+        shares: &Shares,
         request: HttpRequest<Incoming>,
     ) -> HttpResponse<Body> {
         let request_id = self.request_ids.next();
         let (parts, body) = request.into_parts();
-        let read = match self.admit(&parts) {
-            Ok(()) => body::read(body, &self.bodies, BODY_BYTES_MAX).await.map_err(unread),
+        // Nothing is read for a client that the server would not believe anyway.
+        let read = match self.admit(&parts).and_then(|()| self.recognize(&parts)) {
+            Ok(()) => body::read(body, &shares.bodies, BODY_BYTES_MAX).await.map_err(unread),
             Err(refused) => Err(refused),
         };
         let answered = match read {
@@ -63,7 +73,7 @@ impl Door {
                 let protocol = protocol_of(&parts.headers);
                 let (target, uri) = (parts.headers.get("x-amz-target").cloned(), parts.uri.clone());
                 let name = std::fmt::from_fn(move |f| write!(f, "{target:?} {}", uri.path()));
-                let call = self.answer_to(from, share, parts, (body, room), &request_id);
+                let call = self.answer_to(from, &shares.replies, parts, (body, room), &request_id);
                 let answered = unharmed(&self.stats, name, call).await;
                 answered.unwrap_or_else(|| broken().render(protocol, &request_id))
             }
@@ -82,7 +92,7 @@ impl Door {
         from: SocketAddr,
         share: &Share,
         parts: Parts,
-        (body, room): (Bytes, BodyRoom),
+        (body, room): (Bytes, Hold),
         request_id: &str,
     ) -> HttpResponse<Bytes> {
         let head = head_of(&parts);
@@ -129,6 +139,13 @@ impl Door {
             Some(hold) => answer.map(|body| outgoing::held(body.into(), hold)),
             None => answer,
         }
+    }
+
+    /// Refuses what the head alone shows to be wrong with the credentials of a request.
+    fn recognize(&self, parts: &Parts) -> Result<(), SqsError> {
+        let now = self.broker.clock().date();
+        let recognized = self.keys.trust(|trust| signature::recognize(now, trust, &head_of(parts)));
+        recognized.inspect_err(|error| self.stats.count(telemetry::UNKNOWN, Some(error.code())))
     }
 
     fn admit(&self, parts: &Parts) -> Result<(), SqsError> {

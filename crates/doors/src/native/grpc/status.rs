@@ -38,7 +38,7 @@ pub(in crate::native) fn field_name(field: &str) -> Cow<'_, str> {
 }
 
 /// A call that is refused.
-pub(super) fn refused(refusal: &Refusal) -> Status {
+pub(in crate::native) fn refused(refusal: &Refusal) -> Status {
     let field = refusal.field.as_deref().map(field_name);
     let mut status = Status::new(refusal.kind.grpc_status(), refusal.sentence(field.as_deref()));
     let metadata = status.metadata_mut();
