@@ -42,6 +42,7 @@ use requests::DRAIN_LOOK;
 
 pub(crate) use commands::{Command, Queued, Session};
 pub use commands::{Event, SettleRequest, Settled};
+pub(crate) use figures::CONSUMERS_PER_LIST;
 pub(crate) use requests::{find_group, find_stream};
 
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.

@@ -161,7 +161,8 @@ impl Services {
             let request = request.map(|body| Intake::new(body, of.grpc.clone()));
             let uri = request.uri().clone();
             let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
-            let answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
+            let mut answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
+            grpc::status::mend(&mut answered);
             telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
             return answered;
         }

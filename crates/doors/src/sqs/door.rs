@@ -20,7 +20,7 @@ use super::wire::request::Request;
 use super::wire::response::uuid;
 use super::wire::signature;
 use crate::http::body::{self, BodyError};
-use crate::http::hosts::Hosts;
+use crate::http::hosts::{Hosts, Stranger, check_host};
 use crate::http::outgoing;
 use crate::http::unharmed;
 use crate::telemetry;
@@ -149,9 +149,18 @@ impl Door {
     }
 
     fn admit(&self, parts: &Parts) -> Result<(), SqsError> {
-        let Some(hosts) = &self.hosts else { return Ok(()) };
-        let admitted = hosts.admit(&parts.uri, &parts.headers);
-        admitted.map_err(|stranger| SqsError::new(ErrorKind::AccessDenied, stranger.to_string()))
+        let has_host = check_host(parts.version, &parts.headers);
+        let admitted = has_host.and_then(|()| match &self.hosts {
+            Some(hosts) => hosts.admit(&parts.uri, &parts.headers),
+            None => Ok(()),
+        });
+        admitted.map_err(|stranger| {
+            let kind = match stranger {
+                Stranger::Hosts(_) => ErrorKind::Malformed,
+                Stranger::Host(_) | Stranger::Origin(_) => ErrorKind::AccessDenied,
+            };
+            SqsError::new(kind, stranger.to_string())
+        })
     }
 
     fn authenticate(
