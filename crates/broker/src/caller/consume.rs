@@ -254,19 +254,37 @@ impl Consumer {
     /// left or the server has stopped.
     pub fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<Event>, max: usize) -> Poll<()> {
         let before = out.len();
+        ready!(self.poll_unencoded(cx, out, max));
+        let deliveries = out[before..].iter().filter_map(|event| match event {
+            Event::Delivery(delivery) => Some(delivery.bytes()),
+            _ => None,
+        });
+        self.encoded(deliveries.sum());
+        Poll::Ready(())
+    }
+
+    /// As [`Consumer::poll_events`], for a caller that keeps deliveries for a while: their contents count as handed out
+    /// until it says that they are [`Consumer::encoded`].
+    pub fn poll_unencoded(&mut self, cx: &mut Context<'_>, out: &mut Vec<Event>, max: usize) -> Poll<()> {
+        let before = out.len();
         ready!(self.queue.poll_recv_many(cx, out, max));
         for event in &out[before..] {
             match event {
                 Event::Delivery(delivery) => {
-                    if self.queued.remove(delivery) {
-                        let _ = self.commands.send(Command::GoOn { consumer: self.id });
-                    }
+                    self.queued.take_out(delivery.messages.len());
                 }
                 Event::Settled(_) => self.unanswered -= 1,
                 Event::CutOff | Event::GroupGone => {}
             }
         }
         Poll::Ready(())
+    }
+
+    /// Contents of deliveries were encoded, or are not needed any more.
+    pub fn encoded(&self, bytes: usize) {
+        if bytes > 0 && self.queued.done_with(bytes) {
+            let _ = self.commands.send(Command::GoOn { consumer: self.id });
+        }
     }
 
     /// Whether another request to settle may be sent before the answers to earlier ones are taken.

@@ -114,10 +114,13 @@ impl Queued {
         self.messages.fetch_add(messages, Ordering::Relaxed) + messages
     }
 
-    /// A delivery was taken out. True if the consumer was held back, and may be given more now.
-    pub(crate) fn remove(&self, delivery: &Delivery) -> bool {
-        let bytes = delivery.bytes();
-        self.messages.fetch_sub(delivery.messages.len(), Ordering::Relaxed);
+    /// Messages were taken out. Their contents count until they are done with.
+    pub(crate) fn take_out(&self, messages: usize) {
+        self.messages.fetch_sub(messages, Ordering::Relaxed);
+    }
+
+    /// Contents were encoded or dropped. True if the consumer was held back, and may be given more now.
+    pub(crate) fn done_with(&self, bytes: usize) -> bool {
         let left = self.bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         self.memory.hand_in(bytes);
         self.is_held_back.load(Ordering::Relaxed)

@@ -3,6 +3,7 @@
 mod client;
 mod consume;
 mod full;
+mod h2;
 mod limits;
 mod live;
 mod operate;

@@ -45,9 +45,10 @@ pub(super) struct Consume {
     room: Option<Pin<Box<dyn Future<Output = Hold> + Send>>>,
 }
 
-/// How many messages go into a reply that has this much room. One always does, if it is the first.
-fn fitting(messages: &[RunMessage], room: &mut usize, is_first: bool) -> usize {
-    let mut fit = 0;
+/// How many messages go into a reply that has this much room, and how many bytes they have. One always does, if it is
+/// the first.
+fn fitting(messages: &[RunMessage], room: &mut usize, is_first: bool) -> (usize, usize) {
+    let (mut fit, mut bytes) = (0, 0);
     for message in messages {
         let left = room.checked_sub(message.content.len());
         match left {
@@ -55,8 +56,9 @@ fn fitting(messages: &[RunMessage], room: &mut usize, is_first: bool) -> usize {
             left => *room = left.unwrap_or(0),
         }
         fit += 1;
+        bytes += message.content.len();
     }
-    fit
+    (fit, bytes)
 }
 
 impl Consume {
@@ -65,7 +67,7 @@ impl Consume {
         service: &Service,
         mut requests: Streaming<v1::ConsumeRequest>,
     ) -> Result<Consume, Status> {
-        let first = requests.message().await?.unwrap_or_default();
+        let first = requests.message().await.map_err(status::of_wire)?.unwrap_or_default();
         let opened = Consume::join(service, requests, first).await;
         opened.map_err(|refusal| status::refused(&refusal))
     }
@@ -120,7 +122,7 @@ impl Consume {
                 Poll::Ready(Some(Ok(request))) => {
                     self.on_request(request).map_err(|refusal| status::refused(&refusal))?;
                 }
-                Poll::Ready(Some(Err(error))) => return Err(error),
+                Poll::Ready(Some(Err(error))) => return Err(status::of_wire(error)),
                 // A client that only closes its side has not said goodbye.
                 Poll::Ready(None) => {
                     self.consumer = None;
@@ -172,7 +174,7 @@ impl Consume {
         while self.reply.deliveries.is_none() && self.reply.settled.len() < EVENTS_PER_REPLY {
             let Some(consumer) = &mut self.consumer else { return Ok(()) };
             if self.events.is_empty() {
-                if consumer.poll_events(cx, &mut self.fresh, EVENTS_PER_REPLY).is_pending() {
+                if consumer.poll_unencoded(cx, &mut self.fresh, EVENTS_PER_REPLY).is_pending() {
                     return Ok(());
                 }
                 if self.fresh.is_empty() {
@@ -195,7 +197,7 @@ impl Consume {
             while let Some(event) = self.events.pop_front() {
                 match event {
                     // It was given back with the rest.
-                    Event::Delivery(_) if self.leaving => {}
+                    Event::Delivery(delivery) if self.leaving => consumer.encoded(delivery.bytes()),
                     Event::Delivery(mut delivery) => {
                         let first = delivery.messages.first().map_or(0, |message| message.content.len());
                         if first > room && !may_exceed && self.reply.deliveries.is_none() {
@@ -211,10 +213,11 @@ impl Consume {
                             };
                         }
                         let out = self.reply.deliveries.get_or_insert_default();
-                        let fit = fitting(&delivery.messages, &mut room, out.messages.is_empty());
+                        let (fit, bytes) = fitting(&delivery.messages, &mut room, out.messages.is_empty());
                         if fit > 0 {
                             convert::deliver(&delivery, fit, out)
                                 .map_err(|refusal| status::refused(&refusal))?;
+                            consumer.encoded(bytes);
                         }
                         if fit < delivery.messages.len() {
                             delivery.skip(fit);
