@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::Response;
+use axum::http::{Response, header};
 use bytes::Bytes;
 use forebay_broker::api::{Hold, Share};
 use http_body::{Frame, SizeHint};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 /// The pieces of a reply. A client that takes one of them in time makes progress.
 const PIECE: usize = 64 << 10;
-/// A piece up to this size is as good as free. Replies to publishers and settlements mostly are.
+/// A piece of a gRPC reply up to this size is as good as free. Replies to publishers and settlements mostly are.
 const TINY: usize = 4 << 10;
 /// How long a piece may lie.
 const STALL_MAX: Duration = Duration::from_secs(30);
@@ -89,7 +89,10 @@ impl Outgoing {
     pub(crate) fn send(self: &Arc<Outgoing>, mut response: Response<Body>) -> Response<InPieces> {
         let hold = response.extensions_mut().remove::<Arc<Hold>>();
         let is_counted = response.extensions_mut().remove::<Counted>().is_some();
-        response.map(|body| InPieces { body, outgoing: self.clone(), rest: Bytes::new(), hold, is_counted })
+        let content_type = response.headers().get(header::CONTENT_TYPE);
+        let is_grpc = content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc"));
+        let (outgoing, free) = (self.clone(), if is_grpc { TINY } else { 0 });
+        response.map(|body| InPieces { body, outgoing, rest: Bytes::new(), hold, is_counted, free })
     }
 
     fn piece(self: &Arc<Outgoing>, bytes: Bytes, hold: Option<Arc<Hold>>) -> Bytes {
@@ -133,6 +136,8 @@ pub(crate) struct InPieces {
     hold: Option<Arc<Hold>>,
     /// The bytes hold their room themselves.
     is_counted: bool,
+    /// A piece of the body up to this size is not watched.
+    free: usize,
 }
 
 impl http_body::Body for InPieces {
@@ -147,7 +152,7 @@ impl http_body::Body for InPieces {
         if this.rest.is_empty() {
             match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) if data.len() <= TINY => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                    Ok(data) if data.len() <= this.free => return Poll::Ready(Some(Ok(Frame::data(data)))),
                     Ok(data) => {
                         // A call that streams encodes a reply when it is asked for it, which is now.
                         if !this.is_counted && this.hold.is_none() {
