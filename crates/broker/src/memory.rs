@@ -6,12 +6,12 @@
 //! | Sum | Contents that |
 //! | --- | --- |
 //! | replies | are being encoded, or are encoded and wait for a socket or for a window of HTTP/2 |
-//! | handed out | were handed to a consumer, and no door has encoded them yet: queues of connected consumers, receives |
+//! | handed out | were handed to a consumer, and no door has encoded them yet: queues of consumers, receives |
 //!
 //! Each connection has a [`Share`] of a pool. A share has no fixed size: it may grow up to a part of the bytes that
 //! are free. One client on an idle server gets a large share, each of a thousand clients that do not read gets a small
-//! one, and there is always room for the next client. Small requests and replies always find room, so that publishing, settling and
-//! small messages go on however large the replies of others are.
+//! one, and there is always room for the next client. Small requests and replies always find room, so that publishing,
+//! settling and small messages go on however large the replies of others are.
 //!
 //! Contents that were handed out have the same rule with a limit of their own. The shard holds back further messages
 //! from a consumer whose queue is longer than its share.
@@ -138,8 +138,8 @@ impl Memory {
         self.held_back.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether an answer to a receive may be made of so many bytes now.
-    pub(crate) fn may_answer(&self, bytes: usize) -> bool {
+    /// Whether so many bytes may be handed out now.
+    pub(crate) fn may_hand_out(&self, bytes: usize) -> bool {
         let handed_out = self.handed_out.load(Ordering::Relaxed);
         bytes <= SMALL || handed_out == 0 || handed_out + bytes <= self.handed_out_max()
     }
@@ -357,11 +357,11 @@ mod tests {
         assert_eq!(memory.queue_max(), 32 * MIB);
         memory.hand_out(96 * MIB);
         assert_eq!(memory.queue_max(), 8 * MIB);
-        assert!(memory.may_answer(16 * MIB) && !memory.may_answer(33 * MIB));
+        assert!(memory.may_hand_out(16 * MIB) && !memory.may_hand_out(33 * MIB));
         memory.hand_out(32 * MIB);
         assert_eq!(memory.queue_max(), SMALL_QUEUE);
-        assert!(memory.may_answer(100) && !memory.may_answer(MIB));
+        assert!(memory.may_hand_out(100) && !memory.may_hand_out(MIB));
         memory.hand_in(128 * MIB);
-        assert!(memory.may_answer(500 * MIB), "one answer may always be made");
+        assert!(memory.may_hand_out(500 * MIB), "one answer may always be made");
     }
 }

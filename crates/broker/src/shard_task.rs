@@ -48,11 +48,16 @@ pub(crate) use requests::{find_group, find_stream};
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.
 const COMMANDS_PER_TURN: usize = 4_096;
 
+/// How long a consumer is held back for which there was no room.
+const HELD_BACK: Duration = Duration::from_millis(250);
+
 /// Background work of the engine that is done.
 enum Done {
     Read(u64, Result<Vec<StoredFrame>, StorageError>),
     Saved(Result<Saved, StorageError>),
     Trimmed(Result<(), StorageError>),
+    /// A consumer that was held back has waited long enough.
+    Wait(ConsumerId),
 }
 
 /// The configuration of the task.
@@ -210,8 +215,8 @@ impl ShardTask {
             }
             Command::GoOn { consumer } => {
                 let running = self.stage == Stage::Running;
-                if let Some(member) = self.members.get(&consumer).filter(|_| running) {
-                    let _ = self.driver.credit(self.now, member.group, consumer, member.wish);
+                if running {
+                    self.let_go(consumer);
                 }
             }
             Command::Leave { consumer, departure } => {
@@ -222,6 +227,17 @@ impl ShardTask {
             Command::Call(call) => call(self),
             Command::Drain => self.begin_drain(),
             Command::Stop => self.stop(),
+        }
+    }
+
+    /// A consumer that was held back is given messages again.
+    fn let_go(&mut self, consumer: ConsumerId) {
+        // A queue that is still long says by itself when it has become short.
+        if let Some(member) = self.members.get(&consumer)
+            && member.session.queued.let_go()
+        {
+            // The group may have been deleted, which it is told by itself.
+            let _ = self.driver.credit(self.now, member.group, consumer, member.wish);
         }
     }
 
@@ -314,6 +330,11 @@ impl ShardTask {
             Done::Read(id, frames) => self.driver.on_read(id, &frames?)?,
             Done::Saved(saved) => self.driver.on_saved(saved?),
             Done::Trimmed(done) => done?,
+            Done::Wait(consumer) => {
+                if self.stage == Stage::Running {
+                    self.let_go(consumer);
+                }
+            }
         }
         Ok(())
     }
@@ -339,9 +360,9 @@ impl ShardTask {
         for delivery in deliveries.drain(..) {
             let consumer = delivery.consumer;
             match self.members.get(&consumer) {
-                // It was leased before the consumer was held back, and has come from the disk only now.
-                Some(member) if member.session.queued.is_held_back() => {
-                    given_back.push((member.group, delivery.leases()));
+                // Consumers that take nothing have all the room, this one perhaps among them.
+                Some(member) if !member.session.queued.admits(delivery.bytes()) => {
+                    given_back.push((member.group, consumer, delivery.leases()));
                 }
                 Some(member) => {
                     if !member.hand_over(delivery) {
@@ -374,12 +395,21 @@ impl ShardTask {
         for consumer in served {
             self.finish_receive(consumer);
         }
-        for (group, leases) in given_back {
+        for (group, consumer, leases) in given_back {
+            self.config.memory.count_held_back();
+            let _ = self.driver.credit(self.now, group, consumer, Credit::slots(0));
             self.give_back(group, &[leases]);
+            // Its own queue may be empty, so that nothing it does could tell when there is room again.
+            self.work.spawn(async move {
+                tokio::time::sleep(HELD_BACK).await;
+                Done::Wait(consumer)
+            });
         }
         for (group, consumer) in too_long {
             self.config.memory.count_held_back();
             let _ = self.driver.credit(self.now, group, consumer, Credit::slots(0));
+            // It may have taken everything meanwhile.
+            self.let_go(consumer);
         }
         for consumer in slow {
             if let Some(member) = self.members.remove(&consumer) {

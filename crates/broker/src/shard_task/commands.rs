@@ -121,15 +121,36 @@ impl Queued {
 
     /// Contents were encoded or dropped. True if the consumer was held back, and may be given more now.
     pub(crate) fn done_with(&self, bytes: usize) -> bool {
-        let left = self.bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+        let left = self.bytes.fetch_sub(bytes, Ordering::SeqCst) - bytes;
         self.memory.hand_in(bytes);
-        self.is_held_back.load(Ordering::Relaxed)
+        self.is_held_back.load(Ordering::SeqCst)
             && left <= self.memory.queue_max() / 2
-            && self.is_held_back.swap(false, Ordering::Relaxed)
+            && self.is_held_back.swap(false, Ordering::SeqCst)
     }
 
     pub(super) fn is_held_back(&self) -> bool {
         self.is_held_back.load(Ordering::Relaxed)
+    }
+
+    /// Whether so many bytes may be added. If not, the consumer is held back from now on.
+    pub(super) fn admits(&self, bytes: usize) -> bool {
+        let admits = !self.is_held_back() && self.memory.may_hand_out(bytes);
+        if !admits {
+            self.is_held_back.store(true, Ordering::Relaxed);
+        }
+        admits
+    }
+
+    /// The consumer is not held back any more, if the queue has become so short that more may be added.
+    pub(super) fn let_go(&self) -> bool {
+        // In this order, and the consumer does both in the other order: so either the task sees that the queue has
+        // become short, or the consumer sees that it has to say so.
+        self.is_held_back.store(true, Ordering::SeqCst);
+        let is_short = self.bytes.load(Ordering::SeqCst) <= self.memory.queue_max() / 2;
+        if is_short {
+            self.is_held_back.store(false, Ordering::SeqCst);
+        }
+        is_short
     }
 
     /// True if the queue has just become longer than its share.

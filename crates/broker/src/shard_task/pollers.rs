@@ -217,7 +217,7 @@ impl ShardTask {
         self.pollers.receives.remove(&receive);
         self.pollers.put_idle(consumer);
         let memory = &self.config.memory;
-        if !memory.may_answer(collected.iter().map(Delivery::bytes).sum()) {
+        if !memory.may_hand_out(collected.iter().map(Delivery::bytes).sum()) {
             memory.count_refused();
             let leases: Vec<LeaseRun> = collected.iter().map(Delivery::leases).collect();
             self.give_back(group, &leases);
