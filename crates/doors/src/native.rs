@@ -116,7 +116,7 @@ pub async fn serve_with(
 ) -> std::io::Result<()> {
     let connections = Arc::new(Semaphore::new(config.connections_max));
     let stats = broker.doors().door("native");
-    let memory = broker.memory().clone();
+    let (memory, clock) = (broker.memory().clone(), broker.clock());
     let services = Arc::new(Services {
         stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
@@ -126,7 +126,7 @@ pub async fn serve_with(
         http: HttpDoor::new(broker, &config),
     });
     let one = |stream, address, stopping| {
-        serve_one(services.clone(), Outgoing::new(memory.share()), stream, address, stopping)
+        serve_one(services.clone(), Outgoing::new(memory.share(), clock), stream, address, stopping)
     };
     accept::connections(listener, stop, connections, http::BUSY_REPLY, &stats, one).await;
     Ok(())

@@ -15,10 +15,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Response, header};
 use bytes::Bytes;
-use forebay_broker::api::{Hold, Share};
+use forebay_broker::api::{Clock, Hold, Share};
+use forebay_core::types::Timestamp;
 use http_body::{Frame, SizeHint};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 /// The pieces of a reply. A client that takes one of them in time makes progress.
 const PIECE: usize = 64 << 10;
@@ -53,23 +53,24 @@ impl AsRef<[u8]> for WithHold {
 pub(crate) struct Outgoing {
     pub(crate) share: Share,
     /// When each of the pieces that the client has not taken was handed on.
-    lying: Mutex<BTreeMap<u64, Instant>>,
+    lying: Mutex<BTreeMap<u64, Timestamp>>,
     next: AtomicU64,
     begun: Notify,
     stall_max: Duration,
+    clock: Clock,
 }
 
 impl Outgoing {
-    pub(crate) fn new(share: Share) -> Arc<Outgoing> {
-        Outgoing::within(share, STALL_MAX)
+    pub(crate) fn new(share: Share, clock: Clock) -> Arc<Outgoing> {
+        Outgoing::within(share, clock, STALL_MAX)
     }
 
-    fn within(share: Share, stall_max: Duration) -> Arc<Outgoing> {
+    fn within(share: Share, clock: Clock, stall_max: Duration) -> Arc<Outgoing> {
         let (lying, next, begun) = (Mutex::default(), AtomicU64::new(0), Notify::new());
-        Arc::new(Outgoing { share, lying, next, begun, stall_max })
+        Arc::new(Outgoing { share, lying, next, begun, stall_max, clock })
     }
 
-    fn lying(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+    fn lying(&self) -> MutexGuard<'_, BTreeMap<u64, Timestamp>> {
         self.lying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,9 +78,9 @@ impl Outgoing {
     pub(crate) async fn stalled(&self) {
         loop {
             let oldest = self.lying().first_key_value().map(|(_, at)| *at);
-            match oldest {
-                Some(at) if at.elapsed() >= self.stall_max => return,
-                Some(at) => tokio::time::sleep_until(at + self.stall_max).await,
+            match oldest.map(|at| self.stall_max.saturating_sub(self.clock.now().since(at))) {
+                Some(Duration::ZERO) => return,
+                Some(left) => tokio::time::sleep(left).await,
                 None => self.begun.notified().await,
             }
         }
@@ -99,7 +100,7 @@ impl Outgoing {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         let is_first = {
             let mut lying = self.lying();
-            lying.insert(n, Instant::now());
+            lying.insert(n, self.clock.now());
             lying.len() == 1
         };
         if is_first {
@@ -131,7 +132,7 @@ impl Drop for Piece {
 pub(crate) struct InPieces {
     body: Body,
     outgoing: Arc<Outgoing>,
-    /// What has not been handed on of the last piece of the body.
+    /// The part of the last piece of the body that has not been handed on.
     rest: Bytes,
     hold: Option<Arc<Hold>>,
     /// The bytes hold their room themselves.
@@ -205,7 +206,7 @@ mod tests {
     #[tokio::test]
     async fn a_reply_leaves_in_pieces_and_keeps_its_room_until_the_last_has_left() {
         let memory = Memory::new(8 << 20);
-        let outgoing = Outgoing::new(memory.share());
+        let outgoing = Outgoing::new(memory.share(), Clock::start());
         let mut body = reply(&outgoing, 200_000);
         assert_eq!(http_body::Body::size_hint(&body).exact(), Some(200_000));
         let mut pieces = Vec::new();
@@ -226,8 +227,9 @@ mod tests {
     #[tokio::test]
     async fn a_connection_stalls_if_one_reply_is_not_taken_whatever_becomes_of_others() {
         let stall_max = Duration::from_millis(200);
-        let outgoing = Outgoing::within(Memory::new(8 << 20).share(), stall_max);
-        let started = Instant::now();
+        let clock = Clock::start();
+        let outgoing = Outgoing::within(Memory::new(8 << 20).share(), clock, stall_max);
+        let started = clock.now();
         let mut first = reply(&outgoing, 10_000);
         let lies = first.frame().await;
         let others = async {
@@ -241,7 +243,7 @@ mod tests {
             () = others => {}
             () = outgoing.stalled() => {}
         }
-        assert!(started.elapsed() >= stall_max);
+        assert!(clock.now().since(started) >= stall_max);
         drop(lies);
         let others = tokio::time::timeout(2 * stall_max, outgoing.stalled()).await;
         assert!(others.is_err(), "nothing lies there any more");

@@ -1,5 +1,5 @@
-//! A server that runs out of something, or whose clients take nothing or send nothing: it refuses clearly, keeps what it
-//! confirmed, and goes on.
+//! A server that runs out of something, or whose clients take nothing or send nothing: it refuses clearly, keeps
+//! everything that it confirmed, and goes on.
 
 use std::time::{Duration, Instant};
 
