@@ -17,6 +17,7 @@ pub use crate::clock::Clock;
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
 pub use crate::error::{Advice, CallError, OpenError, PublishError};
+pub use crate::memory::{Hold, Memory, MemoryFigures, Pool, Share};
 pub use crate::report::{
     ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport, Selected,
     ServerReport, StreamReport, Throughput,

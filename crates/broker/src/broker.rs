@@ -24,6 +24,7 @@ use crate::caller::Caller;
 use crate::clock::Clock;
 use crate::driver::DriverConfig;
 use crate::error::OpenError;
+use crate::memory::Memory;
 use crate::recovery::{Recovery, RecoveryError};
 use crate::shard_handle::ShardHandle;
 use crate::shard_task::{Command, ShardTask, TaskConfig};
@@ -40,6 +41,8 @@ pub struct BrokerConfig {
     pub driver: DriverConfig,
     /// Batches that are on their way to the disk, in bytes.
     pub room_bytes: u32,
+    /// Replies that are being encoded or wait to be taken, in bytes.
+    pub reply_bytes: usize,
     /// Frames that are on their way to the disk. While as many are, the next one grows instead: two keep
     /// the disk busy without a pause, and more would only be smaller.
     pub frames_on_their_way: usize,
@@ -68,6 +71,7 @@ impl BrokerConfig {
             limits: Limits::DEFAULT,
             driver: DriverConfig::default(),
             room_bytes: 64 << 20,
+            reply_bytes: 64 << 20,
             frames_on_their_way: 2,
             calls_max: 1_024,
             receives_max: 100_000,
@@ -96,6 +100,7 @@ pub struct Entrance {
     clock: Clock,
     stage: watch::Receiver<Stage>,
     doors: Arc<Doors>,
+    memory: Arc<Memory>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -160,6 +165,11 @@ impl Entrance {
     /// The counts of this server's doors.
     pub fn doors(&self) -> &Doors {
         &self.doors
+    }
+
+    /// Contents that are on their way out.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
     }
 
     pub fn stage(&self) -> Stage {
@@ -237,7 +247,9 @@ impl Broker {
         let driver = recovery.finish(clock.now(), config.driver.clone());
         let (commands, queue) = mpsc::unbounded_channel();
         let (stage, at_stage) = watch::channel(Stage::Running);
+        let memory = Memory::new(config.reply_bytes);
         let terms = TaskConfig {
+            memory: memory.clone(),
             stream_of_first_publish: config.stream_of_first_publish.clone(),
             drain_max: config.drain_max,
             read_bytes_max: config.read_bytes_max,
@@ -252,7 +264,7 @@ impl Broker {
         let secret = secret.await.unwrap_or(config.secret);
         let shards = Arc::from([ShardHandle::new(shard, commands, secret, &config)]);
         let limits = Arc::new(config.limits);
-        let entrance = Entrance { shards, limits, clock, stage: at_stage, doors: Arc::default() };
+        let entrance = Entrance { shards, limits, clock, stage: at_stage, doors: Arc::default(), memory };
         Ok((Broker { entrance, remarks: claim.remarks.into() }, running))
     }
 

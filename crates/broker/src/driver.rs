@@ -164,6 +164,11 @@ pub struct Delivered {
 }
 
 impl Delivery {
+    /// The contents of all messages.
+    pub fn bytes(&self) -> usize {
+        self.messages.iter().map(|message| message.content.len()).sum()
+    }
+
     pub fn leases(&self) -> LeaseRun {
         LeaseRun { first: self.lease, count: self.messages.len() as u32 }
     }

@@ -92,6 +92,8 @@ pub enum CallError {
     TooLarge { bytes: usize, limit: usize },
     #[error("more than may wait at a time are waiting. limit=`{limit}`")]
     TooManyWaiting { limit: usize },
+    #[error("too many bytes are on their way to clients that do not take them")]
+    TooManyBytes,
     /// Of a receive that does not want to wait for others to settle what they hold.
     #[error("the group holds as many leases as it may. limit=`{limit}`")]
     InFlightFull { limit: u32 },
@@ -109,6 +111,7 @@ impl CallError {
             | CallError::Job(JobRefusal::TooMany { .. } | JobRefusal::Moving { .. })
             | CallError::Note(NoteRefusal::Full | NoteRefusal::TooMany)
             | CallError::TooManyWaiting { .. }
+            | CallError::TooManyBytes
             | CallError::InFlightFull { .. }
             | CallError::Stopping => Advice::RetryLater,
             CallError::Unknown => Advice::RetryWithSameId,

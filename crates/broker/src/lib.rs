@@ -13,6 +13,7 @@ mod door;
 pub mod driver;
 pub mod error;
 pub mod index;
+pub mod memory;
 mod receipt;
 pub mod recovery;
 pub mod report;

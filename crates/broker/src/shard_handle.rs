@@ -41,6 +41,8 @@ pub(crate) struct ShardHandle {
 struct Permits {
     calls: Semaphore,
     reads: Semaphore,
+    /// A list of reports is made in slices, one at a time, since the task does nothing else meanwhile.
+    reports: Semaphore,
     receives: Semaphore,
     receives_max: usize,
 }
@@ -55,6 +57,7 @@ impl ShardHandle {
         let permits = Permits {
             calls: Semaphore::new(config.calls_max),
             reads: Semaphore::new(config.reads_max),
+            reports: Semaphore::new(1),
             receives: Semaphore::new(config.receives_max),
             receives_max: config.receives_max,
         };
@@ -133,6 +136,11 @@ impl ShardHandle {
         let call = move |task: &mut ShardTask| drop(reply.send(work(task)));
         self.send(Command::Call(Box::new(call))).ok()?;
         answer.await.ok()
+    }
+
+    /// Held while a slice of a list is made.
+    pub(crate) async fn report_permit(&self) -> SemaphorePermit<'_> {
+        self.permits.reports.acquire().await.expect("permits are never closed")
     }
 
     /// Held while stored messages are read.

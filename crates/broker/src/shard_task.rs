@@ -32,6 +32,7 @@ use crate::broker::Stage;
 use crate::clock::Clock;
 use crate::driver::{Driver, Outbox, group_label};
 use crate::error::PublishError;
+use crate::memory::Memory;
 use crate::receipt::Receipts;
 use crate::recovery::RecoveryError;
 use commands::{Member, Waiting, WaitingRoom, answer};
@@ -39,18 +40,24 @@ use figures::Statistics;
 use pollers::Pollers;
 use requests::DRAIN_LOOK;
 
-pub(crate) use commands::{Command, Session};
+pub(crate) use commands::{Command, Queued, Session};
 pub use commands::{Event, SettleRequest, Settled};
+pub(crate) use figures::CONSUMERS_PER_LIST;
 pub(crate) use requests::{find_group, find_stream};
 
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.
 const COMMANDS_PER_TURN: usize = 4_096;
+
+/// How long a consumer is held back for which there was no room.
+const HELD_BACK: Duration = Duration::from_millis(250);
 
 /// Background work of the engine that is done.
 enum Done {
     Read(u64, Result<Vec<StoredFrame>, StorageError>),
     Saved(Result<Saved, StorageError>),
     Trimmed(Result<(), StorageError>),
+    /// A consumer that was held back has waited long enough.
+    Wait(ConsumerId),
 }
 
 /// The configuration of the task.
@@ -58,6 +65,7 @@ pub(crate) struct TaskConfig {
     pub(crate) stream_of_first_publish: Option<StreamSettings>,
     pub(crate) drain_max: Duration,
     pub(crate) read_bytes_max: usize,
+    pub(crate) memory: Arc<Memory>,
     /// Seals receipts until the log has a secret of its own.
     pub(crate) secret: [u8; 32],
 }
@@ -198,8 +206,17 @@ impl ShardTask {
                 if let Some(member) = self.members.get_mut(&consumer).filter(|_| running) {
                     member.set_credit(credit);
                     let slots = Credit::Slots { messages: credit, bytes };
+                    member.wish = slots;
                     // The group may have been deleted, which it is told by itself.
-                    let _ = self.driver.credit(self.now, member.group, consumer, slots);
+                    if !member.session.queued.is_held_back() {
+                        let _ = self.driver.credit(self.now, member.group, consumer, slots);
+                    }
+                }
+            }
+            Command::GoOn { consumer } => {
+                let running = self.stage == Stage::Running;
+                if running {
+                    self.let_go(consumer);
                 }
             }
             Command::Leave { consumer, departure } => {
@@ -210,6 +227,17 @@ impl ShardTask {
             Command::Call(call) => call(self),
             Command::Drain => self.begin_drain(),
             Command::Stop => self.stop(),
+        }
+    }
+
+    /// A consumer that was held back is given messages again.
+    fn let_go(&mut self, consumer: ConsumerId) {
+        // A queue that is still long says by itself when it has become short.
+        if let Some(member) = self.members.get(&consumer)
+            && member.session.queued.let_go()
+        {
+            // The group may have been deleted, which it is told by itself.
+            let _ = self.driver.credit(self.now, member.group, consumer, member.wish);
         }
     }
 
@@ -302,6 +330,11 @@ impl ShardTask {
             Done::Read(id, frames) => self.driver.on_read(id, &frames?)?,
             Done::Saved(saved) => self.driver.on_saved(saved?),
             Done::Trimmed(done) => done?,
+            Done::Wait(consumer) => {
+                if self.stage == Stage::Running {
+                    self.let_go(consumer);
+                }
+            }
         }
         Ok(())
     }
@@ -323,12 +356,20 @@ impl ShardTask {
             }
         }
         let mut slow = Vec::new();
+        let (mut too_long, mut given_back) = (Vec::new(), Vec::new());
         for delivery in deliveries.drain(..) {
             let consumer = delivery.consumer;
             match self.members.get(&consumer) {
+                // Consumers that take nothing have all the room, this one perhaps among them.
+                Some(member) if !member.session.queued.admits(delivery.bytes()) => {
+                    given_back.push((member.group, consumer, delivery.leases()));
+                }
                 Some(member) => {
                     if !member.hand_over(delivery) {
                         slow.push(consumer);
+                    }
+                    if member.session.queued.becomes_too_long() {
+                        too_long.push((member.group, consumer));
                     }
                 }
                 None => self.pollers.collect(delivery),
@@ -353,6 +394,22 @@ impl ShardTask {
         }
         for consumer in served {
             self.finish_receive(consumer);
+        }
+        for (group, consumer, leases) in given_back {
+            self.config.memory.count_held_back();
+            let _ = self.driver.credit(self.now, group, consumer, Credit::slots(0));
+            self.give_back(group, &[leases]);
+            // Its own queue may be empty, so that nothing it does could tell when there is room again.
+            self.work.spawn(async move {
+                tokio::time::sleep(HELD_BACK).await;
+                Done::Wait(consumer)
+            });
+        }
+        for (group, consumer) in too_long {
+            self.config.memory.count_held_back();
+            let _ = self.driver.credit(self.now, group, consumer, Credit::slots(0));
+            // It may have taken everything meanwhile.
+            self.let_go(consumer);
         }
         for consumer in slow {
             if let Some(member) = self.members.remove(&consumer) {

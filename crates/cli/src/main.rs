@@ -29,6 +29,10 @@ use clap_complete::Shell;
 
 use crate::print::Output;
 
+/// Gives freed memory back to the system. The allocator of glibc keeps most of it after replies of many sizes.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Forebay is a durable message queue: streams, and groups of competing consumers with retries and dead letters.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, after_help = after_help())]

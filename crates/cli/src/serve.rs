@@ -1,5 +1,6 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+mod process;
 #[cfg(feature = "sqs")]
 mod sqs;
 #[cfg(not(feature = "sqs"))]
@@ -89,6 +90,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
                    authentication yet",
         );
     }
+    let connections_max = process::raise_open_files(settings.max_connections);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // First the port: a server that cannot listen has no business with the data folder.
     let listener = runtime.block_on(listen(settings.listen))?;
@@ -100,7 +102,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         Prepared::Closed => (None, None),
         Prepared::Taken(remark) => (None, Some(remark)),
     };
-    let doors = Doors { native: listener, sqs, remark };
+    let doors = Doors { native: listener, sqs, remark, connections_max };
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
@@ -203,6 +205,7 @@ fn broker_config(settings: &Settings) -> anyhow::Result<BrokerConfig> {
             ..usual.driver
         },
         room_bytes: u32::try_from(settings.room_bytes).unwrap_or(u32::MAX),
+        reply_bytes: settings.reply_bytes as usize,
         stream_of_first_publish: settings.auto_create.then_some(first),
         drain_max: settings.drain_timeout,
         ..usual
@@ -222,6 +225,9 @@ async fn serve(
     let (broker, running) = opened.context(Exit::DataRefused).context("cannot bring back the log")?;
     for remark in broker.remarks() {
         tracing::warn!("{remark}");
+    }
+    if let Some(max) = doors.connections_max {
+        broker.doors().limit_connections(max);
     }
     say_that_it_listens(&broker, settings, started, address, sqs).await;
     if let Some(remark) = &doors.remark {
@@ -273,7 +279,7 @@ async fn until_told(
         connections_max: settings.max_connections,
         host_names: settings.host_names.clone(),
         body_bytes_max: settings.request_bytes as usize,
-        memory: resident_memory,
+        process: process::figures,
     };
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {
@@ -313,6 +319,8 @@ struct Doors {
     sqs: Option<sqs::Door>,
     /// Why the SQS door is closed, if an operator might expect it to be open.
     remark: Option<String>,
+    /// Connections that all doors together may have.
+    connections_max: Option<usize>,
 }
 
 /// Serves all doors until the broker stops and the calls have ended.
@@ -358,14 +366,6 @@ async fn held(broker: &Broker) -> Option<u64> {
             None => return Some(held),
         }
     }
-}
-
-/// What the process takes of the machine's memory, where the system tells.
-fn resident_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kibibytes << 10)
 }
 
 struct Signals {

@@ -5,12 +5,14 @@
 //! | `accept` | Taking connections, no more than there may be, and letting them end. |
 //! | `connection` | Bytes in and out, with deadlines for clients that are silent or slow. |
 //! | `body` | Reading bodies within limits. |
+//! | `outgoing` | Replies that clients have not taken yet. |
 //! | `hosts` | Which names the server answers to, and pages of which sites may ask. |
 
 pub(crate) mod accept;
 pub(crate) mod body;
 pub(crate) mod connection;
 pub(crate) mod hosts;
+pub(crate) mod outgoing;
 
 use std::any::Any;
 use std::fmt::Display;

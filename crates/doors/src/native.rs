@@ -27,11 +27,12 @@ mod tests;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, header};
-use forebay_broker::api::{Broker, DoorStats};
+use forebay_broker::api::{Broker, DoorStats, Pool, Share};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -42,9 +43,11 @@ use tonic::transport::server::TcpConnectInfo;
 
 use crate::http::accept::{self, Stopping};
 use crate::http::connection::{self, Connection, Open, Protocol};
+use crate::http::outgoing::Outgoing;
 use crate::telemetry;
+use http::BodyShares;
 use http::HttpDoor;
-use intake::{Budget, Intake};
+use intake::Intake;
 
 /// Bytes that a client may send on one call, and on one connection, before the server has read them.
 const CALL_WINDOW: u32 = 1 << 20;
@@ -70,8 +73,18 @@ pub struct NativeConfig {
     pub host_names: Vec<String>,
     /// Bytes of request bodies that are being read, over all connections; and as much again for gRPC.
     pub body_bytes_max: usize,
-    /// Resident memory of the process in bytes, for `/metrics`. The door opens no files itself.
-    pub memory: fn() -> Option<u64>,
+    /// Figures of the process for `/metrics`. The door opens no files itself.
+    pub process: fn() -> ProcessFigures,
+}
+
+/// Figures of the process, as far as the system tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProcessFigures {
+    /// Resident memory in bytes.
+    pub memory: Option<u64>,
+    /// File descriptors that are open, and how many may be.
+    pub open_files: Option<u64>,
+    pub open_files_max: Option<u64>,
 }
 
 impl Default for NativeConfig {
@@ -80,7 +93,7 @@ impl Default for NativeConfig {
             connections_max: 20_000,
             host_names: Vec::new(),
             body_bytes_max: 64 << 20,
-            memory: || None,
+            process: ProcessFigures::default,
         }
     }
 }
@@ -103,28 +116,41 @@ pub async fn serve_with(
 ) -> std::io::Result<()> {
     let connections = Arc::new(Semaphore::new(config.connections_max));
     let stats = broker.doors().door("native");
+    let (memory, clock) = (broker.memory().clone(), broker.clock());
     let services = Arc::new(Services {
+        stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
         http_stats: broker.doors().door("http"),
         grpc: grpc::routes(broker.clone()).prepare(),
-        grpc_budget: Budget::new(config.body_bytes_max),
+        grpc_bodies: Pool::new(config.body_bytes_max),
         http: HttpDoor::new(broker, &config),
     });
-    let one = |stream, address, stopping| serve_one(services.clone(), stream, address, stopping);
+    let one = |stream, address, stopping| {
+        serve_one(services.clone(), Outgoing::new(memory.share(), clock), stream, address, stopping)
+    };
     accept::connections(listener, stop, connections, http::BUSY_REPLY, &stats, one).await;
     Ok(())
 }
 
+/// The shares of one connection.
+struct Shares {
+    replies: Share,
+    bodies: BodyShares,
+    grpc: Share,
+}
+
 struct Services {
     grpc: Routes,
-    grpc_budget: Budget,
+    grpc_bodies: Arc<Pool>,
     http: HttpDoor,
+    stats: Arc<DoorStats>,
     grpc_stats: Arc<DoorStats>,
     http_stats: Arc<DoorStats>,
 }
 
 impl Services {
-    async fn answer(&self, from: SocketAddr, mut request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, from: SocketAddr, of: &Shares, mut request: Request<Incoming>) -> Response<Body> {
+        request.extensions_mut().insert(of.replies.clone());
         let content_type = request.headers().get(header::CONTENT_TYPE);
         // gRPC is spoken over HTTP/2 only, which no browser does without TLS. A page of another site could
         // otherwise have a request taken for gRPC, and so past the checks of a request's origin.
@@ -132,13 +158,15 @@ impl Services {
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
-            let request = request.map(|body| Intake::new(body, self.grpc_budget.clone()));
+            let request = request.map(|body| Intake::new(body, of.grpc.clone()));
             let uri = request.uri().clone();
             let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
-            let answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
+            let mut answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
+            grpc::status::mend(&mut answered);
             telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
             return answered;
         }
+        request.extensions_mut().insert(of.bodies.clone());
         let answered = self.http.answer(from, request).await;
         telemetry::answered_http(&self.http_stats, from, &answered);
         answered
@@ -146,19 +174,31 @@ impl Services {
 }
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
-async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAddr, stopping: Stopping) {
+async fn serve_one(
+    services: Arc<Services>,
+    outgoing: Arc<Outgoing>,
+    stream: TcpStream,
+    address: SocketAddr,
+    stopping: Stopping,
+) {
     let Some(protocol) = connection::protocol_of(&stream).await else { return };
     let open = Open::default();
     let io = TokioIo::new(Connection::new(stream, protocol, open.clone(), http::refusal));
     let stopped = stopping.wait();
+    let shares = Arc::new(Shares {
+        replies: outgoing.share.clone(),
+        bodies: services.http.body_shares(),
+        grpc: services.grpc_bodies.share(),
+    });
     // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
     // ended.
     match protocol {
         Protocol::Http1 => {
             let service = service_fn(|request| {
-                let (services, open) = (services.clone(), open.enter());
+                let (services, shares, open) = (services.clone(), shares.clone(), open.enter());
                 async move {
-                    Ok::<_, std::convert::Infallible>(open.hold(services.answer(address, request).await))
+                    let answered = services.answer(address, &shares, request).await;
+                    Ok::<_, std::convert::Infallible>(open.hold(answered))
                 }
             });
             let connection = hyper::server::conn::http1::Builder::new()
@@ -176,8 +216,11 @@ async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAd
         }
         Protocol::Http2 => {
             let service = service_fn(|request| {
-                let services = services.clone();
-                async move { Ok::<_, std::convert::Infallible>(services.answer(address, request).await) }
+                let (services, shares, outgoing) = (services.clone(), shares.clone(), outgoing.clone());
+                async move {
+                    let answered = services.answer(address, &shares, request).await;
+                    Ok::<_, std::convert::Infallible>(outgoing.send(answered))
+                }
             });
             let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
@@ -189,11 +232,20 @@ async fn serve_one(services: Arc<Services>, stream: TcpStream, address: SocketAd
                 .keep_alive_timeout(KEEPALIVE_ANSWER)
                 .serve_connection(io, service);
             let mut connection = std::pin::pin!(connection);
+            let served = async {
+                tokio::select! {
+                    _ = connection.as_mut() => {}
+                    () = stopped => {
+                        connection.as_mut().graceful_shutdown();
+                        let _ = connection.await;
+                    }
+                }
+            };
             tokio::select! {
-                _ = connection.as_mut() => {}
-                () = stopped => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = connection.await;
+                () = served => {}
+                () = outgoing.stalled() => {
+                    services.stats.stalled.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(peer = %address, "a client did not take a reply and was disconnected");
                 }
             }
         }

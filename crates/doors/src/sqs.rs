@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_broker::api::{Entrance, Principal};
+use forebay_broker::api::{Entrance, Pool, Principal};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
@@ -116,7 +116,7 @@ pub async fn serve(
         address: address.to_string(),
         hosts,
         // One request must always find room.
-        bodies: Arc::new(Semaphore::new(config.body_bytes_max.max(door::BODY_BYTES_MAX))),
+        bodies: Pool::new(config.body_bytes_max.max(door::BODY_BYTES_MAX)),
         request_ids: RequestIds::new(config.seed),
     });
     let connections = Arc::new(Semaphore::new(config.connections_max));
@@ -128,11 +128,11 @@ pub async fn serve(
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
 async fn serve_one(door: Arc<Door>, stream: TcpStream, address: SocketAddr, stopping: Stopping) {
-    let open = Open::default();
+    let (open, shares) = (Open::default(), Arc::new(door.shares()));
     let io = TokioIo::new(Connection::new(stream, Protocol::Http1, open.clone(), |_| None::<Bytes>));
     let service = service_fn(|request| {
-        let (door, open) = (door.clone(), open.enter());
-        async move { Ok::<_, std::convert::Infallible>(open.hold(door.answer(address, request).await)) }
+        let (door, open, shares) = (door.clone(), open.enter(), shares.clone());
+        async move { Ok::<_, std::convert::Infallible>(open.hold(door.answer(address, &shares, request).await)) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)

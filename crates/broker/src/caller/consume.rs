@@ -1,7 +1,6 @@
 //! Taking messages out of a group: as a connected member, or by asking again and again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,8 +13,9 @@ use super::{Caller, Reply};
 use crate::access::Right;
 use crate::driver::{Delivered, Delivery};
 use crate::error::CallError;
+use crate::memory::Memory;
 use crate::receipt::Receipts;
-use crate::shard_task::{Command, Event, Session, SettleRequest};
+use crate::shard_task::{Command, Event, Queued, Session, SettleRequest};
 
 /// Requests to settle that a consumer may send before it takes the answers.
 const SETTLEMENTS_UNANSWERED_MAX: usize = 1_024;
@@ -46,6 +46,9 @@ pub struct Receiving {
     group: GroupId,
     commands: mpsc::UnboundedSender<Command>,
     receipts: Receipts,
+    /// The contents that count as handed out.
+    bytes: usize,
+    memory: Arc<Memory>,
 }
 
 impl Receiving {
@@ -54,9 +57,32 @@ impl Receiving {
         group: GroupId,
         commands: mpsc::UnboundedSender<Command>,
         receipts: Receipts,
+        memory: Arc<Memory>,
     ) -> Receiving {
+        let bytes = deliveries.iter().map(Delivery::bytes).sum();
+        memory.hand_out(bytes);
         let messages = deliveries.into_iter().flat_map(Delivery::into_each).collect();
-        Receiving { messages, group, commands, receipts }
+        Receiving { messages, group, commands, receipts, bytes, memory }
+    }
+
+    /// The contents of all messages.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The contents of the messages that [`Receiving::take_within`] would take.
+    pub fn bytes_within(&self, bytes: usize) -> usize {
+        let taken = self.fitting(bytes);
+        self.messages[..taken].iter().map(|message| message.content.len()).sum()
+    }
+
+    fn fitting(&self, bytes: usize) -> usize {
+        let mut sum = 0usize;
+        let fits = |message: &&Delivered| {
+            sum = sum.saturating_add(message.content.len());
+            sum <= bytes
+        };
+        self.messages.iter().take_while(fits).count().max(1).min(self.messages.len())
     }
 
     pub fn len(&self) -> usize {
@@ -74,13 +100,7 @@ impl Receiving {
 
     /// As [`Receiving::take`], but only as many as have no more than so many bytes together, and at least one.
     pub fn take_within(mut self, bytes: usize) -> Vec<(String, Delivered)> {
-        let mut sum = 0usize;
-        let fits = |message: &&Delivered| {
-            sum = sum.saturating_add(message.content.len());
-            sum <= bytes
-        };
-        let count = self.messages.iter().take_while(fits).count().max(1).min(self.messages.len());
-        let rest = self.messages.split_off(count);
+        let rest = self.messages.split_off(self.fitting(bytes));
         let messages = std::mem::replace(&mut self.messages, rest);
         let receipt = |message: &Delivered| self.receipts.write(self.group, message.lease);
         messages.into_iter().map(|message| (receipt(&message), message)).collect()
@@ -89,6 +109,7 @@ impl Receiving {
 
 impl Drop for Receiving {
     fn drop(&mut self) {
+        self.memory.hand_in(self.bytes);
         if !self.messages.is_empty() {
             let group = self.group;
             let leases = LeaseRun::join(self.messages.iter().map(|message| message.lease));
@@ -126,7 +147,7 @@ impl Caller {
         let shard = self.shard_of(&stream);
         let id = shard.next_consumer();
         let (events, queue) = mpsc::unbounded_channel();
-        let queued = Arc::new(AtomicUsize::new(0));
+        let queued = Arc::new(Queued::new(self.broker.memory().clone()));
         let session = Session { consumer: id, events, queued: queued.clone(), address: self.address };
         // Made before the call, so that a caller that goes away meanwhile leaves nothing behind.
         let mut consumer = Consumer {
@@ -219,7 +240,7 @@ pub struct Consumer {
     epoch: Epoch,
     commands: mpsc::UnboundedSender<Command>,
     queue: mpsc::UnboundedReceiver<Event>,
-    queued: Arc<AtomicUsize>,
+    queued: Arc<Queued>,
     unanswered: usize,
     credit_max: u32,
 }
@@ -233,17 +254,37 @@ impl Consumer {
     /// left or the server has stopped.
     pub fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<Event>, max: usize) -> Poll<()> {
         let before = out.len();
+        ready!(self.poll_unencoded(cx, out, max));
+        let deliveries = out[before..].iter().filter_map(|event| match event {
+            Event::Delivery(delivery) => Some(delivery.bytes()),
+            _ => None,
+        });
+        self.encoded(deliveries.sum());
+        Poll::Ready(())
+    }
+
+    /// As [`Consumer::poll_events`], for a caller that keeps deliveries for a while: their contents count as handed out
+    /// until it says that they are [`Consumer::encoded`].
+    pub fn poll_unencoded(&mut self, cx: &mut Context<'_>, out: &mut Vec<Event>, max: usize) -> Poll<()> {
+        let before = out.len();
         ready!(self.queue.poll_recv_many(cx, out, max));
         for event in &out[before..] {
             match event {
                 Event::Delivery(delivery) => {
-                    self.queued.fetch_sub(delivery.messages.len(), Ordering::Relaxed);
+                    self.queued.take_out(delivery.messages.len());
                 }
                 Event::Settled(_) => self.unanswered -= 1,
                 Event::CutOff | Event::GroupGone => {}
             }
         }
         Poll::Ready(())
+    }
+
+    /// Contents of deliveries were encoded, or are not needed any more.
+    pub fn encoded(&self, bytes: usize) {
+        if bytes > 0 && self.queued.done_with(bytes) {
+            let _ = self.commands.send(Command::GoOn { consumer: self.id });
+        }
     }
 
     /// Whether another request to settle may be sent before the answers to earlier ones are taken.

@@ -11,8 +11,11 @@ use super::{Caller, Reply};
 use crate::access::{Resource, Right};
 use crate::error::CallError;
 use crate::report::{GroupReport, Page, ScalingReport, ServerReport, StreamReport};
-use crate::shard_task::{ShardTask, find_group, find_stream};
+use crate::shard_task::{CONSUMERS_PER_LIST, ShardTask, find_group, find_stream};
 use crate::stats::ScalingTarget;
+
+/// Reports that the task makes in one turn. Lists are made of as many turns as they need.
+const REPORTS_PER_TURN: usize = 50;
 
 /// Something that exists now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +151,20 @@ impl Caller {
         limit: usize,
     ) -> Result<Page<StreamReport, StreamName>, CallError> {
         self.may(Right::Look, Resource::Server)?;
-        self.broker.whole().query(move |task| Ok(task.report_streams(after.as_ref(), limit))).await
+        let shard = self.broker.whole();
+        let mut page = Page { items: Vec::new(), next: after };
+        loop {
+            let (after, count) = (page.next.take(), (limit - page.items.len()).min(REPORTS_PER_TURN));
+            let slice = {
+                let _permit = shard.report_permit().await;
+                shard.query(move |task| Ok(task.report_streams(after.as_ref(), count))).await?
+            };
+            page.items.extend(slice.items);
+            page.next = slice.next;
+            if page.next.is_none() || page.items.len() >= limit {
+                return Ok(page);
+            }
+        }
     }
 
     pub async fn group(&self, stream: StreamName, group: GroupName) -> Result<GroupReport, CallError> {
@@ -178,10 +194,23 @@ impl Caller {
     ) -> Result<Page<GroupReport, GroupCursor>, CallError> {
         let what = stream.as_ref().map_or(Resource::Server, Resource::Stream);
         self.may(Right::Look, what)?;
-        self.broker
-            .whole()
-            .query(move |task| task.report_groups(stream.as_ref(), after.as_ref(), limit))
-            .await
+        let shard = self.broker.whole();
+        let mut page = Page { items: Vec::new(), next: after };
+        let mut consumers = 0;
+        loop {
+            let (after, count) = (page.next.take(), (limit - page.items.len()).min(REPORTS_PER_TURN));
+            let of = stream.clone();
+            let slice = {
+                let _permit = shard.report_permit().await;
+                shard.query(move |task| task.report_groups(of.as_ref(), after.as_ref(), count)).await?
+            };
+            consumers += slice.items.iter().map(|group| group.consumers.len()).sum::<usize>();
+            page.items.extend(slice.items);
+            page.next = slice.next;
+            if page.next.is_none() || page.items.len() >= limit || consumers > CONSUMERS_PER_LIST {
+                return Ok(page);
+            }
+        }
     }
 
     pub async fn scaling(

@@ -42,10 +42,20 @@ impl Caller {
     /// Messages of a stream from `from` on, in order, without disturbing anything. Stops after `limit`
     /// messages, or when enough bytes have come together.
     pub async fn read(&self, stream: StreamName, from: Seq, limit: u64) -> Result<ReadPage, CallError> {
+        self.read_within(stream, from, limit, usize::MAX).await
+    }
+
+    async fn read_within(
+        &self,
+        stream: StreamName,
+        from: Seq,
+        limit: u64,
+        bytes: usize,
+    ) -> Result<ReadPage, CallError> {
         self.may(Right::Read, Resource::Stream(&stream))?;
         let shard = self.shard_of(&stream);
         let _permit = shard.read_permit().await;
-        shard.ask(move |task, reply| task.read(&stream, from, limit, reply)).await
+        shard.ask(move |task, reply| task.read(&stream, from, (limit, bytes), reply)).await
     }
 
     /// As [`Caller::read`], of those that pass the filter.
@@ -56,17 +66,33 @@ impl Caller {
         limit: u64,
         filter: &Filter,
     ) -> Result<ReadPage, CallError> {
+        self.browse_within(stream, from, (limit, usize::MAX), filter).await
+    }
+
+    /// As [`Caller::browse`], and no more than so many bytes of content, though one message always fits.
+    pub async fn browse_within(
+        &self,
+        stream: StreamName,
+        from: Seq,
+        (limit, bytes_max): (u64, usize),
+        filter: &Filter,
+    ) -> Result<ReadPage, CallError> {
+        let bytes_max = bytes_max.min(self.shard_of(&stream).read_bytes_max);
         if filter.is_empty() {
-            return self.read(stream, from, limit).await;
+            return self.read_within(stream, from, limit, bytes_max).await;
         }
         let mut page = ReadPage { messages: Vec::new(), next: from, last: Seq::START };
         let (mut looked_at, mut bytes) = (0, 0);
-        while looked_at < LOOKED_AT_MAX && bytes < self.shard_of(&stream).read_bytes_max {
+        while looked_at < LOOKED_AT_MAX && bytes < bytes_max {
             let read = self.read(stream.clone(), page.next, AT_A_TIME).await?;
             (page.next, page.last) = (read.next, read.last);
             looked_at += AT_A_TIME;
             for found in read.messages {
                 if filter.passes(&found) {
+                    if bytes > 0 && bytes + found.content.len() > bytes_max {
+                        page.next = found.seq;
+                        return Ok(page);
+                    }
                     bytes += found.content.len();
                     page.next = found.seq.next();
                     page.messages.push(found);

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use forebay_core::group::{Departure, LeaseRun, OutcomeRun, Settlement};
+use forebay_core::group::{Credit, Departure, LeaseRun, OutcomeRun, Settlement};
 use forebay_core::shard::PublishOptions;
 use forebay_core::types::{ConsumerId, GroupId, StreamName};
 use forebay_storage::engine::Durable;
@@ -15,6 +15,7 @@ use super::ShardTask;
 use crate::batch::Batch;
 use crate::driver::{Delivery, Published, Ticket};
 use crate::error::PublishError;
+use crate::memory::Memory;
 use crate::stats::Histogram;
 use crate::window::Found;
 
@@ -39,6 +40,10 @@ pub(crate) enum Command {
         consumer: ConsumerId,
         credit: u32,
         bytes: Option<u64>,
+    },
+    /// The queue of a consumer that was held back has become short.
+    GoOn {
+        consumer: ConsumerId,
     },
     Leave {
         consumer: ConsumerId,
@@ -82,9 +87,84 @@ pub enum Event {
 pub(crate) struct Session {
     pub(crate) consumer: ConsumerId,
     pub(crate) events: mpsc::UnboundedSender<Event>,
-    /// Messages that are in the queue.
-    pub(crate) queued: Arc<AtomicUsize>,
+    pub(crate) queued: Arc<Queued>,
     pub(crate) address: Option<SocketAddr>,
+}
+
+/// The contents in the queue of a consumer.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    messages: AtomicUsize,
+    bytes: AtomicUsize,
+    /// The queue is longer than its share, and the consumer is given nothing more until it has become short.
+    is_held_back: AtomicBool,
+    memory: Arc<Memory>,
+}
+
+impl Queued {
+    pub(crate) fn new(memory: Arc<Memory>) -> Queued {
+        let (messages, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Queued { messages, bytes, is_held_back: AtomicBool::new(false), memory }
+    }
+
+    /// Returns how many messages are in the queue now.
+    fn add(&self, messages: usize, bytes: usize) -> usize {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.memory.hand_out(bytes);
+        self.messages.fetch_add(messages, Ordering::Relaxed) + messages
+    }
+
+    /// Messages were taken out. Their contents count until they are done with.
+    pub(crate) fn take_out(&self, messages: usize) {
+        self.messages.fetch_sub(messages, Ordering::Relaxed);
+    }
+
+    /// Contents were encoded or dropped. True if the consumer was held back, and may be given more now.
+    pub(crate) fn done_with(&self, bytes: usize) -> bool {
+        let left = self.bytes.fetch_sub(bytes, Ordering::SeqCst) - bytes;
+        self.memory.hand_in(bytes);
+        self.is_held_back.load(Ordering::SeqCst)
+            && left <= self.memory.queue_max() / 2
+            && self.is_held_back.swap(false, Ordering::SeqCst)
+    }
+
+    pub(super) fn is_held_back(&self) -> bool {
+        self.is_held_back.load(Ordering::Relaxed)
+    }
+
+    /// Whether so many bytes may be added. If not, the consumer is held back from now on.
+    pub(super) fn admits(&self, bytes: usize) -> bool {
+        let admits = !self.is_held_back() && self.memory.may_hand_out(bytes);
+        if !admits {
+            self.is_held_back.store(true, Ordering::Relaxed);
+        }
+        admits
+    }
+
+    /// The consumer is not held back any more, if the queue has become so short that more may be added.
+    pub(super) fn let_go(&self) -> bool {
+        // In this order, and the consumer does both in the other order: so either the task sees that the queue has
+        // become short, or the consumer sees that it has to say so.
+        self.is_held_back.store(true, Ordering::SeqCst);
+        let is_short = self.bytes.load(Ordering::SeqCst) <= self.memory.queue_max() / 2;
+        if is_short {
+            self.is_held_back.store(false, Ordering::SeqCst);
+        }
+        is_short
+    }
+
+    /// True if the queue has just become longer than its share.
+    pub(super) fn becomes_too_long(&self) -> bool {
+        let is_too_long = self.bytes.load(Ordering::Relaxed) > self.memory.queue_max();
+        is_too_long && !self.is_held_back.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        // The consumer and the task have gone, and the rest of the queue with them.
+        self.memory.hand_in(self.bytes.load(Ordering::Relaxed));
+    }
 }
 
 /// A consumer that has joined.
@@ -92,6 +172,8 @@ pub(super) struct Member {
     pub(super) session: Session,
     pub(super) group: GroupId,
     pub(super) credit: u32,
+    /// What it asked for last. The group knows nothing of it while the consumer is held back.
+    pub(super) wish: Credit,
     /// The largest credit that it has had. Messages that were leased on credit which it has since taken back may
     /// still be on their way from the disk.
     pub(super) credit_most: u32,
@@ -105,7 +187,7 @@ impl Member {
     /// lapsed there, which means that the consumer does not take them out. False if that is so.
     pub(super) fn hand_over(&self, delivery: Delivery) -> bool {
         let count = delivery.messages.len();
-        let queued = self.session.queued.fetch_add(count, Ordering::Relaxed) + count;
+        let queued = self.session.queued.add(count, delivery.bytes());
         // A consumer that is gone says so by itself.
         let _ = self.session.events.send(Event::Delivery(delivery));
         queued <= 2 * self.credit_most as usize
@@ -203,9 +285,16 @@ mod tests {
     #[test]
     fn one_that_takes_credit_back_still_gets_what_was_leased_on_it() {
         let (events, _received) = mpsc::unbounded_channel();
-        let queued = Arc::default();
+        let queued = Arc::new(Queued::new(Memory::new(1 << 20)));
         let session = Session { consumer: ConsumerId(1), events, queued, address: None };
-        let mut member = Member { session, group: GroupId(1), credit: 8, credit_most: 8, processing: None };
+        let mut member = Member {
+            session,
+            group: GroupId(1),
+            credit: 8,
+            wish: Credit::slots(8),
+            credit_most: 8,
+            processing: None,
+        };
         member.set_credit(0);
         assert!(member.hand_over(messages(8)), "it had credit for eight");
         assert!(member.hand_over(messages(8)), "and once more, after a reset");

@@ -20,7 +20,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// Streams and groups that are looked at in one turn, more or less.
 const SAMPLED_PER_TURN: usize = 256;
 /// Consumers that a list of groups shows, beyond the last group that it begins with.
-const CONSUMERS_PER_LIST: usize = 2_000;
+pub(crate) const CONSUMERS_PER_LIST: usize = 2_000;
 
 #[derive(Default)]
 pub(super) struct Statistics {

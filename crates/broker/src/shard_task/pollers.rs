@@ -216,9 +216,17 @@ impl ShardTask {
         };
         self.pollers.receives.remove(&receive);
         self.pollers.put_idle(consumer);
+        let memory = &self.config.memory;
+        if !memory.may_hand_out(collected.iter().map(Delivery::bytes).sum()) {
+            memory.count_refused();
+            let leases: Vec<LeaseRun> = collected.iter().map(Delivery::leases).collect();
+            self.give_back(group, &leases);
+            return answer(reply, Err(CallError::TooManyBytes));
+        }
         if let Some(commands) = self.own_commands.upgrade() {
+            let (receipts, memory) = (self.receipts.clone(), memory.clone());
             // If the caller is gone, they come back by themselves.
-            let _ = reply.send(Ok(Receiving::new(collected, group, commands, self.receipts.clone())));
+            let _ = reply.send(Ok(Receiving::new(collected, group, commands, receipts, memory)));
         }
     }
 

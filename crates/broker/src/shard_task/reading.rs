@@ -13,8 +13,15 @@ use crate::report::{Page, ParkedReport, ReadPage};
 use crate::window::Found;
 
 impl ShardTask {
-    /// Answers with messages from `from` on, up to `limit` of them or as many as fit.
-    pub(crate) fn read(&mut self, stream: &StreamName, from: Seq, limit: u64, reply: Reply<ReadPage>) {
+    /// Answers with messages from `from` on, up to `limit` of them or as many as fit into `bytes`, and at least one.
+    pub(crate) fn read(
+        &mut self,
+        stream: &StreamName,
+        from: Seq,
+        (limit, bytes): (u64, usize),
+        reply: Reply<ReadPage>,
+    ) {
+        let bytes = bytes.min(self.config.read_bytes_max) as u64;
         let stream = match self.find_stream(stream) {
             Ok(stream) => stream,
             Err(error) => return self.answer_durably(reply, Err(error)),
@@ -28,7 +35,7 @@ impl ShardTask {
         };
         let first = from.max(kept.first);
         let mut range = SeqRange::starting(first, limit.min(kept.last.0 - first.0 + 1));
-        while range.count() > 1 && shard.bytes_of(stream, range) > self.config.read_bytes_max as u64 {
+        while range.count() > 1 && shard.bytes_of(stream, range) > bytes {
             range = SeqRange::starting(first, range.count() / 2);
         }
         let next = range.last.next();

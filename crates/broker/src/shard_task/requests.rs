@@ -191,8 +191,9 @@ impl ShardTask {
             self.driver.leave(group, consumer, Departure::Goodbye);
             return Err(refusal.into());
         }
-        self.members
-            .insert(consumer, Member { session, group, credit, credit_most: credit, processing: None });
+        let wish = Credit::slots(credit);
+        let member = Member { session, group, credit, wish, credit_most: credit, processing: None };
+        self.members.insert(consumer, member);
         Ok(self.driver.shard().epoch())
     }
 

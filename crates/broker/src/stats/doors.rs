@@ -1,7 +1,7 @@
 //! The counts of a server's doors. Kept with the broker, so that one door can report all of them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Further calls of one door, and further problems of one call, are counted as [`OTHER`], so that a client
@@ -15,21 +15,48 @@ type ByName<T> = BTreeMap<Box<str>, T>;
 
 /// The doors of a server, in the order in which they were opened.
 #[derive(Debug, Default)]
-pub struct Doors(Mutex<Vec<Arc<DoorStats>>>);
+pub struct Doors {
+    doors: Mutex<Vec<Arc<DoorStats>>>,
+    connections: Arc<Connections>,
+}
+
+/// The connections of all doors together.
+#[derive(Debug)]
+struct Connections {
+    open: AtomicUsize,
+    max: AtomicUsize,
+}
+
+impl Default for Connections {
+    fn default() -> Connections {
+        Connections { open: AtomicUsize::new(0), max: AtomicUsize::new(usize::MAX) }
+    }
+}
 
 impl Doors {
     /// The counters of the door with this name, made when it is first asked for.
     pub fn door(&self, name: &'static str) -> Arc<DoorStats> {
-        let mut doors = lock(&self.0);
+        let mut doors = lock(&self.doors);
         if let Some(door) = doors.iter().find(|door| door.name == name) {
             return door.clone();
         }
-        doors.push(Arc::new(DoorStats { name, ..DoorStats::default() }));
+        let connections = self.connections.clone();
+        doors.push(Arc::new(DoorStats { name, connections, ..DoorStats::default() }));
         doors[doors.len() - 1].clone()
     }
 
     pub fn all(&self) -> Vec<Arc<DoorStats>> {
-        lock(&self.0).clone()
+        lock(&self.doors).clone()
+    }
+
+    /// All doors together keep no more connections than this.
+    pub fn limit_connections(&self, max: usize) {
+        self.connections.max.store(max, Ordering::Relaxed);
+    }
+
+    /// How many connections all doors may have together, if that is limited.
+    pub fn connections_max(&self) -> Option<usize> {
+        Some(self.connections.max.load(Ordering::Relaxed)).filter(|max| *max != usize::MAX)
     }
 }
 
@@ -44,8 +71,12 @@ pub struct DoorStats {
     pub accepted: AtomicU64,
     /// Connections that were one too many.
     pub refused: AtomicU64,
+    /// Connections that were given up because the client did not take a reply.
+    pub stalled: AtomicU64,
     /// Handlers that panicked.
     pub panics: AtomicU64,
+    /// Shared by all doors.
+    connections: Arc<Connections>,
     /// Requests by call and problem. Locked for one addition.
     requests: Mutex<ByName<ByName<u64>>>,
 }
@@ -67,11 +98,16 @@ impl DoorStats {
         rows.collect()
     }
 
-    /// A connection begins; it ends when the value is dropped.
-    pub fn connect(self: &Arc<DoorStats>) -> Connected {
+    /// A connection begins; it ends when the value is dropped. `None` if all doors together have as many as they may.
+    pub fn connect(self: &Arc<DoorStats>) -> Option<Connected> {
+        let Connections { open, max } = &*self.connections;
+        if open.fetch_add(1, Ordering::Relaxed) >= max.load(Ordering::Relaxed) {
+            open.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
-        Connected(self.clone())
+        Some(Connected(self.clone()))
     }
 }
 
@@ -82,6 +118,7 @@ pub struct Connected(Arc<DoorStats>);
 impl Drop for Connected {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -123,10 +160,26 @@ mod tests {
     #[test]
     fn a_connection_counts_until_it_ends() {
         let door = Doors::default().door("http");
-        let (one, two) = (door.connect(), door.connect());
+        let (one, two) = (door.connect().expect("a place"), door.connect().expect("a place"));
         drop(one);
         assert_eq!((door.open.load(Ordering::Relaxed), door.accepted.load(Ordering::Relaxed)), (1, 2));
         drop(two);
         assert_eq!(door.open.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn all_doors_together_have_a_largest_number_of_connections() {
+        let doors = Doors::default();
+        let (http, sqs) = (doors.door("http"), doors.door("sqs"));
+        assert_eq!(doors.connections_max(), None);
+        doors.limit_connections(2);
+        assert_eq!(doors.connections_max(), Some(2));
+        let one = http.connect().expect("the first");
+        let two = sqs.connect().expect("the second");
+        assert!(http.connect().is_none() && sqs.connect().is_none());
+        assert_eq!(http.accepted.load(Ordering::Relaxed), 1);
+        drop(two);
+        assert!(http.connect().is_some(), "a place is free again");
+        drop(one);
     }
 }

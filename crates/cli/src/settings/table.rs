@@ -129,6 +129,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.request_bytes, values::memory_size(text)),
     },
     Setting {
+        name: "reply_bytes",
+        value: Some("SIZE"),
+        default: "64MiB",
+        help: "Memory for replies that clients have not taken yet; messages handed out to consumers get twice as \
+               much. A request that finds no room is told that the server is busy",
+        set: |settings, text| values::into(&mut settings.reply_bytes, values::memory_size(text)),
+    },
+    Setting {
         name: "window_bytes",
         value: Some("SIZE"),
         default: "32MiB",

@@ -35,6 +35,7 @@ fn the_defaults_are_those_of_the_broker_and_the_journal() {
     assert_eq!(settings.auto_create_max_bytes, FIRST_PUBLISH_BYTES_MAX);
     assert_eq!(settings.drain_timeout, broker.drain_max);
     assert_eq!(settings.room_bytes, u64::from(broker.room_bytes));
+    assert_eq!(settings.reply_bytes, broker.reply_bytes as u64);
     assert_eq!(settings.window_bytes, broker.driver.window_bytes_max as u64);
     assert_eq!(settings.free_bytes_min, journal.free_bytes_min);
     assert_eq!(settings.reserve_bytes, journal.reserve_bytes);

@@ -3,10 +3,12 @@
 mod client;
 mod consume;
 mod full;
+mod h2;
 mod limits;
 mod live;
 mod operate;
 mod parked;
 mod rig;
+mod scarce;
 mod streams;
 mod wrong;

@@ -130,9 +130,31 @@ impl Process {
     /// Starts a server with these words, and reads its log up to the first line in which `find` finds something.
     #[track_caller]
     pub(crate) fn serve<T>(words: &[&str], find: impl Fn(&str) -> Option<T>) -> (Process, T) {
-        let mut child = binary()
-            .arg("serve")
-            .args(words)
+        Process::start(binary().arg("serve").args(words), find)
+    }
+
+    /// As [`Process::serve`], with no more than so many open files.
+    #[track_caller]
+    pub(crate) fn serve_within<T>(
+        files: u32,
+        words: &[&str],
+        find: impl Fn(&str) -> Option<T>,
+    ) -> (Process, T) {
+        let mut shell = Command::new("sh");
+        let binary = binary();
+        for (name, value) in binary.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        shell.arg("-c").arg(format!("ulimit -n {files}; exec \"$@\"")).arg("sh");
+        Process::start(shell.arg(binary.get_program()).arg("serve").args(words), find)
+    }
+
+    #[track_caller]
+    fn start<T>(command: &mut Command, find: impl Fn(&str) -> Option<T>) -> (Process, T) {
+        let mut child = command
             // Tests run beside each other, and only one of them could have the usual port.
             .env("FOREBAY_SQS", "none")
             .stderr(Stdio::piped())

@@ -1,18 +1,24 @@
 //! Taking connections, no more than there may be, and letting them end.
 
 use std::future::Future;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_broker::api::DoorStats;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 /// After the system had no more sockets to give. Others close theirs meanwhile.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Connections that are being refused, over all of a door: each has a descriptor for as long as it is told.
+const REFUSING_MAX: usize = 16;
+/// How long, and up to how many bytes, the request of a refused client is read. A connection that is closed while
+/// bytes of it are unread is reset, and the refusal may be lost with it.
+const REFUSE_MAX: Duration = Duration::from_millis(500);
+const REFUSED_BYTES_MAX: usize = 64 << 10;
 
 /// Serves every connection with `serve_one` until `stop` resolves and all of them have ended. `serve_one` is told
 /// when the server stops, and then ends its connection after the requests that it has. One connection too many is
@@ -28,6 +34,7 @@ pub(crate) async fn connections<F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let most = u32::try_from(permits.available_permits()).unwrap_or(u32::MAX);
+    let refusing = Arc::new(Semaphore::new(REFUSING_MAX));
     let (stopping, is_stopping) = watch::channel(false);
     stats.listens.store(true, Ordering::Relaxed);
     let mut stop = std::pin::pin!(stop);
@@ -51,9 +58,9 @@ pub(crate) async fn connections<F>(
             }
         };
         is_failing = false;
-        match permits.clone().try_acquire_owned() {
-            Ok(permit) => {
-                let connected = stats.connect();
+        let permit = permits.clone().try_acquire_owned().ok();
+        match permit.and_then(|permit| Some((permit, stats.connect()?))) {
+            Some((permit, connected)) => {
                 tracing::debug!(door = stats.name, peer = %address, "connection accepted");
                 if std::mem::replace(&mut is_refusing, false) {
                     tracing::info!(door = stats.name, "connections are accepted again");
@@ -69,8 +76,7 @@ pub(crate) async fn connections<F>(
                     drop(permit);
                 });
             }
-            // As much of the reply as the socket takes at once.
-            Err(_) => {
+            None => {
                 stats.refused.fetch_add(1, Ordering::Relaxed);
                 if std::mem::replace(&mut is_refusing, true) {
                     tracing::debug!(door = stats.name, peer = %address, "connection refused");
@@ -78,12 +84,18 @@ pub(crate) async fn connections<F>(
                     tracing::warn!(
                         door = stats.name,
                         peer = %address,
-                        limit = most,
+                        open = stats.open.load(Ordering::Relaxed),
                         "connection refused: as many are open as there may be"
                     );
                 }
-                if let Ok(mut stream) = stream.into_std() {
-                    let _ = stream.write(busy);
+                if let Ok(place) = refusing.clone().try_acquire_owned() {
+                    tokio::spawn(async move {
+                        let _ = tokio::time::timeout(REFUSE_MAX, refuse(stream, busy)).await;
+                        drop(place);
+                    });
+                } else {
+                    // As much of the reply as the socket takes at once.
+                    let _ = stream.try_write(busy);
                 }
             }
         }
@@ -92,6 +104,20 @@ pub(crate) async fn connections<F>(
     let _ = stopping.send(true);
     // Every connection holds one of these.
     let _ = permits.acquire_many(most).await;
+}
+
+/// Tells a client that there is no place for it, and reads its request until it has seen that.
+async fn refuse(mut stream: TcpStream, busy: &'static [u8]) -> std::io::Result<()> {
+    stream.write_all(busy).await?;
+    stream.shutdown().await?;
+    let (mut scratch, mut read) = ([0; 4 << 10], 0);
+    while read < REFUSED_BYTES_MAX {
+        match stream.read(&mut scratch).await? {
+            0 => break,
+            count => read += count,
+        }
+    }
+    Ok(())
 }
 
 /// Tells a connection that the server stops.

@@ -1,21 +1,20 @@
 //! Reading the body of a request within limits: a body whose declared length is too large is refused before it is
-//! read, bodies being read count against a budget of bytes over all connections, and a body that comes too slowly is
+//! read, the bytes that have come count against a pool that all connections share, and a body that comes too slowly is
 //! given up.
+//!
+//! Room is taken for bytes that have come and not for bytes that were declared, so a client that declares a body and
+//! sends none of it holds nothing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use forebay_broker::api::{Hold, Share};
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many bytes of the budget are taken at a time, and before anything has come.
-const STEP: usize = 64 << 10;
-/// Between two pieces of a body, for the whole of it, and for room in the budget.
+/// Between two pieces of a body, and for the whole of it.
 const GAP_MAX: Duration = Duration::from_secs(10);
 const TIME_MAX: Duration = Duration::from_secs(60);
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Why a body was not read. Nothing more can be read from its connection then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,27 +29,16 @@ pub(crate) enum BodyError {
     Broken,
 }
 
-/// A part of the budget for bodies, given back when the request is done with.
-pub(crate) struct BodyRoom(#[allow(dead_code)] OwnedSemaphorePermit);
-
-/// Reads a body of at most so many bytes.
-pub(crate) async fn read<B>(
-    mut body: B,
-    room: &Arc<Semaphore>,
-    most: usize,
-) -> Result<(Bytes, BodyRoom), BodyError>
+/// Reads a body of at most so many bytes. Its room is given back when the request is done with.
+pub(crate) async fn read<B>(mut body: B, share: &Share, most: usize) -> Result<(Bytes, Hold), BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let too_large = BodyError::TooLarge { limit: most };
-    let says = body.size_hint().exact();
-    if says.is_some_and(|says| says > most as u64) {
+    if body.size_hint().exact().is_some_and(|says| says > most as u64) {
         return Err(too_large);
     }
-    // Room is taken before anything is read, and then as the body comes: a client that only declares a large
-    // body holds no more than a step.
-    let first = says.map_or(STEP, |says| says as usize).min(STEP);
-    let mut held = more_room(room, first).await?;
+    let mut hold = share.count(0);
     let read = async {
         let mut whole = BytesMut::new();
         let mut only = Bytes::new();
@@ -63,10 +51,8 @@ where
             if so_far > most {
                 return Err(too_large);
             }
-            let left = says.map_or(STEP, |says| (says as usize).saturating_sub(so_far));
-            let wanted = so_far + left.min(STEP);
-            if wanted > held.num_permits() {
-                held.merge(more_room(room, wanted - held.num_permits()).await?);
+            if !hold.grow(so_far).await {
+                return Err(BodyError::Busy);
             }
             if whole.is_empty() && only.is_empty() {
                 // Most bodies come in one piece, which is then not copied.
@@ -81,11 +67,39 @@ where
         Ok(if whole.is_empty() { only } else { whole.freeze() })
     };
     let read = tokio::time::timeout(TIME_MAX, read).await.unwrap_or(Err(BodyError::TooSlow))?;
-    Ok((read, BodyRoom(held)))
+    Ok((read, hold))
 }
 
-async fn more_room(room: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, BodyError> {
-    let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-    let acquired = tokio::time::timeout(ROOM_WAIT_MAX, room.clone().acquire_many_owned(permits)).await;
-    acquired.map_err(|_| BodyError::Busy)?.map_err(|_| BodyError::Busy)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body as AnyBody;
+    use forebay_broker::api::Pool;
+    use tokio_stream::wrappers::ReceiverStream;
+
+    #[tokio::test]
+    async fn bodies_that_were_declared_and_do_not_come_hold_nothing() {
+        let pool = Pool::new(1 << 20);
+        let (sender, pieces) = tokio::sync::mpsc::channel::<Result<Bytes, std::convert::Infallible>>(1);
+        let share = pool.share();
+        let coming = read(AnyBody::from_stream(ReceiverStream::new(pieces)), &share, 1 << 20);
+        let others = async {
+            assert_eq!(pool.used(), 0);
+            sender.send(Ok(Bytes::from(vec![b' '; 100_000]))).await.expect("it is read");
+            while pool.used() == 0 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(pool.used(), 100_000, "room for the bytes that have come");
+            let (other, room) = read(AnyBody::from(vec![b' '; 500_000]), &pool.share(), 1 << 20)
+                .await
+                .expect("there is room");
+            assert_eq!((other.len(), room.bytes()), (500_000, 500_000));
+            drop(sender);
+        };
+        let (read, ()) = tokio::join!(coming, others);
+        let (read, room) = read.expect("it came");
+        assert_eq!((read.len(), room.bytes()), (100_000, 100_000));
+        drop(room);
+        assert_eq!(pool.used(), 0);
+    }
 }

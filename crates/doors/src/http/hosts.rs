@@ -2,15 +2,27 @@
 
 use std::net::Ipv6Addr;
 
-use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
 
 /// A request that was meant for another server, or that a page of another site sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Stranger {
+    #[error("a request must have one Host header. headers=`{0}`")]
+    Hosts(usize),
     #[error("the request is for another server. host=`{0}`")]
     Host(String),
     #[error("the request comes from a page of another server. origin=`{0}`")]
     Origin(String),
+}
+
+/// Refuses a request that names no host, or more than one: proxies and servers might each go by another one.
+pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Stranger> {
+    let count = headers.get_all(header::HOST).iter().count();
+    // Before HTTP/1.1 the header was optional; HTTP/2 has another one for it.
+    if count > 1 || (count == 0 && version == Version::HTTP_11) {
+        return Err(Stranger::Hosts(count));
+    }
+    Ok(())
 }
 
 /// The names that the server has.
@@ -43,11 +55,16 @@ impl Hosts {
         {
             return Err(Stranger::Host(host.clone()));
         }
+        // The server itself speaks no TLS. A proxy that does says so; a page cannot set this header for another site.
+        let scheme = text(headers, HeaderName::from_static("x-forwarded-proto"));
+        let scheme = scheme.unwrap_or_else(|| "http".to_owned());
         let is_same = |page: &str| {
-            let of = page.split_once("://").map(|(_, of)| of.split('/').next().unwrap_or_default());
-            of.zip(host.as_deref()).is_some_and(|(of, host)| of.eq_ignore_ascii_case(host))
+            let Some((of_page, rest)) = page.split_once("://") else { return false };
+            let of = rest.split('/').next().unwrap_or_default();
+            of_page.eq_ignore_ascii_case(&scheme)
+                && host.as_deref().is_some_and(|host| of.eq_ignore_ascii_case(host))
         };
-        let pages = [header::ORIGIN, header::REFERER].into_iter().filter_map(|name| text(headers, name));
+        let pages = [header::ORIGIN, header::REFERER].into_iter().flat_map(|name| texts(headers, name));
         if let Some(page) = pages.into_iter().find(|page| !is_same(page)) {
             return Err(Stranger::Origin(page));
         }
@@ -78,8 +95,14 @@ fn without_port(host: &str) -> &str {
 }
 
 /// A header as text. Bytes that are not UTF-8 are replaced, so that the text equals no name of the server.
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
-    headers.get(name).map(|value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned())
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
+    texts(headers, name).into_iter().next()
+}
+
+/// All headers of this name.
+fn texts(headers: &HeaderMap, name: HeaderName) -> Vec<String> {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    headers.get_all(name).iter().map(text).collect()
 }
 
 #[cfg(test)]
@@ -110,11 +133,46 @@ mod tests {
     }
 
     #[test]
+    fn a_request_names_one_host() {
+        let hosts = |version, count| {
+            let mut headers = HeaderMap::new();
+            for n in 0..count {
+                headers.append(header::HOST, HeaderValue::from_str(&format!("h{n}")).expect("a value"));
+            }
+            check_host(version, &headers).is_ok()
+        };
+        assert_eq!([0, 1, 2].map(|count| hosts(Version::HTTP_11, count)), [false, true, false]);
+        assert_eq!([0, 1, 2].map(|count| hosts(Version::HTTP_2, count)), [true, true, false]);
+        assert_eq!([0, 1, 2].map(|count| hosts(Version::HTTP_10, count)), [true, true, false]);
+    }
+
+    #[test]
     fn a_page_from_elsewhere_is_refused() {
         assert!(admitted("localhost:7070", Some("http://localhost:7070")));
-        for other in ["http://localhost:8080", "http://evil.example", "null", "", "localhost:7070"] {
+        for other in [
+            "http://localhost:8080",
+            "http://evil.example",
+            "https://localhost:7070",
+            "null",
+            "",
+            "localhost:7070",
+        ] {
             assert!(!admitted("localhost:7070", Some(other)), "{other}");
         }
+        let with = |headers: &[(&str, &str)]| {
+            let mut request = Request::builder().uri("/").header(header::HOST, "localhost:7070");
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let request = request.body(()).expect("a request");
+            Hosts::new(&[]).admit(request.uri(), request.headers()).is_ok()
+        };
+        let (own, other) = (("origin", "http://localhost:7070"), ("origin", "http://evil.example"));
+        assert!(with(&[own]) && !with(&[own, other]) && !with(&[other, own]));
+        assert!(
+            with(&[("origin", "https://localhost:7070"), ("x-forwarded-proto", "https")]),
+            "behind a proxy"
+        );
         let fetched = |name: &str, value: &str| {
             let request =
                 Request::builder().uri("/").header(header::HOST, "localhost:7070").header(name, value);

@@ -29,8 +29,9 @@ pub(super) mod status;
 mod streams;
 
 use std::pin::Pin;
+use std::sync::Arc;
 
-use forebay_broker::api::{Broker, Principal, Work};
+use forebay_broker::api::{Broker, Hold, Principal, Share, Work};
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
 use tokio_stream::Stream;
@@ -69,7 +70,22 @@ struct NativeDoor {
 impl NativeDoor {
     /// Every connection is the owner's, until there is authentication.
     fn service<T>(&self, request: &Request<T>) -> Service {
-        Service::new(self.broker.enter(Principal::owner(), request.remote_addr()))
+        let share = request.extensions().get::<Share>().cloned();
+        let share = share.unwrap_or_else(|| self.broker.memory().share());
+        Service::new(self.broker.enter(Principal::owner(), request.remote_addr()), share)
+    }
+
+    /// A question whose answer has contents in it, and room for them.
+    async fn answer_held<Q, A, F>(&self, request: Request<Q>, call: impl FnOnce(Service, Q) -> F) -> Answer<A>
+    where
+        F: Future<Output = service::Answer<(A, Hold)>>,
+    {
+        let service = self.service(&request);
+        let answered = call(service, request.into_inner()).await;
+        let (answer, hold) = answered.map_err(|refusal| status::refused(&refusal))?;
+        let mut response = Response::new(answer);
+        response.extensions_mut().insert(Arc::new(hold));
+        Ok(response)
     }
 
     /// A question with one answer.
@@ -115,7 +131,7 @@ impl Forebay for NativeDoor {
     }
 
     async fn receive(&self, request: Request<v1::ReceiveRequest>) -> Answer<v1::ReceiveReply> {
-        self.answer(request, receive::receive).await
+        self.answer_held(request, receive::receive).await
     }
 
     async fn settle(&self, request: Request<v1::SettleRequest>) -> Answer<v1::SettleReply> {
@@ -159,7 +175,7 @@ impl Forebay for NativeDoor {
         &self,
         request: Request<v1::ReadMessagesRequest>,
     ) -> Answer<v1::ReadMessagesReply> {
-        self.answer(request, streams::read).await
+        self.answer_held(request, streams::read).await
     }
 
     async fn create_group(&self, request: Request<v1::CreateGroupRequest>) -> Answer<v1::CreateGroupReply> {
@@ -199,7 +215,7 @@ impl Forebay for NativeDoor {
     }
 
     async fn list_parked(&self, request: Request<v1::ListParkedRequest>) -> Answer<v1::ListParkedReply> {
-        self.answer(request, parked::list).await
+        self.answer_held(request, parked::list).await
     }
 
     async fn get_parked(&self, request: Request<v1::GetParkedRequest>) -> Answer<v1::Parked> {

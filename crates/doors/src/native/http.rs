@@ -33,11 +33,10 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
-use forebay_broker::api::{Broker, DoorStats, Principal};
-use tokio::sync::Semaphore;
+use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
 
-use super::NativeConfig;
 use super::service::Service;
+use super::{NativeConfig, ProcessFigures};
 pub(super) use failure::refusal;
 
 use crate::http::hosts::Hosts;
@@ -64,22 +63,34 @@ struct Shared {
     hosts: Hosts,
     /// Bytes of bodies that may be read now: of messages, and of everything else. A client that settles must
     /// not wait for clients that publish.
-    bodies: Arc<Semaphore>,
-    small_bodies: Arc<Semaphore>,
+    bodies: Arc<Pool>,
+    small_bodies: Arc<Pool>,
     events: Events,
     openapi: Bytes,
-    memory: fn() -> Option<u64>,
+    process: fn() -> ProcessFigures,
 }
 
 impl Door {
     /// Every connection is the owner's, until there is authentication.
-    fn enter(&self, from: Option<SocketAddr>) -> Service {
-        Service::new(self.0.broker.enter(Principal::owner(), from))
+    fn enter(&self, from: Option<SocketAddr>, share: Option<Share>) -> Service {
+        let share = share.unwrap_or_else(|| self.0.broker.memory().share());
+        Service::new(self.0.broker.enter(Principal::owner(), from), share)
+    }
+
+    fn body_shares(&self) -> BodyShares {
+        BodyShares { messages: self.0.bodies.share(), small: self.0.small_bodies.share() }
     }
 
     fn broker(&self) -> &Broker {
         &self.0.broker
     }
+}
+
+/// The bodies of one connection.
+#[derive(Debug, Clone)]
+pub(super) struct BodyShares {
+    messages: Share,
+    small: Share,
 }
 
 /// Where a request came from.
@@ -99,13 +110,18 @@ impl HttpDoor {
         let door = Door(Arc::new(Shared {
             broker,
             hosts: Hosts::new(&config.host_names),
-            bodies: Arc::new(Semaphore::new(config.body_bytes_max)),
-            small_bodies: Arc::new(Semaphore::new(SMALL_BODIES_BYTES)),
+            bodies: Pool::new(config.body_bytes_max),
+            small_bodies: Pool::new(SMALL_BODIES_BYTES),
             events: Events::default(),
             openapi: api.document(),
-            memory: config.memory,
+            process: config.process,
         }));
         HttpDoor { router: api.into_router(door.clone()), door, stats }
+    }
+
+    /// For the requests of one connection.
+    pub(super) fn body_shares(&self) -> BodyShares {
+        self.door.body_shares()
     }
 
     /// Never fails: what goes wrong is an answer too.

@@ -1,55 +1,46 @@
-//! Bytes of gRPC messages that are on their way in, within a budget of the whole server.
+//! Bytes of gRPC messages that are on their way in, within a pool that all connections share.
 //!
-//! A message is assembled in memory before any code sees it, so a client that sends only the beginning of a
-//! large one holds on to that memory. Here a large message takes room for all of it when it begins, and waits
-//! until there is room; it has to be complete within a time; and it gives the room back when the call asks for
-//! what comes after it, by when it has been handed on. Small messages are as good as free and are not counted.
+//! A message is assembled in memory before any code sees it, so a client that sends only a part of a large one holds on
+//! to that memory. Here a message takes room for its bytes as they come, and waits until there is room; it has to be
+//! complete within a time; and it gives the room back when the call asks for what comes after it, by when it has been
+//! handed on. A message that only says how long it will be holds nothing. Messages that come whole in one small piece
+//! are as good as free and are not counted.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_broker::api::{Hold, Share};
+use forebay_wire::problem::Kind;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tonic::Status;
 
-/// A message up to this size takes no room.
-const SMALL: usize = 64 << 10;
-/// How long a large message may take to come.
+use super::grpc::status;
+use super::problem::Refusal;
+
+/// Messages that come whole in a piece of this size take no room.
+const SMALL: usize = 16 << 10;
+/// How long a message may take to come.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(30);
 /// A message begins with a byte of flags and its length.
 const HEAD: usize = 5;
 
-/// The budget that all calls share.
-#[derive(Clone)]
-pub(super) struct Budget {
-    room: Arc<Semaphore>,
-    bytes: usize,
-    message_time_max: Duration,
-}
-
-impl Budget {
-    pub(super) fn new(bytes: usize) -> Budget {
-        let bytes = bytes.clamp(1, u32::MAX as usize);
-        Budget { room: Arc::new(Semaphore::new(bytes)), bytes, message_time_max: MESSAGE_TIME_MAX }
-    }
-}
-
-type Acquiring = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+/// Room for everything of a message that has come, and whether there was some.
+type Growing = Pin<Box<dyn Future<Output = (Hold, bool)> + Send>>;
 
 /// The body of a call.
 pub(super) struct Intake<B> {
     body: B,
-    budget: Budget,
+    share: Share,
+    message_time_max: Duration,
     place: Place,
-    /// Room for large messages that have not been handed on.
-    held: Option<OwnedSemaphorePermit>,
-    /// A piece that cannot be handed on before there is room for the messages that begin in it.
-    waiting: Option<(Bytes, Acquiring)>,
+    /// Room for messages that have not been handed on.
+    held: Option<Hold>,
+    /// A piece that cannot be handed on before there is room for it.
+    waiting: Option<(Bytes, Growing)>,
     /// When the message that is coming has to be whole.
     deadline: Option<Pin<Box<Sleep>>>,
 }
@@ -68,9 +59,8 @@ impl Place {
         self.left == 0 && self.head_len == 0
     }
 
-    /// Goes on by a piece of the body. Returns the size of the large messages that begin in it.
-    fn advance(&mut self, mut piece: &[u8]) -> usize {
-        let mut begun = 0usize;
+    /// Goes on by a piece of the body.
+    fn advance(&mut self, mut piece: &[u8]) {
         while !piece.is_empty() {
             let taken = if self.left > 0 {
                 let taken = self.left.min(piece.len());
@@ -84,29 +74,25 @@ impl Place {
                     self.head_len = 0;
                     let [_, length @ ..] = self.head;
                     self.left = u32::from_be_bytes(length) as usize;
-                    if self.left > SMALL {
-                        begun = begun.saturating_add(self.left);
-                    }
                 }
                 taken
             };
             piece = &piece[taken..];
         }
-        begun
     }
 }
 
 impl<B> Intake<B> {
-    pub(super) fn new(body: B, budget: Budget) -> Intake<B> {
-        Intake { body, budget, place: Place::default(), held: None, waiting: None, deadline: None }
-    }
-
-    fn hold(&mut self, permit: OwnedSemaphorePermit) {
-        match &mut self.held {
-            Some(held) => held.merge(permit),
-            none => *none = Some(permit),
+    pub(super) fn new(body: B, share: Share) -> Intake<B> {
+        Intake {
+            body,
+            share,
+            message_time_max: MESSAGE_TIME_MAX,
+            place: Place::default(),
+            held: None,
+            waiting: None,
+            deadline: None,
         }
-        self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.budget.message_time_max)));
     }
 }
 
@@ -123,10 +109,14 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
-        if let Some((_, acquiring)) = &mut this.waiting {
-            let permit = ready!(acquiring.as_mut().poll(cx)).expect("the budget is never closed");
+        if let Some((_, growing)) = &mut this.waiting {
+            let (hold, has_grown) = ready!(growing.as_mut().poll(cx));
             let (piece, _) = this.waiting.take().expect("it is there");
-            this.hold(permit);
+            this.held = Some(hold);
+            if !has_grown {
+                let busy = Refusal::new(Kind::Busy, "too many bytes are on their way to the server");
+                return Poll::Ready(Some(Err(status::refused(&busy).into())));
+            }
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         if this.place.is_between() {
@@ -146,13 +136,27 @@ where
             None => return Poll::Ready(None),
         };
         let Ok(piece) = frame.into_data() else { return Poll::Ready(None) };
-        let begun = this.place.advance(&piece).min(this.budget.bytes);
-        if begun > 0 {
-            let acquiring = this.budget.room.clone().acquire_many_owned(begun as u32);
-            this.waiting = Some((piece, Box::pin(acquiring)));
-            return self.poll_frame(cx);
+        this.place.advance(&piece);
+        let is_whole = this.place.is_between() && this.held.is_none();
+        if is_whole && piece.len() <= SMALL {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        Poll::Ready(Some(Ok(Frame::data(piece))))
+        if !this.place.is_between() {
+            let most = this.message_time_max;
+            this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(most)));
+        }
+        let mut hold = this.held.take().unwrap_or_else(|| this.share.count(0));
+        let bytes = hold.bytes() + piece.len();
+        if hold.try_grow(bytes) {
+            this.held = Some(hold);
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let growing = Box::pin(async move {
+            let has_grown = hold.grow(bytes).await;
+            (hold, has_grown)
+        });
+        this.waiting = Some((piece, growing));
+        self.poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -166,7 +170,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use forebay_broker::api::Pool;
     use http_body_util::BodyExt as _;
     use tokio::sync::mpsc;
 
@@ -185,9 +192,9 @@ mod tests {
         }
     }
 
-    fn call(budget: &Budget) -> (mpsc::UnboundedSender<Bytes>, Intake<Fed>) {
+    fn call(pool: &Arc<Pool>) -> (mpsc::UnboundedSender<Bytes>, Intake<Fed>) {
         let (feed, fed) = mpsc::unbounded_channel();
-        (feed, Intake::new(Fed(fed), budget.clone()))
+        (feed, Intake::new(Fed(fed), pool.share()))
     }
 
     fn message(length: usize) -> Vec<u8> {
@@ -207,42 +214,65 @@ mod tests {
         let all = [message(3), message(100_000), message(0), message(SMALL), message(70_000)].concat();
         for size in [1, 2, 4, 5, 7, 1_000, 65_536, all.len()] {
             let mut place = Place::default();
-            let begun: usize = all.chunks(size).map(|piece| place.advance(piece)).sum();
-            assert_eq!(begun, 170_000, "pieces of {size}");
-            assert!(place.is_between());
+            let mut ends = 0;
+            for piece in all.chunks(size) {
+                place.advance(piece);
+                ends += usize::from(place.is_between());
+            }
+            assert!(place.is_between() && ends >= 1, "pieces of {size}");
         }
     }
 
     #[tokio::test]
-    async fn a_large_message_waits_for_room_and_gives_it_back() {
-        let budget = Budget::new(1_000_000);
-        let (slow, mut first) = call(&budget);
-        slow.send(message(900_000)[..1_000].to_vec().into()).expect("it is read");
-        assert_eq!(next(&mut first).await, Some(1_000));
-        let (feed, mut second) = call(&budget);
-        feed.send(message(10).into()).expect("it is read");
-        assert_eq!(next(&mut second).await, Some(15), "a small one needs none");
-        feed.send(message(900_000).into()).expect("it is read");
-        assert_eq!(next(&mut second).await, None, "there is no room");
-        slow.send(message(900_000)[1_000..].to_vec().into()).expect("it is read");
-        assert_eq!(next(&mut first).await, Some(899_005));
-        assert_eq!(next(&mut second).await, None, "the first has not been handed on");
-        assert_eq!(next(&mut first).await, None, "asking for more says that it has been");
-        assert_eq!(next(&mut second).await, Some(900_005));
-        drop(second);
-        assert_eq!(budget.room.available_permits(), 1_000_000);
+    async fn half_sent_messages_hold_what_has_come_and_no_more() {
+        let pool = Pool::new(1_000_000);
+        let mut half_sent = Vec::new();
+        for _ in 0..12 {
+            let (feed, mut intake) = call(&pool);
+            feed.send(message(900_000)[..HEAD].to_vec().into()).expect("it is read");
+            assert_eq!(next(&mut intake).await, Some(HEAD));
+            half_sent.push((feed, intake));
+        }
+        assert_eq!(pool.used(), 12 * HEAD);
+        let (feed, mut other) = call(&pool);
+        feed.send(message(100_000).into()).expect("it is read");
+        assert_eq!(next(&mut other).await, Some(100_005));
+        assert_eq!(pool.used(), 12 * HEAD + 100_005);
+        assert_eq!(next(&mut other).await, None, "asking for more says that it has been handed on");
+        assert_eq!(pool.used(), 12 * HEAD);
+        drop(half_sent);
+        assert_eq!(pool.used(), 0);
     }
 
     #[tokio::test]
-    async fn a_message_larger_than_the_budget_enters_alone_and_one_that_never_ends_is_cut_off() {
-        let budget = Budget { message_time_max: Duration::from_millis(20), ..Budget::new(100_000) };
-        let (feed, mut intake) = call(&budget);
-        feed.send(message(500_000)[..10].to_vec().into()).expect("it is read");
-        assert_eq!(next(&mut intake).await, Some(10));
-        assert_eq!(budget.room.available_permits(), 0);
+    async fn a_large_message_waits_for_room_and_a_small_one_does_not() {
+        let pool = Pool::new(1_000_000);
+        let (slow, mut first) = call(&pool);
+        slow.send(message(900_000)[..800_000].to_vec().into()).expect("it is read");
+        assert_eq!(next(&mut first).await, Some(800_000));
+        let (feed, mut second) = call(&pool);
+        feed.send(message(10).into()).expect("it is read");
+        assert_eq!(next(&mut second).await, Some(15), "a small one needs none");
+        feed.send(message(400_000).into()).expect("it is read");
+        assert_eq!(next(&mut second).await, None, "there is no room");
+        drop((slow, first));
+        assert_eq!(next(&mut second).await, Some(400_005));
+        drop(second);
+        assert_eq!(pool.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_message_larger_than_the_pool_enters_alone_and_one_that_never_ends_is_cut_off() {
+        let pool = Pool::new(100_000);
+        let (feed, mut intake) = call(&pool);
+        intake.message_time_max = Duration::from_millis(20);
+        feed.send(message(500_000)[..90_000].to_vec().into()).expect("it is read");
+        assert_eq!(next(&mut intake).await, Some(90_000));
+        feed.send(message(500_000)[90_000..300_000].to_vec().into()).expect("it is read");
+        assert_eq!(next(&mut intake).await, Some(210_000));
         let cut_off = intake.frame().await.expect("the body says so").expect_err("it is too slow");
         assert_eq!(cut_off.downcast::<Status>().expect("a status").code(), tonic::Code::DeadlineExceeded);
         drop(intake);
-        assert_eq!(budget.room.available_permits(), 100_000);
+        assert_eq!(pool.used(), 0);
     }
 }

@@ -128,6 +128,7 @@ impl Refusal {
             }
             CallError::NotAMember(MemberRefusal::TooManyConsumers { .. }) => Kind::TooManyConsumers,
             CallError::NotPublished(error) => return Refusal::of_publish(now, error),
+            CallError::TooManyBytes => Kind::Busy,
             CallError::TooManyWaiting { .. } | CallError::InFlightFull { .. } => Kind::TooManyWaiting,
             CallError::Stopping => Kind::Stopping,
             CallError::Unknown => Kind::OutcomeUnknown,

@@ -25,7 +25,7 @@ mod streams;
 
 use std::time::Duration;
 
-use forebay_broker::api::{CallError, Caller, Entrance, Filter, Rate};
+use forebay_broker::api::{CallError, Caller, Entrance, Filter, Hold, Rate, Share};
 use forebay_core::types::{GroupName, Seq, StreamName, Timestamp};
 use forebay_model::describe::{Field, find};
 use forebay_wire::json::Span;
@@ -42,13 +42,25 @@ pub(super) use reports::Overview;
 #[derive(Clone)]
 pub(super) struct Service {
     caller: Caller,
+    /// Room for the replies of the caller's connection.
+    share: Share,
 }
 
 pub(super) type Answer<T> = Result<T, Refusal>;
 
 impl Service {
-    pub(super) fn new(caller: Caller) -> Service {
-        Service { caller }
+    pub(super) fn new(caller: Caller, share: Share) -> Service {
+        Service { caller, share }
+    }
+
+    pub(super) fn share(&self) -> &Share {
+        &self.share
+    }
+
+    /// Room for a reply with so many bytes of content in so many messages.
+    async fn room(&self, messages: usize, bytes: usize) -> Answer<Hold> {
+        let room = self.share.take(reply_bytes(messages, bytes)).await;
+        room.ok_or_else(|| self.refused(&CallError::TooManyBytes))
     }
 
     pub(super) fn caller(&self) -> &Caller {
@@ -71,6 +83,16 @@ impl Service {
     fn answer<T>(&self, answer: Result<T, CallError>) -> Answer<T> {
         answer.map_err(|error| self.refused(&error))
     }
+}
+
+/// The size of a reply, by rough count: contents may be encoded in base64.
+pub(super) fn reply_bytes(messages: usize, content: usize) -> usize {
+    content + content / 3 + messages * 512
+}
+
+/// The bytes of content that fit into a reply of this size, by the same count.
+fn content_bytes(reply: usize) -> usize {
+    reply / 4 * 3
 }
 
 pub(super) fn stream_name(text: &str) -> Answer<StreamName> {

@@ -1,16 +1,15 @@
 //! From an HTTP request to its answer: who asks, in which protocol, for what.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
 use bytes::Bytes;
-use forebay_broker::api::{DoorStats, Entrance, Principal};
+use forebay_broker::api::{DoorStats, Entrance, Hold, Pool, Principal, Share};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
 
 use super::keys::AccessKeys;
 use super::service::{Asker, Service};
@@ -20,8 +19,9 @@ use super::wire::protocol::{Call, Format, Head, Protocol};
 use super::wire::request::Request;
 use super::wire::response::uuid;
 use super::wire::signature;
-use crate::http::body::{self, BodyError, BodyRoom};
-use crate::http::hosts::Hosts;
+use crate::http::body::{self, BodyError};
+use crate::http::hosts::{Hosts, Stranger, check_host};
+use crate::http::outgoing;
 use crate::http::unharmed;
 use crate::telemetry;
 
@@ -38,22 +38,34 @@ pub(super) struct Door {
     /// The names that the server answers to, if it has no access keys, since a page of another site could send
     /// requests as well.
     pub(super) hosts: Option<Hosts>,
-    pub(super) bodies: Arc<Semaphore>,
+    pub(super) bodies: Arc<Pool>,
     pub(super) request_ids: RequestIds,
     pub(super) stats: Arc<DoorStats>,
 }
 
+/// The shares of one connection.
+pub(super) struct Shares {
+    replies: Share,
+    bodies: Share,
+}
+
 impl Door {
+    pub(super) fn shares(&self) -> Shares {
+        Shares { replies: self.broker.memory().share(), bodies: self.bodies.share() }
+    }
+
     /// Never fails: what goes wrong is an answer too.
     pub(super) async fn answer(
         &self,
         from: SocketAddr,
+        shares: &Shares,
         request: HttpRequest<Incoming>,
     ) -> HttpResponse<Body> {
         let request_id = self.request_ids.next();
         let (parts, body) = request.into_parts();
-        let read = match self.admit(&parts) {
-            Ok(()) => body::read(body, &self.bodies, BODY_BYTES_MAX).await.map_err(unread),
+        // Nothing is read for a client that the server would not believe anyway.
+        let read = match self.admit(&parts).and_then(|()| self.recognize(&parts)) {
+            Ok(()) => body::read(body, &shares.bodies, BODY_BYTES_MAX).await.map_err(unread),
             Err(refused) => Err(refused),
         };
         let answered = match read {
@@ -61,7 +73,7 @@ impl Door {
                 let protocol = protocol_of(&parts.headers);
                 let (target, uri) = (parts.headers.get("x-amz-target").cloned(), parts.uri.clone());
                 let name = std::fmt::from_fn(move |f| write!(f, "{target:?} {}", uri.path()));
-                let call = self.answer_to(from, parts, body, room, &request_id);
+                let call = self.answer_to(from, &shares.replies, parts, (body, room), &request_id);
                 let answered = unharmed(&self.stats, name, call).await;
                 answered.unwrap_or_else(|| broken().render(protocol, &request_id))
             }
@@ -78,9 +90,9 @@ impl Door {
     async fn answer_to(
         &self,
         from: SocketAddr,
+        share: &Share,
         parts: Parts,
-        body: Bytes,
-        room: BodyRoom,
+        (body, room): (Bytes, Hold),
         request_id: &str,
     ) -> HttpResponse<Bytes> {
         let head = head_of(&parts);
@@ -89,7 +101,7 @@ impl Door {
             Err(none) => return none.render(request_id),
         };
         let protocol = call.protocol();
-        let understood = self.authenticate(from, &head, &body).and_then(|asker| {
+        let understood = self.authenticate(from, share, &head, &body).and_then(|asker| {
             let request = Request::parse(&head, call)?;
             Ok((asker, request))
         });
@@ -100,7 +112,7 @@ impl Door {
                 return error.render(protocol, request_id);
             }
         };
-        let action = request.action();
+        let (action, held) = (request.action(), asker.room.clone());
         // A receive may wait for long, so it keeps no memory that it does not need.
         drop((parts, body));
         // Messages being sent count against the budget until they are stored. A waiting receive holds nothing
@@ -118,19 +130,46 @@ impl Door {
         };
         drop(room);
         telemetry::answered_sqs(&self.stats, from, action.name(), answered.as_ref().err());
-        match answered {
+        let answer = match answered {
             Ok(response) => response.render(protocol, request_id),
             Err(error) => error.render(protocol, request_id),
+        };
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match held {
+            Some(hold) => answer.map(|body| outgoing::held(body.into(), hold)),
+            None => answer,
         }
     }
 
-    fn admit(&self, parts: &Parts) -> Result<(), SqsError> {
-        let Some(hosts) = &self.hosts else { return Ok(()) };
-        let admitted = hosts.admit(&parts.uri, &parts.headers);
-        admitted.map_err(|stranger| SqsError::new(ErrorKind::AccessDenied, stranger.to_string()))
+    /// Refuses what the head alone shows to be wrong with the credentials of a request.
+    fn recognize(&self, parts: &Parts) -> Result<(), SqsError> {
+        let now = self.broker.clock().date();
+        let recognized = self.keys.trust(|trust| signature::recognize(now, trust, &head_of(parts)));
+        recognized.inspect_err(|error| self.stats.count(telemetry::UNKNOWN, Some(error.code())))
     }
 
-    fn authenticate(&self, from: SocketAddr, head: &Head<'_>, body: &[u8]) -> Result<Asker, SqsError> {
+    fn admit(&self, parts: &Parts) -> Result<(), SqsError> {
+        let has_host = check_host(parts.version, &parts.headers);
+        let admitted = has_host.and_then(|()| match &self.hosts {
+            Some(hosts) => hosts.admit(&parts.uri, &parts.headers),
+            None => Ok(()),
+        });
+        admitted.map_err(|stranger| {
+            let kind = match stranger {
+                Stranger::Hosts(_) => ErrorKind::Malformed,
+                Stranger::Host(_) | Stranger::Origin(_) => ErrorKind::AccessDenied,
+            };
+            SqsError::new(kind, stranger.to_string())
+        })
+    }
+
+    fn authenticate(
+        &self,
+        from: SocketAddr,
+        share: &Share,
+        head: &Head<'_>,
+        body: &[u8],
+    ) -> Result<Asker, SqsError> {
         let now = self.broker.clock().date();
         let scope = self.keys.trust(|trust| signature::authenticate(now, trust, head, body))?;
         let owner = scope.as_ref().and_then(|scope| self.keys.account(&scope.access_key));
@@ -140,6 +179,8 @@ impl Door {
             locality: Locality::of(scope.as_ref(), host, owner),
             urls: UrlBase::of(head.headers, &self.urls, &self.address),
             is_known: self.keys.are_needed(),
+            share: share.clone(),
+            room: Arc::default(),
         })
     }
 }

@@ -14,9 +14,9 @@ mod receive;
 mod send;
 mod settle;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_broker::api::{CallError, Caller, Entrance};
+use forebay_broker::api::{CallError, Caller, Entrance, Hold, Share};
 use forebay_core::types::{Seq, StreamId, Timestamp};
 
 use super::attempts::Attempts;
@@ -37,11 +37,20 @@ pub(super) struct Asker {
     pub(super) urls: UrlBase,
     /// Whether the client has authenticated. If the server does not require that, an account means nothing.
     pub(super) is_known: bool,
+    /// Room for replies of the client's connection.
+    pub(super) share: Share,
+    /// The room that the reply has, once it is known to have contents in it.
+    pub(super) room: Arc<Mutex<Option<Hold>>>,
 }
 
 impl Asker {
     fn url(&self, id: &QueueId) -> String {
         self.urls.queue_url(&id.account, &id.name)
+    }
+
+    /// The reply has this room, until all of it has left.
+    fn keep(&self, hold: Hold) {
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold);
     }
 
     fn own(&self, name: &str) -> QueueId {

@@ -75,7 +75,19 @@ fn heads_that_are_no_heads_end_their_connection_and_nothing_else() {
     for (head, expected) in [
         ("GET / HTTP/1.1\r\nno colon\r\n\r\n".to_owned(), "400 malformed-request - never"),
         (format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(200)), "431 headers-too-large - never"),
-        (format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(60 << 10)), "404 no-such-path - never"),
+        (
+            format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(60 << 10)),
+            "403 host-not-allowed - never",
+        ),
+        (
+            format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "x".repeat(60 << 10)),
+            "404 no-such-path - never",
+        ),
+        ("GET /livez HTTP/1.1\r\n\r\n".to_owned(), "400 malformed-request - never"),
+        (
+            "GET /livez HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n".to_owned(),
+            "400 malformed-request - never",
+        ),
     ] {
         let mut connection = server.connect();
         connection.send(head.as_bytes());

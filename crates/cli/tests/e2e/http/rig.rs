@@ -26,6 +26,16 @@ impl Server {
         Server::start_with(&[&data[..], words].concat())
     }
 
+    /// With a limit of open files, and an SQS API, whose address is the second value.
+    pub(crate) fn start_within(files: u32, folder: &Folder, words: &[&str]) -> (Server, String) {
+        let usual = ["--log", "text", "--listen", "127.0.0.1:0", "--sqs", "127.0.0.1:0", "--data"];
+        let words = [&usual[..], &[folder.path()], words].concat();
+        let (process, (address, sqs)) = Process::serve_within(files, &words, |line| {
+            Some((address_after("listening on ", line)?, address_after("SQS on ", line)?))
+        });
+        (Server { process, address }, sqs)
+    }
+
     fn start_with(words: &[&str]) -> Server {
         let words = [&["--log", "text", "--listen", "127.0.0.1:0"], words].concat();
         let (process, address) = Process::serve(&words, |line| address_after("listening on ", line));

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use forebay_broker::api::{CallError, Clock, Consumer, Event, RunMessage};
+use forebay_broker::api::{CallError, Clock, Consumer, Event, Hold, RunMessage, Share};
 use forebay_core::types::Limits;
 use forebay_wire::v1;
 use tokio_stream::Stream;
@@ -40,11 +40,15 @@ pub(super) struct Consume {
     /// Events of the consumer that did not fit into the last reply, and those that have just come.
     events: VecDeque<Event>,
     fresh: Vec<Event>,
+    share: Share,
+    /// Room for a message that is larger than the room there was.
+    room: Option<Pin<Box<dyn Future<Output = Hold> + Send>>>,
 }
 
-/// How many messages go into a reply that has this much room. One always does, if it is the first.
-fn fitting(messages: &[RunMessage], room: &mut usize, is_first: bool) -> usize {
-    let mut fit = 0;
+/// How many messages go into a reply that has this much room, and how many bytes they have. One always does, if it is
+/// the first.
+fn fitting(messages: &[RunMessage], room: &mut usize, is_first: bool) -> (usize, usize) {
+    let (mut fit, mut bytes) = (0, 0);
     for message in messages {
         let left = room.checked_sub(message.content.len());
         match left {
@@ -52,8 +56,9 @@ fn fitting(messages: &[RunMessage], room: &mut usize, is_first: bool) -> usize {
             left => *room = left.unwrap_or(0),
         }
         fit += 1;
+        bytes += message.content.len();
     }
-    fit
+    (fit, bytes)
 }
 
 impl Consume {
@@ -62,7 +67,7 @@ impl Consume {
         service: &Service,
         mut requests: Streaming<v1::ConsumeRequest>,
     ) -> Result<Consume, Status> {
-        let first = requests.message().await?.unwrap_or_default();
+        let first = requests.message().await.map_err(status::of_wire)?.unwrap_or_default();
         let opened = Consume::join(service, requests, first).await;
         opened.map_err(|refusal| status::refused(&refusal))
     }
@@ -99,6 +104,8 @@ impl Consume {
             end: None,
             events: VecDeque::new(),
             fresh: Vec::new(),
+            share: service.share().clone(),
+            room: None,
         };
         call.on_request(first)?;
         Ok(call)
@@ -115,7 +122,7 @@ impl Consume {
                 Poll::Ready(Some(Ok(request))) => {
                     self.on_request(request).map_err(|refusal| status::refused(&refusal))?;
                 }
-                Poll::Ready(Some(Err(error))) => return Err(error),
+                Poll::Ready(Some(Err(error))) => return Err(status::of_wire(error)),
                 // A client that only closes its side has not said goodbye.
                 Poll::Ready(None) => {
                     self.consumer = None;
@@ -167,7 +174,7 @@ impl Consume {
         while self.reply.deliveries.is_none() && self.reply.settled.len() < EVENTS_PER_REPLY {
             let Some(consumer) = &mut self.consumer else { return Ok(()) };
             if self.events.is_empty() {
-                if consumer.poll_events(cx, &mut self.fresh, EVENTS_PER_REPLY).is_pending() {
+                if consumer.poll_unencoded(cx, &mut self.fresh, EVENTS_PER_REPLY).is_pending() {
                     return Ok(());
                 }
                 if self.fresh.is_empty() {
@@ -176,17 +183,41 @@ impl Consume {
                 }
                 self.events.extend(self.fresh.drain(..));
             }
-            let mut room = REPLY_BYTES;
+            // The reply is encoded, and counted, as soon as it has been returned.
+            let hold = match &mut self.room {
+                Some(room) => match room.as_mut().poll(cx) {
+                    Poll::Ready(hold) => hold,
+                    Poll::Pending => return Ok(()),
+                },
+                None => self.share.take_up_to(REPLY_BYTES),
+            };
+            self.room = None;
+            let mut room = hold.bytes().min(REPLY_BYTES);
+            let mut may_exceed = hold.bytes() >= REPLY_BYTES;
             while let Some(event) = self.events.pop_front() {
                 match event {
                     // It was given back with the rest.
-                    Event::Delivery(_) if self.leaving => {}
+                    Event::Delivery(delivery) if self.leaving => consumer.encoded(delivery.bytes()),
                     Event::Delivery(mut delivery) => {
+                        let first = delivery.messages.first().map_or(0, |message| message.content.len());
+                        if first > room && !may_exceed && self.reply.deliveries.is_none() {
+                            let share = self.share.clone();
+                            let mut waits = Box::pin(async move { share.wait(first).await });
+                            may_exceed = match waits.as_mut().poll(cx) {
+                                Poll::Ready(_) => true,
+                                Poll::Pending => {
+                                    self.room = Some(waits);
+                                    self.events.push_front(Event::Delivery(delivery));
+                                    return Ok(());
+                                }
+                            };
+                        }
                         let out = self.reply.deliveries.get_or_insert_default();
-                        let fit = fitting(&delivery.messages, &mut room, out.messages.is_empty());
+                        let (fit, bytes) = fitting(&delivery.messages, &mut room, out.messages.is_empty());
                         if fit > 0 {
                             convert::deliver(&delivery, fit, out)
                                 .map_err(|refusal| status::refused(&refusal))?;
+                            consumer.encoded(bytes);
                         }
                         if fit < delivery.messages.len() {
                             delivery.skip(fit);

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use forebay_broker::api::{Filter, ReadPage, Stage};
+use forebay_broker::api::{Filter, Hold, ReadPage, Stage};
 use forebay_core::types::{Seq, StreamName};
 use forebay_wire::v1;
 use tokio_stream::Stream;
@@ -21,7 +21,7 @@ pub(super) struct Follow {
     stream: StreamName,
     filter: Filter,
     /// The next messages, as soon as there are some. `None` once the call has ended.
-    page: Option<Later<Answer<ReadPage>>>,
+    page: Option<Later<Answer<(ReadPage, Hold)>>>,
     stopping: Later<()>,
 }
 
@@ -41,7 +41,7 @@ impl Follow {
         Ok(call)
     }
 
-    fn next_page(&self, from: Seq) -> Later<Answer<ReadPage>> {
+    fn next_page(&self, from: Seq) -> Later<Answer<(ReadPage, Hold)>> {
         let (service, stream, filter) = (self.service.clone(), self.stream.clone(), self.filter.clone());
         Box::pin(async move { service.next_messages(&stream, from, &filter).await })
     }
@@ -68,7 +68,8 @@ impl Stream for Follow {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(page) => page,
         };
-        let reply = page.and_then(|page| reply(&page));
+        // The reply is encoded, and counted, as soon as it is returned.
+        let reply = page.and_then(|(page, _hold)| reply(&page));
         call.page = reply.as_ref().ok().map(|reply| call.next_page(Seq(reply.next)));
         Poll::Ready(Some(reply.map_err(|refusal| status::refused(&refusal))))
     }

@@ -1,6 +1,6 @@
 //! The calls about parked messages and jobs.
 
-use forebay_broker::api::{JobTerms, ParkedReport, Rate, Work};
+use forebay_broker::api::{Hold, JobTerms, ParkedReport, Rate, Work};
 use forebay_wire::v1;
 
 use super::request::{Budget, given, names, some};
@@ -9,22 +9,26 @@ use crate::native::problem::Refusal;
 use crate::native::service::{Answer, ParkedFilter, Selection, Service, check_rate};
 use crate::native::trace::Trace;
 
-pub(super) async fn list(service: Service, request: v1::ListParkedRequest) -> Answer<v1::ListParkedReply> {
+pub(super) async fn list(
+    service: Service,
+    request: v1::ListParkedRequest,
+) -> Answer<(v1::ListParkedReply, Hold)> {
     let (stream, group) = names(&request.stream, &request.group)?;
     let filter = filter(request.filter.unwrap_or_default());
-    let page = service.parked(stream, group, request.after, some(request.limit.into()), filter).await?;
+    let (page, hold) =
+        service.parked(stream, group, request.after, some(request.limit.into()), filter).await?;
     let mut reply = v1::ListParkedReply::default();
     let mut budget = Budget::new();
     for parked in &page.items {
         let parked = one(parked)?;
         if !budget.take(&parked) {
             reply.next = reply.parked.last().map_or(0, |last| last.seq);
-            return Ok(reply);
+            return Ok((reply, hold));
         }
         reply.parked.push(parked);
     }
     reply.next = page.next.map_or(0, |next| next.0);
-    Ok(reply)
+    Ok((reply, hold))
 }
 
 fn filter(wire: v1::ParkedFilter) -> ParkedFilter {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_broker::api::Hold;
 use forebay_wire::v1;
 
 use super::convert;
@@ -9,7 +10,10 @@ use super::request::{names, some};
 use crate::native::limits::GRPC_REPLY_BYTES_MAX;
 use crate::native::service::{Answer, Service, Wish};
 
-pub(super) async fn receive(service: Service, request: v1::ReceiveRequest) -> Answer<v1::ReceiveReply> {
+pub(super) async fn receive(
+    service: Service,
+    request: v1::ReceiveRequest,
+) -> Answer<(v1::ReceiveReply, Hold)> {
     let (stream, group) = names(&request.stream, &request.group)?;
     let wish = Wish {
         consumer: request.consumer,
@@ -17,11 +21,7 @@ pub(super) async fn receive(service: Service, request: v1::ReceiveRequest) -> An
         wait: Duration::from_millis(request.wait_ms),
         timeout: request.timeout_ms.map(Duration::from_millis),
     };
-    let received = service.receive(stream, group, wish).await?;
-    if received.is_empty() {
-        return Ok(v1::ReceiveReply::default());
-    }
-    let taken = received.take_within(GRPC_REPLY_BYTES_MAX);
+    let (taken, hold) = service.receive(stream, group, wish, GRPC_REPLY_BYTES_MAX).await?;
     let messages: Answer<Vec<v1::Received>> = taken
         .into_iter()
         .map(|(lease, delivered)| {
@@ -34,7 +34,7 @@ pub(super) async fn receive(service: Service, request: v1::ReceiveRequest) -> An
             })
         })
         .collect();
-    Ok(v1::ReceiveReply { messages: messages? })
+    Ok((v1::ReceiveReply { messages: messages? }, hold))
 }
 
 pub(super) async fn settle(service: Service, request: v1::SettleRequest) -> Answer<v1::SettleReply> {

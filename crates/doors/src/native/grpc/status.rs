@@ -4,11 +4,12 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use axum::http::Response;
 use forebay_wire::problem::{Kind, Retry};
 use forebay_wire::settings::wire_name;
 use forebay_wire::v1;
-use tonic::Status;
 use tonic::metadata::{Ascii, MetadataValue};
+use tonic::{Code, Status};
 
 use crate::native::problem::Refusal;
 
@@ -38,7 +39,7 @@ pub(in crate::native) fn field_name(field: &str) -> Cow<'_, str> {
 }
 
 /// A call that is refused.
-pub(super) fn refused(refusal: &Refusal) -> Status {
+pub(in crate::native) fn refused(refusal: &Refusal) -> Status {
     let field = refusal.field.as_deref().map(field_name);
     let mut status = Status::new(refusal.kind.grpc_status(), refusal.sentence(field.as_deref()));
     let metadata = status.metadata_mut();
@@ -59,6 +60,33 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
         metadata.insert("forebay-retry-after-ms", millis(after).into());
     }
     status
+}
+
+/// The status of a request that cannot be decoded. The library calls that an internal error, which is a mistake of the
+/// server; every internal error of ours says that it is one.
+pub(in crate::native) fn of_wire(status: Status) -> Status {
+    if status.code() != Code::Internal || status.metadata().contains_key("forebay-problem") {
+        return status;
+    }
+    refused(&Refusal::new(
+        Kind::MalformedRequest,
+        format!("the request cannot be decoded: {}", status.message()),
+    ))
+}
+
+/// The same of an answer to a call with one request, which the library gives by itself.
+pub(in crate::native) fn mend<B>(answer: &mut Response<B>) {
+    let headers = answer.headers_mut();
+    let is_internal = headers.get("grpc-status").is_some_and(|status| status == "13");
+    if !is_internal || headers.contains_key("forebay-problem") {
+        return;
+    }
+    let message = headers.get("grpc-message").and_then(|message| message.to_str().ok()).unwrap_or_default();
+    let message = percent_encoding::percent_decode_str(message).decode_utf8_lossy().into_owned();
+    let mended = of_wire(Status::internal(message)).into_http::<()>();
+    for (name, value) in mended.headers() {
+        headers.insert(name, value.clone());
+    }
 }
 
 /// A batch or a settlement that is refused does not end its call, so the refusal is part of a reply.
@@ -98,7 +126,6 @@ pub(super) fn no_such_service(name: &str) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tonic::Code;
 
     #[test]
     fn a_status_says_what_is_wrong_in_words_of_grpc() {
@@ -118,6 +145,27 @@ mod tests {
             status.metadata().get("forebay-last-seq").and_then(|value| value.to_str().ok()),
             Some("7")
         );
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_decoded_is_no_internal_error() {
+        let decoding = || Status::internal("failed to decode Protobuf message: invalid wire type");
+        let mended = of_wire(decoding());
+        assert_eq!(mended.code(), Code::InvalidArgument);
+        assert!(mended.message().contains("invalid wire type"), "{mended}");
+        assert_eq!(
+            mended.metadata().get("forebay-problem").map(|kind| kind.as_bytes()),
+            Some(&b"malformed-request"[..])
+        );
+        let mut answer = decoding().into_http::<()>();
+        mend(&mut answer);
+        assert_eq!(answer.headers()["grpc-status"], "3");
+        assert_eq!(answer.headers()["forebay-problem"], "malformed-request");
+        let ours = refused(&Refusal::new(Kind::Internal, "a mistake"));
+        assert_eq!(of_wire(ours.clone()).code(), Code::Internal, "a mistake of ours stays one");
+        let mut answer = ours.into_http::<()>();
+        mend(&mut answer);
+        assert_eq!(answer.headers()["grpc-status"], "13");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The calls about streams.
 
-use forebay_broker::api::ReadPage;
+use forebay_broker::api::{Hold, ReadPage};
 use forebay_core::types::Seq;
 use forebay_model::StreamPatch;
 use forebay_wire::v1;
@@ -65,12 +65,12 @@ pub(super) async fn purge(service: Service, request: v1::PurgeStreamRequest) -> 
 pub(super) async fn read(
     service: Service,
     request: v1::ReadMessagesRequest,
-) -> Answer<v1::ReadMessagesReply> {
+) -> Answer<(v1::ReadMessagesReply, Hold)> {
     let stream = stream_name(&request.stream)?;
     let filter = filter(Some(request.key), Some(request.r#type));
-    let page = service.read(stream, request.from, some(request.limit.into()), &filter).await?;
+    let (page, hold) = service.read(stream, request.from, some(request.limit.into()), &filter).await?;
     let (messages, next) = stored(&page)?;
-    Ok(v1::ReadMessagesReply { messages, next: next.0, last_seq: page.last.0 })
+    Ok((v1::ReadMessagesReply { messages, next: next.0, last_seq: page.last.0 }, hold))
 }
 
 /// As many messages of a page as fit into a reply, and where to read on.

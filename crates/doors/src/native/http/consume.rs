@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use axum::response::Response;
 use forebay_broker::api::Outcome;
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json;
+use forebay_wire::problem::Kind;
 
 use super::failure::Failure;
-use super::live::Reply;
+use super::live::{Reply, held_body};
 use super::message;
 use super::request::{Entered, InGroup, Json, NoQuery};
 use crate::native::limits::HTTP_REPLY_BYTES_MAX;
@@ -21,7 +23,7 @@ pub(super) async fn receive(
     InGroup(stream, group): InGroup,
     _: NoQuery,
     Json(request): Json<json::ReceiveRequest>,
-) -> Answer<json::ReceiveReply> {
+) -> Result<Response, Failure> {
     let wish = Wish {
         consumer: request.consumer.unwrap_or_default(),
         max: request.max,
@@ -29,10 +31,19 @@ pub(super) async fn receive(
         timeout: request.timeout.map(|span| span.0),
     };
     // If the client leaves, this is dropped, and messages that were handed out meanwhile go back.
-    let received = service.receive(stream, group, wish).await?;
-    let taken = received.take_within(HTTP_REPLY_BYTES_MAX);
-    let messages = taken.into_iter().map(|(lease, delivered)| message::delivery(lease, &delivered)).collect();
-    Ok(Reply(StatusCode::OK, json::ReceiveReply { messages }))
+    let (taken, hold) = service.receive(stream, group, wish, HTTP_REPLY_BYTES_MAX).await?;
+    // One message after the other, so that no second copy of all of them is made.
+    let mut body = Vec::with_capacity(hold.bytes());
+    body.extend_from_slice(b"{\"messages\":[");
+    for (n, (lease, delivered)) in taken.into_iter().enumerate() {
+        if n > 0 {
+            body.push(b',');
+        }
+        serde_json::to_writer(&mut body, &message::delivery(lease, &delivered))
+            .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+    }
+    body.extend_from_slice(b"]}");
+    Ok(held_body(body, hold))
 }
 
 pub(super) async fn ack(

@@ -11,12 +11,14 @@ use forebay_broker::api::DoorStats;
 use forebay_wire::problem::{Kind, Problem};
 
 use super::failure::Failure;
-use crate::http::hosts::{Hosts, Stranger};
+use crate::http::hosts::{Hosts, Stranger, check_host};
 
 /// Refuses requests that are meant for another server or come from a page of another site.
 pub(super) fn admit<B>(hosts: &Hosts, request: &Request<B>) -> Result<(), Failure> {
-    hosts.admit(request.uri(), request.headers()).map_err(|stranger| {
+    let has_host = check_host(request.version(), request.headers());
+    has_host.and_then(|()| hosts.admit(request.uri(), request.headers())).map_err(|stranger| {
         let kind = match stranger {
+            Stranger::Hosts(_) => Kind::MalformedRequest,
             Stranger::Host(_) => Kind::HostNotAllowed,
             Stranger::Origin(_) => Kind::OriginNotAllowed,
         };

@@ -5,13 +5,14 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use forebay_broker::api::Stage;
+use forebay_broker::api::{Hold, Stage};
 use forebay_wire::problem::Kind;
 use serde::Serialize;
 
 use super::failure::Failure;
 use super::request::{Entered, NoQuery};
 use super::{Door, events, metrics};
+use crate::http::outgoing::{self, Counted};
 
 /// An answer in JSON.
 pub(super) struct Reply<T>(pub(super) StatusCode, pub(super) T);
@@ -23,6 +24,27 @@ impl<T: Serialize> IntoResponse for Reply<T> {
             Err(error) => Failure::new(Kind::Internal, error.to_string()).into_response(),
         }
     }
+}
+
+/// An answer in JSON with contents in it, and room for them.
+pub(super) struct HeldReply<T>(pub(super) T, pub(super) Hold);
+
+impl<T: Serialize> IntoResponse for HeldReply<T> {
+    fn into_response(self) -> Response {
+        let HeldReply(reply, hold) = self;
+        let mut body = Vec::with_capacity(hold.bytes());
+        match serde_json::to_writer(&mut body, &reply) {
+            Ok(()) => held_body(body, hold),
+            Err(error) => Failure::new(Kind::Internal, error.to_string()).into_response(),
+        }
+    }
+}
+
+/// A body of JSON that keeps its room until it has left.
+pub(super) fn held_body(body: Vec<u8>, hold: Hold) -> Response {
+    let mut response = typed(StatusCode::OK, "application/json", outgoing::held(body, hold));
+    response.extensions_mut().insert(Counted);
+    response
 }
 
 fn typed(status: StatusCode, media_type: &'static str, body: Bytes) -> Response {

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_broker::api::{
-    DoorStats, GroupReport, Histogram, ServerReport, Stage, Status, StreamReport, Summary,
+    DoorStats, GroupReport, Histogram, MemoryFigures, ServerReport, Stage, Status, StreamReport, Summary,
 };
 
 use super::Door;
 use super::failure::Failure;
+use crate::native::ProcessFigures;
 use crate::native::service::{Overview, Service};
 use Source::{Door as OfDoor, Each, Group, GroupTimes, Listener, Requests, Server, Stream};
 
@@ -27,7 +28,9 @@ struct Scrape {
     server: ServerReport,
     stage: Stage,
     doors: Vec<Arc<DoorStats>>,
-    memory: Option<u64>,
+    connections_max: Option<usize>,
+    memory: MemoryFigures,
+    process: ProcessFigures,
     streams: Vec<StreamReport>,
     groups: Vec<GroupReport>,
 }
@@ -93,7 +96,17 @@ const METRICS: &[Metric] = &[
     gauge(
         "process_resident_memory_bytes",
         "Memory of the process, where the system tells.",
-        Server(|of| of.memory.map(|bytes| bytes as f64)),
+        Server(|of| of.process.memory.and_then(count)),
+    ),
+    gauge(
+        "process_open_fds",
+        "File descriptors that the process has open, where the system tells.",
+        Server(|of| of.process.open_files.and_then(count)),
+    ),
+    gauge(
+        "process_max_fds",
+        "File descriptors that the process may have open. The server raises the soft limit to the hard one.",
+        Server(|of| of.process.open_files_max.and_then(count)),
     ),
     gauge(
         "forebay_left_out",
@@ -219,6 +232,11 @@ const METRICS: &[Metric] = &[
     ),
     // Doors.
     gauge("forebay_connections", "Connections that are open.", Listener(|of| &of.open)),
+    gauge(
+        "forebay_connections_max",
+        "Connections that all APIs together may have, so that descriptors are left for the data folder.",
+        Server(|of| of.connections_max.and_then(some)),
+    ),
     counter(
         "forebay_connections_accepted_total",
         "Connections that were accepted.",
@@ -228,6 +246,36 @@ const METRICS: &[Metric] = &[
         "forebay_connections_refused_total",
         "Connections that were refused because as many were open as there may be.",
         Listener(|of| &of.refused),
+    ),
+    counter(
+        "forebay_connections_stalled_total",
+        "Connections that were closed because the client did not take a reply for 30 s.",
+        Listener(|of| &of.stalled),
+    ),
+    gauge(
+        "forebay_reply_bytes",
+        "Replies with contents that are being encoded or that clients have not taken yet.",
+        Server(|of| some(of.memory.replies)),
+    ),
+    gauge(
+        "forebay_reply_bytes_max",
+        "The setting `reply_bytes`. Small replies are sent beyond it.",
+        Server(|of| some(of.memory.replies_max)),
+    ),
+    gauge(
+        "forebay_handed_out_bytes",
+        "Contents that were handed to consumers and are not encoded yet: queues of connected consumers, and receives.",
+        Server(|of| some(of.memory.handed_out)),
+    ),
+    counter(
+        "forebay_replies_refused_total",
+        "Requests that were refused because there was no room for their reply.",
+        Server(|of| count(of.memory.refused)),
+    ),
+    counter(
+        "forebay_consumers_held_back_total",
+        "How often a connected consumer was given nothing more until it had taken messages out of its queue.",
+        Server(|of| count(of.memory.held_back)),
     ),
     counter("forebay_panics_total", "Handlers that panicked. Each is a bug.", OfDoor(|of| &of.panics)),
     counter(
@@ -366,7 +414,9 @@ fn flag(is_so: bool) -> Option<f64> {
 pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Failure> {
     let Overview { server, streams, groups } = service.overview().await?;
     let (stage, doors) = (door.broker().stage(), door.broker().doors().all());
-    Ok(render(&Scrape { server, stage, doors, memory: (door.0.memory)(), streams, groups }))
+    let (connections_max, process) = (door.broker().doors().connections_max(), (door.0.process)());
+    let memory = door.broker().memory().figures();
+    Ok(render(&Scrape { server, stage, doors, connections_max, memory, process, streams, groups }))
 }
 
 fn render(scrape: &Scrape) -> String {
@@ -528,7 +578,10 @@ mod tests {
         server.driver.cache_misses = 3;
         let (streams, groups) = (Vec::new(), Vec::new());
         let stage = Stage::Running;
-        let text = render(&Scrape { server, stage, doors: doors.all(), memory: None, streams, groups });
+        let (connections_max, process) = (doors.connections_max(), ProcessFigures::default());
+        let (doors, memory) = (doors.all(), MemoryFigures::default());
+        let text =
+            render(&Scrape { server, stage, doors, connections_max, memory, process, streams, groups });
         for line in [
             "# TYPE forebay_storage_sync_seconds histogram",
             "forebay_storage_sync_seconds_bucket{le=\"0.000256\"} 0",

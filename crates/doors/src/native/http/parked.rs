@@ -5,7 +5,7 @@ use forebay_broker::api::{JobTerms, Work};
 use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
-use super::live::Reply;
+use super::live::{HeldReply, Reply};
 use super::request::{Entered, InGroup, Json, Messages, NoQuery, Numbered, Query};
 use super::{message, report};
 use crate::native::service::{ParkedFilter, Selection, Service, check_rate};
@@ -16,15 +16,15 @@ pub(super) async fn list(
     Entered(service): Entered,
     InGroup(stream, group): InGroup,
     mut query: Query,
-) -> Answer<json::ParkedList> {
+) -> Result<HeldReply<json::ParkedList>, Failure> {
     let limit = query.number("limit")?;
     let after = query.number("after")?.unwrap_or(0);
     let filter =
         ParkedFilter { reason: query.text("reason"), key: query.text("key"), kind: query.text("type") };
     query.end()?;
-    let page = service.parked(stream, group, after, limit, filter).await.map_err(in_query)?;
+    let (page, hold) = service.parked(stream, group, after, limit, filter).await.map_err(in_query)?;
     let parked = page.items.iter().map(report::parked).collect();
-    Ok(Reply(StatusCode::OK, json::ParkedList { parked, next: page.next.map(|next| next.to_string()) }))
+    Ok(HeldReply(json::ParkedList { parked, next: page.next.map(|next| next.to_string()) }, hold))
 }
 
 pub(super) async fn get(

@@ -1,23 +1,22 @@
 //! The parts of requests that handlers read: the client, names, parameters, bodies.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
+use forebay_broker::api::{Hold, Share};
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json::Span;
 use forebay_wire::problem::{Kind, Problem};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
 
 use super::failure::Failure;
-use super::{Door, Peer};
-use crate::http::body::{self, BodyError, BodyRoom};
+use super::{BodyShares, Door, Peer};
+use crate::http::body::{self, BodyError};
 use crate::native::service::{Service, group_name, stream_name};
 
 /// The largest body but for one with messages in it.
@@ -32,7 +31,8 @@ impl FromRequestParts<Door> for Entered {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Entered, Self::Rejection> {
-        Ok(Entered(door.enter(parts.extensions.get::<Peer>().map(|peer| peer.0))))
+        let (peer, share) = (parts.extensions.get::<Peer>(), parts.extensions.get::<Share>());
+        Ok(Entered(door.enter(peer.map(|peer| peer.0), share.cloned())))
     }
 }
 
@@ -184,13 +184,13 @@ impl<T: DeserializeOwned> FromRequest<Door> for Json<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, door: &Door) -> Result<Json<T>, Failure> {
-        let (body, _room) = read_body(request, &door.0.small_bodies, BODY_BYTES_MAX).await?;
+        let (body, _room) = read_body(request, |shares| &shares.small, door, BODY_BYTES_MAX).await?;
         parse(&body).map(Json)
     }
 }
 
 /// A body of JSON with messages in it. Holds on to its part of the budget.
-pub(super) struct Messages<T>(pub(super) T, pub(super) BodyRoom);
+pub(super) struct Messages<T>(pub(super) T, pub(super) Hold);
 
 impl<T: DeserializeOwned> FromRequest<Door> for Messages<T> {
     type Rejection = Failure;
@@ -198,7 +198,7 @@ impl<T: DeserializeOwned> FromRequest<Door> for Messages<T> {
     async fn from_request(request: Request, door: &Door) -> Result<Messages<T>, Failure> {
         let (n, of) = TEXT_PER_BATCH;
         let most = door.broker().limits().batch_bytes_max as usize / of * n;
-        let (body, room) = read_body(request, &door.0.bodies, most).await?;
+        let (body, room) = read_body(request, |shares| &shares.messages, door, most).await?;
         parse(&body).map(|read| Messages(read, room))
     }
 }
@@ -271,15 +271,17 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
 
 async fn read_body(
     request: Request,
-    room: &Arc<Semaphore>,
+    share: fn(&BodyShares) -> &Share,
+    door: &Door,
     most: usize,
-) -> Result<(Bytes, BodyRoom), Failure> {
+) -> Result<(Bytes, Hold), Failure> {
     let (parts, body) = request.into_parts();
+    let shares = parts.extensions.get::<BodyShares>().cloned().unwrap_or_else(|| door.body_shares());
     // An empty body needs no content type.
     if http_body::Body::size_hint(&body).exact() != Some(0) {
         check_content_type(&parts.headers).map_err(Failure::closing)?;
     }
-    body::read(body, room, most).await.map_err(|error| {
+    body::read(body, share(&shares), most).await.map_err(|error| {
         let kind = match error {
             BodyError::TooLarge { .. } => Kind::BodyTooLarge,
             BodyError::Busy => Kind::Busy,

@@ -19,10 +19,11 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{Door, message};
+use crate::http::outgoing::{self, Counted};
 use crate::native::service::Service;
 
-/// Pieces of text that a listener may leave lying.
-const QUEUE: usize = 4;
+/// Pieces of text that a listener may leave lying, beside the one that is being sent.
+const QUEUE: usize = 1;
 /// A comment is sent at least this often, so that proxies see that the connection lives.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 pub(super) const HEARTBEAT_TEXT: &[u8] = b": still here\n\n";
@@ -35,6 +36,7 @@ pub(super) fn begin() -> (mpsc::Sender<Bytes>, Response) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.extensions_mut().insert(Counted);
     (sender, response)
 }
 
@@ -78,27 +80,24 @@ async fn send_messages(
     // Something is said at once, so that the listener sees that it is heard.
     let mut text: Bytes = Bytes::from_static(b": from here on\n\n");
     loop {
-        if sender.send(text).await.is_err() {
-            return;
-        }
+        // Nothing is read before there is a place for it.
+        let Ok(place) = sender.reserve().await else { return };
+        place.send(text);
+        let Ok(place) = sender.reserve().await else { return };
         let next = service.next_messages(stream, from, filter);
         text = match tokio::time::timeout(HEARTBEAT, next).await {
             Err(_) => Bytes::from_static(HEARTBEAT_TEXT),
-            Ok(Err(_)) => return say_gone(sender).await,
-            Ok(Ok(page)) => {
+            Ok(Err(_)) => return place.send(Bytes::from_static(b"event: gone\ndata: {}\n\n")),
+            Ok(Ok((page, hold))) => {
                 from = page.next;
-                let mut text = String::new();
+                let mut text = String::with_capacity(hold.bytes());
                 for found in &page.messages {
                     write_event(&mut text, "message", Some(found.seq.0), &message::stored(found));
                 }
-                text.into()
+                outgoing::held(text.into_bytes(), hold)
             }
         };
     }
-}
-
-async fn say_gone(sender: &mpsc::Sender<Bytes>) {
-    let _ = sender.send(Bytes::from_static(b"event: gone\ndata: {}\n\n")).await;
 }
 
 #[cfg(test)]

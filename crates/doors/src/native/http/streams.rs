@@ -7,8 +7,9 @@ use forebay_core::types::StreamName;
 use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
+use super::live::{HeldReply, Reply};
 use super::request::{Entered, InStream, Json, Messages, NoQuery, Query, bad_parameter};
-use super::{Door, live::Reply, message, report, sse};
+use super::{Door, message, report, sse};
 use crate::native::service::{From, Service, filter};
 
 type Answer<T> = Result<Reply<T>, Failure>;
@@ -81,15 +82,15 @@ pub(super) async fn browse(
     Entered(service): Entered,
     InStream(stream): InStream,
     mut query: Query,
-) -> Answer<json::MessageList> {
+) -> Result<HeldReply<json::MessageList>, Failure> {
     let from = query.number("from")?.unwrap_or(1);
     let limit = query.number("limit")?;
     let filter = filter(query.text("key"), query.text("type"));
     query.end()?;
-    let page = service.read(stream, from, limit, &filter).await.map_err(in_query)?;
+    let (page, hold) = service.read(stream, from, limit, &filter).await.map_err(in_query)?;
     let messages = page.messages.iter().map(message::stored).collect();
     let next = (page.next <= page.last).then(|| page.next.to_string());
-    Ok(Reply(StatusCode::OK, json::MessageList { messages, next, last_seq: page.last.0 }))
+    Ok(HeldReply(json::MessageList { messages, next, last_seq: page.last.0 }, hold))
 }
 
 pub(super) async fn purge(

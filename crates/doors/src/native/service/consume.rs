@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::{Outcome, REST_MAX, Receive, Receiving, Settlement, Verb};
+use forebay_broker::api::{CallError, Delivered, Hold, Outcome, REST_MAX, Receive, Settlement, Verb};
 use forebay_core::types::{GroupName, StreamName};
 use forebay_wire::json::Span;
 
-use super::{Answer, Service, check_consumer, check_duration, check_some_duration};
+use super::{
+    Answer, Service, check_consumer, check_duration, check_some_duration, content_bytes, reply_bytes,
+};
 use crate::native::limits::{LEASES_MAX, RECEIVE_MAX, WAIT_MAX};
 use crate::native::problem::Refusal;
 
@@ -90,13 +92,15 @@ impl Terms<'_> {
 }
 
 impl Service {
-    /// Takes messages. Those that the codec does not take out of the answer go back to the group.
+    /// Takes messages with no more than so many bytes of content, and at least one, with the receipt of each and room
+    /// for the reply. If there is no room for them, they go back to the group.
     pub(in crate::native) async fn receive(
         &self,
         stream: StreamName,
         group: GroupName,
         wish: Wish,
-    ) -> Answer<Receiving> {
+        bytes_max: usize,
+    ) -> Answer<(Vec<(String, Delivered)>, Hold)> {
         let Wish { consumer, max, wait, timeout } = wish;
         check_consumer(&consumer)?;
         let max = max.unwrap_or(1);
@@ -109,7 +113,18 @@ impl Service {
         }
         let timeout = check_some_duration("timeout", timeout)?;
         let receive = Receive { consumer, max, wait, timeout, refuse_when_full: false };
-        self.answer(self.caller.receive(stream, group, receive).await)
+        let received = self.answer(self.caller.receive(stream, group, receive).await)?;
+        let size = |most: usize| reply_bytes(received.len(), received.bytes_within(most));
+        let hold = match self.share.take(size(bytes_max)).await {
+            Some(hold) => hold,
+            // Some of them may find room still.
+            None => self.share.take_up_to(size(bytes_max)),
+        };
+        let most = bytes_max.min(content_bytes(hold.bytes()));
+        if size(most) > hold.bytes() && received.bytes_within(most) > most {
+            return Err(self.refused(&CallError::TooManyBytes));
+        }
+        Ok((received.take_within(most), hold))
     }
 
     /// Ends leases, or prolongs them. Says of each, in order, what became of it.

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, BodyForm, Filter, Found, JobReport, JobTerms, Message, Page, ParkedReport, Select,
-    Selected, Work, parse_content,
+    Batch, BatchBuilder, BodyForm, Filter, Found, Hold, JobReport, JobTerms, Message, Page, ParkedReport,
+    Select, Selected, Work, parse_content,
 };
 use forebay_core::types::{GroupName, JobId, Seq, StreamName, Timestamp};
 use forebay_wire::problem::Kind;
 
 use super::publish::{MessageTerms, stored};
-use super::{Answer, Service, page, position, text};
-use crate::native::limits::SEQS_MAX;
+use super::{Answer, Service, content_bytes, page, position, reply_bytes, text};
+use crate::native::limits::{PAGE_BYTES_MAX, SEQS_MAX};
 use crate::native::problem::Refusal;
 use crate::native::trace::Trace;
 
@@ -137,9 +137,14 @@ impl Service {
         after: u64,
         limit: Option<u64>,
         filter: ParkedFilter,
-    ) -> Answer<Page<ParkedReport, Seq>> {
+    ) -> Answer<(Page<ParkedReport, Seq>, Hold)> {
         let (limit, (reason, filter)) = (page(limit)?, filter.parts());
-        self.answer(self.caller.parked(stream, group, position(after), limit, reason, &filter).await)
+        let mut hold = self.room(0, content_bytes(PAGE_BYTES_MAX)).await?;
+        let parked = self.caller.parked(stream, group, position(after), limit, reason, &filter).await;
+        let page = self.answer(parked)?;
+        let contents = page.items.iter().filter_map(|parked| parked.message.as_ref());
+        hold.set(reply_bytes(page.items.len(), contents.map(|message| message.content.len()).sum()));
+        Ok((page, hold))
     }
 
     pub(in crate::native) async fn parked_one(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::{Delivered, Outcome, Receive, Verb};
+use forebay_broker::api::{CallError, Delivered, Outcome, Receive, Verb};
 
 use super::{Asker, Service};
 use crate::sqs::attempts::Given;
@@ -19,6 +19,11 @@ const CONSUMER: &str = "sqs";
 /// received.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
+/// The size of an answer, by rough count: an attribute is text in JSON or XML, with a digest beside it.
+fn reply_bytes(messages: usize, content: usize) -> usize {
+    content + content / 3 + messages * 1_024
+}
+
 impl Service {
     pub(super) async fn receive(
         &self,
@@ -31,7 +36,11 @@ impl Service {
         let seconds = |of: u32| Duration::from_secs(of.into());
         let visibility = seconds(terms.visibility.unwrap_or(settings.visibility_timeout));
         let given = match self.given_before(asker, &queue, &terms, visibility).await {
-            Some(given) => given,
+            Some(given) => {
+                let content = given.iter().map(|(_, delivered)| delivered.content.len()).sum();
+                asker.keep(asker.share.count(reply_bytes(given.len(), content)));
+                given
+            }
             None => {
                 let wish = Receive {
                     consumer: CONSUMER.to_owned(),
@@ -63,7 +72,15 @@ impl Service {
     async fn take(&self, asker: &Asker, queue: &Queue, wish: Receive) -> Result<Given, SqsError> {
         // Dropped with the request if the client goes: then messages that were handed out meanwhile go back.
         match asker.caller.receive(queue.stream(), queue.group(), wish).await {
-            Ok(received) => Ok(received.take_within(ANSWER_BYTES_MAX)),
+            Ok(received) => {
+                let bytes = reply_bytes(received.len(), received.bytes_within(ANSWER_BYTES_MAX));
+                // Messages that find no room go back as well.
+                let Some(hold) = asker.share.take(bytes).await else {
+                    return Err(self.failed(asker, queue, &CallError::TooManyBytes).await);
+                };
+                asker.keep(hold);
+                Ok(received.take_within(ANSWER_BYTES_MAX))
+            }
             Err(error) => {
                 let failure = self.failed(asker, queue, &error).await;
                 Err(match failure.kind() {

@@ -44,6 +44,15 @@ pub enum Trust<'a> {
     Anybody,
 }
 
+/// Checks everything about a signature that the head of a request shows: all but whether it fits the body. So a client
+/// with no credentials, or with credentials that cannot be right, is refused before its body is read.
+pub fn recognize(now: Timestamp, trust: &Trust<'_>, head: &Head<'_>) -> Result<(), SqsError> {
+    let Trust::Verify(secret_of) = trust else { return Ok(()) };
+    let signed = Signed::of(head)?.ok_or_else(missing)?;
+    secret_of(&signed.scope.access_key).ok_or_else(unknown_key)?;
+    check_head(now, &signed, head)
+}
+
 /// Who asks. `None` where they do not say so, and need not.
 pub fn authenticate(
     now: Timestamp,
@@ -55,16 +64,16 @@ pub fn authenticate(
     match trust {
         Trust::Anybody => Ok(signed.ok().flatten().map(|signed| signed.scope)),
         Trust::Verify(secret_of) => {
-            let missing = || {
-                let message = "Request is missing Authentication Token";
-                SqsError::new(ErrorKind::MissingAuthenticationToken, message)
-            };
             let signed = signed?.ok_or_else(missing)?;
             let secret = secret_of(&signed.scope.access_key).ok_or_else(unknown_key)?;
             verify(now, &signed, &secret, head, body)?;
             Ok(Some(signed.scope))
         }
     }
+}
+
+fn missing() -> SqsError {
+    SqsError::new(ErrorKind::MissingAuthenticationToken, "Request is missing Authentication Token")
 }
 
 fn unknown_key() -> SqsError {
@@ -83,9 +92,7 @@ fn verify(
     head: &Head<'_>,
     body: &[u8],
 ) -> Result<(), SqsError> {
-    check_scope(signed)?;
-    check_time(now, signed)?;
-    check_headers(signed, head)?;
+    check_head(now, signed, head)?;
     let payload = payload_hash(signed, head, body)?;
     let canonical = canonical::request(head, signed, &payload);
     let text = format!(
@@ -103,6 +110,16 @@ fn verify(
              Access Key and signing method. Consult the service documentation for details.",
         )
     })
+}
+
+fn check_head(now: Timestamp, signed: &Signed, head: &Head<'_>) -> Result<(), SqsError> {
+    check_scope(signed)?;
+    check_time(now, signed)?;
+    check_headers(signed, head)?;
+    if signed.place == Place::Header && head.header("x-amz-content-sha256") == Some(UNSIGNED) {
+        return Err(mismatch("The payload must be signed: this endpoint does not use TLS."));
+    }
+    Ok(())
 }
 
 fn check_scope(signed: &Signed) -> Result<(), SqsError> {
@@ -174,9 +191,6 @@ fn payload_hash(signed: &Signed, head: &Head<'_>, body: &[u8]) -> Result<String,
         Place::Header => head.header("x-amz-content-sha256"),
         Place::Url { .. } => None,
     };
-    if stated == Some(UNSIGNED) {
-        return Ok(UNSIGNED.to_owned());
-    }
     let hash = hex(&Sha256::digest(body));
     match stated {
         Some(stated) if stated != hash => {
