@@ -138,10 +138,7 @@ fn plant_fault() -> anyhow::Result<()> {
 /// play a loss of power.
 const DISK_RECORDING: &str = "FOREBAY_DISK_RECORDING";
 
-fn open_journal(
-    settings: &Settings,
-    clock: Clock,
-) -> anyhow::Result<JournalEngine<Recorded<FolderDisk>>> {
+fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngine<Recorded<FolderDisk>>> {
     let folder = &settings.data;
     let disk = FolderDisk::new(folder)
         .with_context(|| format!("cannot use the data folder {}; --data takes another", folder.display()))?;

@@ -40,7 +40,10 @@ impl Twin {
         let mut locks = Vec::new();
         for (number, call) in recorded::read(recording)?.into_iter().enumerate() {
             self.make(&call, &mut files, &mut locks).map_err(|error| {
-                let text = format!("a recorded call cannot be made again. number=`{number}` call=`{}`", short(&call));
+                let text = format!(
+                    "a recorded call cannot be made again. number=`{number}` call=`{}`",
+                    short(&call)
+                );
                 io::Error::new(error.kind(), format!("{text}: {error}"))
             })?;
         }

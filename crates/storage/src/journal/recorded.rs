@@ -307,8 +307,7 @@ impl<F: DiskFile> DiskFile for RecordedFile<F> {
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        let record =
-            |out: &mut File, number: [u8; 4]| put(out, kind::SIZE, &[&number, &len.to_le_bytes()]);
+        let record = |out: &mut File, number: [u8; 4]| put(out, kind::SIZE, &[&number, &len.to_le_bytes()]);
         self.recorded_then(record, || self.file.truncate(len))
     }
 
