@@ -41,6 +41,8 @@ run and faults:
   --seed S                   Who does what, and what is done to the server (the time of day)
   --server FILE              The server, if not beside this program
   --http on|off              Whether clients come over HTTP as well (on)
+  --power on|off             Whether the machine loses power with each kill: the server writes down its calls on the
+                             disk, and of those that no sync covers a random part is undone (on)
   --dir D                    A folder for history and data (one in the system's folder for such things)
   --only NAME                faults: one of them
   -- WORDS                   Further words for `forebay serve`
@@ -53,6 +55,8 @@ const MINUTES: u64 = 2;
 const FAULT_SECONDS: u64 = 25;
 /// Whether clients use HTTP by default.
 const WITH_HTTP: bool = true;
+/// Whether a kill takes the power too, by default.
+const WITH_POWER_LOSS: bool = true;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -87,6 +91,7 @@ struct Arguments {
     seed: Option<u64>,
     server: Option<PathBuf>,
     with_http: bool,
+    with_power_loss: bool,
     folder: Option<PathBuf>,
     only: Option<String>,
     words: Vec<String>,
@@ -99,6 +104,7 @@ impl Arguments {
             seed: None,
             server: None,
             with_http: WITH_HTTP,
+            with_power_loss: WITH_POWER_LOSS,
             folder: None,
             only: None,
             words: Vec::new(),
@@ -118,11 +124,8 @@ impl Arguments {
                 "--server" => arguments.server = Some(value.into()),
                 "--dir" => arguments.folder = Some(value.into()),
                 "--only" => arguments.only = Some(value.clone()),
-                "--http" => match value.as_str() {
-                    "on" => arguments.with_http = true,
-                    "off" => arguments.with_http = false,
-                    _ => bail!("on or off. argument=`--http` value=`{value}`"),
-                },
+                "--http" => arguments.with_http = switch(name, value)?,
+                "--power" => arguments.with_power_loss = switch(name, value)?,
                 _ => bail!("no such argument. argument=`{name}`"),
             }
         }
@@ -141,9 +144,18 @@ impl Arguments {
         };
         let parent = self.folder.clone().unwrap_or_else(std::env::temp_dir);
         let folder = parent.join(format!("forebay-torture-{name}-{}", std::process::id()));
-        let (with_http, words) = (self.with_http, self.words.clone());
+        let (with_http, with_power_loss) = (self.with_http, self.with_power_loss);
+        let words = self.words.clone();
         let lasts = self.lasts.unwrap_or(lasts);
-        Ok(run::Options { program, lasts, seed, with_http, folder, fault: None, words })
+        Ok(run::Options { program, lasts, seed, with_http, with_power_loss, folder, fault: None, words })
+    }
+}
+
+fn switch(name: &str, value: &str) -> anyhow::Result<bool> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => bail!("on or off. argument=`{name}` value=`{value}`"),
     }
 }
 
@@ -152,7 +164,8 @@ fn torture(arguments: &Arguments) -> anyhow::Result<bool> {
     let seed = arguments.seed();
     let options = arguments.options(&seed.to_string(), Duration::from_secs(MINUTES * 60), seed)?;
     let http = if options.with_http { "gRPC and HTTP" } else { "gRPC" };
-    println!("torture: seed {seed}, {} s, {http}", options.lasts.as_secs());
+    let power = if options.with_power_loss { ", with loss of power" } else { "" };
+    println!("torture: seed {seed}, {} s, {http}{power}", options.lasts.as_secs());
     let report = run::run(&options);
     match &report {
         Ok(report) if report.violations.is_empty() => {
@@ -196,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_named() {
-        for line in ["--minutes", "--minutes many", "--http perhaps", "--faster 3"] {
+        for line in ["--minutes", "--minutes many", "--http perhaps", "--power perhaps", "--faster 3"] {
             let error = parse(line).expect_err(line).to_string();
             assert!(error.contains(line.split(' ').next().unwrap_or(line)), "{error}");
         }

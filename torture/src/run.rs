@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use forebay_sim::replay::Twin;
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_client::ForebayClient;
 use rustix::process::Signal;
@@ -43,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) lasts: Duration,
     pub(crate) seed: u64,
     pub(crate) with_http: bool,
+    /// Whether the machine loses power when the server is killed.
+    pub(crate) with_power_loss: bool,
     /// Where history and data go.
     pub(crate) folder: PathBuf,
     pub(crate) fault: Option<String>,
@@ -101,6 +104,7 @@ async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
         program: options.program.clone(),
         data: options.folder.join("data"),
         fault: options.fault.clone(),
+        recording: options.with_power_loss.then(|| options.folder.join("calls")),
         words: options.words.clone(),
     };
     let mut tormentor = Tormentor {
@@ -112,6 +116,7 @@ async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
         process: None,
         run: 0,
         with_http: options.with_http,
+        twin: Twin::new(),
     };
     tormentor.start().await?;
     let mut crowd = Crowd::gather(&world, &plan, &mut dice);
@@ -197,6 +202,8 @@ struct Tormentor {
     process: Option<Process>,
     run: u32,
     with_http: bool,
+    /// The data folder as a disk has it that may lose power, if the server writes down its calls.
+    twin: Twin,
 }
 
 impl Tormentor {
@@ -303,8 +310,41 @@ impl Tormentor {
         self.tell_server.send_replace(None);
         self.world.write(TORMENTOR, Phase::Invoke, "kill", &self.named());
         self.process()?.kill()?;
-        self.world.write(TORMENTOR, Phase::Ok, "kill", &self.named());
         self.process = None;
+        let survival = tokio::task::block_in_place(|| self.lose_power())?;
+        let mut fields = self.named().to_vec();
+        fields.extend(survival.map(|survival| ("power", survival)));
+        self.world.write(TORMENTOR, Phase::Ok, "kill", &fields);
+        Ok(())
+    }
+
+    /// Takes from the folder of a server that was killed what a disk may lose with the power. Says how it was chosen.
+    fn lose_power(&mut self) -> anyhow::Result<Option<String>> {
+        if !self.take_in_calls()? {
+            return Ok(None);
+        }
+        let survival = self.twin.lose_power(self.dice.between(0, u64::MAX - 1));
+        self.twin.put_into(&self.launch.data).context("cannot write the folder after a loss of power")?;
+        Ok(Some(format!("{survival:?}")))
+    }
+
+    /// False if calls are not recorded.
+    fn take_in_calls(&mut self) -> anyhow::Result<bool> {
+        let Some(recording) = &self.launch.recording else { return Ok(false) };
+        // A server that was killed before it opened its folder has written down nothing.
+        let calls = std::fs::read(recording).unwrap_or_default();
+        self.twin.take_in(&calls).context("the recording of disk calls")?;
+        let _ = std::fs::remove_file(recording);
+        Ok(true)
+    }
+
+    /// Makes sure that the recording of a server that has stopped is whole.
+    fn compare_with_calls(&mut self) -> anyhow::Result<()> {
+        if self.take_in_calls()?
+            && let Some(difference) = self.twin.difference(&self.launch.data)?
+        {
+            bail!("the recording of disk calls is not whole: {difference}");
+        }
         Ok(())
     }
 
@@ -316,7 +356,7 @@ impl Tormentor {
         match process.wait(STOP_WITHIN).await {
             Some(status) if status.success() => {
                 self.world.write(TORMENTOR, Phase::Ok, "stop", &self.named());
-                Ok(())
+                tokio::task::block_in_place(|| self.compare_with_calls())
             }
             Some(status) => bail!("a stop ended badly ({status}): {}", process.said()),
             None => {

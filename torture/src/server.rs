@@ -23,6 +23,8 @@ pub(crate) struct Launch {
     pub(crate) data: PathBuf,
     /// A promise that the server is to break, if it was built so that it can.
     pub(crate) fault: Option<String>,
+    /// Where the server writes down its calls on the disk, if it does.
+    pub(crate) recording: Option<PathBuf>,
     /// Further words for `serve`.
     pub(crate) words: Vec<String>,
 }
@@ -44,6 +46,9 @@ impl Process {
             .args(&how.words);
         if let Some(fault) = &how.fault {
             command.env("FOREBAY_PLANTED_FAULT", fault);
+        }
+        if let Some(recording) = &how.recording {
+            command.env("FOREBAY_DISK_RECORDING", recording);
         }
         let mut child = command
             .stdin(Stdio::null())

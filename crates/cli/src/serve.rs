@@ -23,6 +23,7 @@ use forebay_core::types::{ShardId, Timestamp};
 use forebay_doors::native::{self, NativeConfig};
 use forebay_storage::engine::Engine;
 use forebay_storage::journal::disk::FolderDisk;
+use forebay_storage::journal::recorded::{Recorded, Recorder};
 use forebay_storage::journal::{JournalConfig, JournalEngine, OpenError, Stopwatch};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use tokio::net::TcpListener;
@@ -135,10 +136,22 @@ fn plant_fault() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngine> {
+/// The variable that names the file for a recording of all calls that change the data folder. The torture test sets it, to
+/// play a loss of power.
+const DISK_RECORDING: &str = "FOREBAY_DISK_RECORDING";
+
+fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngine<Recorded<FolderDisk>>> {
     let folder = &settings.data;
     let disk = FolderDisk::new(folder)
         .with_context(|| format!("cannot use the data folder {}; --data takes another", folder.display()))?;
+    let recorder = match std::env::var_os(DISK_RECORDING) {
+        Some(file) => Some(
+            Recorder::create(file.as_ref())
+                .with_context(|| format!("cannot write the file that {DISK_RECORDING} names"))?,
+        ),
+        None => None,
+    };
+    let disk = Recorded::new(disk, recorder);
     let config = JournalConfig {
         frame_bytes_max: FRAME_BYTES_MAX,
         segment_bytes: settings.segment_bytes,

@@ -7,6 +7,7 @@ pub mod dice;
 pub mod disk;
 pub mod history;
 mod model;
+pub mod replay;
 mod server;
 pub mod situation;
 pub mod sweep;

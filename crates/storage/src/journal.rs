@@ -19,6 +19,7 @@ mod image;
 pub mod inspect;
 mod mark;
 mod reader;
+pub mod recorded;
 mod recovery;
 mod segment;
 mod shared;
