@@ -46,10 +46,12 @@ pub enum Fault {
     ReclaimForgetsWanted,
     /// A copy says that its message was published when it was copied.
     CopyLosesTime,
+    /// A read that a turn leaves over waits until something else brings about a turn.
+    ReadLeftOver,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 21] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -70,6 +72,7 @@ impl Fault {
         Fault::StaleAckCounts,
         Fault::ReclaimForgetsWanted,
         Fault::CopyLosesTime,
+        Fault::ReadLeftOver,
     ];
 }
 

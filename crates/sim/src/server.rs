@@ -30,6 +30,8 @@ pub(crate) struct Server {
     image: Option<Image>,
     trim: Option<Position>,
     pub(crate) remarks: Vec<String>,
+    /// Receipts, reads, images and trims that are done: each is followed by a turn.
+    pub(crate) done: u64,
     /// Deliveries whose contents had to be read back.
     pub(crate) read_back: u64,
     /// Messages that were read back from a copy.
@@ -145,6 +147,7 @@ impl Server {
             image: None,
             trim: None,
             remarks: claim.remarks,
+            done: 0,
             read_back: 0,
             read_from_copy: 0,
             started,
@@ -200,6 +203,7 @@ impl Server {
         self.writer.commit(&mut self.frames, &mut durable)?;
         for position in durable {
             self.driver.on_durable(position);
+            self.done += 1;
         }
         self.gather();
         Ok(())
@@ -228,6 +232,7 @@ impl Server {
             });
             let copies = self.driver.copies_read();
             self.driver.on_read(read.id, &frames)?;
+            self.done += 1;
             self.read_from_copy += self.driver.copies_read() - copies;
             self.read_back += self.driver.outbox().deliveries.len() as u64;
             self.gather();
@@ -245,6 +250,7 @@ impl Server {
             });
             let saved = self.chores.save(image)?;
             self.driver.on_saved(saved);
+            self.done += 1;
             self.gather();
         }
         Ok(())
@@ -254,6 +260,7 @@ impl Server {
         if let Some(through) = self.trim.take() {
             tell(|| format!("  trim to {}", through.0));
             self.chores.trim(through)?;
+            self.done += 1;
         }
         Ok(())
     }

@@ -49,10 +49,11 @@ pub enum Situation {
     ReplayedAndSettled,
     MovedElsewhere,
     WaitingMoved,
+    CameToRest,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 41] = [
+    pub const ALL: [Situation; 42] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -94,6 +95,7 @@ impl Situation {
         Situation::ReplayedAndSettled,
         Situation::MovedElsewhere,
         Situation::WaitingMoved,
+        Situation::CameToRest,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -153,6 +155,7 @@ impl Situation {
             Situation::ReplayedAndSettled => "a replayed message was settled",
             Situation::MovedElsewhere => "a message was moved",
             Situation::WaitingMoved => "what waits in a group is moved by a job",
+            Situation::CameToRest => "the server came to rest",
         }
     }
 }

@@ -6,11 +6,12 @@
 mod clients;
 mod mishaps;
 mod operators;
+mod rest;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use forebay_broker::driver::{Delivery, Published, Ticket};
+use forebay_broker::driver::{Delivery, Driver, Published, Ticket};
 use forebay_core::Admission;
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Lease};
@@ -55,6 +56,10 @@ pub(crate) struct World {
     plain: bool,
     /// Everything there is: keys, delays, priorities, every verb, and operators.
     wild: bool,
+    /// A turn ends only when the real shell would end it.
+    shell: bool,
+    /// Something has happened since the last turn that the shell ends a turn for.
+    due: bool,
     /// What the log has of each message, as it was last published at its position.
     published: BTreeMap<(StreamId, Seq), (MessageMeta, Timestamp)>,
     /// Leases that were first seen in this turn.
@@ -112,6 +117,8 @@ struct Consumer {
     credit: u32,
     /// What it may be seen to hold: what it was leased before it lowered its credit may still come.
     allowed: u32,
+    /// A poller that waits: what it asked for, and for how long it wants its leases.
+    asked: Option<(u32, Option<Duration>)>,
 }
 
 /// What happened, reduced to a number: the same seed must give the same one.
@@ -148,6 +155,8 @@ impl World {
             whole_images: 0,
             plain: false,
             wild: false,
+            shell: false,
+            due: true,
             published: BTreeMap::new(),
             new_leases: Vec::new(),
             durable_at_crash: 0,
@@ -171,6 +180,12 @@ impl World {
         self.server.as_mut().expect("the server is up between steps")
     }
 
+    /// The driver, for a command: the shell ends a turn after it.
+    fn driver(&mut self) -> &mut Driver {
+        self.due = true;
+        &mut self.server().driver
+    }
+
     fn epoch(&mut self) -> Epoch {
         self.server().driver.shard().epoch()
     }
@@ -189,7 +204,7 @@ impl World {
         decide: impl FnOnce(&mut Shard, Timestamp) -> Result<T, E>,
     ) -> (Result<T, E>, Ticket) {
         let (now, ticket) = (self.now, Ticket(self.number()));
-        let driver = &mut self.server().driver;
+        let driver = self.driver();
         let decided = driver.decide(|shard| decide(shard, now));
         if decided.is_ok() {
             driver.confirm(ticket);
@@ -201,6 +216,7 @@ impl World {
     /// Creates the streams and groups of this history, and waits until they are durable.
     fn set_up(&mut self) {
         self.wild = self.dice.chance(1, 2);
+        self.shell = self.dice.chance(3, 5);
         self.plain = !self.wild && self.dice.chance(1, 2);
         let most = if self.plain { 1 } else { 2 };
         for stream in 0..1 + self.dice.roll(most) {
@@ -315,17 +331,17 @@ impl World {
             986..990 => self.create_late_group(),
             _ => self.mishap(),
         }
-        if self.dice.chance(7, 10) {
-            self.finish_turn();
-        }
+        self.maybe_end_turn();
     }
 
     /// Lets the server do one thing with the disk. If it cannot, the server is down.
     fn disk_work(&mut self, work: impl FnOnce(&mut Server) -> Result<(), Down>) {
         let (full, settling) = (self.server().space.is_full(), self.settled_since_commit);
+        let done = self.server().done;
         let (_, before) = self.server().driver.frame_numbers();
         match work(self.server()) {
             Ok(()) => {
+                self.due |= self.server().done > done;
                 let (last, after) = self.server().driver.frame_numbers();
                 tell(|| format!("disk work: durable {before} to {after}, last {last}"));
                 if after > before {
@@ -379,6 +395,7 @@ impl World {
     }
 
     fn finish_turn(&mut self) {
+        self.due = false;
         let now = self.now;
         let acked = std::mem::take(&mut self.acked_this_turn);
         for group in acked {
@@ -439,8 +456,13 @@ impl World {
         let durable = std::mem::take(&mut outbox.durable);
         let deliveries = std::mem::take(&mut outbox.deliveries);
         let departed = std::mem::take(&mut outbox.departed);
-        // Only the shard task needs the consumers whose receives are served.
-        outbox.served.clear();
+        let served = std::mem::take(&mut outbox.served);
+        for consumer in served {
+            // The receive is answered, if only because its messages were taken back before they left.
+            if let Some(consumer) = self.consumers.get_mut(&consumer) {
+                consumer.asked = None;
+            }
+        }
         for (group, consumer) in departed {
             let gone = self.consumers.remove(&consumer).expect("only a member departs");
             assert!(gone.group == group && gone.bound == Bound::Clock, "only pollers are forgotten");
@@ -523,6 +545,7 @@ impl World {
                 assert!(got <= consumer.credit as usize, "I7: a poller got {got} of {}", consumer.credit);
                 // The rest may come in further pieces of the same delivery.
                 consumer.credit -= got as u32;
+                consumer.asked = None;
             }
         }
     }
@@ -547,11 +570,19 @@ impl World {
         for round in 0.. {
             assert!(round < 4_000, "I4: messages are left over: {}", self.left_over());
             self.answer_all();
-            self.finish_turn();
-            for work in [Server::commit, Server::read, Server::save, Server::trim, Server::tidy] {
-                self.disk_work(work);
-                assert!(self.server.is_some(), "nothing goes wrong any more");
+            if self.shell {
+                assert!(self.come_to_rest(), "nothing goes wrong any more");
+                self.disk_work(Server::tidy);
+                if self.dice.chance(1, 4) {
+                    self.check_rest();
+                }
+            } else {
+                self.finish_turn();
+                for work in [Server::commit, Server::read, Server::save, Server::trim, Server::tidy] {
+                    self.disk_work(work);
+                }
             }
+            assert!(self.server.is_some(), "nothing goes wrong any more");
             let idle = self.groups.keys().copied().collect::<Vec<_>>().into_iter().all(|id| {
                 let now = self.now;
                 let figures = self.server().driver.shard().figures(now, id).expect("the group exists");
@@ -560,9 +591,14 @@ impl World {
             if idle && self.server().driver.is_settled() && self.publishes.is_empty() {
                 break;
             }
-            if self.server().driver.outbox().is_empty() && !self.server().has_reads() {
-                let wake_at = self.server().driver.wake_at();
-                self.now = wake_at.map_or(self.now + Duration::from_millis(5), |at| self.now.max(at));
+            // What consumers hold they answer first, in the next round.
+            let now = self.now;
+            let holds = |following: &Following| following.model.held().any(|hold| hold.deadline > now);
+            let held = self.groups.values().any(holds);
+            match (self.shell, held) {
+                (true, false) => self.sleep_until_due(),
+                (true, true) => {}
+                (false, _) => self.wait_a_little(),
             }
         }
         self.check_everything();

@@ -57,7 +57,7 @@ impl World {
         }
         let ticket = Ticket(self.number());
         tell(|| format!("publish {uids:?} to {stream:?}"));
-        match self.server().driver.publish(now, stream, &builder.build(), PublishOptions::default(), ticket) {
+        match self.driver().publish(now, stream, &builder.build(), PublishOptions::default(), ticket) {
             Ok(published) => {
                 self.publishes.insert(ticket, (stream, uids, published));
             }
@@ -144,7 +144,7 @@ impl World {
         let now = self.now;
         let mut outcomes = Vec::new();
         let runs = LeaseRun::join(leases.iter().copied());
-        self.server().driver.settle(now, group, &runs, &settlement, &mut outcomes);
+        self.driver().settle(now, group, &runs, &settlement, &mut outcomes);
         let results: Vec<Outcome> = each_outcome(&outcomes).collect();
         assert_eq!(results.len(), leases.len(), "I17: every answer is answered");
         let following = self.groups.get_mut(&group).expect("the group exists");
@@ -188,7 +188,7 @@ impl World {
         let (group, lease) = *self.dice.pick(&self.stale);
         let now = self.now;
         let mut outcomes = Vec::new();
-        self.server().driver.settle(now, group, &[LeaseRun::one(lease)], &Verb::Ack.into(), &mut outcomes);
+        self.driver().settle(now, group, &[LeaseRun::one(lease)], &Verb::Ack.into(), &mut outcomes);
         let (outcome, _) = outcomes[0];
         let following = self.groups.get_mut(&group).expect("the group exists");
         if outcome == Outcome::Acked {
@@ -216,8 +216,8 @@ impl World {
         let bound = if self.mishaps && self.dice.chance(1, 3) { Bound::Clock } else { Bound::Connection };
         let now = self.now;
         tell(|| format!("{id:?} joins {group:?}, bound to {bound:?}"));
-        self.server().driver.join(now, group, id, "worker", bound).expect("a new member");
-        self.consumers.insert(id, Consumer { group, bound, credit: 0, allowed: 0 });
+        self.driver().join(now, group, id, "worker", bound).expect("a new member");
+        self.consumers.insert(id, Consumer { group, bound, credit: 0, allowed: 0, asked: None });
         if bound == Bound::Connection {
             self.set_slots(id);
         }
@@ -231,7 +231,7 @@ impl World {
         let group = consumer.group;
         let now = self.now;
         tell(|| format!("{id:?} has {slots} slots"));
-        self.server().driver.credit(now, group, id, Credit::slots(slots)).expect("a member");
+        self.driver().credit(now, group, id, Credit::slots(slots)).expect("a member");
     }
 
     fn somebody(&mut self, bound: Bound) -> Option<ConsumerId> {
@@ -259,10 +259,11 @@ impl World {
         }
         let messages = self.dice.roll(6) as u32;
         let timeout = self.dice.chance(1, 2).then(|| Duration::from_millis(50 + self.dice.roll(5_000)));
-        self.consumers.get_mut(&id).expect("the consumer is there").credit = messages;
+        let consumer = self.consumers.get_mut(&id).expect("the consumer is there");
+        (consumer.credit, consumer.asked) = (messages, Some((messages, timeout)));
         let now = self.now;
         tell(|| format!("{id:?} polls {messages} for {timeout:?}"));
-        self.server().driver.credit(now, group, id, Credit::Once { messages, timeout }).expect("a member");
+        self.driver().credit(now, group, id, Credit::Once { messages, timeout }).expect("a member");
     }
 
     pub(super) fn leave(&mut self) {
@@ -291,7 +292,7 @@ impl World {
             .map(|(_, seqs)| seqs)
             .collect();
         tell(|| format!("{id:?} leaves {group:?}: {departure:?}, unseen {unseen:?}"));
-        self.server().driver.leave(group, id, departure);
+        self.driver().leave(group, id, departure);
         let model = &mut self.groups.get_mut(&group).expect("the group exists").model;
         model.left(now, id, departure == Departure::Goodbye, &unseen);
     }

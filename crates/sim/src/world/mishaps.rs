@@ -35,7 +35,7 @@ impl World {
     fn stop_cleanly(&mut self) {
         let now = self.now;
         // Commands that have not been through a turn are not decided yet.
-        self.finish_turn();
+        self.end_turn();
         let Ok(()) = self.server().stop(now) else {
             return self.went_down(Down("while stopping".to_owned()));
         };
@@ -179,6 +179,8 @@ impl World {
                     });
                     self.now = server.started;
                     self.server = Some(server);
+                    // The shell begins with a turn.
+                    self.due = true;
                     break;
                 }
                 Err(down) => {

@@ -148,7 +148,7 @@ impl World {
         tell(|| format!("{group:?} is reset to {to:?}, parked too: {parked}"));
         let now = self.now;
         // Decisions until now come before the reset.
-        self.finish_turn();
+        self.end_turn();
         self.decide(|shard, now| shard.reset(now, group, to, parked));
         let figures = self.server().driver.shard().figures(now, group).expect("the group exists");
         let following = self.groups.get_mut(&group).expect("the group exists");
@@ -160,13 +160,13 @@ impl World {
         following.watch.reasons.reset_parked |= parked;
         following.watch.upheaval();
         self.stale.extend(following.model.upset(Seq(u64::MAX)).into_iter().map(|lease| (group, lease)));
-        self.finish_turn();
+        self.end_turn();
     }
 
     fn purge(&mut self, group: GroupId) {
         let stream = self.groups[&group].stream;
         let parked = self.dice.chance(1, 3);
-        self.finish_turn();
+        self.end_turn();
         let through = self.server().driver.shard().last_given(stream).expect("the stream exists");
         tell(|| format!("{stream:?} is purged through {through}, parked too: {parked}"));
         self.decide(|shard, now| shard.purge(now, stream, Purge { parked, ids: false }));
@@ -177,12 +177,12 @@ impl World {
             following.watch.upheaval();
             self.stale.extend(following.model.upset(through).into_iter().map(|lease| (id, lease)));
         }
-        self.finish_turn();
+        self.end_turn();
     }
 
     fn start_job(&mut self, group: GroupId) {
         // Messages that are parked at the end of this turn are not covered.
-        self.finish_turn();
+        self.end_turn();
         let shard = self.server().driver.shard();
         let all: Vec<Seq> = shard.parked_after(group, Seq::START).map(|(seq, _)| seq).collect();
         let reasons: Vec<_> = shard.parked_reasons(group).map(|(reason, _)| reason.clone()).collect();
