@@ -10,6 +10,7 @@ use forebay_broker::driver::Delivered;
 use forebay_core::Admission;
 use forebay_core::entry::CopiedMessage;
 use forebay_core::group::{Bound, Lease, Outcome};
+use forebay_core::settings::StreamSettings;
 use forebay_core::types::{ConsumerId, Epoch, Grant, Ordinal, Seq, Timestamp};
 
 /// A change that is not in a frame yet.
@@ -28,6 +29,9 @@ pub(crate) struct Sent {
     /// The epoch in which it was published.
     epoch: Epoch,
     fate: Fate,
+    /// Not to be handed out before, and the earliest that this ever was.
+    due: Timestamp,
+    due_least: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +47,13 @@ enum Fate {
 }
 
 /// What the producers of one stream know.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StreamModel {
+    pub(crate) settings: StreamSettings,
+    /// Everything up to here was purged.
+    pub(crate) purged: Seq,
+    /// The frame that the newest change of the delay is in.
+    redelayed: Option<u64>,
     sent: BTreeMap<Uid, Sent>,
     /// Which message is at a position, as far as anybody has been told.
     at: BTreeMap<Seq, Uid>,
@@ -55,8 +64,49 @@ pub(crate) struct StreamModel {
 }
 
 impl StreamModel {
-    pub(crate) fn sends(&mut self, uid: Uid, id: Option<u64>, body: Vec<u8>, at: Timestamp, epoch: Epoch) {
-        self.sent.insert(uid, Sent { id, body, at, epoch, fate: Fate::Open });
+    pub(crate) fn new(settings: StreamSettings) -> StreamModel {
+        StreamModel {
+            settings,
+            purged: Seq::START,
+            redelayed: None,
+            sent: BTreeMap::new(),
+            at: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            ordinals: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn sends(
+        &mut self,
+        uid: Uid,
+        id: Option<u64>,
+        body: Vec<u8>,
+        at: Timestamp,
+        epoch: Epoch,
+        not_before: Option<Timestamp>,
+    ) {
+        let due = not_before.unwrap_or(at + self.settings.delay);
+        self.sent.insert(uid, Sent { id, body, at, epoch, fate: Fate::Open, due, due_least: due });
+    }
+
+    /// When a message may be handed out at the earliest.
+    pub(crate) fn due(&self, uid: Uid) -> Timestamp {
+        self.sent.get(&uid).map_or(Timestamp::ZERO, |sent| sent.due)
+    }
+
+    /// The stream has another delay, and messages that wait are moved along.
+    pub(crate) fn redelay(&mut self, now: Timestamp, frame: u64, settings: StreamSettings) {
+        for sent in self.sent.values_mut().filter(|sent| sent.due > now) {
+            sent.due = sent.due - self.settings.delay + settings.delay;
+            sent.due_least = sent.due_least.min(sent.due);
+        }
+        self.redelayed = Some(frame);
+        self.settings = settings;
+    }
+
+    /// The message at a position, if a client was told.
+    pub(crate) fn uid_at(&self, seq: Seq) -> Option<Uid> {
+        self.at.get(&seq).copied()
     }
 
     /// What the log has at a position, as it was published or as a copy.
@@ -168,12 +218,18 @@ impl StreamModel {
         kept
     }
 
-    pub(crate) fn crashed(&mut self) {
+    /// Whether a change of the delay may be forgotten: frames up to `durable` are durable.
+    pub(crate) fn crashed(&mut self, durable: u64) -> bool {
+        let is_moot = self.redelayed.take().is_some_and(|frame| frame > durable);
         for sent in self.sent.values_mut() {
+            if is_moot {
+                sent.due = sent.due_least;
+            }
             if sent.fate == Fate::Open {
                 sent.fate = Fate::Unknown;
             }
         }
+        is_moot
     }
 
     /// Positions that producers were told of.
@@ -373,6 +429,11 @@ impl GroupModel {
 
     pub(crate) fn held_by(&self, consumer: ConsumerId) -> impl Iterator<Item = &Hold> {
         self.held.values().filter(move |hold| hold.consumer == consumer)
+    }
+
+    /// Whether a consumer has the message on a lease that is not over.
+    pub(crate) fn is_held(&self, now: Timestamp, seq: Seq) -> bool {
+        self.held.get(&seq).is_some_and(|hold| hold.deadline > now)
     }
 
     /// Whether the message was leased again after this lease.

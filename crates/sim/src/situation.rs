@@ -50,10 +50,14 @@ pub enum Situation {
     MovedElsewhere,
     WaitingMoved,
     CameToRest,
+    StreamFull,
+    LogFull,
+    DelayChanged,
+    LeaseForNoTime,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 42] = [
+    pub const ALL: [Situation; 46] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -96,6 +100,10 @@ impl Situation {
         Situation::MovedElsewhere,
         Situation::WaitingMoved,
         Situation::CameToRest,
+        Situation::StreamFull,
+        Situation::LogFull,
+        Situation::DelayChanged,
+        Situation::LeaseForNoTime,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -156,6 +164,10 @@ impl Situation {
             Situation::MovedElsewhere => "a message was moved",
             Situation::WaitingMoved => "what waits in a group is moved by a job",
             Situation::CameToRest => "the server came to rest",
+            Situation::StreamFull => "a publish was refused because the stream is full",
+            Situation::LogFull => "a log kept as many messages as it may",
+            Situation::DelayChanged => "the delay of a stream was changed",
+            Situation::LeaseForNoTime => "a receive asked for leases for no time",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! time passing), so that any order of them can come about that real threads could bring about.
 
 mod clients;
+mod limits;
 mod mishaps;
 mod operators;
 mod rest;
@@ -15,7 +16,7 @@ use forebay_broker::driver::{Delivery, Driver, Published, Ticket};
 use forebay_core::Admission;
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Lease};
-use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, Retries, StreamSettings};
+use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, Retries};
 use forebay_core::shard::{Shard, Start};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 
@@ -37,6 +38,8 @@ pub(crate) struct World {
     streams: BTreeMap<StreamId, StreamModel>,
     groups: BTreeMap<GroupId, Following>,
     consumers: BTreeMap<ConsumerId, Consumer>,
+    /// Pollers that were forgotten while messages on leases for no time were on their way to them.
+    forgotten: BTreeSet<ConsumerId>,
     publishes: BTreeMap<Ticket, (StreamId, Vec<Uid>, Published)>,
     creations: BTreeMap<Ticket, GroupId>,
     /// Tickets of decisions whose answers nothing here looks at.
@@ -119,6 +122,8 @@ struct Consumer {
     allowed: u32,
     /// A poller that waits: what it asked for, and for how long it wants its leases.
     asked: Option<(u32, Option<Duration>)>,
+    /// How long it wanted its last leases to be.
+    lease_for: Option<Duration>,
 }
 
 /// What happened, reduced to a number: the same seed must give the same one.
@@ -143,6 +148,7 @@ impl World {
             streams: BTreeMap::new(),
             groups: BTreeMap::new(),
             consumers: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
             publishes: BTreeMap::new(),
             creations: BTreeMap::new(),
             unwatched: BTreeSet::new(),
@@ -221,14 +227,13 @@ impl World {
         let most = if self.plain { 1 } else { 2 };
         for stream in 0..1 + self.dice.roll(most) {
             let name = StreamName::parse(&format!("stream-{stream}")).expect("a good name");
-            // Longer than any history, so that an id is never forgotten because of its age.
-            let dedupe_window = Duration::from_secs(86_400 * 30);
-            let settings = StreamSettings { dedupe_window, ..StreamSettings::default() };
+            let settings = self.stream_settings();
             let (id, _) = self.decide(|shard, now| shard.create_stream(now, &name, &settings));
-            self.streams.insert(id, StreamModel::default());
+            tell(|| format!("{id:?} has {settings:?}"));
+            self.streams.insert(id, StreamModel::new(settings));
             if self.wild && stream == 0 {
                 let name = operators::elsewhere();
-                self.decide(|shard, now| shard.create_stream(now, &name, &settings));
+                self.decide(|shard, now| shard.create_stream(now, &name, &Default::default()));
             }
             for group in 0..1 + self.dice.roll(most) {
                 self.create_group(id, &format!("group-{group}"));
@@ -319,7 +324,8 @@ impl World {
             475..505 => self.leave(),
             505..540 => self.change_credit(),
             540..590 => self.poll(),
-            590..730 => self.disk_work(Server::commit),
+            590..718 => self.disk_work(Server::commit),
+            718..730 => self.change_something(),
             730..800 => self.disk_work(Server::read),
             800..820 => self.disk_work(Server::tidy),
             820..870 => self.save(),
@@ -332,6 +338,11 @@ impl World {
             _ => self.mishap(),
         }
         self.maybe_end_turn();
+    }
+
+    /// Rare things that do not belong to a group.
+    fn change_something(&mut self) {
+        self.change_delay();
     }
 
     /// Lets the server do one thing with the disk. If it cannot, the server is down.
@@ -417,6 +428,7 @@ impl World {
         self.receive();
         self.note_leases();
         self.check_floors();
+        self.check_logs(self.server.as_ref().expect("the server is up between steps").driver.shard());
         if self.wild {
             let new = std::mem::take(&mut self.new_leases);
             self.check_turn(&new);
@@ -466,6 +478,10 @@ impl World {
         for (group, consumer) in departed {
             let gone = self.consumers.remove(&consumer).expect("only a member departs");
             assert!(gone.group == group && gone.bound == Bound::Clock, "only pollers are forgotten");
+            if gone.lease_for == Some(Duration::ZERO) {
+                // It holds nothing, so it is forgotten even while messages are on their way to it.
+                self.forgotten.insert(consumer);
+            }
         }
         for (ticket, _) in durable {
             if let Some(publish) = self.publishes.remove(&ticket) {
@@ -502,6 +518,9 @@ impl World {
 
     fn delivered(&mut self, delivery: Delivery) {
         let epoch = self.epoch();
+        if self.forgotten.contains(&delivery.consumer) {
+            return;
+        }
         let consumer = self.consumers.get_mut(&delivery.consumer).expect("only who is there gets messages");
         assert_eq!(consumer.group, delivery.group, "I16: messages of a group go to its own consumers");
         let bound = consumer.bound;
@@ -517,7 +536,13 @@ impl World {
                 )
             });
             self.grants.granted(message.lease);
+            if let Some(asked) = consumer.lease_for {
+                let deadline = message.deadline;
+                assert!(deadline <= self.now + asked, "a lease for {asked:?} lasts until {deadline:?}");
+            }
             let stream = self.streams.get_mut(&following.stream).expect("the stream exists");
+            let due = stream.due(uid);
+            assert!(due <= self.latest, "I12: {} of a delayed stream goes before {due:?}", message.lease.seq);
             if stream.delivered(uid, message, epoch) {
                 self.situations.reached(Situation::UnknownPublishKept);
             }
@@ -525,7 +550,12 @@ impl World {
                 self.new_leases.push((delivery.group, delivery.consumer, message.lease));
             }
             following.uids.insert(message.lease.seq, uid);
-            following.model.delivered(self.now, delivery.consumer, bound, message);
+            if consumer.lease_for.is_some_and(|lease_for| lease_for.is_zero()) {
+                // Its lease is over, and the message may have gone on to others.
+                following.model.leased(message.lease);
+            } else {
+                following.model.delivered(self.now, delivery.consumer, bound, message);
+            }
         }
         match bound {
             Bound::Connection => {
@@ -673,16 +703,29 @@ impl World {
         }
         let (shard, index) = (server.driver.shard(), server.driver.index());
         let all_durable = server.driver.is_settled();
+        for &id in self
+            .streams
+            .iter()
+            .filter(|(_, of)| limits::kept_by_log(&of.settings).is_some())
+            .map(|(id, _)| id)
+        {
+            let kept = shard.readable(id).into_iter().flat_map(|kept| kept.first.0..=kept.last.0);
+            let lost = kept.filter(|&seq| !stored.contains_key(&(id, Seq(seq)))).count();
+            assert!(lost == 0, "I1: {lost} messages that a log keeps are not in it");
+        }
         for (&id, following) in &self.groups {
             let stream = following.stream;
             for seq in following.watch.gone_elsewhere().filter(|_| all_durable) {
                 self.situations.reached(Situation::MovedElsewhere);
-                let Some(uid) = following.uids.get(&seq) else { continue };
-                assert!(moved.contains(uid), "a moved message is lost: {seq} of {id:?}, {uid:?}");
+                let placed = self.streams[&stream].uid_at(seq);
+                let Some(uid) = following.uids.get(&seq).copied().or(placed) else { continue };
+                assert!(moved.contains(&uid), "a moved message is lost: {seq} of {id:?}, {uid:?}");
             }
             let parked: BTreeSet<Seq> = shard.parked_after(id, Seq::START).map(|(seq, _)| seq).collect();
             let last = shard.last_seq(stream).expect("the stream exists");
             let unsettled = (1..=last.0).map(Seq).filter(|&seq| !shard.is_settled(id, seq));
+            let model = &self.streams[&stream];
+            let unsettled = unsettled.filter(|&seq| !model.lets_go(shard, stream, seq));
             for seq in unsettled.chain(parked.iter().copied()) {
                 let places = stored.get(&(stream, seq)).map_or(&[][..], |places| places);
                 let found = match index.moved(stream, seq) {

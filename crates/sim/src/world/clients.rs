@@ -52,14 +52,22 @@ impl World {
             let mut alone = BatchBuilder::default();
             alone.push(&message);
             let content = alone.build().contents().to_vec();
-            self.streams.get_mut(&stream).expect("the stream exists").sends(uid, id, content, now, epoch);
+            let model = self.streams.get_mut(&stream).expect("the stream exists");
+            model.sends(uid, id, content, now, epoch, message.not_before);
             uids.push(uid);
         }
         let ticket = Ticket(self.number());
+        let kept = self.count_kept(stream);
         tell(|| format!("publish {uids:?} to {stream:?}"));
         match self.driver().publish(now, stream, &builder.build(), PublishOptions::default(), ticket) {
             Ok(published) => {
                 self.publishes.insert(ticket, (stream, uids, published));
+                self.check_limit(stream, kept, None);
+            }
+            Err(PublishRefusal::Full { .. }) => {
+                self.check_limit(stream, kept, Some(uids.len() as u64));
+                let stream = self.streams.get_mut(&stream).expect("the stream exists");
+                uids.into_iter().for_each(|uid| stream.refused(uid));
             }
             Err(PublishRefusal::StorageFull) => {
                 self.situations.reached(Situation::PublishRefusedDiskFull);
@@ -217,7 +225,8 @@ impl World {
         let now = self.now;
         tell(|| format!("{id:?} joins {group:?}, bound to {bound:?}"));
         self.driver().join(now, group, id, "worker", bound).expect("a new member");
-        self.consumers.insert(id, Consumer { group, bound, credit: 0, allowed: 0, asked: None });
+        self.consumers
+            .insert(id, Consumer { group, bound, credit: 0, allowed: 0, asked: None, lease_for: None });
         if bound == Bound::Connection {
             self.set_slots(id);
         }
@@ -258,9 +267,18 @@ impl World {
             return;
         }
         let messages = self.dice.roll(6) as u32;
-        let timeout = self.dice.chance(1, 2).then(|| Duration::from_millis(50 + self.dice.roll(5_000)));
+        let timeout = match self.dice.roll(8) {
+            // Gone as soon as they are there.
+            0 => Some(Duration::ZERO),
+            1..5 => Some(Duration::from_millis(50 + self.dice.roll(5_000))),
+            _ => None,
+        };
         let consumer = self.consumers.get_mut(&id).expect("the consumer is there");
         (consumer.credit, consumer.asked) = (messages, Some((messages, timeout)));
+        consumer.lease_for = timeout;
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            self.situations.reached(Situation::LeaseForNoTime);
+        }
         let now = self.now;
         tell(|| format!("{id:?} polls {messages} for {timeout:?}"));
         self.driver().credit(now, group, id, Credit::Once { messages, timeout }).expect("a member");

@@ -147,8 +147,17 @@ impl World {
                 self.situations.reached(Situation::ClockLeaseAcrossCrash);
             }
         }
-        for stream in self.streams.values_mut() {
-            stream.crashed();
+        let (latest, mut moot) = (self.latest, Vec::new());
+        for (&id, stream) in &mut self.streams {
+            if stream.crashed(durable) {
+                moot.push(id);
+            }
+        }
+        // When these come due is not known any more.
+        for (&(id, _), (meta, _)) in &mut self.published {
+            if moot.contains(&id) {
+                meta.not_before = meta.not_before.filter(|at| *at <= latest);
+            }
         }
         self.publishes.clear();
         self.creations.clear();
@@ -219,6 +228,11 @@ impl World {
             following
                 .watch
                 .recovered(durable, (following.start, last), lenient, |seq| Class::of(shard, id, seq));
+        }
+        for (&id, model) in &mut self.streams {
+            if let Some(settings) = shard.stream_settings(id) {
+                model.settings = settings.clone();
+            }
         }
         self.published.retain(|&(stream, seq), _| shard.last_given(stream).is_some_and(|last| seq <= last));
         for (&id, following) in &self.groups {

@@ -85,6 +85,7 @@ impl World {
     pub(super) fn check_rest(&mut self) {
         tell(|| "at rest".to_owned());
         self.check_nothing_owed();
+        self.note_full_logs();
         let grants = self.server().driver.shard().next_grant();
         // An unrelated turn finds nothing to do.
         self.finish_turn();
