@@ -124,6 +124,14 @@ mod tests {
         }
     }
 
+    /// Seeds that once broke a promise.
+    #[test]
+    fn a_reader_keeps_what_it_has_not_read_when_reclaim_has_copied_it() {
+        for seed in [98, 439] {
+            run(seed, STEPS).expect("the seed passes");
+        }
+    }
+
     #[test]
     fn every_broken_promise_is_noticed() {
         for fault in Fault::ALL {

@@ -24,8 +24,12 @@ pub(crate) struct Uid(pub(crate) u64);
 pub(crate) struct Sent {
     pub(crate) id: Option<u64>,
     pub(crate) body: Vec<u8>,
-    /// When it was published.
-    at: Timestamp,
+    /// When it was published: each time, if it was sent again.
+    ats: Vec<Timestamp>,
+    /// Its producer numbers it.
+    numbered: bool,
+    /// It was sent again, and may have been stored before.
+    maybe: bool,
     /// The epoch in which it was published.
     epoch: Epoch,
     fate: Fate,
@@ -86,7 +90,41 @@ impl StreamModel {
         not_before: Option<Timestamp>,
     ) {
         let due = not_before.unwrap_or(at + self.settings.delay);
-        self.sent.insert(uid, Sent { id, body, at, epoch, fate: Fate::Open, due, due_least: due });
+        let sent = Sent {
+            id,
+            body,
+            ats: vec![at],
+            numbered: false,
+            maybe: false,
+            epoch,
+            fate: Fate::Open,
+            due,
+            due_least: due,
+        };
+        self.sent.insert(uid, sent);
+    }
+
+    pub(crate) fn sends_numbered(&mut self, uid: Uid, body: Vec<u8>, at: Timestamp, epoch: Epoch) {
+        self.sends(uid, None, body, at, epoch, None);
+        self.sent.get_mut(&uid).expect("it was sent just now").numbered = true;
+    }
+
+    /// A numbered message is sent once more.
+    pub(crate) fn sends_again(&mut self, uid: Uid, at: Timestamp) {
+        let sent = self.sent.get_mut(&uid).expect("it was sent before");
+        sent.ats.push(at);
+        if sent.fate == Fate::Unknown {
+            (sent.fate, sent.maybe) = (Fate::Open, true);
+        }
+    }
+
+    /// A numbered message was refused for now.
+    pub(crate) fn not_sent(&mut self, uid: Uid, again: bool) {
+        match self.sent.get_mut(&uid) {
+            Some(sent) if again && sent.fate == Fate::Open => sent.fate = Fate::Unknown,
+            Some(_) if !again => self.refused(uid),
+            _ => {}
+        }
     }
 
     /// When a message may be handed out at the earliest.
@@ -114,7 +152,8 @@ impl StreamModel {
         let CopiedMessage { seq, ordinal, at, .. } = *message;
         let sent = self.sent.get(&uid).expect("I2: only what was published is stored");
         assert_eq!(content, sent.body, "I2: a message is stored as it was published");
-        assert!(at == sent.at, "I10: {seq} keeps the time of its publish, {:?}, and has {at:?}", sent.at);
+        let ats = &sent.ats;
+        assert!(ats.contains(&at), "I10: {seq} keeps the time of its publish, {ats:?}, and has {at:?}");
         if let Some(known) = self.at.get(&seq) {
             assert_eq!(*known, uid, "I2: one position holds one message");
         }
@@ -134,7 +173,7 @@ impl StreamModel {
         let sent = &self.sent[&uid];
         assert_eq!(content, sent.body, "I2: a message is moved as it was published");
         let origin = message.meta.origin.expect("I10: a moved message says when it was published");
-        assert!(origin.published == sent.at, "I10: a moved message keeps the time of its publish");
+        assert!(sent.ats.contains(&origin.published), "I10: a moved message keeps the time of its publish");
         assert!(origin.trail.is_some(), "I10: a moved message says which stream it was published to");
     }
 
@@ -157,6 +196,14 @@ impl StreamModel {
         let Admission { seq, duplicate } = admission;
         let id = self.sent[&uid].id;
         let mut across_crash = false;
+        if self.sent[&uid].numbered {
+            if let Fate::Stored(known) = self.sent[&uid].fate {
+                assert_eq!(known, seq, "I11: a numbered message is stored once");
+            }
+            self.place(seq, uid);
+            self.sent.get_mut(&uid).expect("the message was sent").fate = Fate::Stored(seq);
+            return false;
+        }
         if duplicate {
             let id = id.expect("I11: only a message with an id can be a duplicate");
             if let Some(&known) = self.ids.get(&id) {
@@ -194,14 +241,15 @@ impl StreamModel {
         let seq = message.lease.seq;
         let sent = self.sent.get(&uid).expect("I2: only what was published is delivered");
         assert_eq!(message.content, sent.body, "I2: a message is delivered as it was published");
-        let (at, published) = (sent.at, message.published);
-        assert!(at == published, "I10: {seq} keeps the time of its publish, {at:?}, and has {published:?}");
+        let (ats, at) = (&sent.ats, message.published);
+        assert!(ats.contains(&at), "I10: {seq} keeps the time of its publish, {ats:?}, and has {at:?}");
         let id = sent.id;
         let kept = match sent.fate {
             Fate::Stored(known) => {
                 assert_eq!(known, seq, "I2: a message is where its producer was told");
                 false
             }
+            Fate::Open if sent.maybe => true,
             Fate::Open => panic!("a message of this epoch is visible before it is durable: {seq}"),
             Fate::Dropped => panic!("I11: a duplicate was stored: {seq}"),
             Fate::Unknown => {

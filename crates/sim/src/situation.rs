@@ -54,10 +54,15 @@ pub enum Situation {
     LogFull,
     DelayChanged,
     LeaseForNoTime,
+    NoteChanged,
+    ReaderMoved,
+    GroupDeleted,
+    StreamDeleted,
+    NumberedSentAgain,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 46] = [
+    pub const ALL: [Situation; 51] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -104,6 +109,11 @@ impl Situation {
         Situation::LogFull,
         Situation::DelayChanged,
         Situation::LeaseForNoTime,
+        Situation::NoteChanged,
+        Situation::ReaderMoved,
+        Situation::GroupDeleted,
+        Situation::StreamDeleted,
+        Situation::NumberedSentAgain,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -168,6 +178,11 @@ impl Situation {
             Situation::LogFull => "a log kept as many messages as it may",
             Situation::DelayChanged => "the delay of a stream was changed",
             Situation::LeaseForNoTime => "a receive asked for leases for no time",
+            Situation::NoteChanged => "a note was changed",
+            Situation::ReaderMoved => "a reader moved",
+            Situation::GroupDeleted => "a group was deleted",
+            Situation::StreamDeleted => "a stream was deleted",
+            Situation::NumberedSentAgain => "a numbered batch was sent again",
         }
     }
 }

@@ -6,8 +6,10 @@
 mod clients;
 mod limits;
 mod mishaps;
+mod numbered;
 mod operators;
 mod rest;
+mod side;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,6 +46,9 @@ pub(crate) struct World {
     creations: BTreeMap<Ticket, GroupId>,
     /// Tickets of decisions whose answers nothing here looks at.
     unwatched: BTreeSet<Ticket>,
+    /// Producers that number their messages, one for each stream.
+    numbered: BTreeMap<StreamId, numbered::Numbered>,
+    side: side::Side,
     grants: Grants,
     /// Leases that were answered or lost, to be answered again out of turn.
     stale: Vec<(GroupId, Lease)>,
@@ -152,6 +157,8 @@ impl World {
             publishes: BTreeMap::new(),
             creations: BTreeMap::new(),
             unwatched: BTreeSet::new(),
+            numbered: BTreeMap::new(),
+            side: side::Side::default(),
             grants: Grants::default(),
             stale: Vec::new(),
             next: dice.roll(1 << 20),
@@ -342,7 +349,12 @@ impl World {
 
     /// Rare things that do not belong to a group.
     fn change_something(&mut self) {
-        self.change_delay();
+        match self.dice.roll(8) {
+            0..3 => self.change_note(),
+            3..5 => self.move_reader(),
+            5 if self.dice.chance(1, 2) => self.delete_something(),
+            _ => self.change_delay(),
+        }
     }
 
     /// Lets the server do one thing with the disk. If it cannot, the server is down.
@@ -429,6 +441,7 @@ impl World {
         self.note_leases();
         self.check_floors();
         self.check_logs(self.server.as_ref().expect("the server is up between steps").driver.shard());
+        self.check_side();
         if self.wild {
             let new = std::mem::take(&mut self.new_leases);
             self.check_turn(&new);
@@ -476,6 +489,9 @@ impl World {
             }
         }
         for (group, consumer) in departed {
+            if !self.groups.contains_key(&group) {
+                continue;
+            }
             let gone = self.consumers.remove(&consumer).expect("only a member departs");
             assert!(gone.group == group && gone.bound == Bound::Clock, "only pollers are forgotten");
             if gone.lease_for == Some(Duration::ZERO) {
@@ -509,16 +525,19 @@ impl World {
             };
             self.trace.add(admission.seq.0 << 1 | u64::from(admission.duplicate));
             tell(|| format!("  {stream:?} {uid:?} is {admission:?}"));
-            let stream = self.streams.get_mut(&stream).expect("the stream exists");
-            if stream.answered(uid, admission, epoch) {
+            let model = self.streams.get_mut(&stream).expect("the stream exists");
+            if model.answered(uid, admission, epoch) {
                 self.situations.reached(Situation::DuplicateAfterCrash);
             }
         }
+        self.heard(stream, &uids);
     }
 
     fn delivered(&mut self, delivery: Delivery) {
         let epoch = self.epoch();
-        if self.forgotten.contains(&delivery.consumer) {
+        // What was leased before its group was deleted may still come.
+        let is_gone = !self.groups.contains_key(&delivery.group);
+        if is_gone || self.forgotten.contains(&delivery.consumer) {
             return;
         }
         let consumer = self.consumers.get_mut(&delivery.consumer).expect("only who is there gets messages");
@@ -686,11 +705,15 @@ impl World {
             if Some(stream) == elsewhere {
                 for place in places {
                     let uid = clients::identify(&place.content);
-                    let from = self.streams.values().find(|model| model.knows(uid));
+                    let deleted = self.side.deleted.streams.values().map(|(_, model)| model);
+                    let from = self.streams.values().chain(deleted).find(|model| model.knows(uid));
                     let from = from.expect("I2: only what was published is moved");
                     from.moved_as(uid, &place.content, &place.message);
                     moved.insert(uid);
                 }
+                continue;
+            }
+            if self.side.deleted.streams.contains_key(&stream) {
                 continue;
             }
             let model = self.streams.get_mut(&stream).expect("I2: messages are of a known stream");
@@ -712,6 +735,12 @@ impl World {
             let kept = shard.readable(id).into_iter().flat_map(|kept| kept.first.0..=kept.last.0);
             let lost = kept.filter(|&seq| !stored.contains_key(&(id, Seq(seq)))).count();
             assert!(lost == 0, "I1: {lost} messages that a log keeps are not in it");
+        }
+        for (&id, _) in &self.streams {
+            let last = shard.last_seq(id).expect("the stream exists");
+            let unread = self.kept_for_readers(id).map_or(last.next(), |keeps| keeps);
+            let lost = (unread.0..=last.0).filter(|&seq| !stored.contains_key(&(id, Seq(seq)))).count();
+            assert!(lost == 0, "I1: {lost} messages that a reader has not read are gone");
         }
         for (&id, following) in &self.groups {
             let stream = following.stream;

@@ -27,6 +27,9 @@ impl World {
     pub(super) fn publish(&mut self) {
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         let stream = *self.dice.pick(&streams);
+        if self.dice.chance(1, 5) {
+            return self.publish_numbered(stream);
+        }
         let mut builder = BatchBuilder::default();
         let mut uids = Vec::new();
         let (now, epoch) = (self.now, self.epoch());
@@ -211,7 +214,7 @@ impl World {
     }
 
     pub(super) fn join(&mut self) {
-        if self.consumers.len() >= 8 {
+        if self.consumers.len() >= 8 || self.groups.is_empty() {
             return;
         }
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();

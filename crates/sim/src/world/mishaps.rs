@@ -127,6 +127,9 @@ impl World {
         let server = self.server.as_ref().expect("the server was up until now");
         let (_, durable) = server.driver.frame_numbers();
         self.durable_at_crash = durable;
+        self.doubt_deletions(durable);
+        self.send_all_again();
+        let server = self.server.as_ref().expect("the server was up until now");
         for (&id, following) in &mut self.groups {
             let shard = server.driver.shard();
             if shard.jobs(id).any(|job| job.is_running() && job.done > 0) {
@@ -216,6 +219,9 @@ impl World {
             kept
         });
         self.stale.retain(|(group, _)| self.groups.contains_key(group));
+        self.check_side_recovered();
+        let server = self.server.as_ref().expect("the server has just started");
+        let shard = server.driver.shard();
         for (&id, following) in self.groups.iter_mut().filter(|_| self.wild) {
             // A change of settings that was not durable may be forgotten, and so may a pause.
             let settings = shard.group_settings(id).expect("the group exists").clone();
