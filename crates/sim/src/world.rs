@@ -535,7 +535,7 @@ impl World {
 
     fn delivered(&mut self, delivery: Delivery) {
         let epoch = self.epoch();
-        // What was leased before its group was deleted may still come.
+        // Messages that were leased before their group was deleted may still come.
         let is_gone = !self.groups.contains_key(&delivery.group);
         if is_gone || self.forgotten.contains(&delivery.consumer) {
             return;
@@ -736,7 +736,7 @@ impl World {
             let lost = kept.filter(|&seq| !stored.contains_key(&(id, Seq(seq)))).count();
             assert!(lost == 0, "I1: {lost} messages that a log keeps are not in it");
         }
-        for (&id, _) in &self.streams {
+        for &id in self.streams.keys() {
             let last = shard.last_seq(id).expect("the stream exists");
             let unread = self.kept_for_readers(id).map_or(last.next(), |keeps| keeps);
             let lost = (unread.0..=last.0).filter(|&seq| !stored.contains_key(&(id, Seq(seq)))).count();

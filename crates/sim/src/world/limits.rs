@@ -45,7 +45,7 @@ impl World {
         settings
     }
 
-    /// The messages of a stream that count against its limit, if a group decides what is kept.
+    /// The messages of a stream that count against its limit, if its groups decide how long it keeps them.
     pub(super) fn count_kept(&mut self, stream: StreamId) -> Option<u64> {
         let server = self.server.as_ref().expect("the server is up between steps");
         let shard = server.driver.shard();

@@ -321,7 +321,7 @@ impl World {
                 let expired = known(seq).is_some_and(|(meta, _)| meta.expires.is_some_and(|at| at <= now));
                 let used_up = |how: &OnExhausted| may_be_used_up && following.on_exhausted.contains(how);
                 let of = &self.streams[&following.stream];
-                // What is leased is not let go of to make room.
+                // A leased message is not let go of to make room.
                 let dropped = limits::drops_oldest(&of.settings) && !following.model.is_held(now, seq);
                 let let_go = dropped || of.lets_go(shard, following.stream, seq);
                 let may_settle = expired || let_go || used_up(&OnExhausted::Skip);

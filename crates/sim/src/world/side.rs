@@ -33,7 +33,7 @@ struct Place {
     keeps: Seq,
 }
 
-/// What was deleted: it may be back after a crash if the deletion is not durable.
+/// Deleted groups and streams. They may be back after a crash if the deletion is not durable.
 #[derive(Default)]
 pub(super) struct Deleted {
     pub(super) groups: BTreeMap<GroupId, (u64, Following)>,
@@ -148,7 +148,7 @@ impl World {
         let before =
             self.side.readers.get(&key).and_then(|changes| changes.last()).and_then(|(_, place)| *place);
         let place = at.map(|read| {
-            // It is promised what is there now, and what was kept for it.
+            // It is promised the messages that are there now, and those that were kept for it.
             let keeps = first.min(before.map_or(first, |before| before.keeps));
             Place { read, keeps: read.next().max(keeps) }
         });
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    /// The server is back: what is deleted stays deleted, and what was not durable is as the log says.
+    /// The server is back. Deletions that were durable are final, and the log says whether the others happened.
     pub(super) fn check_side_recovered(&mut self) {
         let server = self.server.as_ref().expect("the server has just started");
         let (shard, durable) = (server.driver.shard(), self.durable_at_crash);
