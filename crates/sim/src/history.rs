@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_core::fault::{Fault, plant};
 
@@ -34,6 +35,19 @@ pub struct Failure {
 thread_local! {
     static STEP: RefCell<u32> = const { RefCell::new(0) };
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Whether places of the disk go bad in every history of this process.
+static READS_FAIL: AtomicBool = AtomicBool::new(false);
+
+/// From now on places of the disk may go bad, once or for ever, in every history. Off by default: a server that does
+/// not get along with that stops.
+pub fn let_reads_fail() {
+    READS_FAIL.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn reads_fail() -> bool {
+    READS_FAIL.load(Ordering::Relaxed)
 }
 
 /// Runs one history. A panic anywhere in it is a failure of its seed.

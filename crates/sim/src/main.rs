@@ -22,6 +22,8 @@ Usage:
   forebay-sim faults [--only NAME] [--seeds N]         each planted fault must be noticed within N seeds (500)
   forebay-sim sweep [crash|corruption] [--full]        crash and corruption sweeps of the journal
 
+With --bad-places, places of the disk go bad in every history: a read fails once or for ever.
+
 Examples:
   forebay-sim sim --seeds 20000
   forebay-sim sim --from 4711 --seeds 1                replays one history
@@ -35,7 +37,11 @@ const LONG_RUN: u64 = 2_000;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let Some(at) = words.iter().position(|word| *word == "--bad-places") {
+        words.remove(at);
+        history::let_reads_fail();
+    }
     let passed = match words[..] {
         ["sim", ref options @ ..] => parse(options, &["--seeds", "--from", "--steps"]).map(|given| {
             simulate(

@@ -479,6 +479,14 @@ impl GroupModel {
         self.held.values().filter(move |hold| hold.consumer == consumer)
     }
 
+    /// A lease that was never seen may have been given back: its content could not be read, and its consumer said
+    /// goodbye.
+    pub(crate) fn may_be_fewer(&mut self, seq: Seq) {
+        if let Some(message) = self.messages.get_mut(&seq) {
+            message.attempts.min = 0;
+        }
+    }
+
     /// Whether a consumer has the message on a lease that is not over.
     pub(crate) fn is_held(&self, now: Timestamp, seq: Seq) -> bool {
         self.held.get(&seq).is_some_and(|hold| hold.deadline > now)

@@ -59,10 +59,11 @@ pub enum Situation {
     GroupDeleted,
     StreamDeleted,
     NumberedSentAgain,
+    ReadTriedAgain,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 51] = [
+    pub const ALL: [Situation; 52] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -114,6 +115,7 @@ impl Situation {
         Situation::GroupDeleted,
         Situation::StreamDeleted,
         Situation::NumberedSentAgain,
+        Situation::ReadTriedAgain,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -183,6 +185,7 @@ impl Situation {
             Situation::GroupDeleted => "a group was deleted",
             Situation::StreamDeleted => "a stream was deleted",
             Situation::NumberedSentAgain => "a numbered batch was sent again",
+            Situation::ReadTriedAgain => "a read found no descriptor and was tried again",
         }
     }
 }

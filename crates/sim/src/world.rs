@@ -66,6 +66,10 @@ pub(crate) struct World {
     wild: bool,
     /// A turn ends only when the real shell would end it.
     shell: bool,
+    /// Places of the disk may go bad.
+    bad_places: bool,
+    /// A read was given up, so messages may be parked that no consumer has seen.
+    spoiled: bool,
     /// Something has happened since the last turn that the shell ends a turn for.
     due: bool,
     /// What the log has of each message, as it was last published at its position.
@@ -169,6 +173,8 @@ impl World {
             plain: false,
             wild: false,
             shell: false,
+            spoiled: false,
+            bad_places: crate::history::reads_fail(),
             due: true,
             published: BTreeMap::new(),
             new_leases: Vec::new(),
@@ -332,7 +338,8 @@ impl World {
             505..540 => self.change_credit(),
             540..590 => self.poll(),
             590..718 => self.disk_work(Server::commit),
-            718..730 => self.change_something(),
+            718..728 => self.change_something(),
+            728..730 => self.spoil_reads(),
             730..800 => self.disk_work(Server::read),
             800..820 => self.disk_work(Server::tidy),
             820..870 => self.save(),
@@ -372,6 +379,10 @@ impl World {
                         self.situations.reached(Situation::DiskFullWhileSettling);
                     }
                     self.settled_since_commit = false;
+                }
+                self.spoiled |= self.server().unreadable > 0;
+                if std::mem::take(&mut self.server().tried_again) > 0 {
+                    self.situations.reached(Situation::ReadTriedAgain);
                 }
                 if std::mem::take(&mut self.server().read_back) > 0 {
                     self.situations.reached(Situation::ReadBackFromDisk);
@@ -569,6 +580,9 @@ impl World {
                 self.new_leases.push((delivery.group, delivery.consumer, message.lease));
             }
             following.uids.insert(message.lease.seq, uid);
+            if self.spoiled {
+                following.model.may_be_fewer(message.lease.seq);
+            }
             if consumer.lease_for.is_some_and(|lease_for| lease_for.is_zero()) {
                 // Its lease is over, and the message may have gone on to others.
                 following.model.leased(message.lease);
@@ -675,7 +689,7 @@ impl World {
             for (seq, parked) in shard.parked_after(id, Seq::START) {
                 let retries = following.model.retries_max;
                 assert!(
-                    parked.attempts > retries || self.wild,
+                    parked.attempts > retries || self.wild || self.spoiled,
                     "I8: {seq} was parked after {} attempts",
                     parked.attempts
                 );

@@ -31,6 +31,24 @@ impl World {
         }
     }
 
+    /// Reads in service fail: for lack of a descriptor, and where the history asks for it once or for ever at a place.
+    pub(super) fn spoil_reads(&mut self) {
+        if !self.bad_places || self.dice.chance(1, 2) {
+            let calls = 1 + self.dice.roll(6) as u32;
+            return self.disk.exhaust_descriptors(calls);
+        }
+        if self.dice.chance(1, 2) {
+            return self.disk.fail_read_once();
+        }
+        let files = self.disk.files().into_iter().filter(|name| name.starts_with("segment-"));
+        let files: Vec<String> = files.collect();
+        if !files.is_empty() {
+            let (name, page) = (self.dice.pick(&files).clone(), self.dice.roll(8));
+            tell(|| format!("page {page} of {name} is spoiled"));
+            self.disk.spoil_page(&name, page);
+        }
+    }
+
     /// An operator stops the server as it should be stopped, and starts it again.
     fn stop_cleanly(&mut self) {
         let now = self.now;

@@ -328,7 +328,8 @@ impl World {
                 if may_be_used_up && following.on_exhausted.contains(&OnExhausted::Move(elsewhere())) {
                     following.watch.moved.insert(seq);
                 }
-                let before = following.watch.look(seq, class, may_settle, used_up(&OnExhausted::Park));
+                let may_park = self.spoiled || used_up(&OnExhausted::Park);
+                let before = following.watch.look(seq, class, may_settle, may_park);
                 match (before, class) {
                     (Some(Class::Open), Class::Settled) if following.watch.replayed.contains(&seq) => {
                         self.situations.reached(Situation::ReplayedAndSettled);
