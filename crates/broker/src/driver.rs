@@ -673,7 +673,10 @@ impl Driver {
         let image = self.images.has_parts_left().then_some(Timestamp::ZERO);
         let reclaim = self.reclaim.wake_at(&self.frames, self.storage_full);
         let moves = (!self.payloads.moves.is_empty()).then_some(Timestamp::ZERO);
-        [self.shard.wake_at(), lazy, image, reclaim, moves].into_iter().flatten().min()
+        // The messages that a group was handed may have made it ask for the next ones.
+        let is_left_over = !self.effects.reads.is_empty() && !planted(Fault::ReadLeftOver);
+        let reads = is_left_over.then_some(Timestamp::ZERO);
+        [self.shard.wake_at(), lazy, image, reclaim, moves, reads].into_iter().flatten().min()
     }
 
     /// Bytes of contents that are held in memory.

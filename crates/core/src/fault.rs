@@ -46,10 +46,32 @@ pub enum Fault {
     ReclaimForgetsWanted,
     /// A copy says that its message was published when it was copied.
     CopyLosesTime,
+    /// A read that a turn leaves over waits until something else brings about a turn.
+    ReadLeftOver,
+    /// A group that locks keys by position hands out the message behind a leased one.
+    PositionLockSkips,
+    /// A lease for no time lasts as long as any other of its group.
+    LeaseForNoTimeLasts,
+    /// The delay of a stream does not hold its messages back.
+    StreamDelayIgnored,
+    /// A job that moves messages settles some of them without publishing them.
+    MoveJobLoses,
+    /// A full stream takes more messages.
+    StreamLimitIgnored,
+    /// A stream with log retention lets go of messages that it has to keep.
+    LogCutShort,
+    /// Messages are let go that a reader has not read.
+    ReaderForgotten,
+    /// A restart brings back notes that were removed.
+    RemovedNoteBack,
+    /// A restart forgets the numbers of producers.
+    ProducersForgotten,
+    /// A restart brings back groups and streams that were deleted.
+    DeletedBack,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 31] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -70,6 +92,17 @@ impl Fault {
         Fault::StaleAckCounts,
         Fault::ReclaimForgetsWanted,
         Fault::CopyLosesTime,
+        Fault::ReadLeftOver,
+        Fault::PositionLockSkips,
+        Fault::LeaseForNoTimeLasts,
+        Fault::StreamDelayIgnored,
+        Fault::MoveJobLoses,
+        Fault::StreamLimitIgnored,
+        Fault::LogCutShort,
+        Fault::ReaderForgotten,
+        Fault::RemovedNoteBack,
+        Fault::ProducersForgotten,
+        Fault::DeletedBack,
     ];
 }
 

@@ -13,6 +13,7 @@ use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::dedupe::Dedupe;
 use crate::due::Due;
 use crate::entry::{MessageMeta, Messages};
+use crate::fault::{Fault, planted};
 use crate::group::ledger::{put_run, take_run};
 use crate::lanes::{LANES, Lanes};
 use crate::pace::Pace;
@@ -222,7 +223,7 @@ impl Stream {
             return Err(DecodeError::OutOfRange("position in the shard"));
         }
         let range = SeqRange::starting(first, messages.count());
-        if let Some(stamp) = stamp {
+        if let Some(stamp) = stamp.filter(|_| !planted(Fault::ProducersForgotten)) {
             self.producers.remember(at, stamp, range.count(), Some(range));
         }
         self.advance(range, ordinal, messages.bytes(), at);
@@ -334,6 +335,7 @@ impl Stream {
         }
         if let Retention::Log { max_bytes, max_messages, .. } = self.settings.retention {
             if let Some(most) = max_messages {
+                let most = if planted(Fault::LogCutShort) { most / 2 } else { most };
                 beyond = beyond.max(Seq(self.durable.0.saturating_sub(most)));
             }
             if let Some(most) = max_bytes {
@@ -424,6 +426,9 @@ impl Stream {
         self.delayed = Due::decode(&mut cursor)?;
         self.expiring = Due::decode(&mut cursor)?;
         self.producers = Producers::decode(&mut cursor)?;
+        if planted(Fault::ProducersForgotten) {
+            self.producers = Producers::default();
+        }
         self.timeline = Timeline::decode(&mut cursor)?;
         self.through = through;
         self.changed = false;

@@ -104,7 +104,24 @@ struct State {
     error: Option<(Count, u64, ErrorKind)>,
     error_struck: Option<Struck>,
     read_bytes_max: usize,
+    bad_reads: BadReads,
 }
+
+/// Reads that fail while frames are read in service.
+#[derive(Debug, Clone, Default)]
+struct BadReads {
+    /// Only then do they fail.
+    serving: bool,
+    /// So many of the next calls find no free descriptor.
+    no_descriptor: u32,
+    /// The next read of a file fails once.
+    once: bool,
+    /// Places that cannot be read any more, by file and page.
+    places: BTreeSet<(String, u64)>,
+}
+
+/// Bytes that a bad place takes along.
+const PAGE: u64 = 4 << 10;
 
 #[derive(Debug, Clone)]
 enum NameChange {
@@ -146,6 +163,7 @@ impl SimDisk {
             error: None,
             error_struck: None,
             read_bytes_max: 0,
+            bad_reads: BadReads::default(),
         };
         SimDisk { state: Arc::new(Mutex::new(state)), process: 0 }
     }
@@ -238,6 +256,26 @@ impl SimDisk {
     /// Where the planted error struck, if it did.
     pub fn failed(&self) -> Option<Struck> {
         self.state().error_struck.clone()
+    }
+
+    /// Frames are read in service from now on, or not any more. Only such reads fail.
+    pub fn serve_reads(&self, serving: bool) {
+        self.state().bad_reads.serving = serving;
+    }
+
+    /// So many of the next calls find no free descriptor.
+    pub fn exhaust_descriptors(&self, calls: u32) {
+        self.state().bad_reads.no_descriptor = calls;
+    }
+
+    /// The next read fails.
+    pub fn fail_read_once(&self) {
+        self.state().bad_reads.once = true;
+    }
+
+    /// A page of a file cannot be read any more.
+    pub fn spoil_page(&self, name: &str, page: u64) {
+        self.state().bad_reads.places.insert((name.to_owned(), page));
     }
 
     pub fn calls(&self) -> Calls {

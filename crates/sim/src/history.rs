@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_core::fault::{Fault, plant};
 
@@ -34,6 +35,19 @@ pub struct Failure {
 thread_local! {
     static STEP: RefCell<u32> = const { RefCell::new(0) };
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Whether places of the disk go bad in every history of this process.
+static READS_FAIL: AtomicBool = AtomicBool::new(false);
+
+/// From now on places of the disk may go bad, once or for ever, in every history. Off by default: a server that does
+/// not get along with that stops.
+pub fn let_reads_fail() {
+    READS_FAIL.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn reads_fail() -> bool {
+    READS_FAIL.load(Ordering::Relaxed)
 }
 
 /// Runs one history. A panic anywhere in it is a failure of its seed.
@@ -121,6 +135,14 @@ mod tests {
             if let Err(failure) = run(seed, STEPS) {
                 panic!("seed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text);
             }
+        }
+    }
+
+    /// Seeds that once broke a promise.
+    #[test]
+    fn a_reader_keeps_what_it_has_not_read_when_reclaim_has_copied_it() {
+        for seed in [98, 439] {
+            run(seed, STEPS).expect("the seed passes");
         }
     }
 

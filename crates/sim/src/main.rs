@@ -19,8 +19,10 @@ Runs simulated histories of Forebay.
 Usage:
   forebay-sim sim [--seeds N] [--from S] [--steps N]   histories from seed S on (default 200 from 0)
   forebay-sim tell SEED [--steps N]                    replays one history and tells what happened in it
-  forebay-sim faults [--seeds N]                       each planted fault must be noticed within N seeds (500)
+  forebay-sim faults [--only NAME] [--seeds N]         each planted fault must be noticed within N seeds (500)
   forebay-sim sweep [crash|corruption] [--full]        crash and corruption sweeps of the journal
+
+With --bad-places, places of the disk go bad in every history: a read fails once or for ever.
 
 Examples:
   forebay-sim sim --seeds 20000
@@ -35,7 +37,11 @@ const LONG_RUN: u64 = 2_000;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let Some(at) = words.iter().position(|word| *word == "--bad-places") {
+        words.remove(at);
+        history::let_reads_fail();
+    }
     let passed = match words[..] {
         ["sim", ref options @ ..] => parse(options, &["--seeds", "--from", "--steps"]).map(|given| {
             simulate(
@@ -44,8 +50,11 @@ fn main() -> ExitCode {
                 given[2].map_or(STEPS, |steps| steps as u32),
             )
         }),
+        ["faults", "--only", name, ref options @ ..] => {
+            parse(options, &["--seeds"]).map(|given| faults(Some(name), given[0].unwrap_or(500)))
+        }
         ["faults", ref options @ ..] => {
-            parse(options, &["--seeds"]).map(|given| faults(given[0].unwrap_or(500)))
+            parse(options, &["--seeds"]).map(|given| faults(None, given[0].unwrap_or(500)))
         }
         ["tell", seed, ref options @ ..] => parse(options, &["--steps"]).and_then(|given| {
             let seed = seed.parse().map_err(|_| format!("not a seed: {seed}"))?;
@@ -159,9 +168,10 @@ fn tell(seed: u64, steps: u32) -> bool {
     outcome.is_ok()
 }
 
-fn faults(seeds: u64) -> bool {
+fn faults(only: Option<&str>, seeds: u64) -> bool {
     let mut all = true;
-    for fault in Fault::ALL {
+    let is_meant = |fault: &Fault| only.is_none_or(|only| format!("{fault:?}").contains(only));
+    for fault in Fault::ALL.into_iter().filter(is_meant) {
         match history::find_fault(fault, seeds, STEPS) {
             Some(failure) => {
                 println!("{fault:?}: noticed by seed {}: {}", failure.seed, failure.text);

@@ -10,6 +10,7 @@ use forebay_broker::driver::Delivered;
 use forebay_core::Admission;
 use forebay_core::entry::CopiedMessage;
 use forebay_core::group::{Bound, Lease, Outcome};
+use forebay_core::settings::StreamSettings;
 use forebay_core::types::{ConsumerId, Epoch, Grant, Ordinal, Seq, Timestamp};
 
 /// A change that is not in a frame yet.
@@ -23,11 +24,18 @@ pub(crate) struct Uid(pub(crate) u64);
 pub(crate) struct Sent {
     pub(crate) id: Option<u64>,
     pub(crate) body: Vec<u8>,
-    /// When it was published.
-    at: Timestamp,
+    /// When it was published: each time, if it was sent again.
+    ats: Vec<Timestamp>,
+    /// Its producer numbers it.
+    numbered: bool,
+    /// It was sent again, and may have been stored before.
+    maybe: bool,
     /// The epoch in which it was published.
     epoch: Epoch,
     fate: Fate,
+    /// Not to be handed out before, and the earliest that this ever was.
+    due: Timestamp,
+    due_least: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +51,13 @@ enum Fate {
 }
 
 /// What the producers of one stream know.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StreamModel {
+    pub(crate) settings: StreamSettings,
+    /// Everything up to here was purged.
+    pub(crate) purged: Seq,
+    /// The frame that the newest change of the delay is in.
+    redelayed: Option<u64>,
     sent: BTreeMap<Uid, Sent>,
     /// Which message is at a position, as far as anybody has been told.
     at: BTreeMap<Seq, Uid>,
@@ -55,8 +68,83 @@ pub(crate) struct StreamModel {
 }
 
 impl StreamModel {
-    pub(crate) fn sends(&mut self, uid: Uid, id: Option<u64>, body: Vec<u8>, at: Timestamp, epoch: Epoch) {
-        self.sent.insert(uid, Sent { id, body, at, epoch, fate: Fate::Open });
+    pub(crate) fn new(settings: StreamSettings) -> StreamModel {
+        StreamModel {
+            settings,
+            purged: Seq::START,
+            redelayed: None,
+            sent: BTreeMap::new(),
+            at: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            ordinals: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn sends(
+        &mut self,
+        uid: Uid,
+        id: Option<u64>,
+        body: Vec<u8>,
+        at: Timestamp,
+        epoch: Epoch,
+        not_before: Option<Timestamp>,
+    ) {
+        let due = not_before.unwrap_or(at + self.settings.delay);
+        let sent = Sent {
+            id,
+            body,
+            ats: vec![at],
+            numbered: false,
+            maybe: false,
+            epoch,
+            fate: Fate::Open,
+            due,
+            due_least: due,
+        };
+        self.sent.insert(uid, sent);
+    }
+
+    pub(crate) fn sends_numbered(&mut self, uid: Uid, body: Vec<u8>, at: Timestamp, epoch: Epoch) {
+        self.sends(uid, None, body, at, epoch, None);
+        self.sent.get_mut(&uid).expect("it was sent just now").numbered = true;
+    }
+
+    /// A numbered message is sent once more.
+    pub(crate) fn sends_again(&mut self, uid: Uid, at: Timestamp) {
+        let sent = self.sent.get_mut(&uid).expect("it was sent before");
+        sent.ats.push(at);
+        if sent.fate == Fate::Unknown {
+            (sent.fate, sent.maybe) = (Fate::Open, true);
+        }
+    }
+
+    /// A numbered message was refused for now.
+    pub(crate) fn not_sent(&mut self, uid: Uid, again: bool) {
+        match self.sent.get_mut(&uid) {
+            Some(sent) if again && sent.fate == Fate::Open => sent.fate = Fate::Unknown,
+            Some(_) if !again => self.refused(uid),
+            _ => {}
+        }
+    }
+
+    /// When a message may be handed out at the earliest.
+    pub(crate) fn due(&self, uid: Uid) -> Timestamp {
+        self.sent.get(&uid).map_or(Timestamp::ZERO, |sent| sent.due)
+    }
+
+    /// The stream has another delay, and messages that wait are moved along.
+    pub(crate) fn redelay(&mut self, now: Timestamp, frame: u64, settings: StreamSettings) {
+        for sent in self.sent.values_mut().filter(|sent| sent.due > now) {
+            sent.due = sent.due - self.settings.delay + settings.delay;
+            sent.due_least = sent.due_least.min(sent.due);
+        }
+        self.redelayed = Some(frame);
+        self.settings = settings;
+    }
+
+    /// The message at a position, if a client was told.
+    pub(crate) fn uid_at(&self, seq: Seq) -> Option<Uid> {
+        self.at.get(&seq).copied()
     }
 
     /// What the log has at a position, as it was published or as a copy.
@@ -64,7 +152,8 @@ impl StreamModel {
         let CopiedMessage { seq, ordinal, at, .. } = *message;
         let sent = self.sent.get(&uid).expect("I2: only what was published is stored");
         assert_eq!(content, sent.body, "I2: a message is stored as it was published");
-        assert!(at == sent.at, "I10: {seq} keeps the time of its publish, {:?}, and has {at:?}", sent.at);
+        let ats = &sent.ats;
+        assert!(ats.contains(&at), "I10: {seq} keeps the time of its publish, {ats:?}, and has {at:?}");
         if let Some(known) = self.at.get(&seq) {
             assert_eq!(*known, uid, "I2: one position holds one message");
         }
@@ -84,7 +173,7 @@ impl StreamModel {
         let sent = &self.sent[&uid];
         assert_eq!(content, sent.body, "I2: a message is moved as it was published");
         let origin = message.meta.origin.expect("I10: a moved message says when it was published");
-        assert!(origin.published == sent.at, "I10: a moved message keeps the time of its publish");
+        assert!(sent.ats.contains(&origin.published), "I10: a moved message keeps the time of its publish");
         assert!(origin.trail.is_some(), "I10: a moved message says which stream it was published to");
     }
 
@@ -107,6 +196,14 @@ impl StreamModel {
         let Admission { seq, duplicate } = admission;
         let id = self.sent[&uid].id;
         let mut across_crash = false;
+        if self.sent[&uid].numbered {
+            if let Fate::Stored(known) = self.sent[&uid].fate {
+                assert_eq!(known, seq, "I11: a numbered message is stored once");
+            }
+            self.place(seq, uid);
+            self.sent.get_mut(&uid).expect("the message was sent").fate = Fate::Stored(seq);
+            return false;
+        }
         if duplicate {
             let id = id.expect("I11: only a message with an id can be a duplicate");
             if let Some(&known) = self.ids.get(&id) {
@@ -144,14 +241,15 @@ impl StreamModel {
         let seq = message.lease.seq;
         let sent = self.sent.get(&uid).expect("I2: only what was published is delivered");
         assert_eq!(message.content, sent.body, "I2: a message is delivered as it was published");
-        let (at, published) = (sent.at, message.published);
-        assert!(at == published, "I10: {seq} keeps the time of its publish, {at:?}, and has {published:?}");
+        let (ats, at) = (&sent.ats, message.published);
+        assert!(ats.contains(&at), "I10: {seq} keeps the time of its publish, {ats:?}, and has {at:?}");
         let id = sent.id;
         let kept = match sent.fate {
             Fate::Stored(known) => {
                 assert_eq!(known, seq, "I2: a message is where its producer was told");
                 false
             }
+            Fate::Open if sent.maybe => true,
             Fate::Open => panic!("a message of this epoch is visible before it is durable: {seq}"),
             Fate::Dropped => panic!("I11: a duplicate was stored: {seq}"),
             Fate::Unknown => {
@@ -168,12 +266,18 @@ impl StreamModel {
         kept
     }
 
-    pub(crate) fn crashed(&mut self) {
+    /// Whether a change of the delay may be forgotten: frames up to `durable` are durable.
+    pub(crate) fn crashed(&mut self, durable: u64) -> bool {
+        let is_moot = self.redelayed.take().is_some_and(|frame| frame > durable);
         for sent in self.sent.values_mut() {
+            if is_moot {
+                sent.due = sent.due_least;
+            }
             if sent.fate == Fate::Open {
                 sent.fate = Fate::Unknown;
             }
         }
+        is_moot
     }
 
     /// Positions that producers were told of.
@@ -373,6 +477,19 @@ impl GroupModel {
 
     pub(crate) fn held_by(&self, consumer: ConsumerId) -> impl Iterator<Item = &Hold> {
         self.held.values().filter(move |hold| hold.consumer == consumer)
+    }
+
+    /// A lease that was never seen may have been given back: its content could not be read, and its consumer said
+    /// goodbye.
+    pub(crate) fn may_be_fewer(&mut self, seq: Seq) {
+        if let Some(message) = self.messages.get_mut(&seq) {
+            message.attempts.min = 0;
+        }
+    }
+
+    /// Whether a consumer has the message on a lease that is not over.
+    pub(crate) fn is_held(&self, now: Timestamp, seq: Seq) -> bool {
+        self.held.get(&seq).is_some_and(|hold| hold.deadline > now)
     }
 
     /// Whether the message was leased again after this lease.

@@ -18,6 +18,7 @@ use crate::tale::tell;
 
 pub(crate) struct Server {
     pub(crate) driver: Driver,
+    disk: SimDisk,
     writer: Writer<SimDisk>,
     chores: Chores<SimDisk>,
     reader: Reader<SimDisk>,
@@ -30,6 +31,11 @@ pub(crate) struct Server {
     image: Option<Image>,
     trim: Option<Position>,
     pub(crate) remarks: Vec<String>,
+    /// Receipts, reads, images and trims that are done: each is followed by a turn.
+    pub(crate) done: u64,
+    /// Reads that are tried again, and reads that were given up.
+    pub(crate) tried_again: u64,
+    pub(crate) unreadable: u64,
     /// Deliveries whose contents had to be read back.
     pub(crate) read_back: u64,
     /// Messages that were read back from a copy.
@@ -69,6 +75,10 @@ impl From<OpenError> for Down {
         Down(format!("{error:?}"))
     }
 }
+
+/// Errors of a read: no free descriptor, and a place that cannot be read.
+const NO_DESCRIPTOR: i32 = 24;
+const BAD_PLACE: i32 = 5;
 
 /// So small that a history of some hundred steps goes through several of them.
 const SEGMENT_BYTES: u64 = 32 << 10;
@@ -134,6 +144,7 @@ impl Server {
         let started = now.max(recovery.latest());
         let driver = recovery.finish(started, driver_config);
         Ok(Server {
+            disk: disk.clone(),
             driver,
             writer,
             chores,
@@ -145,6 +156,9 @@ impl Server {
             image: None,
             trim: None,
             remarks: claim.remarks,
+            done: 0,
+            tried_again: 0,
+            unreadable: 0,
             read_back: 0,
             read_from_copy: 0,
             started,
@@ -200,6 +214,7 @@ impl Server {
         self.writer.commit(&mut self.frames, &mut durable)?;
         for position in durable {
             self.driver.on_durable(position);
+            self.done += 1;
         }
         self.gather();
         Ok(())
@@ -221,13 +236,35 @@ impl Server {
 
     pub(crate) fn read(&mut self) -> Result<(), Down> {
         if let Some(read) = self.reads.pop_front() {
-            let frames = self.reader.read(read.from, read.budget)?;
+            self.disk.serve_reads(true);
+            let frames = self.reader.read(read.from, read.budget);
+            self.disk.serve_reads(false);
+            let frames = match frames {
+                Err(StorageError::Io { source, .. }) => {
+                    tell(|| format!("  read {} from {} fails: {source}", read.id, read.from.0));
+                    if source.raw_os_error() == Some(NO_DESCRIPTOR) {
+                        // As the shell does: it passes, and the read is tried again.
+                        self.tried_again += 1;
+                        self.reads.push_back(read);
+                    } else if source.raw_os_error() == Some(BAD_PLACE) {
+                        self.unreadable += 1;
+                        self.driver.on_unreadable(read.id);
+                        self.done += 1;
+                        self.gather();
+                    } else {
+                        return Err(StorageError::Io { doing: "read".to_owned(), source }.into());
+                    }
+                    return Ok(());
+                }
+                frames => frames?,
+            };
             tell(|| {
                 let found: Vec<_> = frames.iter().map(|frame| (frame.position.0, &frame.runs)).collect();
                 format!("  read {} from {}: {found:?}", read.id, read.from.0)
             });
             let copies = self.driver.copies_read();
             self.driver.on_read(read.id, &frames)?;
+            self.done += 1;
             self.read_from_copy += self.driver.copies_read() - copies;
             self.read_back += self.driver.outbox().deliveries.len() as u64;
             self.gather();
@@ -245,6 +282,7 @@ impl Server {
             });
             let saved = self.chores.save(image)?;
             self.driver.on_saved(saved);
+            self.done += 1;
             self.gather();
         }
         Ok(())
@@ -254,6 +292,7 @@ impl Server {
         if let Some(through) = self.trim.take() {
             tell(|| format!("  trim to {}", through.0));
             self.chores.trim(through)?;
+            self.done += 1;
         }
         Ok(())
     }

@@ -49,10 +49,21 @@ pub enum Situation {
     ReplayedAndSettled,
     MovedElsewhere,
     WaitingMoved,
+    CameToRest,
+    StreamFull,
+    LogFull,
+    DelayChanged,
+    LeaseForNoTime,
+    NoteChanged,
+    ReaderMoved,
+    GroupDeleted,
+    StreamDeleted,
+    NumberedSentAgain,
+    ReadTriedAgain,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 41] = [
+    pub const ALL: [Situation; 52] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -94,6 +105,17 @@ impl Situation {
         Situation::ReplayedAndSettled,
         Situation::MovedElsewhere,
         Situation::WaitingMoved,
+        Situation::CameToRest,
+        Situation::StreamFull,
+        Situation::LogFull,
+        Situation::DelayChanged,
+        Situation::LeaseForNoTime,
+        Situation::NoteChanged,
+        Situation::ReaderMoved,
+        Situation::GroupDeleted,
+        Situation::StreamDeleted,
+        Situation::NumberedSentAgain,
+        Situation::ReadTriedAgain,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -153,6 +175,17 @@ impl Situation {
             Situation::ReplayedAndSettled => "a replayed message was settled",
             Situation::MovedElsewhere => "a message was moved",
             Situation::WaitingMoved => "what waits in a group is moved by a job",
+            Situation::CameToRest => "the server came to rest",
+            Situation::StreamFull => "a publish was refused because the stream is full",
+            Situation::LogFull => "a log kept as many messages as it may",
+            Situation::DelayChanged => "the delay of a stream was changed",
+            Situation::LeaseForNoTime => "a receive asked for leases for no time",
+            Situation::NoteChanged => "a note was changed",
+            Situation::ReaderMoved => "a reader moved",
+            Situation::GroupDeleted => "a group was deleted",
+            Situation::StreamDeleted => "a stream was deleted",
+            Situation::NumberedSentAgain => "a numbered batch was sent again",
+            Situation::ReadTriedAgain => "a read found no descriptor and was tried again",
         }
     }
 }

@@ -4,17 +4,21 @@
 //! time passing), so that any order of them can come about that real threads could bring about.
 
 mod clients;
+mod limits;
 mod mishaps;
+mod numbered;
 mod operators;
+mod rest;
+mod side;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use forebay_broker::driver::{Delivery, Published, Ticket};
+use forebay_broker::driver::{Delivery, Driver, Published, Ticket};
 use forebay_core::Admission;
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Lease};
-use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, Retries, StreamSettings};
+use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, Retries};
 use forebay_core::shard::{Shard, Start};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 
@@ -36,10 +40,15 @@ pub(crate) struct World {
     streams: BTreeMap<StreamId, StreamModel>,
     groups: BTreeMap<GroupId, Following>,
     consumers: BTreeMap<ConsumerId, Consumer>,
+    /// Pollers that were forgotten while messages on leases for no time were on their way to them.
+    forgotten: BTreeSet<ConsumerId>,
     publishes: BTreeMap<Ticket, (StreamId, Vec<Uid>, Published)>,
     creations: BTreeMap<Ticket, GroupId>,
     /// Tickets of decisions whose answers nothing here looks at.
     unwatched: BTreeSet<Ticket>,
+    /// Producers that number their messages, one for each stream.
+    numbered: BTreeMap<StreamId, numbered::Numbered>,
+    side: side::Side,
     grants: Grants,
     /// Leases that were answered or lost, to be answered again out of turn.
     stale: Vec<(GroupId, Lease)>,
@@ -55,6 +64,14 @@ pub(crate) struct World {
     plain: bool,
     /// Everything there is: keys, delays, priorities, every verb, and operators.
     wild: bool,
+    /// A turn ends only when the real shell would end it.
+    shell: bool,
+    /// Places of the disk may go bad.
+    bad_places: bool,
+    /// A read was given up, so messages may be parked that no consumer has seen.
+    spoiled: bool,
+    /// Something has happened since the last turn that the shell ends a turn for.
+    due: bool,
     /// What the log has of each message, as it was last published at its position.
     published: BTreeMap<(StreamId, Seq), (MessageMeta, Timestamp)>,
     /// Leases that were first seen in this turn.
@@ -112,6 +129,10 @@ struct Consumer {
     credit: u32,
     /// What it may be seen to hold: what it was leased before it lowered its credit may still come.
     allowed: u32,
+    /// A poller that waits: what it asked for, and for how long it wants its leases.
+    asked: Option<(u32, Option<Duration>)>,
+    /// How long it wanted its last leases to be.
+    lease_for: Option<Duration>,
 }
 
 /// What happened, reduced to a number: the same seed must give the same one.
@@ -136,9 +157,12 @@ impl World {
             streams: BTreeMap::new(),
             groups: BTreeMap::new(),
             consumers: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
             publishes: BTreeMap::new(),
             creations: BTreeMap::new(),
             unwatched: BTreeSet::new(),
+            numbered: BTreeMap::new(),
+            side: side::Side::default(),
             grants: Grants::default(),
             stale: Vec::new(),
             next: dice.roll(1 << 20),
@@ -148,6 +172,10 @@ impl World {
             whole_images: 0,
             plain: false,
             wild: false,
+            shell: false,
+            spoiled: false,
+            bad_places: crate::history::reads_fail(),
+            due: true,
             published: BTreeMap::new(),
             new_leases: Vec::new(),
             durable_at_crash: 0,
@@ -171,6 +199,12 @@ impl World {
         self.server.as_mut().expect("the server is up between steps")
     }
 
+    /// The driver, for a command: the shell ends a turn after it.
+    fn driver(&mut self) -> &mut Driver {
+        self.due = true;
+        &mut self.server().driver
+    }
+
     fn epoch(&mut self) -> Epoch {
         self.server().driver.shard().epoch()
     }
@@ -189,7 +223,7 @@ impl World {
         decide: impl FnOnce(&mut Shard, Timestamp) -> Result<T, E>,
     ) -> (Result<T, E>, Ticket) {
         let (now, ticket) = (self.now, Ticket(self.number()));
-        let driver = &mut self.server().driver;
+        let driver = self.driver();
         let decided = driver.decide(|shard| decide(shard, now));
         if decided.is_ok() {
             driver.confirm(ticket);
@@ -201,18 +235,18 @@ impl World {
     /// Creates the streams and groups of this history, and waits until they are durable.
     fn set_up(&mut self) {
         self.wild = self.dice.chance(1, 2);
+        self.shell = self.dice.chance(3, 5);
         self.plain = !self.wild && self.dice.chance(1, 2);
         let most = if self.plain { 1 } else { 2 };
         for stream in 0..1 + self.dice.roll(most) {
             let name = StreamName::parse(&format!("stream-{stream}")).expect("a good name");
-            // Longer than any history, so that an id is never forgotten because of its age.
-            let dedupe_window = Duration::from_secs(86_400 * 30);
-            let settings = StreamSettings { dedupe_window, ..StreamSettings::default() };
+            let settings = self.stream_settings();
             let (id, _) = self.decide(|shard, now| shard.create_stream(now, &name, &settings));
-            self.streams.insert(id, StreamModel::default());
+            tell(|| format!("{id:?} has {settings:?}"));
+            self.streams.insert(id, StreamModel::new(settings));
             if self.wild && stream == 0 {
                 let name = operators::elsewhere();
-                self.decide(|shard, now| shard.create_stream(now, &name, &settings));
+                self.decide(|shard, now| shard.create_stream(now, &name, &Default::default()));
             }
             for group in 0..1 + self.dice.roll(most) {
                 self.create_group(id, &format!("group-{group}"));
@@ -303,7 +337,9 @@ impl World {
             475..505 => self.leave(),
             505..540 => self.change_credit(),
             540..590 => self.poll(),
-            590..730 => self.disk_work(Server::commit),
+            590..718 => self.disk_work(Server::commit),
+            718..728 => self.change_something(),
+            728..730 => self.spoil_reads(),
             730..800 => self.disk_work(Server::read),
             800..820 => self.disk_work(Server::tidy),
             820..870 => self.save(),
@@ -315,17 +351,27 @@ impl World {
             986..990 => self.create_late_group(),
             _ => self.mishap(),
         }
-        if self.dice.chance(7, 10) {
-            self.finish_turn();
+        self.maybe_end_turn();
+    }
+
+    /// Rare things that do not belong to a group.
+    fn change_something(&mut self) {
+        match self.dice.roll(8) {
+            0..3 => self.change_note(),
+            3..5 => self.move_reader(),
+            5 if self.dice.chance(1, 2) => self.delete_something(),
+            _ => self.change_delay(),
         }
     }
 
     /// Lets the server do one thing with the disk. If it cannot, the server is down.
     fn disk_work(&mut self, work: impl FnOnce(&mut Server) -> Result<(), Down>) {
         let (full, settling) = (self.server().space.is_full(), self.settled_since_commit);
+        let done = self.server().done;
         let (_, before) = self.server().driver.frame_numbers();
         match work(self.server()) {
             Ok(()) => {
+                self.due |= self.server().done > done;
                 let (last, after) = self.server().driver.frame_numbers();
                 tell(|| format!("disk work: durable {before} to {after}, last {last}"));
                 if after > before {
@@ -333,6 +379,10 @@ impl World {
                         self.situations.reached(Situation::DiskFullWhileSettling);
                     }
                     self.settled_since_commit = false;
+                }
+                self.spoiled |= self.server().unreadable > 0;
+                if std::mem::take(&mut self.server().tried_again) > 0 {
+                    self.situations.reached(Situation::ReadTriedAgain);
                 }
                 if std::mem::take(&mut self.server().read_back) > 0 {
                     self.situations.reached(Situation::ReadBackFromDisk);
@@ -379,6 +429,7 @@ impl World {
     }
 
     fn finish_turn(&mut self) {
+        self.due = false;
         let now = self.now;
         let acked = std::mem::take(&mut self.acked_this_turn);
         for group in acked {
@@ -400,6 +451,8 @@ impl World {
         self.receive();
         self.note_leases();
         self.check_floors();
+        self.check_logs(self.server.as_ref().expect("the server is up between steps").driver.shard());
+        self.check_side();
         if self.wild {
             let new = std::mem::take(&mut self.new_leases);
             self.check_turn(&new);
@@ -439,11 +492,23 @@ impl World {
         let durable = std::mem::take(&mut outbox.durable);
         let deliveries = std::mem::take(&mut outbox.deliveries);
         let departed = std::mem::take(&mut outbox.departed);
-        // Only the shard task needs the consumers whose receives are served.
-        outbox.served.clear();
+        let served = std::mem::take(&mut outbox.served);
+        for consumer in served {
+            // The receive is answered, if only because its messages were taken back before they left.
+            if let Some(consumer) = self.consumers.get_mut(&consumer) {
+                consumer.asked = None;
+            }
+        }
         for (group, consumer) in departed {
+            if !self.groups.contains_key(&group) {
+                continue;
+            }
             let gone = self.consumers.remove(&consumer).expect("only a member departs");
             assert!(gone.group == group && gone.bound == Bound::Clock, "only pollers are forgotten");
+            if gone.lease_for == Some(Duration::ZERO) {
+                // It holds nothing, so it is forgotten even while messages are on their way to it.
+                self.forgotten.insert(consumer);
+            }
         }
         for (ticket, _) in durable {
             if let Some(publish) = self.publishes.remove(&ticket) {
@@ -471,15 +536,21 @@ impl World {
             };
             self.trace.add(admission.seq.0 << 1 | u64::from(admission.duplicate));
             tell(|| format!("  {stream:?} {uid:?} is {admission:?}"));
-            let stream = self.streams.get_mut(&stream).expect("the stream exists");
-            if stream.answered(uid, admission, epoch) {
+            let model = self.streams.get_mut(&stream).expect("the stream exists");
+            if model.answered(uid, admission, epoch) {
                 self.situations.reached(Situation::DuplicateAfterCrash);
             }
         }
+        self.heard(stream, &uids);
     }
 
     fn delivered(&mut self, delivery: Delivery) {
         let epoch = self.epoch();
+        // Messages that were leased before their group was deleted may still come.
+        let is_gone = !self.groups.contains_key(&delivery.group);
+        if is_gone || self.forgotten.contains(&delivery.consumer) {
+            return;
+        }
         let consumer = self.consumers.get_mut(&delivery.consumer).expect("only who is there gets messages");
         assert_eq!(consumer.group, delivery.group, "I16: messages of a group go to its own consumers");
         let bound = consumer.bound;
@@ -495,7 +566,13 @@ impl World {
                 )
             });
             self.grants.granted(message.lease);
+            if let Some(asked) = consumer.lease_for {
+                let deadline = message.deadline;
+                assert!(deadline <= self.now + asked, "a lease for {asked:?} lasts until {deadline:?}");
+            }
             let stream = self.streams.get_mut(&following.stream).expect("the stream exists");
+            let due = stream.due(uid);
+            assert!(due <= self.latest, "I12: {} of a delayed stream goes before {due:?}", message.lease.seq);
             if stream.delivered(uid, message, epoch) {
                 self.situations.reached(Situation::UnknownPublishKept);
             }
@@ -503,7 +580,15 @@ impl World {
                 self.new_leases.push((delivery.group, delivery.consumer, message.lease));
             }
             following.uids.insert(message.lease.seq, uid);
-            following.model.delivered(self.now, delivery.consumer, bound, message);
+            if self.spoiled {
+                following.model.may_be_fewer(message.lease.seq);
+            }
+            if consumer.lease_for.is_some_and(|lease_for| lease_for.is_zero()) {
+                // Its lease is over, and the message may have gone on to others.
+                following.model.leased(message.lease);
+            } else {
+                following.model.delivered(self.now, delivery.consumer, bound, message);
+            }
         }
         match bound {
             Bound::Connection => {
@@ -523,6 +608,7 @@ impl World {
                 assert!(got <= consumer.credit as usize, "I7: a poller got {got} of {}", consumer.credit);
                 // The rest may come in further pieces of the same delivery.
                 consumer.credit -= got as u32;
+                consumer.asked = None;
             }
         }
     }
@@ -547,11 +633,19 @@ impl World {
         for round in 0.. {
             assert!(round < 4_000, "I4: messages are left over: {}", self.left_over());
             self.answer_all();
-            self.finish_turn();
-            for work in [Server::commit, Server::read, Server::save, Server::trim, Server::tidy] {
-                self.disk_work(work);
-                assert!(self.server.is_some(), "nothing goes wrong any more");
+            if self.shell {
+                assert!(self.come_to_rest(), "nothing goes wrong any more");
+                self.disk_work(Server::tidy);
+                if self.dice.chance(1, 4) {
+                    self.check_rest();
+                }
+            } else {
+                self.finish_turn();
+                for work in [Server::commit, Server::read, Server::save, Server::trim, Server::tidy] {
+                    self.disk_work(work);
+                }
             }
+            assert!(self.server.is_some(), "nothing goes wrong any more");
             let idle = self.groups.keys().copied().collect::<Vec<_>>().into_iter().all(|id| {
                 let now = self.now;
                 let figures = self.server().driver.shard().figures(now, id).expect("the group exists");
@@ -560,9 +654,14 @@ impl World {
             if idle && self.server().driver.is_settled() && self.publishes.is_empty() {
                 break;
             }
-            if self.server().driver.outbox().is_empty() && !self.server().has_reads() {
-                let wake_at = self.server().driver.wake_at();
-                self.now = wake_at.map_or(self.now + Duration::from_millis(5), |at| self.now.max(at));
+            // What consumers hold they answer first, in the next round.
+            let now = self.now;
+            let holds = |following: &Following| following.model.held().any(|hold| hold.deadline > now);
+            let held = self.groups.values().any(holds);
+            match (self.shell, held) {
+                (true, false) => self.sleep_until_due(),
+                (true, true) => {}
+                (false, _) => self.wait_a_little(),
             }
         }
         self.check_everything();
@@ -590,7 +689,7 @@ impl World {
             for (seq, parked) in shard.parked_after(id, Seq::START) {
                 let retries = following.model.retries_max;
                 assert!(
-                    parked.attempts > retries || self.wild,
+                    parked.attempts > retries || self.wild || self.spoiled,
                     "I8: {seq} was parked after {} attempts",
                     parked.attempts
                 );
@@ -620,11 +719,15 @@ impl World {
             if Some(stream) == elsewhere {
                 for place in places {
                     let uid = clients::identify(&place.content);
-                    let from = self.streams.values().find(|model| model.knows(uid));
+                    let deleted = self.side.deleted.streams.values().map(|(_, model)| model);
+                    let from = self.streams.values().chain(deleted).find(|model| model.knows(uid));
                     let from = from.expect("I2: only what was published is moved");
                     from.moved_as(uid, &place.content, &place.message);
                     moved.insert(uid);
                 }
+                continue;
+            }
+            if self.side.deleted.streams.contains_key(&stream) {
                 continue;
             }
             let model = self.streams.get_mut(&stream).expect("I2: messages are of a known stream");
@@ -637,16 +740,35 @@ impl World {
         }
         let (shard, index) = (server.driver.shard(), server.driver.index());
         let all_durable = server.driver.is_settled();
+        for &id in self
+            .streams
+            .iter()
+            .filter(|(_, of)| limits::kept_by_log(&of.settings).is_some())
+            .map(|(id, _)| id)
+        {
+            let kept = shard.readable(id).into_iter().flat_map(|kept| kept.first.0..=kept.last.0);
+            let lost = kept.filter(|&seq| !stored.contains_key(&(id, Seq(seq)))).count();
+            assert!(lost == 0, "I1: {lost} messages that a log keeps are not in it");
+        }
+        for &id in self.streams.keys() {
+            let last = shard.last_seq(id).expect("the stream exists");
+            let unread = self.kept_for_readers(id).map_or(last.next(), |keeps| keeps);
+            let lost = (unread.0..=last.0).filter(|&seq| !stored.contains_key(&(id, Seq(seq)))).count();
+            assert!(lost == 0, "I1: {lost} messages that a reader has not read are gone");
+        }
         for (&id, following) in &self.groups {
             let stream = following.stream;
             for seq in following.watch.gone_elsewhere().filter(|_| all_durable) {
                 self.situations.reached(Situation::MovedElsewhere);
-                let Some(uid) = following.uids.get(&seq) else { continue };
-                assert!(moved.contains(uid), "a moved message is lost: {seq} of {id:?}, {uid:?}");
+                let placed = self.streams[&stream].uid_at(seq);
+                let Some(uid) = following.uids.get(&seq).copied().or(placed) else { continue };
+                assert!(moved.contains(&uid), "a moved message is lost: {seq} of {id:?}, {uid:?}");
             }
             let parked: BTreeSet<Seq> = shard.parked_after(id, Seq::START).map(|(seq, _)| seq).collect();
             let last = shard.last_seq(stream).expect("the stream exists");
             let unsettled = (1..=last.0).map(Seq).filter(|&seq| !shard.is_settled(id, seq));
+            let model = &self.streams[&stream];
+            let unsettled = unsettled.filter(|&seq| !model.lets_go(shard, stream, seq));
             for seq in unsettled.chain(parked.iter().copied()) {
                 let places = stored.get(&(stream, seq)).map_or(&[][..], |places| places);
                 let found = match index.moved(stream, seq) {

@@ -173,7 +173,10 @@ impl Reclaim {
                 self.ranges.clear();
                 shard.wanted(stream, before, &mut self.ranges);
                 if self.ranges != [before] {
-                    shard.let_go(stream, copied_to);
+                    // Only up to the last gap: copies behind it may be of messages that a reader has not read, and a
+                    // stream that releases those wants them no more.
+                    let behind = self.ranges.last().filter(|range| range.last == before.last);
+                    shard.let_go(stream, behind.map_or(copied_to, |range| range.first));
                 }
             }
             self.copied_to.insert(stream, copied_to);

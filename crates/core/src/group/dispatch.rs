@@ -204,7 +204,11 @@ impl Group {
         let bound = member.bound;
         let bytes = if member.room_bytes().is_some() { turn.stream.timeline.bytes(seqs) } else { 0 };
         let timeout = match member.credit {
-            Credit::Once { timeout: Some(timeout), .. } => timeout.min(YEAR),
+            Credit::Once { timeout: Some(timeout), .. }
+                if !(timeout.is_zero() && planted(Fault::LeaseForNoTimeLasts)) =>
+            {
+                timeout.min(YEAR)
+            }
             _ => self.settings.message_timeout,
         };
         let terms = Terms {

@@ -221,7 +221,8 @@ impl Keys {
         let Some(of) = self.table.get_mut(&key) else { return };
         let mut wanted = None;
         let is_locked = of.leased > 0 && self.lock == Some(KeyLock::Delivery);
-        let twice = planted(Fault::KeyLockedTwice);
+        let skips = planted(Fault::PositionLockSkips) && self.lock == Some(KeyLock::Position);
+        let twice = planted(Fault::KeyLockedTwice) || skips;
         while let Some(first) = of.queue.first() {
             match fate(first) {
                 // It expired, for example, while it waited behind others and its key was not known.

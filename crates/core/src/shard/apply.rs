@@ -148,6 +148,8 @@ impl Shard {
                 self.known_stream(*stream)?.settings = settings.clone();
                 self.changed = true;
             }
+            Entry::GroupDeleted { .. } | Entry::StreamDeleted { .. }
+                if planted(Fault::DeletedBack) && position.is_some() => {}
             Entry::GroupDeleted { group } => {
                 self.remove_group(*group);
                 self.changed = true;
@@ -167,6 +169,7 @@ impl Shard {
                 let note = Note { version: *version, value: value.clone(), expires: *expires };
                 self.notes.put(*door, key, note);
             }
+            Entry::NoteRemoved { .. } if planted(Fault::RemovedNoteBack) && position.is_some() => {}
             Entry::NoteRemoved { door, key } => {
                 self.notes.remove(*door, key);
             }

@@ -103,7 +103,7 @@ impl Shard {
     /// The messages with the delay of their stream, where it has one.
     fn delayed(&self, now: Timestamp, id: StreamId, messages: &[MessageMeta]) -> Option<Vec<MessageMeta>> {
         let delay = self.streams.get(&id)?.settings.delay;
-        if delay.is_zero() {
+        if delay.is_zero() || planted(Fault::StreamDelayIgnored) {
             return None;
         }
         let delayed = |message: &MessageMeta| {
@@ -313,7 +313,7 @@ impl Shard {
             most.map_or(0, |most| (held + more).saturating_sub(most))
         };
         let over = (excess(held.0, messages, limits.max_messages), excess(held.1, bytes, limits.max_bytes));
-        if over == (0, 0) {
+        if over == (0, 0) || planted(Fault::StreamLimitIgnored) {
             return Ok(Room::Enough);
         }
         // What could never fit is refused before anything else is let go for it.
@@ -433,7 +433,8 @@ impl Shard {
         // What the turn has changed before is written before, and the end of the move right after it.
         of.write_down(&mut self.entries);
         self.touch(group);
-        if planted(Fault::MoveLoses) {
+        let job_loses = planted(Fault::MoveJobLoses) && seq.0.is_multiple_of(3);
+        if planted(Fault::MoveLoses) || (job_loses && route.job().is_some()) {
             return Err(MoveRefusal::NotMoving);
         }
         let range = self.store(now, target, &[moved], None, &mut Vec::new());

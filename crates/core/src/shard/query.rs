@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::Selection;
+use crate::fault::{Fault, planted};
 use crate::group::{ConsumerFigures, Counters, Group, GroupFigures, Job, Lease, Parked};
 use crate::notes::Note;
 use crate::settings::{GroupSettings, Retention, StreamSettings};
@@ -265,7 +266,8 @@ impl Shard {
         }
         let groups = stream.groups.iter().map(|(_, id)| self.groups[id].ledger.oldest_wanted());
         let Some(wanted) = groups.min() else { return Some(stream.first) };
-        let read = stream.readers.values().map(|seq| seq.next()).fold(wanted, Seq::min);
+        let readers = stream.readers.values().filter(|_| !planted(Fault::ReaderForgotten));
+        let read = readers.map(|seq| seq.next()).fold(wanted, Seq::min);
         Some(read.max(stream.first).min(stream.last.next()))
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use forebay_storage::journal::disk::{Disk, DiskFile, Stage};
 
 use super::content::SECTOR;
-use super::{InodeId, NameChange, SimDisk, Verdict};
+use super::{BadReads, InodeId, NameChange, PAGE, SimDisk, Verdict};
 use crate::dice::Dice;
 
 impl Disk for SimDisk {
@@ -156,6 +156,7 @@ impl DiskFile for SimFile {
         state.whole_call(self.disk.process, false, || {
             format!("read {} bytes at {offset} of {}", buffer.len(), self.name)
         })?;
+        state.bad_reads.check(&self.name, offset, buffer.len() as u64)?;
         state.read_bytes_max = state.read_bytes_max.max(buffer.len());
         Ok(state.inode(self.inode).live.read(offset, buffer))
     }
@@ -214,3 +215,24 @@ impl Drop for SimLock {
         }
     }
 }
+
+impl BadReads {
+    fn check(&mut self, name: &str, offset: u64, len: u64) -> io::Result<()> {
+        if !self.serving {
+            return Ok(());
+        }
+        if self.no_descriptor > 0 {
+            self.no_descriptor -= 1;
+            return Err(io::Error::from_raw_os_error(EMFILE));
+        }
+        let pages = offset / PAGE..=(offset + len.max(1) - 1) / PAGE;
+        let is_bad = self.places.iter().any(|(of, page)| of == name && pages.contains(page));
+        if is_bad || std::mem::take(&mut self.once) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        Ok(())
+    }
+}
+
+const EIO: i32 = 5;
+const EMFILE: i32 = 24;

@@ -27,6 +27,9 @@ impl World {
     pub(super) fn publish(&mut self) {
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         let stream = *self.dice.pick(&streams);
+        if self.dice.chance(1, 5) {
+            return self.publish_numbered(stream);
+        }
         let mut builder = BatchBuilder::default();
         let mut uids = Vec::new();
         let (now, epoch) = (self.now, self.epoch());
@@ -52,14 +55,22 @@ impl World {
             let mut alone = BatchBuilder::default();
             alone.push(&message);
             let content = alone.build().contents().to_vec();
-            self.streams.get_mut(&stream).expect("the stream exists").sends(uid, id, content, now, epoch);
+            let model = self.streams.get_mut(&stream).expect("the stream exists");
+            model.sends(uid, id, content, now, epoch, message.not_before);
             uids.push(uid);
         }
         let ticket = Ticket(self.number());
+        let kept = self.count_kept(stream);
         tell(|| format!("publish {uids:?} to {stream:?}"));
-        match self.server().driver.publish(now, stream, &builder.build(), PublishOptions::default(), ticket) {
+        match self.driver().publish(now, stream, &builder.build(), PublishOptions::default(), ticket) {
             Ok(published) => {
                 self.publishes.insert(ticket, (stream, uids, published));
+                self.check_limit(stream, kept, None);
+            }
+            Err(PublishRefusal::Full { .. }) => {
+                self.check_limit(stream, kept, Some(uids.len() as u64));
+                let stream = self.streams.get_mut(&stream).expect("the stream exists");
+                uids.into_iter().for_each(|uid| stream.refused(uid));
             }
             Err(PublishRefusal::StorageFull) => {
                 self.situations.reached(Situation::PublishRefusedDiskFull);
@@ -144,7 +155,7 @@ impl World {
         let now = self.now;
         let mut outcomes = Vec::new();
         let runs = LeaseRun::join(leases.iter().copied());
-        self.server().driver.settle(now, group, &runs, &settlement, &mut outcomes);
+        self.driver().settle(now, group, &runs, &settlement, &mut outcomes);
         let results: Vec<Outcome> = each_outcome(&outcomes).collect();
         assert_eq!(results.len(), leases.len(), "I17: every answer is answered");
         let following = self.groups.get_mut(&group).expect("the group exists");
@@ -188,7 +199,7 @@ impl World {
         let (group, lease) = *self.dice.pick(&self.stale);
         let now = self.now;
         let mut outcomes = Vec::new();
-        self.server().driver.settle(now, group, &[LeaseRun::one(lease)], &Verb::Ack.into(), &mut outcomes);
+        self.driver().settle(now, group, &[LeaseRun::one(lease)], &Verb::Ack.into(), &mut outcomes);
         let (outcome, _) = outcomes[0];
         let following = self.groups.get_mut(&group).expect("the group exists");
         if outcome == Outcome::Acked {
@@ -203,7 +214,7 @@ impl World {
     }
 
     pub(super) fn join(&mut self) {
-        if self.consumers.len() >= 8 {
+        if self.consumers.len() >= 8 || self.groups.is_empty() {
             return;
         }
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
@@ -216,8 +227,9 @@ impl World {
         let bound = if self.mishaps && self.dice.chance(1, 3) { Bound::Clock } else { Bound::Connection };
         let now = self.now;
         tell(|| format!("{id:?} joins {group:?}, bound to {bound:?}"));
-        self.server().driver.join(now, group, id, "worker", bound).expect("a new member");
-        self.consumers.insert(id, Consumer { group, bound, credit: 0, allowed: 0 });
+        self.driver().join(now, group, id, "worker", bound).expect("a new member");
+        self.consumers
+            .insert(id, Consumer { group, bound, credit: 0, allowed: 0, asked: None, lease_for: None });
         if bound == Bound::Connection {
             self.set_slots(id);
         }
@@ -231,7 +243,7 @@ impl World {
         let group = consumer.group;
         let now = self.now;
         tell(|| format!("{id:?} has {slots} slots"));
-        self.server().driver.credit(now, group, id, Credit::slots(slots)).expect("a member");
+        self.driver().credit(now, group, id, Credit::slots(slots)).expect("a member");
     }
 
     fn somebody(&mut self, bound: Bound) -> Option<ConsumerId> {
@@ -258,11 +270,21 @@ impl World {
             return;
         }
         let messages = self.dice.roll(6) as u32;
-        let timeout = self.dice.chance(1, 2).then(|| Duration::from_millis(50 + self.dice.roll(5_000)));
-        self.consumers.get_mut(&id).expect("the consumer is there").credit = messages;
+        let timeout = match self.dice.roll(8) {
+            // Gone as soon as they are there.
+            0 => Some(Duration::ZERO),
+            1..5 => Some(Duration::from_millis(50 + self.dice.roll(5_000))),
+            _ => None,
+        };
+        let consumer = self.consumers.get_mut(&id).expect("the consumer is there");
+        (consumer.credit, consumer.asked) = (messages, Some((messages, timeout)));
+        consumer.lease_for = timeout;
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            self.situations.reached(Situation::LeaseForNoTime);
+        }
         let now = self.now;
         tell(|| format!("{id:?} polls {messages} for {timeout:?}"));
-        self.server().driver.credit(now, group, id, Credit::Once { messages, timeout }).expect("a member");
+        self.driver().credit(now, group, id, Credit::Once { messages, timeout }).expect("a member");
     }
 
     pub(super) fn leave(&mut self) {
@@ -291,7 +313,7 @@ impl World {
             .map(|(_, seqs)| seqs)
             .collect();
         tell(|| format!("{id:?} leaves {group:?}: {departure:?}, unseen {unseen:?}"));
-        self.server().driver.leave(group, id, departure);
+        self.driver().leave(group, id, departure);
         let model = &mut self.groups.get_mut(&group).expect("the group exists").model;
         model.left(now, id, departure == Departure::Goodbye, &unseen);
     }

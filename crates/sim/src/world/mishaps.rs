@@ -31,11 +31,29 @@ impl World {
         }
     }
 
+    /// Reads in service fail: for lack of a descriptor, and where the history asks for it once or for ever at a place.
+    pub(super) fn spoil_reads(&mut self) {
+        if !self.bad_places || self.dice.chance(1, 2) {
+            let calls = 1 + self.dice.roll(6) as u32;
+            return self.disk.exhaust_descriptors(calls);
+        }
+        if self.dice.chance(1, 2) {
+            return self.disk.fail_read_once();
+        }
+        let files = self.disk.files().into_iter().filter(|name| name.starts_with("segment-"));
+        let files: Vec<String> = files.collect();
+        if !files.is_empty() {
+            let (name, page) = (self.dice.pick(&files).clone(), self.dice.roll(8));
+            tell(|| format!("page {page} of {name} is spoiled"));
+            self.disk.spoil_page(&name, page);
+        }
+    }
+
     /// An operator stops the server as it should be stopped, and starts it again.
     fn stop_cleanly(&mut self) {
         let now = self.now;
         // Commands that have not been through a turn are not decided yet.
-        self.finish_turn();
+        self.end_turn();
         let Ok(()) = self.server().stop(now) else {
             return self.went_down(Down("while stopping".to_owned()));
         };
@@ -127,6 +145,9 @@ impl World {
         let server = self.server.as_ref().expect("the server was up until now");
         let (_, durable) = server.driver.frame_numbers();
         self.durable_at_crash = durable;
+        self.doubt_deletions(durable);
+        self.send_all_again();
+        let server = self.server.as_ref().expect("the server was up until now");
         for (&id, following) in &mut self.groups {
             let shard = server.driver.shard();
             if shard.jobs(id).any(|job| job.is_running() && job.done > 0) {
@@ -147,8 +168,17 @@ impl World {
                 self.situations.reached(Situation::ClockLeaseAcrossCrash);
             }
         }
-        for stream in self.streams.values_mut() {
-            stream.crashed();
+        let (latest, mut moot) = (self.latest, Vec::new());
+        for (&id, stream) in &mut self.streams {
+            if stream.crashed(durable) {
+                moot.push(id);
+            }
+        }
+        // When these come due is not known any more.
+        for (&(id, _), (meta, _)) in &mut self.published {
+            if moot.contains(&id) {
+                meta.not_before = meta.not_before.filter(|at| *at <= latest);
+            }
         }
         self.publishes.clear();
         self.creations.clear();
@@ -179,6 +209,8 @@ impl World {
                     });
                     self.now = server.started;
                     self.server = Some(server);
+                    // The shell begins with a turn.
+                    self.due = true;
                     break;
                 }
                 Err(down) => {
@@ -205,6 +237,9 @@ impl World {
             kept
         });
         self.stale.retain(|(group, _)| self.groups.contains_key(group));
+        self.check_side_recovered();
+        let server = self.server.as_ref().expect("the server has just started");
+        let shard = server.driver.shard();
         for (&id, following) in self.groups.iter_mut().filter(|_| self.wild) {
             // A change of settings that was not durable may be forgotten, and so may a pause.
             let settings = shard.group_settings(id).expect("the group exists").clone();
@@ -217,6 +252,11 @@ impl World {
             following
                 .watch
                 .recovered(durable, (following.start, last), lenient, |seq| Class::of(shard, id, seq));
+        }
+        for (&id, model) in &mut self.streams {
+            if let Some(settings) = shard.stream_settings(id) {
+                model.settings = settings.clone();
+            }
         }
         self.published.retain(|&(stream, seq), _| shard.last_given(stream).is_some_and(|last| seq <= last));
         for (&id, following) in &self.groups {

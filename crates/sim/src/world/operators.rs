@@ -8,7 +8,7 @@ use forebay_core::entry::{Selection, Work};
 use forebay_core::group::{Lease, Status};
 use forebay_core::pace::Rate;
 use forebay_core::settings::{
-    Acks, Backoff, Checkpoint, Fairness, GroupSettings, OnExhausted, OnParkedKey, Retries, Strategy,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnExhausted, OnParkedKey, Retries, Strategy,
 };
 use forebay_core::shard::{Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId, Seq, SeqRange, StreamId, StreamName, Timestamp};
@@ -16,7 +16,7 @@ use forebay_core::types::{ConsumerId, GroupId, Seq, SeqRange, StreamId, StreamNa
 use crate::situation::Situation;
 use crate::tale::tell;
 use crate::watch::Class;
-use crate::world::World;
+use crate::world::{World, limits};
 
 /// Where messages go that are moved.
 pub(super) fn elsewhere() -> StreamName {
@@ -52,6 +52,7 @@ impl World {
                 factor: 2.0,
                 jitter: 0.5,
             },
+            key_lock: *dice.pick(&[KeyLock::Delivery, KeyLock::Position]),
             key_batch: if dice.chance(1, 4) { 3 } else { 1 },
             on_parked_key: if hold { OnParkedKey::Hold } else { OnParkedKey::Continue },
             fairness: if fair { Fairness::Key } else { Fairness::None },
@@ -148,7 +149,7 @@ impl World {
         tell(|| format!("{group:?} is reset to {to:?}, parked too: {parked}"));
         let now = self.now;
         // Decisions until now come before the reset.
-        self.finish_turn();
+        self.end_turn();
         self.decide(|shard, now| shard.reset(now, group, to, parked));
         let figures = self.server().driver.shard().figures(now, group).expect("the group exists");
         let following = self.groups.get_mut(&group).expect("the group exists");
@@ -160,16 +161,17 @@ impl World {
         following.watch.reasons.reset_parked |= parked;
         following.watch.upheaval();
         self.stale.extend(following.model.upset(Seq(u64::MAX)).into_iter().map(|lease| (group, lease)));
-        self.finish_turn();
+        self.end_turn();
     }
 
     fn purge(&mut self, group: GroupId) {
         let stream = self.groups[&group].stream;
         let parked = self.dice.chance(1, 3);
-        self.finish_turn();
+        self.end_turn();
         let through = self.server().driver.shard().last_given(stream).expect("the stream exists");
         tell(|| format!("{stream:?} is purged through {through}, parked too: {parked}"));
         self.decide(|shard, now| shard.purge(now, stream, Purge { parked, ids: false }));
+        self.streams.get_mut(&stream).expect("the stream exists").purged = through;
         for (&id, following) in self.groups.iter_mut().filter(|(_, following)| following.stream == stream) {
             following.seen = Seq::START;
             following.watch.reasons.purged = Some(through);
@@ -177,12 +179,12 @@ impl World {
             following.watch.upheaval();
             self.stale.extend(following.model.upset(through).into_iter().map(|lease| (id, lease)));
         }
-        self.finish_turn();
+        self.end_turn();
     }
 
     fn start_job(&mut self, group: GroupId) {
         // Messages that are parked at the end of this turn are not covered.
-        self.finish_turn();
+        self.end_turn();
         let shard = self.server().driver.shard();
         let all: Vec<Seq> = shard.parked_after(group, Seq::START).map(|(seq, _)| seq).collect();
         let reasons: Vec<_> = shard.parked_reasons(group).map(|(reason, _)| reason.clone()).collect();
@@ -265,10 +267,14 @@ impl World {
             let known = |seq: Seq| self.published.get(&(following.stream, seq));
             for &(seq, consumer) in &leases {
                 let class = Class::of(shard, id, seq);
-                assert!(class == Class::Open, "I5: {seq} is {class:?} in {id:?} and goes out");
+                // A lease for no time may be over by the end of the turn, and the last attempt with it.
+                let of = self.consumers.get(&consumer);
+                let fleeting = of.is_some_and(|of| of.lease_for == Some(Duration::ZERO));
+                assert!(class == Class::Open || fleeting, "I5: {seq} is {class:?} in {id:?} and goes out");
                 let Some(&(meta, _)) = known(seq) else { continue };
                 // Its time may have come before the clock was set back.
-                let early = meta.not_before.is_some_and(|at| at > self.latest);
+                let delays = !self.streams[&following.stream].settings.delay.is_zero();
+                let early = meta.not_before.is_some_and(|at| at > self.latest) && !delays;
                 assert!(!early, "I12: {seq} goes before its time");
                 let replayed = following.watch.replayed.contains(&seq);
                 let expired = meta.expires.is_some_and(|at| at <= now);
@@ -293,7 +299,9 @@ impl World {
             // If the window is full, its messages go before any new one, however urgent.
             let plain = following.settings.strategy == Strategy::RoundRobin
                 && following.settings.fairness == Fairness::None
-                && following.settings.window_max > 1_000;
+                && following.settings.window_max > 1_000
+                // When its messages come due may not be known.
+                && self.streams[&following.stream].settings.delay.is_zero();
             if plain {
                 check_priorities(
                     (now, following.seen.min(shard.looked_at(id).unwrap_or(Seq::START))),
@@ -312,11 +320,16 @@ impl World {
                 let may_be_used_up = following.model.may_be_used_up(seq);
                 let expired = known(seq).is_some_and(|(meta, _)| meta.expires.is_some_and(|at| at <= now));
                 let used_up = |how: &OnExhausted| may_be_used_up && following.on_exhausted.contains(how);
-                let may_settle = expired || used_up(&OnExhausted::Skip);
+                let of = &self.streams[&following.stream];
+                // A leased message is not let go of to make room.
+                let dropped = limits::drops_oldest(&of.settings) && !following.model.is_held(now, seq);
+                let let_go = dropped || of.lets_go(shard, following.stream, seq);
+                let may_settle = expired || let_go || used_up(&OnExhausted::Skip);
                 if may_be_used_up && following.on_exhausted.contains(&OnExhausted::Move(elsewhere())) {
                     following.watch.moved.insert(seq);
                 }
-                let before = following.watch.look(seq, class, may_settle, used_up(&OnExhausted::Park));
+                let may_park = self.spoiled || used_up(&OnExhausted::Park);
+                let before = following.watch.look(seq, class, may_settle, may_park);
                 match (before, class) {
                     (Some(Class::Open), Class::Settled) if following.watch.replayed.contains(&seq) => {
                         self.situations.reached(Situation::ReplayedAndSettled);
