@@ -369,12 +369,12 @@ impl ShardTask {
     /// present time is left.
     pub(crate) fn on_clock_moved(&mut self) -> bool {
         self.timer_at = None;
-        self.driver.shard().wake_at().is_some_and(|at| at <= self.now)
+        self.driver.wake_at().is_some_and(|at| at <= self.now)
     }
 
-    /// When a message, a lease or a group next changes by itself.
+    /// When a message, a lease or a group next changes by itself, or the driver has work left.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        self.driver.shard().wake_at().map(|at| at.max(self.now))
+        self.driver.wake_at().map(|at| at.max(self.now))
     }
 
     /// One timer for everything. A timer that goes off early only costs a turn, so it is moved forward but

@@ -233,9 +233,7 @@ impl Payloads {
     /// A group wants to know of messages it has not seen. If their contents are here, it knows them now.
     pub(super) fn read_ahead(&mut self, read: ReadAhead, shard: &mut Shard, context: &mut Context<'_>) {
         let first = read.seqs.first;
-        // Messages that no group wants may be gone from the log, and need not be read to be passed over.
-        let wanted = shard.first_wanted(read.stream, first).unwrap_or(read.seqs.last.next());
-        let gap = self.window.reaches(read.stream, read.seqs).max(wanted.min(read.seqs.last.next()));
+        let gap = self.known_until(read.stream, read.seqs, shard);
         if gap > first {
             let range = SeqRange::new(first, Seq(gap.0 - 1));
             let mut keys = Vec::new();
@@ -251,6 +249,22 @@ impl Payloads {
             let request = Request::new(read.stream, read.seqs, read.contents, Purpose::ReadAhead(look));
             self.reads.request(request, context);
         }
+    }
+
+    /// The first message of the range that has to be read: it is not in the window, and a group wants it. Messages
+    /// that no group wants may be gone from the log, and need not be read to be passed over.
+    fn known_until(&self, stream: StreamId, range: SeqRange, shard: &Shard) -> Seq {
+        let end = range.last.next();
+        let mut next = range.first;
+        while next < end {
+            let gap = self.window.reaches(stream, SeqRange::new(next, range.last));
+            let wanted = shard.first_wanted(stream, gap).unwrap_or(end).min(end);
+            if wanted == gap {
+                return gap;
+            }
+            next = wanted;
+        }
+        end
     }
 
     /// Reads on for a group before it has used up the messages in the window, so that it need not wait for

@@ -1,0 +1,122 @@
+//! Groups that go through a stream, when nothing but the driver itself causes the next turn.
+
+use forebay_core::settings::Strategy;
+
+use super::*;
+
+impl Rig {
+    fn publish_key(&mut self, key: &str, ticket: u64) {
+        let mut batch = BatchBuilder::default();
+        batch.push(&Message { key: Some(key), body: b"x", ..Message::default() });
+        self.driver
+            .publish(NOW, self.stream, &batch.build(), PublishOptions::default(), Ticket(ticket))
+            .expect("a good batch");
+    }
+
+    fn change_group(&mut self, settings: &GroupSettings) {
+        let group = self.group;
+        self.driver.decide(|shard| shard.change_group(NOW, group, settings)).expect("good settings");
+    }
+
+    /// Ends a turn only when the shell would, because the driver asked for it.
+    fn turns_that_are_due(&mut self) {
+        for _ in 0..1_000 {
+            if self.driver.wake_at().is_none_or(|at| at > NOW) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("the driver asks for one turn after another");
+    }
+
+    fn delivered(&self) -> Vec<u64> {
+        self.deliveries.iter().flat_map(each).map(|message| message.lease.seq.0).collect()
+    }
+}
+
+#[test]
+fn a_group_goes_on_as_long_as_there_is_something_to_look_at() {
+    let mut rig = Rig::new(DriverConfig::default());
+    rig.publish(100, 1);
+    rig.turn();
+    rig.sync();
+    rig.group = rig.create_group("late");
+    rig.change_group(&GroupSettings { buffer: 4, ..GroupSettings::default() });
+    rig.turn();
+    rig.sync();
+    rig.join(200);
+    rig.turn();
+    rig.turns_that_are_due();
+    assert_eq!(rig.delivered().len(), 100);
+}
+
+#[test]
+fn a_key_that_is_free_is_found_behind_one_that_is_stuck() {
+    let mut rig = Rig::new(DriverConfig::default());
+    for ticket in 1..=20 {
+        rig.publish_key("a", ticket);
+        rig.turn();
+        rig.sync();
+    }
+    rig.publish_key("b", 21);
+    rig.turn();
+    rig.sync();
+    let ordered = GroupSettings { strategy: Strategy::Ordered, buffer: 2, ..GroupSettings::default() };
+    rig.change_group(&ordered);
+    rig.turn();
+    rig.sync();
+    rig.join(2);
+    rig.turn();
+    rig.turns_that_are_due();
+    assert_eq!(rig.delivered(), [1, 21]);
+}
+
+#[test]
+fn messages_that_no_group_wants_are_passed_over_without_a_read() {
+    let config = DriverConfig { window_bytes_max: 64 << 10, ..DriverConfig::default() };
+    let mut rig = Rig::new(config);
+    for ticket in 1..=80 {
+        rig.publish_key("a", ticket);
+        rig.turn();
+        rig.sync();
+    }
+    rig.join(100);
+    rig.turns_that_are_due();
+    let leases: Vec<Lease> = rig.deliveries.iter().flat_map(|delivery| delivery.leases().leases()).collect();
+    let (odd, even): (Vec<Lease>, Vec<Lease>) = leases.iter().partition(|lease| lease.seq.0 % 2 == 1);
+    settle(&mut rig.driver, NOW, rig.group, &even, Verb::Ack);
+    settle(&mut rig.driver, NOW, rig.group, &odd, Verb::Return { delay: None });
+    rig.driver.leave(rig.group, WORKER, Departure::Lost);
+    rig.turn();
+    rig.sync();
+    // Other messages push these out of the window, and a reader brings back the odd ones alone.
+    let other = StreamName::parse("other").expect("a good name");
+    rig.driver
+        .decide(|shard| shard.create_stream(NOW, &other, &StreamSettings::default()))
+        .expect("a new stream");
+    let (stream, other) = (rig.stream, rig.driver.shard().stream_named(&other).expect("it was just created"));
+    rig.stream = other;
+    for ticket in 100..200 {
+        rig.publish(10, ticket);
+        rig.turn();
+        rig.sync();
+    }
+    rig.stream = stream;
+    let wanted: Vec<SeqRange> = odd.iter().map(|lease| SeqRange::one(lease.seq)).collect();
+    rig.driver.fetch(stream, &wanted, Ticket(900));
+    while rig.driver.outbox().fetched.is_empty() {
+        rig.turn();
+        rig.read();
+    }
+    rig.change_group(&GroupSettings { strategy: Strategy::Ordered, ..GroupSettings::default() });
+    rig.turn();
+    rig.sync();
+    rig.deliveries.clear();
+    let before = rig.driver.figures().reads;
+    rig.driver.join(NOW, rig.group, ConsumerId(2), "worker", Bound::Connection).expect("a new member");
+    rig.driver.credit(NOW, rig.group, ConsumerId(2), Credit::slots(1)).expect("a member");
+    rig.turn();
+    assert_eq!(rig.delivered(), [1]);
+    assert_eq!(rig.driver.shard().looked_at(rig.group), Some(Seq(80)), "one turn has seen all of them");
+    assert_eq!(rig.driver.figures().reads, before);
+}
