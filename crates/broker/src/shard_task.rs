@@ -167,6 +167,10 @@ impl ShardTask {
             while inbox.len() < COMMANDS_PER_TURN
                 && let Ok(command) = self.commands.try_recv()
             {
+            // Receipts may be ready at every turn, and must not keep finished reads, images and trims waiting.
+            while let Some(done) = self.work.try_join_next() {
+                self.on_done(done)?;
+            }
                 inbox.push(command);
             }
         }
