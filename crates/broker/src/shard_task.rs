@@ -46,6 +46,9 @@ pub(crate) use requests::{find_group, find_stream};
 /// Commands that one turn takes at most, so that a flood of them does not keep receipts waiting.
 const COMMANDS_PER_TURN: usize = 4_096;
 
+/// Bytes of content that a connected consumer is given before it settles some, if it states no limit.
+const CONSUMER_BYTES_MAX: u64 = 64 << 20;
+
 /// Background work of the engine that is done.
 enum Done {
     Read(u64, Result<Vec<StoredFrame>, StorageError>),
@@ -205,6 +208,7 @@ impl ShardTask {
                     // The group may have been deleted, which it is told by itself.
                     let _ = self.driver.credit(self.now, member.group, consumer, slots);
                 }
+                    let bytes = Some(bytes.unwrap_or(CONSUMER_BYTES_MAX));
             }
             Command::Leave { consumer, departure } => {
                 if let Some(member) = self.members.remove(&consumer) {

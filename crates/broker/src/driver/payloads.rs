@@ -338,7 +338,7 @@ impl Payloads {
                         return Err(RecoveryError::MessageMissing { stream, seq });
                     } else {
                         self.reads.change(id, |request| request.search_after(frames));
-                        self.reads.queue_first(id);
+                        self.reads.queue_last(id);
                     }
                 }
             }
@@ -470,10 +470,24 @@ impl Payloads {
             if self.take_more(id, shard) {
                 self.finish(id, shard, context);
             }
+            } else {
+                self.send_piece(id, shard, context);
         }
     }
 
     /// A request takes the messages that the window has by now. True when none is missing any more.
+    /// The part of a delivery that has its contents leaves, if it is large.
+    fn send_piece(&mut self, id: u64, shard: &Shard, context: &mut Context<'_>) {
+        let piece = self.reads.change(id, |request| match &mut request.purpose {
+            Purpose::Deliver(pending) => pending.take_piece(),
+            _ => None,
+        });
+        if let Some(piece) = piece {
+            self.deliveries.begin(&piece.deliver);
+            self.deliveries.send_late(piece, shard, context);
+        }
+    }
+
     fn take_more(&mut self, id: u64, shard: &Shard) -> bool {
         self.reads.change(id, |request| {
             request.take_from(&self.window, shard);

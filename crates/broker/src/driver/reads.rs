@@ -194,11 +194,7 @@ impl<P> Reads<P> {
         self.reading.remove(&id)
     }
 
-    /// The request waits for its next read, before all others or behind them.
-    pub(super) fn queue_first(&mut self, id: u64) {
-        self.queued.push_front(id);
-    }
-
+    /// The request waits for its next read behind all others, so that a large one does not keep them waiting.
     pub(super) fn queue_last(&mut self, id: u64) {
         self.queued.push_back(id);
     }

@@ -131,7 +131,7 @@ impl ShardTask {
                 consumer
             }
         };
-        let credit = Credit::Once { messages: request.max, timeout: request.timeout };
+        let credit = Credit::Once { messages: request.max, bytes: request.bytes, timeout: request.timeout };
         if let Err(refusal) = self.driver.credit(self.now, group, consumer, credit) {
             self.pollers.put_idle(consumer);
             return answer(reply, Err(refusal.into()));
@@ -174,7 +174,7 @@ impl ShardTask {
 
     /// It wants nothing more. Its group may be gone, and then it is told that.
     fn end_credit(&mut self, group: GroupId, consumer: ConsumerId) {
-        let none = Credit::Once { messages: 0, timeout: None };
+        let none = Credit::Once { messages: 0, bytes: None, timeout: None };
         let _ = self.driver.credit(self.now, group, consumer, none);
     }
 

@@ -12,7 +12,7 @@ use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, 
 use tokio::sync::{oneshot, watch};
 
 use super::commands::{Event, Member, Session, SettleRequest, Settled, Waiting, answer};
-use super::{ShardTask, Stage};
+use super::{CONSUMER_BYTES_MAX, ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
 use crate::caller::Reply;
@@ -187,7 +187,8 @@ impl ShardTask {
         let group = self.find_group(stream, group)?;
         let consumer = session.consumer;
         self.driver.join(self.now, group, consumer, name, Bound::Connection)?;
-        if let Err(refusal) = self.driver.credit(self.now, group, consumer, Credit::slots(credit)) {
+        let slots = Credit::Slots { messages: credit, bytes: Some(CONSUMER_BYTES_MAX) };
+        if let Err(refusal) = self.driver.credit(self.now, group, consumer, slots) {
             self.driver.leave(group, consumer, Departure::Goodbye);
             return Err(refusal.into());
         }

@@ -262,7 +262,8 @@ impl World {
         self.consumers.get_mut(&id).expect("the consumer is there").credit = messages;
         let now = self.now;
         tell(|| format!("{id:?} polls {messages} for {timeout:?}"));
-        self.server().driver.credit(now, group, id, Credit::Once { messages, timeout }).expect("a member");
+        let credit = Credit::Once { messages, bytes: None, timeout };
+        self.server().driver.credit(now, group, id, credit).expect("a member");
     }
 
     pub(super) fn leave(&mut self) {

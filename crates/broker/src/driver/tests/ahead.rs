@@ -120,3 +120,58 @@ fn messages_that_no_group_wants_are_passed_over_without_a_read() {
     assert_eq!(rig.driver.shard().looked_at(rig.group), Some(Seq(80)), "one turn has seen all of them");
     assert_eq!(rig.driver.figures().reads, before);
 }
+
+impl Rig {
+    /// Publishes messages of 100 KB, each in a frame of its own.
+    fn publish_large(&mut self, count: usize) {
+        for n in 0..count {
+            let mut batch = BatchBuilder::default();
+            batch.push(&Message { body: &[n as u8; 100_000], ..Message::default() });
+            self.driver
+                .publish(NOW, self.stream, &batch.build(), PublishOptions::default(), Ticket(1_000))
+                .expect("a good batch");
+            self.turn();
+            self.sync();
+        }
+    }
+}
+
+#[test]
+fn a_large_delivery_that_has_to_be_read_leaves_in_pieces() {
+    let mut rig = Rig::new(DriverConfig { window_bytes_max: 1, ..DriverConfig::default() });
+    rig.publish_large(100);
+    rig.join(100);
+    for _ in 0..100 {
+        rig.turn();
+        rig.read();
+    }
+    assert_eq!(rig.delivered(), (1..=100).collect::<Vec<_>>());
+    let bytes = |delivery: &Delivery| delivery.messages.iter().map(|one| one.content.len()).sum::<usize>();
+    let largest = rig.deliveries.iter().map(bytes).max();
+    assert!(largest < Some(6 << 20), "{largest:?} of 10 MB at once");
+    // The pieces have the leases that the group knows.
+    for delivery in std::mem::take(&mut rig.deliveries) {
+        rig.ack(&delivery);
+    }
+}
+
+#[test]
+fn large_requests_do_not_keep_a_small_one_waiting() {
+    let mut rig = Rig::new(DriverConfig { window_bytes_max: 1, ..DriverConfig::default() });
+    rig.publish_large(201);
+    for n in 0..4 {
+        let range = SeqRange::new(Seq(n * 50 + 1), Seq(n * 50 + 50));
+        rig.driver.fetch(rig.stream, &[range], Ticket(n));
+    }
+    rig.driver.fetch(rig.stream, &[SeqRange::one(Seq(201))], Ticket(9));
+    let mut reads = 0;
+    while rig.driver.outbox().fetched.is_empty() {
+        let read = rig.driver.outbox().reads.remove(0);
+        let frames = rig.log.read(read.from, read.budget);
+        rig.driver.on_read(read.id, &frames).expect("what was written can be read");
+        reads += 1;
+    }
+    let (ticket, found) = rig.driver.outbox().fetched.remove(0);
+    assert_eq!((ticket, found.len()), (Ticket(9), 1));
+    assert!(reads <= 6, "it had to wait for {reads} reads");
+}

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::http::rig::{Server, numbers};
 use crate::rig::Folder;
 
@@ -60,5 +62,42 @@ fn an_ordered_group_goes_on_at_once_after_a_crash() {
     let third = server.receive(r#"{"max":1,"wait":"30s","consumer":"third"}"#);
     assert_eq!(numbers(&third, "seq"), [100_011]);
     assert!(listening.elapsed() < Duration::from_secs(1), "it took {:?}", listening.elapsed());
+    server.stop();
+}
+
+/// The most memory that the process has had, in MiB.
+fn memory_peak(server: &Server) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process_id())).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") >> 10
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn receives_of_large_messages_take_no_more_than_they_answer_with() {
+    let folder = Folder::new("http-large-receives");
+    let server = Server::start(&folder);
+    server.ok("PUT", "/subscriptions/work/team", r#"{"message_timeout":"10m"}"#);
+    let body = format!(r#"{{"messages":[{{"body":"{}"}}]}}"#, "x".repeat(1_000_000));
+    let mut connection = server.connect();
+    for _ in 0..400 {
+        let reply = connection.call("POST", "/streams/work/messages", &body);
+        assert!(reply.status < 300, "{} {}", reply.status, reply.text());
+    }
+    let receive = || -> usize {
+        let messages = server.receive(r#"{"max":400,"wait":"30s"}"#);
+        messages.iter().map(|message: &Value| message["body"].as_str().map_or(0, str::len)).sum()
+    };
+    let bytes: Vec<usize> = std::thread::scope(|scope| {
+        let receives: Vec<_> = (0..8).map(|_| scope.spawn(receive)).collect();
+        receives.into_iter().map(|receive| receive.join().expect("it is answered")).collect()
+    });
+    assert!(bytes.iter().all(|bytes| *bytes >= 8 << 20), "{bytes:?}");
+    let group = server.ok("GET", "/subscriptions/work/team", "");
+    let leased = group["in_flight"].as_u64().expect("a number");
+    let given: usize = bytes.iter().map(|bytes| bytes / 1_000_000).sum();
+    assert_eq!(leased, given as u64, "no more is leased than was answered");
+    let peak = memory_peak(&server);
+    assert!(peak < 300, "{peak} MiB");
     server.stop();
 }

@@ -14,6 +14,7 @@ pub(super) async fn receive(service: Service, request: v1::ReceiveRequest) -> An
     let wish = Wish {
         consumer: request.consumer,
         max: some(request.max),
+        bytes: GRPC_REPLY_BYTES_MAX,
         wait: Duration::from_millis(request.wait_ms),
         timeout: request.timeout_ms.map(Duration::from_millis),
     };

@@ -25,6 +25,7 @@ pub(super) async fn receive(
     let wish = Wish {
         consumer: request.consumer.unwrap_or_default(),
         max: request.max,
+        bytes: HTTP_REPLY_BYTES_MAX,
         wait: request.wait.map_or(Duration::ZERO, |span| span.0),
         timeout: request.timeout.map(|span| span.0),
     };

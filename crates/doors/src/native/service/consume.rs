@@ -16,6 +16,8 @@ use crate::native::problem::Refusal;
 pub(in crate::native) struct Wish {
     pub(in crate::native) consumer: String,
     pub(in crate::native) max: Option<u32>,
+    /// How many bytes of content the codec can put into one answer.
+    pub(in crate::native) bytes: usize,
     /// How long to wait for the first message.
     pub(in crate::native) wait: Duration,
     /// How long the leases last. None: as long as the group says.
@@ -97,7 +99,7 @@ impl Service {
         group: GroupName,
         wish: Wish,
     ) -> Answer<Receiving> {
-        let Wish { consumer, max, wait, timeout } = wish;
+        let Wish { consumer, max, bytes, wait, timeout } = wish;
         check_consumer(&consumer)?;
         let max = max.unwrap_or(1);
         if !(1..=RECEIVE_MAX).contains(&max) {
@@ -108,7 +110,8 @@ impl Service {
             return Err(Refusal::value("wait", rule, Span(wait)));
         }
         let timeout = check_some_duration("timeout", timeout)?;
-        let receive = Receive { consumer, max, wait, timeout, refuse_when_full: false };
+        let receive =
+            Receive { consumer, max, bytes: Some(bytes as u64), wait, timeout, refuse_when_full: false };
         self.answer(self.caller.receive(stream, group, receive).await)
     }
 
