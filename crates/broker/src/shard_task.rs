@@ -167,13 +167,13 @@ impl ShardTask {
                     }
                 }
             }
-            while inbox.len() < COMMANDS_PER_TURN
-                && let Ok(command) = self.commands.try_recv()
-            {
             // Receipts may be ready at every turn, and must not keep finished reads, images and trims waiting.
             while let Some(done) = self.work.try_join_next() {
                 self.on_done(done)?;
             }
+            while inbox.len() < COMMANDS_PER_TURN
+                && let Ok(command) = self.commands.try_recv()
+            {
                 inbox.push(command);
             }
         }
@@ -187,6 +187,10 @@ impl ShardTask {
                 }
                 let stream = match self.stream_to_publish(&stream, &batch, options, may_create) {
                     Ok(stream) => stream,
+                    // The deletion of the stream may not be durable yet, and must not be told before.
+                    Err(error @ PublishError::Refused(PublishRefusal::NoSuchStream)) => {
+                        return self.when_durable(move || answer(reply, Err(error)));
+                    }
                     Err(error) => return answer(reply, Err(error)),
                 };
                 match self.driver.publish(self.now, stream, &batch, options, self.waiting.next()) {
@@ -204,11 +208,11 @@ impl ShardTask {
                 let running = self.stage == Stage::Running;
                 if let Some(member) = self.members.get_mut(&consumer).filter(|_| running) {
                     member.set_credit(credit);
+                    let bytes = Some(bytes.unwrap_or(CONSUMER_BYTES_MAX));
                     let slots = Credit::Slots { messages: credit, bytes };
                     // The group may have been deleted, which it is told by itself.
                     let _ = self.driver.credit(self.now, member.group, consumer, slots);
                 }
-                    let bytes = Some(bytes.unwrap_or(CONSUMER_BYTES_MAX));
             }
             Command::Leave { consumer, departure } => {
                 if let Some(member) = self.members.remove(&consumer) {

@@ -88,16 +88,16 @@ impl Pollers {
         }
     }
 
-    /// The groups are gone.
-    pub(super) fn dismiss(&mut self, groups: &[GroupId]) {
+    /// The groups are gone. Returns the receives that waited for messages of them.
+    pub(super) fn dismiss(&mut self, groups: &[GroupId]) -> Vec<Reply<Receiving>> {
         self.idle.retain(|(group, _), _| !groups.contains(group));
         let gone = self.pollers.extract_if(|_, poller| groups.contains(&poller.group));
-        for (_, poller) in gone {
-            if let Some((receive, reply)) = poller.waiting {
-                self.receives.remove(&receive);
-                answer(reply, Err(CallError::NoSuchGroup));
-            }
-        }
+        let waiting: Vec<_> = gone.filter_map(|(_, poller)| poller.waiting).collect();
+        let replies = waiting.into_iter().map(|(receive, reply)| {
+            self.receives.remove(&receive);
+            reply
+        });
+        replies.collect()
     }
 }
 

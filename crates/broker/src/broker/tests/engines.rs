@@ -102,6 +102,54 @@ fn names() -> (StreamName, GroupName) {
 }
 
 #[tokio::test]
+async fn a_group_is_gone_when_its_deletion_is_durable_and_not_before() {
+    let engine = WatchedEngine::new();
+    let (caller, _running) = open(engine.clone(), BrokerConfig::new([7; 32])).await;
+    let (stream, group) = names();
+    caller.create_group(stream.clone(), group.clone(), |_| {}).await.expect("a new group");
+    let mut member = caller.subscribe(stream.clone(), group.clone(), "member", 1).await.expect("it joins");
+    let (following, name) = (caller.clone(), stream.clone());
+    let follower = tokio::spawn(async move { following.grown(name, Seq(0)).await });
+    let request = Receive { max: 1, wait: Duration::from_secs(600), ..Receive::default() };
+    let (polling, name) = (caller.clone(), (stream.clone(), group.clone()));
+    let poller = tokio::spawn(async move { polling.receive(name.0, name.1, request).await.map(|_| ()) });
+    let waits = async || caller.group(stream.clone(), group.clone()).await.expect("it is there").figures;
+    while waits().await.consumers < 2 {
+        tokio::task::yield_now().await;
+    }
+    engine.hold();
+    let (deleting, name) = (caller.clone(), stream.clone());
+    let deleted = tokio::spawn(async move { deleting.delete_stream(name, true).await });
+    while !engine.holds_any() {
+        tokio::task::yield_now().await;
+    }
+    // Whatever the task said in the turn of the deletion has been said by now.
+    let _ = caller.broker().owner().next_due().await;
+    let mut events = Vec::new();
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(member.poll_events(&mut cx, &mut events, 9).is_pending(), "the member is told {events:?}");
+    assert!(!poller.is_finished(), "the poller is told");
+    assert!(!follower.is_finished(), "the follower is told");
+    let (publishing, name) = (caller.clone(), stream.clone());
+    let refused = tokio::spawn(async move {
+        let batch = super::batch(1, 10);
+        let room = publishing.broker().room(&name, &batch).await;
+        publishing.publish(room, Arc::new(name), batch, PublishOptions::default()).await.map(|_| ())
+    });
+    let _ = caller.broker().owner().next_due().await;
+    assert!(!refused.is_finished(), "the producer is told");
+    assert!(!deleted.is_finished(), "the operator is told");
+    engine.let_through();
+    deleted.await.expect("it ends").expect("it is deleted");
+    let gone = poller.await.expect("it ends");
+    assert!(matches!(gone, Err(CallError::NoSuchGroup)), "{gone:?}");
+    poll_fn(|cx| member.poll_events(cx, &mut events, 9)).await;
+    assert!(matches!(events[..], [Event::GroupGone]), "{events:?}");
+    assert!(matches!(follower.await.expect("it ends"), Err(CallError::NoSuchStream)));
+    assert!(refused.await.expect("it ends").is_err());
+}
+
+#[tokio::test]
 async fn reads_get_their_turn_although_every_turn_has_a_receipt() {
     let engine = WatchedEngine::new();
     let mut config = BrokerConfig::new([7; 32]);
