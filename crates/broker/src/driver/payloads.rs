@@ -280,7 +280,7 @@ impl Payloads {
         let Some(next) = self.window.runs_out(stream, from, context.read_bytes_max / 2) else { return };
         if shard.last_seq(stream).is_some_and(|last| next <= last) && self.prefetched.insert(stream) {
             let request = Request::new(stream, SeqRange::one(next), true, Purpose::Prefetch(group));
-            self.reads.request(request, context);
+            self.reads.request_later(request, context);
         }
     }
 
@@ -449,7 +449,8 @@ impl Payloads {
                         let bytes = metas.clone().map(|meta| u64::from(meta.size)).sum();
                         let contents = contents(frame, &mut offset, bytes)?;
                         let range = SeqRange::starting(run[0].seq, run.len() as u64);
-                        if self.reads.is_lacking(stream, range) {
+                        let is_ahead = ahead.is_some_and(|(of, next)| of == stream && next <= range.last);
+                        if is_ahead || self.reads.is_lacking(stream, range) {
                             let contents = alone(contents, frame);
                             self.window.insert(stream, range.first, run[0].at, metas, contents);
                             self.copies_read += range.count();
@@ -469,13 +470,12 @@ impl Payloads {
         for id in self.reads.lacking(stream, range) {
             if self.take_more(id, shard) {
                 self.finish(id, shard, context);
-            }
             } else {
                 self.send_piece(id, shard, context);
+            }
         }
     }
 
-    /// A request takes the messages that the window has by now. True when none is missing any more.
     /// The part of a delivery that has its contents leaves, if it is large.
     fn send_piece(&mut self, id: u64, shard: &Shard, context: &mut Context<'_>) {
         let piece = self.reads.change(id, |request| match &mut request.purpose {
@@ -488,6 +488,7 @@ impl Payloads {
         }
     }
 
+    /// A request takes the messages that the window has by now. True when none is missing any more.
     fn take_more(&mut self, id: u64, shard: &Shard) -> bool {
         self.reads.change(id, |request| {
             request.take_from(&self.window, shard);

@@ -3,6 +3,8 @@
 use forebay_core::settings::Strategy;
 
 use super::*;
+use crate::driver::payloads::Context;
+use crate::driver::reads::{ReadRequest, Reads};
 
 impl Rig {
     fn publish_key(&mut self, key: &str, ticket: u64) {
@@ -174,4 +176,32 @@ fn large_requests_do_not_keep_a_small_one_waiting() {
     let (ticket, found) = rig.driver.outbox().fetched.remove(0);
     assert_eq!((ticket, found.len()), (Ticket(9), 1));
     assert!(reads <= 6, "it had to wait for {reads} reads");
+}
+
+#[test]
+fn a_guess_is_read_when_no_other_request_waits() {
+    let mut rig = Rig::new(DriverConfig { window_bytes_max: 1, ..DriverConfig::default() });
+    rig.publish_large(70);
+    let mut outbox = Outbox::default();
+    let mut reads = Reads::new();
+    let mut context =
+        Context { index: rig.driver.index(), read_bytes_max: 1 << 20, durable: 0, outbox: &mut outbox };
+    // Reads without contents, since no other request waits for what they bring.
+    let request = |seq| ReadRequest::new(rig.stream, SeqRange::one(Seq(seq)), false, ());
+    for seq in [10, 20, 30, 40] {
+        reads.request(request(seq), &mut context);
+    }
+    reads.request_later(request(50), &mut context);
+    reads.request(request(60), &mut context);
+    reads.request(request(70), &mut context);
+    assert_eq!(context.outbox.reads.len(), 4, "as many as may be in flight");
+    for n in 0..3 {
+        let id = context.outbox.reads[n].id;
+        assert!(reads.ended(id).is_some());
+        reads.remove(id);
+        reads.start_reads(&mut context);
+    }
+    let place = |seq| rig.driver.index().find(rig.stream, Seq(seq)).expect("it is in the log");
+    let from: Vec<Position> = context.outbox.reads[4..].iter().map(|read| read.from).collect();
+    assert_eq!(from, [place(60), place(70), place(50)]);
 }
