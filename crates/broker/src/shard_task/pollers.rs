@@ -208,7 +208,9 @@ impl ShardTask {
     /// Answers a receive with the deliveries collected for it.
     pub(super) fn finish_receive(&mut self, consumer: ConsumerId) {
         let Some(poller) = self.pollers.get_mut(consumer) else { return };
-        let collected = std::mem::take(&mut poller.collected);
+        let mut collected = std::mem::take(&mut poller.collected);
+        // Messages in memory come before those that have to be read. The answer has them as they were chosen.
+        collected.sort_by_key(|delivery| delivery.lease.grant);
         let group = poller.group;
         let Some((receive, reply)) = poller.waiting.take() else {
             let leases: Vec<LeaseRun> = collected.iter().map(Delivery::leases).collect();
