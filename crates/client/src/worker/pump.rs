@@ -609,7 +609,7 @@ fn micros(duration: Duration) -> u64 {
 struct Patience {
     /// The worker has been a member of its group.
     has_joined: bool,
-    /// The server has said that there is no such group, since the worker joined last.
+    /// The server has said that the group does not exist, since the worker joined last.
     is_gone: bool,
 }
 

@@ -247,7 +247,7 @@ fn take_text(cursor: &mut Cursor<'_>, texts: &mut Texts) -> Result<Option<Arc<st
     Ok((!text.is_empty()).then(|| texts.share(text)))
 }
 
-/// A failure from the log, with texts that it shares with all others. As in an image, an empty text is none.
+/// A failure from the log, with texts that it shares with all others. As in an image, an empty text is left out.
 pub(super) fn with_shared_texts(failure: &Failure, texts: &mut Texts) -> Failure {
     let mut share =
         |text: &Option<Arc<str>>| text.as_ref().filter(|text| !text.is_empty()).map(|text| texts.share(text));

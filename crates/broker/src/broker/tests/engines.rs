@@ -170,7 +170,7 @@ async fn reads_get_their_turn_although_every_turn_has_a_receipt() {
         if goes_on.load(Ordering::SeqCst) {
             let (caller, name) = (publishing.clone(), name.clone());
             let mut next = Box::pin(async move { publish_to(&caller, &name, b"new").await });
-            // The first step of a publish puts it into the queue. Nobody waits for its answer.
+            // The first step of a publish puts it into the queue. Its answer is not awaited.
             let _ = next.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
     };

@@ -186,7 +186,7 @@ fn a_guess_is_read_when_no_other_request_waits() {
     let mut reads = Reads::new();
     let mut context =
         Context { index: rig.driver.index(), read_bytes_max: 1 << 20, durable: 0, outbox: &mut outbox };
-    // Reads without contents, since no other request waits for what they bring.
+    // Reads without contents, since no other request waits for the same frames.
     let request = |seq| ReadRequest::new(rig.stream, SeqRange::one(Seq(seq)), false, ());
     for seq in [10, 20, 30, 40] {
         reads.request(request(seq), &mut context);
