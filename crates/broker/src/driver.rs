@@ -624,12 +624,16 @@ impl Driver {
     /// Expires, hands out, and closes the frame if it is time to.
     pub fn finish_turn(&mut self, now: Timestamp) {
         self.hand_out(now);
-        if !self.effects.reads.is_empty() {
+        // The wanted messages may be in the window, and then the groups go on at once. Reads that they ask for in
+        // the last round are begun by the next turn, which `wake_at` asks for.
+        for _ in 1..ROUNDS_MAX {
+            if self.effects.reads.is_empty() {
+                break;
+            }
             for read in self.effects.reads.drain(..) {
                 let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
                 self.payloads.read_ahead(read, &mut self.shard, &mut around);
             }
-            // The wanted messages may have been in the window all along.
             if self.shard.is_touched() {
                 self.hand_out(now);
             }
@@ -734,6 +738,9 @@ impl Driver {
         self.frames.close_if_due(now, &self.config, &mut self.outbox);
     }
 }
+
+/// How often one turn lets the groups go on with messages that are in the window.
+const ROUNDS_MAX: usize = 4;
 
 /// Messages, and bytes of them, that one turn brings to other streams.
 const MOVES_MAX: usize = 32;

@@ -50,6 +50,8 @@ const COMMANDS_PER_TURN: usize = 4_096;
 
 /// How long a consumer is held back for which there was no room.
 const HELD_BACK: Duration = Duration::from_millis(250);
+/// Bytes of content that a connected consumer is given before it settles some, if it states no limit.
+const CONSUMER_BYTES_MAX: u64 = 64 << 20;
 
 /// Background work of the engine that is done.
 enum Done {
@@ -172,6 +174,10 @@ impl ShardTask {
                     }
                 }
             }
+            // Receipts may be ready at every turn, and must not keep finished reads, images and trims waiting.
+            while let Some(done) = self.work.try_join_next() {
+                self.on_done(done)?;
+            }
             while inbox.len() < COMMANDS_PER_TURN
                 && let Ok(command) = self.commands.try_recv()
             {
@@ -188,6 +194,10 @@ impl ShardTask {
                 }
                 let stream = match self.stream_to_publish(&stream, &batch, options, may_create) {
                     Ok(stream) => stream,
+                    // The deletion of the stream may not be durable yet, and must not be told before.
+                    Err(error @ PublishError::Refused(PublishRefusal::NoSuchStream)) => {
+                        return self.when_durable(move || answer(reply, Err(error)));
+                    }
                     Err(error) => return answer(reply, Err(error)),
                 };
                 match self.driver.publish(self.now, stream, &batch, options, self.waiting.next()) {
@@ -205,6 +215,7 @@ impl ShardTask {
                 let running = self.stage == Stage::Running;
                 if let Some(member) = self.members.get_mut(&consumer).filter(|_| running) {
                     member.set_credit(credit);
+                    let bytes = Some(bytes.unwrap_or(CONSUMER_BYTES_MAX));
                     let slots = Credit::Slots { messages: credit, bytes };
                     member.wish = slots;
                     // The group may have been deleted, which it is told by itself.
@@ -426,12 +437,12 @@ impl ShardTask {
     /// present time is left.
     pub(crate) fn on_clock_moved(&mut self) -> bool {
         self.timer_at = None;
-        self.driver.shard().wake_at().is_some_and(|at| at <= self.now)
+        self.driver.wake_at().is_some_and(|at| at <= self.now)
     }
 
-    /// When a message, a lease or a group next changes by itself.
+    /// When a message, a lease or a group next changes by itself, or the driver has work left.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        self.driver.shard().wake_at().map(|at| at.max(self.now))
+        self.driver.wake_at().map(|at| at.max(self.now))
     }
 
     /// One timer for everything. A timer that goes off early only costs a turn, so it is moved forward but

@@ -218,7 +218,7 @@ pub(crate) struct Group {
     /// Whether the shard has it on its list of those that have something to write down.
     pub(crate) listed: bool,
     members: Members,
-    texts: Texts,
+    pub(crate) texts: Texts,
     candidates: Candidates,
     /// The shell has been asked to read messages, and has not answered.
     reading: bool,

@@ -220,13 +220,13 @@ impl Shard {
             DEDUPE => self.streams.get_mut(&StreamId(key.id)).ok_or(unlisted)?.dedupe.decode(key.sub, bytes),
             GROUP => {
                 let group = self.groups.get_mut(&GroupId(key.id)).ok_or(unlisted)?;
-                group.ledger = Ledger::decode(&mut Cursor::new(bytes))?;
+                group.ledger = Ledger::decode(&mut Cursor::new(bytes), &mut group.texts)?;
                 group.through = through;
                 Ok(())
             }
             PARKED => {
                 let group = self.groups.get_mut(&GroupId(key.id)).ok_or(unlisted)?;
-                group.ledger.load_parked(key.sub, bytes)
+                group.ledger.load_parked(key.sub, bytes, &mut group.texts)
             }
             NOTES => self.notes.decode_bucket(key.id as usize, bytes),
             kind => Err(DecodeError::UnknownKind { kind }),

@@ -54,6 +54,18 @@ impl Texts {
         }
     }
 
+    /// The same text from the table, or a new one. A text from an image or from the log was cleaned and shortened
+    /// when it was first kept, and is not changed again: after a restart the state is as it was.
+    pub(crate) fn share(&mut self, text: &str) -> Arc<str> {
+        if let Some(kept) = self.kept.get(text) {
+            return kept.clone();
+        }
+        if self.kept.len() >= TEXTS_MAX {
+            self.sweep();
+        }
+        if self.kept.len() < TEXTS_MAX { self.keep(text) } else { text.into() }
+    }
+
     fn keep(&mut self, text: &str) -> Arc<str> {
         let text: Arc<str> = text.into();
         self.kept.insert(text.clone());
@@ -73,7 +85,6 @@ impl Texts {
         }
     }
 
-    #[cfg(test)]
     /// How many different texts are in the table, in use or not swept yet.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

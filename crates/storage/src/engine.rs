@@ -242,6 +242,12 @@ impl Future for Appended {
 }
 
 impl Appended {
+    /// A frame that is on its way, and the end at which its engine answers. For engines outside of this crate.
+    pub fn pending() -> (tokio::sync::oneshot::Sender<<Self as Future>::Output>, Appended) {
+        let (answer, appended) = tokio::sync::oneshot::channel();
+        (answer, Appended(appended))
+    }
+
     /// The answer if it is there already; `None` while the frame is on its way.
     pub fn try_take(&mut self) -> Option<<Self as Future>::Output> {
         use tokio::sync::oneshot::error::TryRecvError;

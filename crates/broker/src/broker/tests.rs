@@ -18,6 +18,7 @@ use crate::caller::Consumer;
 use crate::driver::Published;
 use crate::error::PublishError;
 
+mod engines;
 mod still;
 
 fn batch(messages: usize, bytes: usize) -> Batch {

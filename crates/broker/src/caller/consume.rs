@@ -30,6 +30,8 @@ pub struct Receive {
     pub consumer: String,
     /// At least one.
     pub max: u32,
+    /// How many bytes of content at most, though one message always fits: as much as the answer may have.
+    pub bytes: Option<u64>,
     /// How long to wait for the first message.
     pub wait: Duration,
     /// How long the leases last, if not as long as the group says.

@@ -11,6 +11,10 @@ use crate::driver::payloads::Context;
 use crate::driver::{Delivery, Outbox, Past, RunMessage};
 use crate::window::Window;
 
+/// A delivery whose contents have to be read leaves in pieces of about this many bytes, so that a large one is not
+/// gathered whole.
+const PIECE_BYTES: usize = 4 << 20;
+
 /// A delivery that is being put together.
 #[derive(Debug)]
 pub(super) struct PendingDelivery {
@@ -19,12 +23,14 @@ pub(super) struct PendingDelivery {
     /// Leaves no earlier than this frame is durable.
     frame: Option<u64>,
     messages: Vec<RunMessage>,
+    /// Bytes of their contents.
+    bytes: usize,
 }
 
 impl PendingDelivery {
     pub(super) fn new(epoch: Epoch, deliver: Deliver, frame: Option<u64>) -> PendingDelivery {
         let messages = Vec::with_capacity(deliver.seqs.count() as usize);
-        PendingDelivery { epoch, deliver, frame, messages }
+        PendingDelivery { epoch, deliver, frame, messages, bytes: 0 }
     }
 
     pub(super) fn leases(&self) -> impl Iterator<Item = (ConsumerId, Lease)> + '_ {
@@ -54,6 +60,7 @@ impl PendingDelivery {
                     from: origin.trail.and_then(|trail| name(trail.from)),
                 })
             });
+            self.bytes += found.content.len();
             self.messages.push(RunMessage {
                 published: found.published(),
                 priority: found.extra.priority,
@@ -61,6 +68,19 @@ impl PendingDelivery {
                 content: found.content,
             });
         })
+    }
+
+    /// The messages that have their contents, as a delivery of their own, if they are a piece that is worth it.
+    pub(super) fn take_piece(&mut self) -> Option<PendingDelivery> {
+        if self.bytes < PIECE_BYTES {
+            return None;
+        }
+        let PendingDelivery { epoch, deliver, frame, .. } = *self;
+        let (messages, bytes) = (std::mem::take(&mut self.messages), std::mem::take(&mut self.bytes));
+        let seqs = SeqRange::starting(deliver.seqs.first, messages.len() as u64);
+        self.deliver.seqs = SeqRange::new(seqs.last.next(), deliver.seqs.last);
+        self.deliver.grant = deliver.grant.plus(seqs.count());
+        Some(PendingDelivery { epoch, deliver: Deliver { seqs, ..deliver }, frame, messages, bytes })
     }
 
     /// Whether it is worth reading on for it. `unwanted`: the message that it lacks may be gone from the log.

@@ -233,9 +233,7 @@ impl Payloads {
     /// A group wants to know of messages it has not seen. If their contents are here, it knows them now.
     pub(super) fn read_ahead(&mut self, read: ReadAhead, shard: &mut Shard, context: &mut Context<'_>) {
         let first = read.seqs.first;
-        // Messages that no group wants may be gone from the log, and need not be read to be passed over.
-        let wanted = shard.first_wanted(read.stream, first).unwrap_or(read.seqs.last.next());
-        let gap = self.window.reaches(read.stream, read.seqs).max(wanted.min(read.seqs.last.next()));
+        let gap = self.known_until(read.stream, read.seqs, shard);
         if gap > first {
             let range = SeqRange::new(first, Seq(gap.0 - 1));
             let mut keys = Vec::new();
@@ -253,6 +251,22 @@ impl Payloads {
         }
     }
 
+    /// The first message of the range that has to be read: it is not in the window, and a group wants it. Messages
+    /// that no group wants may be gone from the log, and need not be read to be passed over.
+    fn known_until(&self, stream: StreamId, range: SeqRange, shard: &Shard) -> Seq {
+        let end = range.last.next();
+        let mut next = range.first;
+        while next < end {
+            let gap = self.window.reaches(stream, SeqRange::new(next, range.last));
+            let wanted = shard.first_wanted(stream, gap).unwrap_or(end).min(end);
+            if wanted == gap {
+                return gap;
+            }
+            next = wanted;
+        }
+        end
+    }
+
     /// Reads on for a group before it has used up the messages in the window, so that it need not wait for
     /// the disk.
     fn prefetch(
@@ -266,7 +280,7 @@ impl Payloads {
         let Some(next) = self.window.runs_out(stream, from, context.read_bytes_max / 2) else { return };
         if shard.last_seq(stream).is_some_and(|last| next <= last) && self.prefetched.insert(stream) {
             let request = Request::new(stream, SeqRange::one(next), true, Purpose::Prefetch(group));
-            self.reads.request(request, context);
+            self.reads.request_later(request, context);
         }
     }
 
@@ -324,7 +338,7 @@ impl Payloads {
                         return Err(RecoveryError::MessageMissing { stream, seq });
                     } else {
                         self.reads.change(id, |request| request.search_after(frames));
-                        self.reads.queue_first(id);
+                        self.reads.queue_last(id);
                     }
                 }
             }
@@ -435,7 +449,8 @@ impl Payloads {
                         let bytes = metas.clone().map(|meta| u64::from(meta.size)).sum();
                         let contents = contents(frame, &mut offset, bytes)?;
                         let range = SeqRange::starting(run[0].seq, run.len() as u64);
-                        if self.reads.is_lacking(stream, range) {
+                        let is_ahead = ahead.is_some_and(|(of, next)| of == stream && next <= range.last);
+                        if is_ahead || self.reads.is_lacking(stream, range) {
                             let contents = alone(contents, frame);
                             self.window.insert(stream, range.first, run[0].at, metas, contents);
                             self.copies_read += range.count();
@@ -455,7 +470,21 @@ impl Payloads {
         for id in self.reads.lacking(stream, range) {
             if self.take_more(id, shard) {
                 self.finish(id, shard, context);
+            } else {
+                self.send_piece(id, shard, context);
             }
+        }
+    }
+
+    /// The part of a delivery that has its contents leaves, if it is large.
+    fn send_piece(&mut self, id: u64, shard: &Shard, context: &mut Context<'_>) {
+        let piece = self.reads.change(id, |request| match &mut request.purpose {
+            Purpose::Deliver(pending) => pending.take_piece(),
+            _ => None,
+        });
+        if let Some(piece) = piece {
+            self.deliveries.begin(&piece.deliver);
+            self.deliveries.send_late(piece, shard, context);
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Reads<P> {
     /// Requests that a read is in flight for, and requests that wait for their turn.
     reading: BTreeMap<u64, Reading>,
     queued: VecDeque<u64>,
+    /// Requests that are read for when no other one waits.
+    later: VecDeque<u64>,
     next_id: u64,
     /// Requests whose message the index does not have.
     nowhere: Vec<u64>,
@@ -125,6 +127,7 @@ impl<P> Reads<P> {
             lacking: BTreeSet::new(),
             reading: BTreeMap::new(),
             queued: VecDeque::new(),
+            later: VecDeque::new(),
             next_id: 1,
             nowhere: Vec::new(),
             started: 0,
@@ -139,11 +142,23 @@ impl<P> Reads<P> {
     }
 
     pub(super) fn request(&mut self, request: ReadRequest<P>, context: &mut Context<'_>) {
+        let id = self.enter(request);
+        self.queued.push_back(id);
+        self.start_reads(context);
+    }
+
+    /// As `request`, but every other request goes first.
+    pub(super) fn request_later(&mut self, request: ReadRequest<P>, context: &mut Context<'_>) {
+        let id = self.enter(request);
+        self.later.push_back(id);
+        self.start_reads(context);
+    }
+
+    fn enter(&mut self, request: ReadRequest<P>) -> u64 {
         let id = self.next_id();
         self.lacking.insert((request.stream, request.next, id));
         self.requests.insert(id, request);
-        self.queued.push_back(id);
-        self.start_reads(context);
+        id
     }
 
     pub(super) fn get(&self, id: u64) -> Option<&ReadRequest<P>> {
@@ -194,11 +209,7 @@ impl<P> Reads<P> {
         self.reading.remove(&id)
     }
 
-    /// The request waits for its next read, before all others or behind them.
-    pub(super) fn queue_first(&mut self, id: u64) {
-        self.queued.push_front(id);
-    }
-
+    /// The request waits for its next read behind all others, so that a large one does not keep them waiting.
     pub(super) fn queue_last(&mut self, id: u64) {
         self.queued.push_back(id);
     }
@@ -219,15 +230,33 @@ impl<P> Reads<P> {
                 self.queued.remove(passed);
                 continue;
             };
-            let place = context.index.find(request.stream, request.next);
-            let from = place.map(|place| request.reads_from(place, context));
-            if from.is_some_and(|from| self.reading.values().any(|reading| reading.brings(from))) {
+            if self.is_covered(request, context) {
                 passed += 1;
             } else {
                 self.queued.remove(passed);
                 self.start_read(id, context);
             }
         }
+        while self.reading.len() < READS_MAX
+            && passed == self.queued.len()
+            && let Some(&id) = self.later.front()
+        {
+            let covered = self.requests.get(&id).map(|request| self.is_covered(request, context));
+            if covered == Some(true) {
+                break;
+            }
+            self.later.pop_front();
+            if covered.is_some() {
+                self.start_read(id, context);
+            }
+        }
+    }
+
+    /// Whether a read that is in flight may be expected to bring what a request lacks next.
+    fn is_covered(&self, request: &ReadRequest<P>, context: &Context<'_>) -> bool {
+        let place = context.index.find(request.stream, request.next);
+        let from = place.map(|place| request.reads_from(place, context));
+        from.is_some_and(|from| self.reading.values().any(|reading| reading.brings(from)))
     }
 
     /// Reads for the next message that a request lacks.
@@ -254,7 +283,7 @@ impl<P> Reads<P> {
         DriverFigures {
             reads: self.started,
             reads_in_flight: self.reading.len() as u64,
-            reads_waiting: self.queued.len() as u64,
+            reads_waiting: (self.queued.len() + self.later.len()) as u64,
             ..figures
         }
     }

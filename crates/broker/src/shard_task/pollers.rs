@@ -88,16 +88,16 @@ impl Pollers {
         }
     }
 
-    /// The groups are gone.
-    pub(super) fn dismiss(&mut self, groups: &[GroupId]) {
+    /// The groups are gone. Returns the receives that waited for messages of them.
+    pub(super) fn dismiss(&mut self, groups: &[GroupId]) -> Vec<Reply<Receiving>> {
         self.idle.retain(|(group, _), _| !groups.contains(group));
         let gone = self.pollers.extract_if(|_, poller| groups.contains(&poller.group));
-        for (_, poller) in gone {
-            if let Some((receive, reply)) = poller.waiting {
-                self.receives.remove(&receive);
-                answer(reply, Err(CallError::NoSuchGroup));
-            }
-        }
+        let waiting: Vec<_> = gone.filter_map(|(_, poller)| poller.waiting).collect();
+        let replies = waiting.into_iter().map(|(receive, reply)| {
+            self.receives.remove(&receive);
+            reply
+        });
+        replies.collect()
     }
 }
 
@@ -131,7 +131,7 @@ impl ShardTask {
                 consumer
             }
         };
-        let credit = Credit::Once { messages: request.max, timeout: request.timeout };
+        let credit = Credit::Once { messages: request.max, bytes: request.bytes, timeout: request.timeout };
         if let Err(refusal) = self.driver.credit(self.now, group, consumer, credit) {
             self.pollers.put_idle(consumer);
             return answer(reply, Err(refusal.into()));
@@ -174,7 +174,7 @@ impl ShardTask {
 
     /// It wants nothing more. Its group may be gone, and then it is told that.
     fn end_credit(&mut self, group: GroupId, consumer: ConsumerId) {
-        let none = Credit::Once { messages: 0, timeout: None };
+        let none = Credit::Once { messages: 0, bytes: None, timeout: None };
         let _ = self.driver.credit(self.now, group, consumer, none);
     }
 
@@ -208,7 +208,9 @@ impl ShardTask {
     /// Answers a receive with the deliveries collected for it.
     pub(super) fn finish_receive(&mut self, consumer: ConsumerId) {
         let Some(poller) = self.pollers.get_mut(consumer) else { return };
-        let collected = std::mem::take(&mut poller.collected);
+        let mut collected = std::mem::take(&mut poller.collected);
+        // Messages in memory come before those that have to be read. The answer has them as they were chosen.
+        collected.sort_by_key(|delivery| delivery.lease.grant);
         let group = poller.group;
         let Some((receive, reply)) = poller.waiting.take() else {
             let leases: Vec<LeaseRun> = collected.iter().map(Delivery::leases).collect();

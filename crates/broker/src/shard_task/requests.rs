@@ -12,7 +12,7 @@ use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, 
 use tokio::sync::{oneshot, watch};
 
 use super::commands::{Event, Member, Session, SettleRequest, Settled, Waiting, answer};
-use super::{ShardTask, Stage};
+use super::{CONSUMER_BYTES_MAX, ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
 use crate::caller::Reply;
@@ -187,7 +187,8 @@ impl ShardTask {
         let group = self.find_group(stream, group)?;
         let consumer = session.consumer;
         self.driver.join(self.now, group, consumer, name, Bound::Connection)?;
-        if let Err(refusal) = self.driver.credit(self.now, group, consumer, Credit::slots(credit)) {
+        let slots = Credit::Slots { messages: credit, bytes: Some(CONSUMER_BYTES_MAX) };
+        if let Err(refusal) = self.driver.credit(self.now, group, consumer, slots) {
             self.driver.leave(group, consumer, Departure::Goodbye);
             return Err(refusal.into());
         }
@@ -268,9 +269,9 @@ impl ShardTask {
         let stream = found.clone().ok();
         self.decide(reply, |driver, now| delete(driver, now, found?));
         if let Some(stream) = stream.filter(|stream| self.driver.shard().stream_name(*stream).is_none()) {
-            self.tails.remove(&stream);
+            let tail = self.tails.remove(&stream);
             self.statistics.forget_stream(stream);
-            self.dismiss(&groups);
+            self.dismiss(&groups, tail);
         }
     }
 
@@ -279,23 +280,28 @@ impl ShardTask {
         let group = found.clone().ok();
         self.decide(reply, |driver, _| Ok(driver.delete_group(found?)?));
         if let Some(group) = group.filter(|group| self.driver.shard().stream_of(*group).is_none()) {
-            self.dismiss(&[group]);
+            self.dismiss(&[group], None);
         }
     }
 
-    /// The groups are gone, and their consumers are told.
-    fn dismiss(&mut self, groups: &[GroupId]) {
-        self.members.retain(|_, member| {
-            let stays = !groups.contains(&member.group);
-            if !stays {
-                let _ = member.session.events.send(Event::GroupGone);
-            }
-            stays
-        });
-        self.pollers.dismiss(groups);
+    /// The groups are gone, and with them the followers' tail if the stream is. Their consumers get nothing more,
+    /// and are told when the deletion is durable: a server that dies before that starts with the groups.
+    fn dismiss(&mut self, groups: &[GroupId], tail: Option<watch::Sender<Seq>>) {
+        let gone = self.members.extract_if(|_, member| groups.contains(&member.group));
+        let consumers: Vec<_> = gone.map(|(_, member)| member.session.events).collect();
+        let receives = self.pollers.dismiss(groups);
         for group in groups {
             self.statistics.forget_group(*group);
         }
+        self.when_durable(move || {
+            drop(tail);
+            for events in consumers {
+                let _ = events.send(Event::GroupGone);
+            }
+            for reply in receives {
+                answer(reply, Err(CallError::NoSuchGroup));
+            }
+        });
     }
 
     /// Tells of the last message of a stream, again whenever there are more.

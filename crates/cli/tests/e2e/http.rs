@@ -1,5 +1,6 @@
 //! The HTTP API of the built binary, byte by byte.
 
+mod backlog;
 mod client;
 mod consume;
 mod full;

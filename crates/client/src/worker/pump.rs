@@ -70,8 +70,7 @@ pub(super) struct Pump<S> {
     leases: Leases,
     answers: Answers,
     credit: Credit,
-    /// The worker has been a member of its group.
-    has_joined: bool,
+    patience: Patience,
     stop: watch::Receiver<bool>,
     /// When running jobs must have ended. Set once the worker shuts down.
     closing: Option<Instant>,
@@ -103,7 +102,7 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             leases: Leases::new(),
             answers: Answers::default(),
             credit: Credit::new(),
-            has_joined: false,
+            patience: Patience::default(),
             stop,
             closing: None,
             done: Vec::new(),
@@ -126,7 +125,7 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             let silent = || Err(Status::deadline_exceeded("the server did not answer").into());
             let error = match opened.unwrap_or_else(|_| silent()) {
                 Ok(session) => {
-                    self.has_joined = true;
+                    self.patience.joined();
                     if let Some(ready) = ready.take() {
                         let _ = ready.send(Ok(()));
                     }
@@ -143,7 +142,8 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
                 }
                 Err(error) => error,
             };
-            if ready.is_some() || self.is_final(&error) {
+            let creates = self.terms.create.is_some();
+            if self.patience.is_final(&error, creates) || ready.is_some() {
                 break Err(WorkerError::Refused(error));
             }
             if self.closing.is_some() || *self.stop.borrow() {
@@ -163,16 +163,6 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             let _ = ready.send(Err(error.clone()));
         }
         outcome
-    }
-
-    /// Whether another try is useless. A worker that has joined before may join again: a deleted group may be created
-    /// again, and a proxy may have answered for a server that was down.
-    fn is_final(&self, error: &CallError) -> bool {
-        let may_pass = match error {
-            CallError::NotUnderstood(_) => true,
-            error => error.is(ProblemKind::NoSuchGroup) && self.terms.create.is_some(),
-        };
-        error.advice() == Advice::FixRequest && !(self.has_joined && may_pass)
     }
 
     /// Joins the group, after creating it if it should, and asking for its settings.
@@ -612,4 +602,55 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Decides whether an error ends the worker.
+#[derive(Debug, Default)]
+struct Patience {
+    /// The worker has been a member of its group.
+    has_joined: bool,
+    /// The server has said that the group does not exist, since the worker joined last.
+    is_gone: bool,
+}
+
+impl Patience {
+    fn joined(&mut self) {
+        *self = Patience { has_joined: true, is_gone: false };
+    }
+
+    /// Whether another try is useless. A worker that has joined before may join again: a deleted group may be created
+    /// again, and a proxy may have answered for a server that was down. That the group is gone counts when it is said
+    /// a second time, since a worker that ends for good cannot correct a mistake. `creates`: the worker creates the
+    /// group itself.
+    fn is_final(&mut self, error: &CallError, creates: bool) -> bool {
+        let may_pass = match error {
+            CallError::NotUnderstood(_) => true,
+            error if error.is(ProblemKind::NoSuchGroup) => {
+                let first = !std::mem::replace(&mut self.is_gone, true);
+                creates || first
+            }
+            _ => false,
+        };
+        error.advice() == Advice::FixRequest && !(self.has_joined && may_pass)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_ends_when_it_is_told_twice_that_its_group_is_gone() {
+        let refused = |kind| CallError::Refused { kind, detail: String::new(), advice: Advice::FixRequest };
+        let gone = refused(ProblemKind::NoSuchGroup);
+        let mut patience = Patience::default();
+        assert!(patience.is_final(&gone, false), "it has never been there");
+        patience.joined();
+        assert!(!patience.is_final(&gone, false), "the server may have been about to die");
+        patience.joined();
+        assert!(!patience.is_final(&gone, false), "the group was there again");
+        assert!(patience.is_final(&gone, false));
+        assert!(!patience.is_final(&gone, true), "a worker that creates its group tries again");
+        assert!(patience.is_final(&refused(ProblemKind::MalformedRequest), false));
+    }
 }

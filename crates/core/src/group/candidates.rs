@@ -332,11 +332,11 @@ impl View<'_> {
         }
     }
 
-    /// Whether the consumer has bytes for this message. A consumer that holds nothing has bytes for any.
+    /// Whether the consumer has bytes for this message. A consumer that has nothing yet has bytes for any.
     pub(super) fn fits(&self, consumer: ConsumerId, seq: Seq) -> bool {
         let Some(member) = self.members.get(consumer) else { return false };
         let too_large = |room| self.stream.timeline.bytes(SeqRange::one(seq)) > room;
-        member.held.is_empty() || !member.room_bytes().is_some_and(too_large)
+        member.takes_any() || !member.room_bytes().is_some_and(too_large)
     }
 
     /// As many of the messages as fit into the bytes that the consumer has room for, and one at least.

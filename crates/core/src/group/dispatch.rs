@@ -103,7 +103,7 @@ impl Group {
             given += some;
             if some == 0 {
                 // There is nothing left, unless only this one has no room for it. Then the others share it.
-                if !self.members.counts_bytes(consumer) {
+                if !self.members.is_choosy(consumer) {
                     break;
                 }
                 self.members.sate(consumer);
@@ -128,7 +128,7 @@ impl Group {
             turn.budget.spend_run(0);
             let some = if share > 0 { self.give(turn, consumer, share) } else { 0 };
             self.members.passed_over(consumer);
-            if share > 0 && some == 0 && self.members.counts_bytes(consumer) {
+            if share > 0 && some == 0 && self.members.is_choosy(consumer) {
                 // Messages that wait for it do not keep the group from looking for messages that others can
                 // have.
                 self.members.sate(consumer);

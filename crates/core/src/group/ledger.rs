@@ -18,6 +18,7 @@ use crate::group::parked::{Chunk, HISTORY_MAX, Parked, ParkedStore};
 use crate::group::progress::Progress;
 use crate::group::standing::{Bound, Leased, Standing, State};
 use crate::seqset::SeqSet;
+use crate::texts::Texts;
 use crate::types::{Attempt, JobId, KeyHash, Seq, SeqRange, Timestamp};
 
 pub(crate) use image::{put_run, take_run};
@@ -453,14 +454,25 @@ impl Ledger {
         self.sweep = self.sweep.max(Some(through));
     }
 
+    /// The failures of messages in process.
+    #[cfg(test)]
+    pub(crate) fn failures(&self) -> &BTreeMap<Seq, Vec<Failure>> {
+        &self.failures
+    }
+
     /// The chunks of parked messages for an image, and whether each has changed since the last one.
     pub(crate) fn freeze_parked(&mut self) -> Vec<(u32, Arc<Chunk>, bool)> {
         self.parked.freeze()
     }
 
     /// Takes in a chunk of parked messages from an image.
-    pub(crate) fn load_parked(&mut self, number: u32, bytes: &[u8]) -> Result<(), DecodeError> {
-        self.parked.load(number, bytes)
+    pub(crate) fn load_parked(
+        &mut self,
+        number: u32,
+        bytes: &[u8],
+        texts: &mut Texts,
+    ) -> Result<(), DecodeError> {
+        self.parked.load(number, bytes, texts)
     }
 
     /// The contents of parked messages are lost, and so are the messages. Returns how many there were.

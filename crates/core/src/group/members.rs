@@ -19,9 +19,10 @@ pub enum Credit {
     /// Up to this many at any time, and up to this many bytes of content: a slot opens when a message is
     /// settled or lapses. One message always fits, however large.
     Slots { messages: u32, bytes: Option<u64> },
-    /// Up to this many in the next delivery, and then none until asked again. `timeout` is the length of
-    /// these leases, if not the group's.
-    Once { messages: u32, timeout: Option<Duration> },
+    /// Up to this many in the next delivery, and up to this many bytes of content, and then none until asked
+    /// again. One message always fits, however large. `timeout` is the length of these leases, if not the
+    /// group's.
+    Once { messages: u32, bytes: Option<u64>, timeout: Option<Duration> },
 }
 
 impl Credit {
@@ -43,6 +44,8 @@ pub(crate) struct Member {
     pub(crate) held: SeqSet,
     /// Bytes of what it holds, where its credit asks for it.
     pub(crate) held_bytes: u64,
+    /// Whether a part of the delivery that `Credit::Once` is for has been made up.
+    is_fed: bool,
     pub(crate) joined: Timestamp,
     /// When it last received or held something.
     seen: Timestamp,
@@ -57,6 +60,7 @@ impl Member {
                 let full = bytes.is_some_and(|bytes| self.held_bytes >= bytes && !self.held.is_empty());
                 if full { 0 } else { u64::from(messages).saturating_sub(self.held.count()) }
             }
+            Credit::Once { bytes: Some(0), .. } if self.is_fed => 0,
             Credit::Once { messages, .. } => messages.into(),
         }
     }
@@ -64,8 +68,16 @@ impl Member {
     /// Bytes that still fit, if that matters.
     pub(crate) fn room_bytes(&self) -> Option<u64> {
         match self.credit {
-            Credit::Slots { bytes: Some(bytes), .. } => Some(bytes.saturating_sub(self.held_bytes)),
-            _ => None,
+            Credit::Slots { bytes, .. } => bytes.map(|bytes| bytes.saturating_sub(self.held_bytes)),
+            Credit::Once { bytes, .. } => bytes,
+        }
+    }
+
+    /// Whether it takes a message of any size.
+    pub(crate) fn takes_any(&self) -> bool {
+        match self.credit {
+            Credit::Slots { bytes, .. } => bytes.is_none() || self.held.is_empty(),
+            Credit::Once { bytes, .. } => bytes.is_none() || !self.is_fed,
         }
     }
 }
@@ -140,6 +152,7 @@ impl Members {
             bound,
             held: SeqSet::new(),
             held_bytes: 0,
+            is_fed: false,
             joined: now,
             seen: now,
             acked: 0,
@@ -155,6 +168,7 @@ impl Members {
     pub(crate) fn set_credit(&mut self, now: Timestamp, consumer: ConsumerId, credit: Credit) {
         if let Some(member) = self.members.get_mut(&consumer) {
             member.credit = credit;
+            member.is_fed = false;
             member.seen = member.seen.max(now);
             self.weigh(consumer);
         }
@@ -261,9 +275,13 @@ impl Members {
         self.served = Some(consumer);
         let member = self.members.get_mut(&consumer).expect("only a member is given messages");
         self.held += member.held.insert(seqs);
-        member.held_bytes += bytes;
-        if let Credit::Once { messages, .. } = &mut member.credit {
-            *messages = u64::from(*messages).saturating_sub(seqs.count()) as u32;
+        match &mut member.credit {
+            Credit::Slots { .. } => member.held_bytes += bytes,
+            Credit::Once { messages, bytes: left, .. } => {
+                *messages = u64::from(*messages).saturating_sub(seqs.count()) as u32;
+                *left = left.map(|left| left.saturating_sub(bytes));
+                member.is_fed = true;
+            }
         }
         self.weigh(consumer);
     }
@@ -343,8 +361,15 @@ impl Members {
         }
     }
 
+    /// Whether the bytes that a consumer holds are counted.
     pub(crate) fn counts_bytes(&self, consumer: ConsumerId) -> bool {
-        self.members.get(&consumer).is_some_and(|member| member.room_bytes().is_some())
+        let counts = |member: &Member| matches!(member.credit, Credit::Slots { bytes: Some(_), .. });
+        self.members.get(&consumer).is_some_and(counts)
+    }
+
+    /// Whether a message may be too large for a consumer with room.
+    pub(crate) fn is_choosy(&self, consumer: ConsumerId) -> bool {
+        self.members.get(&consumer).is_some_and(|member| !member.takes_any())
     }
 
     pub(crate) fn count_acked(&mut self, consumer: ConsumerId, count: u64) {

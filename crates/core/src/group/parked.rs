@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::entry::{Cause, Failure};
 use crate::seqset::SeqSet;
+use crate::texts::Texts;
 use crate::types::{KeyHash, Seq, SeqRange, Timestamp};
 
 /// Failures of one message that are remembered; the newest stay.
@@ -176,7 +177,7 @@ impl ParkedStore {
     }
 
     /// Takes in a chunk from an image.
-    pub(crate) fn load(&mut self, number: u32, bytes: &[u8]) -> Result<(), DecodeError> {
+    pub(crate) fn load(&mut self, number: u32, bytes: &[u8], texts: &mut Texts) -> Result<(), DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let mut from = u64::from(number) << CHUNK_BITS;
         for _ in 0..cursor.count()? {
@@ -186,7 +187,7 @@ impl ParkedStore {
             }
             let attempts = cursor.varint_u32()?;
             let key = if cursor.byte()? == 1 { Some(KeyHash(cursor.u64()?)) } else { None };
-            let failures = take_failures(&mut cursor)?;
+            let failures = take_failures(&mut cursor, texts)?;
             if failures.is_empty() {
                 return Err(DecodeError::Contradiction("a message is parked for a failure"));
             }
@@ -226,7 +227,7 @@ pub(crate) fn put_failures(out: &mut Vec<u8>, failures: &[Failure]) {
     }
 }
 
-pub(crate) fn take_failures(cursor: &mut Cursor<'_>) -> Result<Vec<Failure>, DecodeError> {
+pub(crate) fn take_failures(cursor: &mut Cursor<'_>, texts: &mut Texts) -> Result<Vec<Failure>, DecodeError> {
     let count = cursor.count()?;
     let mut failures = Vec::with_capacity(count);
     for _ in 0..count {
@@ -234,14 +235,22 @@ pub(crate) fn take_failures(cursor: &mut Cursor<'_>) -> Result<Vec<Failure>, Dec
             at: Timestamp(cursor.varint()?),
             attempt: cursor.varint_u32()?,
             cause: Cause::decode(cursor.byte()?)?,
-            reason: take_text(cursor)?,
-            consumer: take_text(cursor)?,
+            reason: take_text(cursor, texts)?,
+            consumer: take_text(cursor, texts)?,
         });
     }
     Ok(failures)
 }
 
-fn take_text(cursor: &mut Cursor<'_>) -> Result<Option<Arc<str>>, DecodeError> {
+fn take_text(cursor: &mut Cursor<'_>, texts: &mut Texts) -> Result<Option<Arc<str>>, DecodeError> {
     let text = cursor.text()?;
-    Ok((!text.is_empty()).then(|| Arc::from(text)))
+    Ok((!text.is_empty()).then(|| texts.share(text)))
+}
+
+/// A failure from the log, with texts that it shares with all others. As in an image, an empty text is left out.
+pub(super) fn with_shared_texts(failure: &Failure, texts: &mut Texts) -> Failure {
+    let mut share =
+        |text: &Option<Arc<str>>| text.as_ref().filter(|text| !text.is_empty()).map(|text| texts.share(text));
+    let (reason, consumer) = (share(&failure.reason), share(&failure.consumer));
+    Failure { reason, consumer, ..failure.clone() }
 }

@@ -181,6 +181,15 @@ pub(super) struct FailureSource {
     pub(super) consumer: Option<Arc<str>>,
 }
 
+impl FailureSource {
+    /// A consumer need not have a name, and then the record has none.
+    fn failure(self, at: Timestamp, attempt: Attempt) -> Failure {
+        let FailureSource { cause, reason, consumer } = self;
+        let consumer = consumer.filter(|name| !name.is_empty());
+        Failure { at, attempt: attempt.0, cause, reason, consumer }
+    }
+}
+
 impl Group {
     /// Ends leases, or prolongs them. One that is no longer current changes nothing: after a timeout the message may
     /// be with another consumer, and a late answer from the first is ordinary.
@@ -442,8 +451,7 @@ impl Group {
         until: Timestamp,
         source: FailureSource,
     ) -> Outcome {
-        let FailureSource { cause, reason, consumer } = source;
-        let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
+        let failure = source.failure(now, attempt);
         self.decide(Decision::Failed(FailedMessage { seq, until, failure }));
         self.timers.wait(until, seq);
         self.counters.retried += 1;
@@ -476,8 +484,7 @@ impl Group {
         attempt: Attempt,
         source: FailureSource,
     ) -> Outcome {
-        let FailureSource { cause, reason, consumer } = source;
-        let failure = Failure { at: now, attempt: attempt.0, cause, reason, consumer };
+        let failure = source.failure(now, attempt);
         let key = self.candidates.key(seq);
         self.decide(Decision::Parked(ParkedMessage { seq, key, failure }));
         self.counters.parked += 1;

@@ -476,10 +476,16 @@ impl Stage {
                 let credit = Credit::slots(number(slots) as u32);
                 self.shard.credit(now, group, consumer, credit).expect("a member");
             }
+            ["polls", messages, "within", bytes] => {
+                let _ = self.shard.join(now, group, consumer, &who.to_string(), Bound::Clock);
+                let bytes = Some(number(bytes.trim_end_matches('B')));
+                let credit = Credit::Once { messages: number(messages) as u32, bytes, timeout: None };
+                self.shard.credit(now, group, consumer, credit).expect("a member");
+            }
             ["polls", messages, ref rest @ ..] => {
                 let _ = self.shard.join(now, group, consumer, &who.to_string(), Bound::Clock);
                 let timeout = rest.get(1).map(|text| duration(text));
-                let credit = Credit::Once { messages: number(messages) as u32, timeout };
+                let credit = Credit::Once { messages: number(messages) as u32, bytes: None, timeout };
                 self.shard.credit(now, group, consumer, credit).expect("a member");
             }
             ["acks", seqs] => self.settle(who, seqs, with(Verb::Ack)),

@@ -232,7 +232,7 @@ impl Shard {
         let id = entry.group().expect("all others have been seen to");
         let of = self.groups.get_mut(&id).ok_or(DecodeError::Contradiction("a group exists"))?;
         let last = self.streams.get(&of.stream).map_or(Seq::START, |stream| stream.last);
-        of.ledger.apply_entry(self.epoch, last, entry)?;
+        of.ledger.apply_entry(self.epoch, last, entry, &mut of.texts)?;
         if recovering && matches!(entry, Entry::Reset { .. }) {
             of.ledger.finish_sweep();
         }

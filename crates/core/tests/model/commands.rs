@@ -25,7 +25,8 @@ pub(crate) struct Wish {
 pub(crate) enum Amount {
     Slots(u32),
     Bytes(u32, u64),
-    Once(u32, Option<u64>),
+    /// Messages, bytes, and milliseconds that the leases last.
+    Once(u32, Option<u64>, Option<u64>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -262,8 +263,12 @@ fn amount() -> impl Strategy<Value = Amount> {
     prop_oneof![
         4 => (0u32..8).prop_map(Amount::Slots),
         1 => (1u32..8, 50u64..500).prop_map(|(slots, bytes)| Amount::Bytes(slots, bytes)),
-        2 => (1u32..8, prop::option::of(prop::sample::select(vec![3_000u64, 3_000, 0])))
-            .prop_map(|(n, timeout)| Amount::Once(n, timeout)),
+        2 => (
+            1u32..8,
+            prop::option::of(50u64..500),
+            prop::option::of(prop::sample::select(vec![3_000u64, 3_000, 0])),
+        )
+            .prop_map(|(n, bytes, timeout)| Amount::Once(n, bytes, timeout)),
     ]
 }
 

@@ -117,6 +117,8 @@ pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) bound: Bound,
     pub(crate) credit: Credit,
+    /// Whether it was given something since it asked.
+    pub(crate) fed: bool,
     pub(crate) seen: Timestamp,
 }
 
@@ -200,6 +202,11 @@ impl Group {
         match self.members[&consumer].credit {
             Credit::Slots { bytes: Some(bytes), .. } if held > 0 && (held + 1) * u64::from(SIZE) > bytes => 0,
             Credit::Slots { messages, .. } => u64::from(messages).saturating_sub(held),
+            Credit::Once { bytes: Some(bytes), .. }
+                if self.members[&consumer].fed && u64::from(SIZE) > bytes =>
+            {
+                0
+            }
             Credit::Once { messages, .. } => messages.into(),
         }
     }
@@ -505,8 +512,10 @@ impl Group {
             };
             let member = self.members.get_mut(&consumer).expect("it was there just now");
             member.seen = now;
-            if let Credit::Once { messages, .. } = &mut member.credit {
+            member.fed = true;
+            if let Credit::Once { messages, bytes, .. } = &mut member.credit {
                 *messages -= 1;
+                *bytes = bytes.map(|bytes| bytes.saturating_sub(u64::from(SIZE)));
             }
         }
         self.check_pace(now, seqs.count());
@@ -522,7 +531,8 @@ impl Group {
         assert!(item.replayed || !stream.is_expired(now, seq), "{seq} was handed out after its time");
         assert_eq!(deliver.attempt.0, item.attempts + 1, "attempt of {seq}");
         // How large a message is is forgotten with what the stream does not keep.
-        let bytes = matches!(self.members[&who].credit, Credit::Slots { bytes: Some(_), .. });
+        let (Credit::Slots { bytes, .. } | Credit::Once { bytes, .. }) = self.members[&who].credit;
+        let bytes = bytes.is_some();
         let unsure = bytes && stream.gone > Seq::START;
         assert!(self.room(who) > 0 || unsure, "{seq} was handed to one without room");
         let open = self.in_flight() < u64::from(self.settings.max_in_flight);
@@ -624,7 +634,8 @@ impl Group {
         }
         // Sizes of what the stream does not keep are forgotten, and bytes are off until nothing is held.
         let is_sure = |who: ConsumerId| {
-            let bytes = matches!(self.members[&who].credit, Credit::Slots { bytes: Some(_), .. });
+            let (Credit::Slots { bytes, .. } | Credit::Once { bytes, .. }) = self.members[&who].credit;
+            let bytes = bytes.is_some();
             !bytes || stream.gone == Seq::START || self.held(who) == 0
         };
         let takers = self.members.keys().filter(|&&who| self.room(who) > 0 && is_sure(who)).count();

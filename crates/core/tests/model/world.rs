@@ -405,7 +405,8 @@ impl World {
             return;
         }
         joined.expect("there is room for a consumer");
-        of.members.insert(consumer, Member { name, bound, credit: Credit::slots(0), seen: self.now });
+        of.members
+            .insert(consumer, Member { name, bound, credit: Credit::slots(0), fed: false, seen: self.now });
         of.pins.clear();
         self.slots.insert((id, slot), consumer);
         self.credit(id, consumer, credit);
@@ -415,14 +416,14 @@ impl World {
         let credit = match credit {
             Amount::Slots(messages) => Credit::slots(messages),
             Amount::Bytes(messages, bytes) => Credit::Slots { messages, bytes: Some(bytes) },
-            Amount::Once(messages, timeout) => {
-                Credit::Once { messages, timeout: timeout.map(Duration::from_millis) }
+            Amount::Once(messages, bytes, timeout) => {
+                Credit::Once { messages, bytes, timeout: timeout.map(Duration::from_millis) }
             }
         };
         self.shard.credit(self.now, group, consumer, credit).expect("a member, and not much credit");
         let now = self.now;
         let member = self.of(group).members.get_mut(&consumer).expect("a member");
-        (member.credit, member.seen) = (credit, now);
+        (member.credit, member.fed, member.seen) = (credit, false, now);
     }
 
     fn leave(&mut self, group: u8, slot: u8, goodbye: bool) {

@@ -284,7 +284,8 @@ impl World {
         }
         let now = self.now;
         tell(|| format!("{id:?} polls {messages} for {timeout:?}"));
-        self.driver().credit(now, group, id, Credit::Once { messages, timeout }).expect("a member");
+        let credit = Credit::Once { messages, bytes: None, timeout };
+        self.driver().credit(now, group, id, credit).expect("a member");
     }
 
     pub(super) fn leave(&mut self) {

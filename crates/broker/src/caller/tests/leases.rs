@@ -264,3 +264,19 @@ async fn a_crowd_that_has_gone_leaves_nothing_behind() {
     let server = caller.server().await.expect("it answers");
     assert_eq!((server.waiting, server.polling), (0, 0));
 }
+
+#[tokio::test]
+async fn an_answer_has_the_most_urgent_messages_first_after_a_restart_too() {
+    let engine = engine();
+    let (caller, running) = open_with(engine.another(), BrokerConfig::new([7; 32])).await;
+    create(&caller, |_| {}).await;
+    let urgent = |priority| Message { priority, ..plain("x") };
+    publish(&caller, [urgent(1), urgent(9), urgent(5)]).await.expect("there is room");
+    caller.broker().owner().stop();
+    running.await.expect("no panic").expect("it stopped as asked");
+    let (caller, _running) = open_with(engine.another(), BrokerConfig::new([7; 32])).await;
+    // These are in memory, and the others have to be read.
+    publish(&caller, [urgent(3), urgent(7)]).await.expect("there is room");
+    let received = receive(&caller, 9, SOON).await;
+    assert_eq!(seqs(&received), [2, 5, 3, 4, 1]);
+}

@@ -318,7 +318,7 @@ fn what_is_leased_for_no_time_leaves_although_it_is_over_by_then() {
         }
         let poller = ConsumerId(5);
         rig.driver.join(NOW, rig.group, poller, "poller", Bound::Clock).expect("a new member");
-        let credit = Credit::Once { messages: 99, timeout: Some(Duration::ZERO) };
+        let credit = Credit::Once { messages: 99, bytes: None, timeout: Some(Duration::ZERO) };
         rig.driver.credit(NOW, rig.group, poller, credit).expect("a member");
         rig.turn();
         rig.turn();

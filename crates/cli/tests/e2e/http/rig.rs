@@ -79,6 +79,10 @@ impl Server {
         reply["messages"].as_array().expect("a list").clone()
     }
 
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// As a power failure ends it, as far as the process is concerned.
     pub(crate) fn kill(self) {
         self.process.kill();

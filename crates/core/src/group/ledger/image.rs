@@ -9,6 +9,7 @@ use crate::group::jobs::Job;
 use crate::group::ledger::Ledger;
 use crate::group::parked::{put_failures, take_failures};
 use crate::group::standing::{Bound, LastLease, Leased, State};
+use crate::texts::Texts;
 use crate::types::{Attempt, Epoch, Grant, JobId, KeyHash, Seq, SeqRange, Timestamp};
 
 impl Ledger {
@@ -58,7 +59,7 @@ impl Ledger {
         put_map(out, &unusual, begin, |out, route| route.put_rest(out));
     }
 
-    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Ledger, DecodeError> {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>, texts: &mut Texts) -> Result<Ledger, DecodeError> {
         let floor = Seq(cursor.varint()?);
         let mut ledger = Ledger::starting_at(floor);
         let mut from = floor.0;
@@ -74,7 +75,7 @@ impl Ledger {
         ledger.replayed = take_map(cursor, |cursor| {
             Ok(if cursor.byte()? == 1 { Some(KeyHash(cursor.u64()?)) } else { None })
         })?;
-        ledger.failures = take_map(cursor, take_failures)?;
+        ledger.failures = take_map(cursor, |cursor| take_failures(cursor, texts))?;
         let names = take_map(cursor, |cursor| Ok(cursor.text()?.to_owned()))?;
         ledger.moving = names.iter().map(|(&seq, name)| (seq, Route::usual(name))).collect();
         for _ in 0..cursor.count()? {
@@ -128,7 +129,7 @@ fn put_map<T>(out: &mut Vec<u8>, map: &BTreeMap<Seq, T>, begin: Seq, put: impl F
 
 fn take_map<T>(
     cursor: &mut Cursor<'_>,
-    take: impl Fn(&mut Cursor<'_>) -> Result<T, DecodeError>,
+    mut take: impl FnMut(&mut Cursor<'_>) -> Result<T, DecodeError>,
 ) -> Result<BTreeMap<Seq, T>, DecodeError> {
     let mut map = BTreeMap::new();
     let mut from = 0u64;

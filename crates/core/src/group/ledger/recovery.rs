@@ -1,16 +1,24 @@
 //! Entries of a group, as decisions.
 
 use crate::codec::DecodeError;
-use crate::entry::{Entry, Selection, Work};
+use crate::entry::{Entry, FailedMessage, ParkedMessage, Selection, Work};
 use crate::group::decision::{Decision, Terms};
 use crate::group::ledger::Ledger;
+use crate::group::parked::with_shared_texts;
 use crate::group::standing::Bound;
+use crate::texts::Texts;
 use crate::types::{Attempt, Epoch, Grant, Seq, SeqRange, Timestamp};
 
 impl Ledger {
     /// Applies an entry that the log vouches for, or that the shard has decided on. `last` is the last message of the
-    /// stream, and `epoch` the one that the entry was written in.
-    pub(crate) fn apply_entry(&mut self, epoch: Epoch, last: Seq, entry: &Entry) -> Result<(), DecodeError> {
+    /// stream, and `epoch` the one that the entry was written in. `texts` are those of the group.
+    pub(crate) fn apply_entry(
+        &mut self,
+        epoch: Epoch,
+        last: Seq,
+        entry: &Entry,
+        texts: &mut Texts,
+    ) -> Result<(), DecodeError> {
         let check = |range: &SeqRange| match range.last <= last {
             true => Ok(()),
             false => Err(DecodeError::Contradiction("a group is only handed published messages")),
@@ -45,11 +53,15 @@ impl Ledger {
             }
             Entry::Failed { messages, .. } => {
                 for message in messages {
+                    let failure = with_shared_texts(&message.failure, texts);
+                    let message = FailedMessage { failure, ..*message };
                     each(&[SeqRange::one(message.seq)], &|_| Decision::Failed(message.clone()))?;
                 }
             }
             Entry::Parked { messages, .. } => {
                 for message in messages {
+                    let failure = with_shared_texts(&message.failure, texts);
+                    let message = ParkedMessage { failure, ..*message };
                     each(&[SeqRange::one(message.seq)], &|_| Decision::Parked(message.clone()))?;
                 }
             }

@@ -113,6 +113,39 @@ fn an_ack_after_leaving_is_not_taken_from_whom_has_it_now() {
 }
 
 #[test]
+fn a_receive_takes_as_many_bytes_as_its_answer_may_have() {
+    check(
+        "publish 5 / A polls 5 within 250B / A polls 5 within 50B / A polls 5 within 200B",
+        expect![[r#"
+            0s    deliver 1-2#1 to A when durable
+            0s    append leased 1-2 for 30s
+            0s    deliver 3#1 to A when durable
+            0s    append leased 3 for 30s
+            0s    deliver 4-5#1 to A when durable
+            0s    append leased 4-5 for 30s
+        "#]],
+    );
+    check(
+        "publish .@1000 .@1000 / A polls 5 within 50B / B polls 1 within 50B",
+        expect![[r#"
+            0s    deliver 1#1 to A when durable
+            0s    append leased 1 for 30s
+            0s    deliver 2#1 to B when durable
+            0s    append leased 2 for 30s
+        "#]],
+    );
+    check(
+        "set strategy ordered / publish a b c a / A polls 5 within 250B / B polls 5 within 100B",
+        expect![[r#"
+            0s    deliver 1-2#1 to A when durable
+            0s    append leased 1-2 for 30s
+            0s    deliver 3#1 to B when durable
+            0s    append leased 3 for 30s
+        "#]],
+    );
+}
+
+#[test]
 fn credit_by_bytes() {
     check(
         "publish 5 / A joins 5 of 250B / A acks 1 / A acks 2-3 / figures",

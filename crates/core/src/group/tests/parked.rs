@@ -1,6 +1,9 @@
 //! Parked messages: replaying, discarding, and how many there may be.
 
-use super::{check, check_both_ways, expect};
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::entry::Failure;
 
 #[test]
 fn everything_parked_is_replayed() {
@@ -430,4 +433,55 @@ fn parked_messages_that_are_too_old_go() {
             15s   floor 2, lag 0, in flight 0, ready 0, waiting 0, parked 0
         "#]],
     );
+}
+
+/// The records of all failures that a group remembers, of parked and of waiting messages.
+fn failures(stage: &Stage) -> Vec<Failure> {
+    let ledger = &stage.shard.groups[&stage.group.expect("there is a group")].ledger;
+    let parked = ledger.parked().iter_after(Seq::START).flat_map(|(_, parked)| parked.failures.iter());
+    parked.chain(ledger.failures().values().flatten()).cloned().collect()
+}
+
+#[test]
+fn texts_are_kept_once_after_a_restart_too() {
+    let restarts: [&[&str]; 4] =
+        [&[], &["crash"], &["crash after image"], &["crash after image", "crash", "crash after image"]];
+    for restarts in restarts {
+        let mut stage = Stage::new();
+        for line in ["set retries 1", "publish 300", "A joins 300", "A nacks 1-300 because out of paper"] {
+            stage.play(line);
+        }
+        for line in ["wait 60s", "A nacks 1-200 because still out of paper"].iter().chain(restarts) {
+            stage.play(line);
+        }
+        let failures = failures(&stage);
+        assert_eq!(failures.len(), 500, "after {restarts:?}");
+        let texts = failures.iter().flat_map(|failure| [&failure.reason, &failure.consumer]).flatten();
+        let places: BTreeSet<*const u8> = texts.map(|text| text.as_ptr()).collect();
+        assert_eq!(places.len(), 3, "two reasons and one name after {restarts:?}");
+    }
+}
+
+#[test]
+fn a_consumer_without_a_name_is_told_alike_by_the_image_and_by_the_log() {
+    let parked = |restart: &str| {
+        let mut stage = Stage::new();
+        for line in ["set retries 0", "publish 2"] {
+            stage.play(line);
+        }
+        let (group, consumer) = (stage.group.expect("there is a group"), ConsumerId(7));
+        stage.shard.join(stage.now, group, consumer, "", Bound::Connection).expect("a new member");
+        stage.shard.credit(stage.now, group, consumer, Credit::slots(2)).expect("a member");
+        stage.play("wait 1s");
+        stage.shard.leave(group, consumer, Departure::Lost);
+        stage.play("wait 1s");
+        if !restart.is_empty() {
+            stage.play(restart);
+        }
+        failures(&stage)
+    };
+    let before = parked("");
+    assert_eq!(before.iter().map(|failure| failure.consumer.as_deref()).collect::<Vec<_>>(), [None, None]);
+    assert_eq!(parked("crash"), before);
+    assert_eq!(parked("crash after image"), before);
 }

@@ -89,7 +89,7 @@ fn waits_of_centuries_are_cut_to_a_year() {
     let mut rig = Rig::new(StreamSettings::default());
     let group = rig.group(GroupSettings::default());
     rig.shard.join(rig.now, group, ConsumerId(1), "poller", Bound::Clock).expect("a new member");
-    let credit = Credit::Once { messages: 3, timeout: Some(Duration::MAX) };
+    let credit = Credit::Once { messages: 3, bytes: None, timeout: Some(Duration::MAX) };
     rig.shard.credit(rig.now, group, ConsumerId(1), credit).expect("a member");
     rig.publish_plain(3);
     rig.turn();

@@ -18,10 +18,11 @@ pub(super) async fn receive(
     let wish = Wish {
         consumer: request.consumer,
         max: some(request.max),
+        bytes: GRPC_REPLY_BYTES_MAX,
         wait: Duration::from_millis(request.wait_ms),
         timeout: request.timeout_ms.map(Duration::from_millis),
     };
-    let (taken, hold) = service.receive(stream, group, wish, GRPC_REPLY_BYTES_MAX).await?;
+    let (taken, hold) = service.receive(stream, group, wish).await?;
     let messages: Answer<Vec<v1::Received>> = taken
         .into_iter()
         .map(|(lease, delivered)| {

@@ -27,11 +27,12 @@ pub(super) async fn receive(
     let wish = Wish {
         consumer: request.consumer.unwrap_or_default(),
         max: request.max,
+        bytes: HTTP_REPLY_BYTES_MAX,
         wait: request.wait.map_or(Duration::ZERO, |span| span.0),
         timeout: request.timeout.map(|span| span.0),
     };
     // If the client leaves, this is dropped, and messages that were handed out meanwhile go back.
-    let (taken, hold) = service.receive(stream, group, wish, HTTP_REPLY_BYTES_MAX).await?;
+    let (taken, hold) = service.receive(stream, group, wish).await?;
     // One message after the other, so that no second copy of all of them is made.
     let mut body = Vec::with_capacity(hold.bytes());
     body.extend_from_slice(b"{\"messages\":[");

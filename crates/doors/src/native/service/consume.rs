@@ -18,6 +18,8 @@ use crate::native::problem::Refusal;
 pub(in crate::native) struct Wish {
     pub(in crate::native) consumer: String,
     pub(in crate::native) max: Option<u32>,
+    /// How many bytes of content the codec can put into one answer.
+    pub(in crate::native) bytes: usize,
     /// How long to wait for the first message.
     pub(in crate::native) wait: Duration,
     /// How long the leases last. None: as long as the group says.
@@ -99,9 +101,8 @@ impl Service {
         stream: StreamName,
         group: GroupName,
         wish: Wish,
-        bytes_max: usize,
     ) -> Answer<(Vec<(String, Delivered)>, Hold)> {
-        let Wish { consumer, max, wait, timeout } = wish;
+        let Wish { consumer, max, bytes, wait, timeout } = wish;
         check_consumer(&consumer)?;
         let max = max.unwrap_or(1);
         if !(1..=RECEIVE_MAX).contains(&max) {
@@ -112,15 +113,16 @@ impl Service {
             return Err(Refusal::value("wait", rule, Span(wait)));
         }
         let timeout = check_some_duration("timeout", timeout)?;
-        let receive = Receive { consumer, max, wait, timeout, refuse_when_full: false };
+        let receive =
+            Receive { consumer, max, bytes: Some(bytes as u64), wait, timeout, refuse_when_full: false };
         let received = self.answer(self.caller.receive(stream, group, receive).await)?;
         let size = |most: usize| reply_bytes(received.len(), received.bytes_within(most));
-        let hold = match self.share.take(size(bytes_max)).await {
+        let hold = match self.share.take(size(bytes)).await {
             Some(hold) => hold,
             // Some of them may find room still.
-            None => self.share.take_up_to(size(bytes_max)),
+            None => self.share.take_up_to(size(bytes)),
         };
-        let most = bytes_max.min(content_bytes(hold.bytes()));
+        let most = bytes.min(content_bytes(hold.bytes()));
         if size(most) > hold.bytes() && received.bytes_within(most) > most {
             return Err(self.refused(&CallError::TooManyBytes));
         }

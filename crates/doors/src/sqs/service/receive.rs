@@ -15,7 +15,7 @@ use crate::sqs::wire::response::Response;
 
 /// All who receive over this door are one consumer to the group, so that a receive leaves no member of its own behind.
 const CONSUMER: &str = "sqs";
-/// The limit of the contents of one answer. Messages that would not fit go back as if they had never been
+/// The limit of the contents of one answer. Messages that turn out not to fit go back as if they had never been
 /// received.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
@@ -45,6 +45,7 @@ impl Service {
                 let wish = Receive {
                     consumer: CONSUMER.to_owned(),
                     max: terms.max,
+                    bytes: Some(ANSWER_BYTES_MAX as u64),
                     wait: seconds(terms.wait.unwrap_or(settings.receive_wait)),
                     timeout: Some(visibility),
                     refuse_when_full: !queue.is_fifo(),
