@@ -258,7 +258,7 @@ impl SimDisk {
         self.state().error_struck.clone()
     }
 
-    /// Frames are read in service from now on, or not any more. Only such reads fail.
+    /// Frames are read in service from now on, or not any more. Only those reads fail.
     pub fn serve_reads(&self, serving: bool) {
         self.state().bad_reads.serving = serving;
     }
