@@ -13,7 +13,7 @@ use forebay_core::types::ShardId;
 
 use crate::engine::{EngineFigures, StorageError};
 use crate::journal::block::{JournalId, PAGE, padded};
-use crate::journal::disk::{Disk, DiskFile, Stage};
+use crate::journal::disk::{Disk, DiskFile, Stage, os_code};
 use crate::journal::filling::Filling;
 use crate::journal::format::{Format, Layout};
 use crate::journal::mark::Mark;
@@ -267,12 +267,17 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether an error will pass by itself and says nothing about the contents of the disk: no space, or no
-/// file descriptor to be had.
+/// Whether an error will pass by itself and says nothing about the contents of the disk: no space, no file
+/// descriptor or no memory to be had just now, or a call that was interrupted.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    let descriptors = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
-    is_full(error) || error.raw_os_error().is_some_and(|code| descriptors.contains(&code))
+    const SCARCE: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR];
+    let is_scarce = |code: i32| SCARCE.iter().any(|errno| errno.raw_os_error() == code);
+    let kind = matches!(
+        error.kind(),
+        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
+    );
+    is_full(error) || kind || os_code(error).is_some_and(is_scarce)
 }
 
 pub(crate) fn is_temporary(name: &str) -> bool {

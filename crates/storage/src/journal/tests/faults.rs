@@ -9,7 +9,7 @@ use forebay_core::types::PartKey;
 
 use super::*;
 use crate::engine::{Image, ImagePart};
-use crate::journal::disk::DiskFile;
+use crate::journal::disk::{DiskFile, FolderFile};
 
 /// What the disk still does before it begins to fail, and how much room it has.
 pub(super) struct State {
@@ -52,7 +52,7 @@ pub(super) struct FaultyDisk {
 }
 
 pub(super) struct FaultyFile {
-    file: File,
+    file: FolderFile,
     state: Arc<State>,
 }
 
@@ -67,7 +67,7 @@ impl FaultyDisk {
         FaultyDisk { folder, state: Arc::new(state) }
     }
 
-    fn file(&self, file: File) -> FaultyFile {
+    fn file(&self, file: FolderFile) -> FaultyFile {
         FaultyFile { file, state: self.state.clone() }
     }
 }
@@ -125,7 +125,7 @@ impl DiskFile for FaultyFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        DiskFile::read_at(&self.file, buffer, offset)
+        self.file.read_at(buffer, offset)
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -311,4 +311,18 @@ fn a_folder_keeps_to_the_size_it_may_have_and_publishing_resumes_once_it_is_rais
     assert!(!bench.journal.claim.space.is_full());
     bench.put(5000);
     bench.check_all();
+}
+
+#[test]
+fn an_error_names_the_call_and_the_file() {
+    let folder = TempFolder::new();
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let text = disk.open("segment-0000000007").err().expect("there is no such file").to_string();
+    assert_eq!(text, "cannot open segment-0000000007: No such file or directory (os error 2)");
+    std::fs::create_dir(folder.file("folder")).expect("a folder can be made");
+    let read_only = FolderDisk::read_only(folder.path()).expect("the folder is there");
+    let file = read_only.open("folder").expect("a folder can be opened");
+    let error = file.read_at(&mut [0; 100], 4096).expect_err("a folder cannot be read");
+    let text = "cannot read 100 bytes at 4096 of folder: Is a directory (os error 21)";
+    assert_eq!((error.to_string().as_str(), error.kind()), (text, io::ErrorKind::IsADirectory));
 }
