@@ -458,6 +458,12 @@ impl Ledger {
         self.parked.freeze()
     }
 
+    /// No image has any of this.
+    pub(crate) fn forget_taken(&mut self) {
+        self.changed = true;
+        self.parked.forget_taken();
+    }
+
     /// Takes in a chunk of parked messages from an image.
     pub(crate) fn load_parked(&mut self, number: u32, bytes: &[u8]) -> Result<(), DecodeError> {
         self.parked.load(number, bytes)
