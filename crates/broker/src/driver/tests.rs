@@ -1,5 +1,6 @@
 //! The driver on a log that becomes durable when the test says so.
 
+mod damage;
 mod reclaim;
 mod verbs;
 mod whole;

@@ -349,7 +349,7 @@ fn a_folder_keeps_to_the_size_it_may_have_and_publishing_resumes_once_it_is_rais
 fn an_error_names_the_call_and_the_file() {
     let folder = TempFolder::new();
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
-    let text = disk.open("segment-0000000007").err().expect("there is no such file").to_string();
+    let text = disk.open("segment-0000000007").err().expect("the file is missing").to_string();
     assert_eq!(text, "cannot open segment-0000000007: No such file or directory (os error 2)");
     std::fs::create_dir(folder.file("folder")).expect("a folder can be made");
     let read_only = FolderDisk::read_only(folder.path()).expect("the folder is there");
