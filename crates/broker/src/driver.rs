@@ -32,10 +32,11 @@ use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishR
 use forebay_core::types::{
     Attempt, ConsumerId, GroupId, KeyHash, Position, Seq, SeqRange, ShardId, StreamId, StreamName, Timestamp,
 };
-use forebay_storage::engine::{Durable, Frame, Image, ReadBudget, Saved, StoredFrame};
+use forebay_storage::engine::{Damage, Durable, Frame, Image, ReadBudget, Saved, StoredFrame};
 
 use crate::batch::Batch;
 use crate::index::Index;
+use crate::recovery::RecoveryError;
 use crate::window::{Found, Window};
 use frames::Frames;
 use images::Images;
@@ -55,6 +56,8 @@ pub struct DriverFigures {
     /// Messages handed out whose contents were in memory, and those that had to be read.
     pub cache_hits: u64,
     pub cache_misses: u64,
+    /// Messages that were parked because their contents cannot be read.
+    pub damaged: u64,
     /// Reads for contents and keys: begun, on their way now, and those that wait for their turn.
     pub reads: u64,
     pub reads_in_flight: u64,
@@ -504,24 +507,45 @@ impl Driver {
     }
 
     /// Frames that were asked for with [`Read`]. An empty list means that there are none that far.
-    pub fn on_read(&mut self, id: u64, frames: &[StoredFrame]) -> Result<(), crate::recovery::RecoveryError> {
+    pub fn on_read(&mut self, id: u64, frames: &[StoredFrame]) -> Result<(), RecoveryError> {
+        self.on_read_around(id, frames, &[])
+    }
+
+    /// Frames that were asked for with [`Read`], and places between them that cannot be read. Messages in these places
+    /// are parked when they should be delivered; all others go on.
+    pub fn on_read_around(
+        &mut self,
+        id: u64,
+        frames: &[StoredFrame],
+        damage: &[Damage],
+    ) -> Result<(), RecoveryError> {
         if id == reclaim::READ {
+            if !damage.is_empty() {
+                self.reclaim.unreadable();
+                return Ok(());
+            }
             return self.reclaim.read(frames, &self.shard, &self.index);
         }
         let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
-        self.payloads.read(id, frames, &mut self.shard, &mut around)
+        self.payloads.read(id, frames, damage, &mut self.shard, &mut around)
     }
 
-    /// The messages of a [`Read`] are damaged. They are never delivered: a delivery is given up, so that
-    /// its lease lapses and its message is parked in the end, and a group that wanted to look ahead stays
-    /// where it is. Reclaim copies nothing more, since unreadable messages must not be trimmed. Everything
-    /// else goes on.
+    /// Nothing of a [`Read`] can be read. The messages are never delivered but parked, and a group that has to know the
+    /// order of their keys stays where it is. Reclaim leaves the front of the log where it is, since unreadable
+    /// messages must not be trimmed. Everything else goes on.
     pub fn on_unreadable(&mut self, id: u64) {
         if id == reclaim::READ {
             return self.reclaim.unreadable();
         }
         let mut around = around(&self.index, &self.config, &self.frames, &mut self.outbox);
         self.payloads.unreadable(id, &mut self.shard, &mut around);
+    }
+
+    /// The image is not kept, because a part that it shares with an earlier one is damaged. Another one is begun, with
+    /// every part from memory.
+    pub fn on_image_damaged(&mut self) {
+        self.images.failed();
+        self.shard.forget_taken();
     }
 
     /// The image is kept.

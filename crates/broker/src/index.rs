@@ -143,6 +143,22 @@ impl Index {
         Some(places[after.checked_sub(1)?].position)
     }
 
+    /// A message that was not copied lies before this position. Comes with the last message of which that is known,
+    /// not counting copies.
+    pub fn bound(&self, stream: StreamId, seq: Seq) -> Option<(Position, Seq)> {
+        let of = self.streams.get(&stream)?;
+        let after = of.places.partition_point(|place| place.first <= seq);
+        let place = of.places.get(after.checked_sub(1)?)?;
+        let unit_end = Position((place.position.0 / self.unit + 1).saturating_mul(self.unit));
+        let (position, last) = match of.places.get(after) {
+            Some(next) => (next.position, Seq(next.first.0 - 1)),
+            // A stream has a place in every unit in which it has messages.
+            None => (unit_end, Seq(u64::MAX - 1)),
+        };
+        let copied = of.moved.range(seq..).next().map(|(first, _)| Seq(first.0 - 1));
+        Some((position, copied.map_or(last, |copied| copied.min(last))))
+    }
+
     /// The first message of the stream that may lie at this position or after it, copies aside.
     pub fn first_from(&self, stream: StreamId, position: Position) -> Option<Seq> {
         let places = &self.streams.get(&stream)?.places;

@@ -9,6 +9,7 @@
 //! settlements, every other call holds one of a fixed number of permits, and a consumer leaves once.
 
 mod commands;
+mod engine_calls;
 mod figures;
 mod pollers;
 mod reading;
@@ -23,7 +24,7 @@ use forebay_core::group::{Credit, Departure};
 use forebay_core::settings::StreamSettings;
 use forebay_core::shard::PublishRefusal;
 use forebay_core::types::{ConsumerId, Position, Seq, StreamId, Timestamp};
-use forebay_storage::engine::{Appended, Durable, Engine, Saved, SpaceGauge, StorageError, StoredFrame};
+use forebay_storage::engine::{Appended, Durable, Engine, Readout, Saved, SpaceGauge, StorageError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Sleep;
@@ -55,7 +56,7 @@ const CONSUMER_BYTES_MAX: u64 = 64 << 20;
 
 /// Background work of the engine that is done.
 enum Done {
-    Read(u64, Result<Vec<StoredFrame>, StorageError>),
+    Read(u64, Result<Readout, StorageError>),
     Saved(Result<Saved, StorageError>),
     Trimmed(Result<(), StorageError>),
     /// A consumer that was held back has waited long enough.
@@ -334,11 +335,19 @@ impl ShardTask {
 
     fn on_done(&mut self, done: Result<Done, JoinError>) -> Result<(), RecoveryError> {
         match done.expect("an engine does not panic") {
-            Done::Read(id, Err(error @ StorageError::Damaged { .. })) => {
+            Done::Read(id, Ok(Readout { frames, damage })) => {
+                engine_calls::report(&damage);
+                self.driver.on_read_around(id, &frames, &damage)?;
+            }
+            Done::Read(id, Err(error @ (StorageError::Damaged { .. } | StorageError::Io { .. }))) => {
                 tracing::error!(%error, "ALARM: stored data is damaged and not delivered");
                 self.driver.on_unreadable(id);
             }
-            Done::Read(id, frames) => self.driver.on_read(id, &frames?)?,
+            Done::Read(_, Err(error)) => return Err(error.into()),
+            Done::Saved(Err(error @ StorageError::Damaged { .. })) => {
+                tracing::error!(%error, "ALARM: a stored image is damaged and is written anew from memory");
+                self.driver.on_image_damaged();
+            }
             Done::Saved(saved) => self.driver.on_saved(saved?),
             Done::Trimmed(done) => done?,
             Done::Wait(consumer) => {
@@ -393,11 +402,11 @@ impl ShardTask {
         for read in reads.drain(..) {
             let engine = self.engine.clone();
             self.work
-                .spawn(async move { Done::Read(read.id, engine.read(shard, read.from, read.budget).await) });
+                .spawn(async move { Done::Read(read.id, engine_calls::read(&*engine, shard, read).await) });
         }
         if let Some(image) = image.take() {
             let engine = self.engine.clone();
-            self.work.spawn(async move { Done::Saved(engine.save(shard, image).await) });
+            self.work.spawn(async move { Done::Saved(engine_calls::save(&*engine, shard, image).await) });
         }
         if let Some(through) = trim.take() {
             let engine = self.engine.clone();

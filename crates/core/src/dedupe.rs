@@ -138,6 +138,11 @@ impl Dedupe {
         self.generations.iter().map(|generation| (generation.number, !generation.saved))
     }
 
+    /// No image has any of it.
+    pub(crate) fn forget_taken(&mut self) {
+        self.generations.iter_mut().for_each(|generation| generation.saved = false);
+    }
+
     /// Whether a generation has changed since an image took it; `None` if there is no such one.
     pub(crate) fn changed(&self, number: u32) -> Option<bool> {
         let at = self.generations.binary_search_by_key(&number, |generation| generation.number).ok()?;

@@ -26,6 +26,7 @@ mod candidates;
 mod change;
 mod check;
 mod checkpoint;
+mod damaged;
 pub(crate) mod decision;
 mod dispatch;
 mod expiry;

@@ -139,6 +139,20 @@ impl Shard {
         Taking::Taken
     }
 
+    /// The next image takes every part anew: the image that took them last was not kept, or a stored part is
+    /// damaged.
+    pub fn forget_taken(&mut self) {
+        self.changed = true;
+        for stream in self.streams.values_mut() {
+            stream.changed = true;
+            stream.dedupe.forget_taken();
+        }
+        for group in self.groups.values_mut() {
+            group.ledger.forget_taken();
+        }
+        self.notes.forget_taken();
+    }
+
     /// Whether a part has changed since it was last taken; `None` if there is no such part.
     fn part_changed(&self, key: PartKey) -> Option<bool> {
         match key.kind {

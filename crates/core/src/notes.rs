@@ -245,6 +245,11 @@ impl Notes {
         self.buckets[number].used
     }
 
+    /// No image has any of the buckets.
+    pub(crate) fn forget_taken(&mut self) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.changed = bucket.used);
+    }
+
     /// Whether a bucket has changed since an image took it.
     pub(crate) fn bucket_changed(&self, number: usize) -> bool {
         self.buckets[number].changed

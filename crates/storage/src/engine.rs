@@ -5,6 +5,7 @@
 //! runs of bytes and a note of which messages it publishes.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,20 @@ pub trait Engine: Send + Sync + 'static {
         from: Position,
         budget: ReadBudget,
     ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>>;
+
+    /// Reads as [`read`](Engine::read) does, but around damage: a place that cannot be read is reported, and
+    /// the frames behind it are returned. An error of the disk that passes is an error, for which
+    /// [`StorageError::is_passing`] is true; a lasting one is damage.
+    fn read_around(
+        &self,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> BoxFuture<'_, Result<Readout, StorageError>> {
+        Box::pin(
+            async move { Ok(Readout { frames: self.read(shard, from, budget).await?, damage: Vec::new() }) },
+        )
+    }
 
     /// Keeps an image of the shard's state and lets go of all but the one before it.
     fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>>;
@@ -64,6 +79,8 @@ pub struct EngineFigures {
     pub reads: u64,
     /// Entries and payloads that were read.
     pub read_bytes: u64,
+    /// Places of the stored data that were found damaged or unreadable.
+    pub damaged_places: u64,
     pub images: u64,
     pub image_bytes: u64,
 }
@@ -139,6 +156,43 @@ pub struct StoredFrame {
     /// Empty unless the budget asked for payloads.
     pub payload: Bytes,
     pub runs: Vec<Run>,
+}
+
+/// Frames as they were read around damage.
+#[derive(Debug, Clone, Default)]
+pub struct Readout {
+    /// Where part of a payload cannot be read, these bytes are zeros and `damage` names them.
+    pub frames: Vec<StoredFrame>,
+    /// In the order of the log.
+    pub damage: Vec<Damage>,
+}
+
+/// A place of the log that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Frames that begin from here to just before `until` are missing.
+    pub from: Position,
+    pub until: Position,
+    /// If given, the frame at `from` is there, and only these bytes of its payload are missing.
+    pub payload: Option<Range<usize>>,
+    pub what: String,
+    pub file: String,
+    pub offset: u64,
+    /// Whether the engine finds it for the first time since it was opened.
+    pub is_new: bool,
+}
+
+impl Readout {
+    /// The frames before the first damage; an error if there are none.
+    pub fn until_damage(mut self) -> Result<Vec<StoredFrame>, StorageError> {
+        if let Some(Damage { from, what, file, offset, .. }) = self.damage.into_iter().next() {
+            self.frames.retain(|frame| frame.position < from);
+            if self.frames.is_empty() {
+                return Err(StorageError::Damaged { what, file, offset });
+            }
+        }
+        Ok(self.frames)
+    }
 }
 
 /// How much one read may bring.
@@ -295,4 +349,12 @@ pub enum StorageError {
         #[source]
         source: Arc<std::io::Error>,
     },
+}
+
+impl StorageError {
+    /// Whether it will pass by itself, and the same call may succeed later: no file descriptor, no memory or no
+    /// space to be had just now.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, StorageError::Io { source, .. } if crate::journal::is_passing(source))
+    }
 }

@@ -46,6 +46,7 @@ use self::format::{Format, Layout};
 use self::image::Catalog;
 use self::mark::Mark;
 use self::shared::Shared;
+pub(crate) use self::shared::is_passing;
 use crate::engine::Claim;
 
 /// How a journal is kept.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use forebay_core::group::{Bound, Deliver, Lease};
+use forebay_core::group::{Bound, Deliver, Lease, LeaseRun};
 use forebay_core::shard::Shard;
 use forebay_core::types::{ConsumerId, Epoch, GroupId, Seq, SeqRange};
 
@@ -37,6 +37,29 @@ impl PendingDelivery {
         let Deliver { seqs, grant, consumer, .. } = self.deliver;
         let lease = move |seq: Seq| Lease { epoch: self.epoch, seq, grant: grant.plus(seq.0 - seqs.first.0) };
         seqs.seqs().map(move |seq| (consumer, lease(seq)))
+    }
+
+    /// Takes the delivery apart around messages that cannot be read, of which the first is the next that it lacks: the
+    /// part before them, which is whole, their leases, and the part after them.
+    pub(super) fn without(
+        self,
+        lost: SeqRange,
+    ) -> (Option<PendingDelivery>, LeaseRun, Option<PendingDelivery>) {
+        let PendingDelivery { epoch, deliver, frame, messages } = self;
+        let (first, last) = (deliver.seqs.first, deliver.seqs.last);
+        let nth = |seq: Seq| deliver.grant.plus(seq.0 - first.0);
+        let lost = SeqRange::new(lost.first, lost.last.min(last));
+        let lease = Lease { epoch, seq: lost.first, grant: nth(lost.first) };
+        let leases = LeaseRun { first: lease, count: lost.count() as u32 };
+        let before = (lost.first > first).then(|| {
+            let seqs = SeqRange::new(first, Seq(lost.first.0 - 1));
+            PendingDelivery { epoch, deliver: Deliver { seqs, ..deliver }, frame, messages }
+        });
+        let after = (lost.last < last).then(|| {
+            let seqs = SeqRange::new(lost.last.next(), last);
+            PendingDelivery::new(epoch, Deliver { seqs, grant: nth(seqs.first), ..deliver }, frame)
+        });
+        (before, leases, after)
     }
 
     /// How many messages have their contents.

@@ -154,6 +154,12 @@ impl Images {
         }
     }
 
+    /// The image is not kept. Another one is made at once.
+    pub(super) fn failed(&mut self) {
+        self.saving = false;
+        self.wanted = true;
+    }
+
     /// The image is kept. Returns where the log may now be trimmed to, if that is further than before.
     pub(super) fn saved(&mut self, saved: Saved) -> Option<Position> {
         self.saving = false;

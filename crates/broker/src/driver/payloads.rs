@@ -11,13 +11,13 @@ use forebay_core::Admission;
 use forebay_core::entry::{Entry, MessageMeta, copied_runs, entries};
 use forebay_core::group::{Deliver, Lease, MoveOut, ReadAhead};
 use forebay_core::shard::{KeyRun, Shard};
-use forebay_core::types::{ConsumerId, GroupId, KeyHash, Seq, SeqRange, StreamId};
-use forebay_storage::engine::StoredFrame;
+use forebay_core::types::{ConsumerId, GroupId, KeyHash, Seq, SeqRange, StreamId, Timestamp};
+use forebay_storage::engine::{Damage, StoredFrame};
 
 use crate::batch::Batch;
 use crate::driver::deliveries::{Deliveries, PendingDelivery, is_for};
 use crate::driver::fetches::{Fetches, collect_kept};
-use crate::driver::reads::{ReadRequest, Reads};
+use crate::driver::reads::{Brought, ReadRequest, Reads};
 use crate::driver::{DriverFigures, Outbox, Ticket};
 use crate::index::Index;
 use crate::recovery::RecoveryError;
@@ -40,6 +40,8 @@ pub(super) struct Payloads {
     /// Messages handed out whose contents were in the window, and those that had to be read.
     hits: u64,
     misses: u64,
+    /// Deliveries of messages that were parked because their contents cannot be read.
+    damaged: u64,
 }
 
 /// The purpose of a read of messages.
@@ -134,12 +136,14 @@ impl Payloads {
             copies_read: 0,
             hits: 0,
             misses: 0,
+            damaged: 0,
         }
     }
 
     /// The figures, with this module's counts added.
     pub(super) fn add_figures(&self, figures: DriverFigures) -> DriverFigures {
-        let counted = DriverFigures { cache_hits: self.hits, cache_misses: self.misses, ..figures };
+        let (cache_hits, cache_misses) = (self.hits, self.misses);
+        let counted = DriverFigures { cache_hits, cache_misses, damaged: self.damaged, ..figures };
         self.reads.add_figures(counted)
     }
 
@@ -289,9 +293,11 @@ impl Payloads {
         &mut self,
         id: u64,
         frames: &[StoredFrame],
+        damage: &[Damage],
         shard: &mut Shard,
         context: &mut Context<'_>,
     ) -> Result<(), RecoveryError> {
+        let brought = Brought { frames, damage };
         let reading = self.reads.ended(id).expect("a finished read was requested");
         if !reading.contents {
             for frame in frames {
@@ -307,12 +313,17 @@ impl Payloads {
             let ahead = self.reads.get(id).filter(|request| request.is_ahead());
             let ahead = ahead.map(|request| (request.stream, request.next));
             for frame in frames {
-                self.take_in(frame, ahead, shard, context)?;
+                self.take_in(frame, brought, ahead, shard, context)?;
             }
         }
         // A message may have gone meanwhile, and those that come after it may be here.
         if self.reads.get(id).is_some_and(Request::is_fetch) && self.take_more(id, shard) {
             self.finish(id, shard, context);
+        }
+        if let Some(stream) = self.reads.get(id).map(|request| request.stream)
+            && let Some(lost) = self.reads.change(id, |request| request.lost_in_hole(brought, context))
+        {
+            self.lose(stream, lost, KeyRun::Plain, shard, context);
         }
         if let Some(request) = self.reads.get(id) {
             let unwanted = shard.first_wanted(request.stream, request.next) != Some(request.next);
@@ -323,21 +334,21 @@ impl Payloads {
                 // It was a guess.
                 Purpose::Prefetch(_) => self.finish(id, shard, context),
                 // Messages that no group wants any more cannot be shown.
-                Purpose::Fetch(..) | Purpose::Move(..) if unwanted && frames.is_empty() => {
+                Purpose::Fetch(..) | Purpose::Move(..) if unwanted && brought.is_nothing() => {
                     self.finish(id, shard, context);
                 }
                 // It may have lapsed while it waited, and its messages may be settled and trimmed by now.
                 Purpose::Deliver(pending) if !pending.may_leave(shard, unwanted) => self.forget(id),
                 _ => {
                     let (stream, seq) = (request.stream, request.next);
-                    let nowhere = request.is_nowhere(frames, context);
+                    let nowhere = request.is_nowhere(brought, context);
                     let shows = matches!(request.purpose, Purpose::Fetch(..) | Purpose::Move(..));
                     if nowhere && unwanted && shows {
                         self.finish(id, shard, context);
                     } else if nowhere {
                         return Err(RecoveryError::MessageMissing { stream, seq });
                     } else {
-                        self.reads.change(id, |request| request.search_after(frames));
+                        self.reads.change(id, |request| request.search_after(brought));
                         self.reads.queue_last(id);
                     }
                 }
@@ -374,8 +385,9 @@ impl Payloads {
     pub(super) fn unreadable(&mut self, id: u64, shard: &mut Shard, context: &mut Context<'_>) {
         self.reads.ended(id);
         let Some(request) = self.reads.get(id) else { return self.reads.start_reads(context) };
+        let (stream, rest) = (request.stream, SeqRange::new(request.next, request.last));
         match &request.purpose {
-            Purpose::Deliver(_) => self.forget(id),
+            Purpose::Deliver(_) => self.lose_for(id, stream, rest, KeyRun::Plain, shard, context),
             Purpose::Prefetch(_) | Purpose::Fetch(..) | Purpose::Move(..) => self.finish(id, shard, context),
             // The keys may be readable where the content is not.
             Purpose::ReadAhead(look) if look.keys.is_some() && request.contents => {
@@ -394,6 +406,83 @@ impl Payloads {
             }
         }
         self.reads.start_reads(context);
+    }
+
+    /// These messages cannot be read: the requests that lack one of them go on without them. Keys that are not known
+    /// count as none. That puts no message out of order, since none of these is ever delivered.
+    fn lose(
+        &mut self,
+        stream: StreamId,
+        lost: SeqRange,
+        keys: KeyRun<'_>,
+        shard: &mut Shard,
+        context: &mut Context<'_>,
+    ) {
+        for id in self.reads.lacking(stream, lost) {
+            self.lose_for(id, stream, lost, keys, shard, context);
+        }
+    }
+
+    fn lose_for(
+        &mut self,
+        id: u64,
+        stream: StreamId,
+        lost: SeqRange,
+        keys: KeyRun<'_>,
+        shard: &mut Shard,
+        context: &mut Context<'_>,
+    ) {
+        let Some(request) = self.reads.get(id) else { return };
+        let first = request.next;
+        let here = SeqRange::new(first, lost.last.min(request.last));
+        match &request.purpose {
+            Purpose::Deliver(_) => {
+                let Some(Request { purpose: Purpose::Deliver(pending), .. }) = self.remove(id) else {
+                    return;
+                };
+                return self.deliver_without(stream, pending, here, shard, context);
+            }
+            Purpose::Move(..) | Purpose::Prefetch(_) => return self.finish(id, shard, context),
+            Purpose::ReadAhead(_) | Purpose::Fetch(..) => {}
+        }
+        let whole = self.reads.change(id, |request| {
+            if let Purpose::ReadAhead(Lookahead { keys: Some(found), .. }) = &mut request.purpose {
+                let skipped = (first.0 - lost.first.0) as usize;
+                let key = |n: usize| match keys {
+                    KeyRun::Plain => KeyHash(0),
+                    KeyRun::Each(keys) => keys.get(skipped + n).copied().unwrap_or(KeyHash(0)),
+                };
+                found.extend((0..here.count() as usize).map(key));
+            }
+            request.next = here.last.next();
+            request.is_complete()
+        });
+        if whole || self.take_more(id, shard) {
+            self.finish(id, shard, context);
+        }
+    }
+
+    /// Parks those messages of a delivery that cannot be read, and delivers the others.
+    fn deliver_without(
+        &mut self,
+        stream: StreamId,
+        pending: PendingDelivery,
+        lost: SeqRange,
+        shard: &mut Shard,
+        context: &mut Context<'_>,
+    ) {
+        let Deliver { group, consumer, .. } = pending.deliver;
+        let (before, leases, after) = pending.without(lost);
+        self.damaged += shard.park_damaged(shard.latest(), group, leases);
+        if let Some(after) = after {
+            self.deliveries.begin(&after.deliver);
+            let lacking = after.deliver.seqs;
+            self.reads.request(Request::new(stream, lacking, true, Purpose::Deliver(after)), context);
+        }
+        match before {
+            Some(before) => self.deliveries.send_late(before, shard, context),
+            None => self.deliveries.ended(consumer),
+        }
     }
 
     /// Tells a group that only asks for keys those that a frame has.
@@ -424,20 +513,29 @@ impl Payloads {
     fn take_in(
         &mut self,
         frame: &StoredFrame,
+        brought: Brought<'_>,
         ahead: Option<(StreamId, Seq)>,
         shard: &mut Shard,
         context: &mut Context<'_>,
     ) -> Result<(), RecoveryError> {
         let position = frame.position;
         let mut offset = 0;
+        let missing = brought.missing_in(frame);
+        let is_missing = |from: usize, to: usize| missing.clone().any(|gap| gap.start < to && from < gap.end);
         for entry in entries(&frame.entries) {
             let entry = entry.map_err(|error| RecoveryError::Entry { position, error })?;
             match entry {
                 Entry::Published { stream, first, at, messages, .. } => {
                     let range = SeqRange::starting(first, messages.count());
+                    let begin = offset;
                     let contents = contents(frame, &mut offset, messages.bytes())?;
                     let is_ahead = ahead.is_some_and(|(of, next)| of == stream && next <= range.last);
-                    if is_ahead || self.reads.is_lacking(stream, range) {
+                    let is_wanted = is_ahead || self.reads.is_lacking(stream, range);
+                    if is_wanted && is_missing(begin, offset) {
+                        let metas: Vec<MessageMeta> = messages.iter().collect();
+                        let batch = ReadBatch { stream, first, at, contents: &contents, begin };
+                        self.take_in_parts(&batch, &metas, &is_missing, shard, context);
+                    } else if is_wanted {
                         let contents = alone(contents, frame);
                         self.window.insert_read(stream, first, at, &messages, contents);
                         self.give(stream, range, shard, context);
@@ -447,10 +545,17 @@ impl Payloads {
                     for run in copied_runs(&messages) {
                         let metas = run.iter().map(|message| message.meta);
                         let bytes = metas.clone().map(|meta| u64::from(meta.size)).sum();
+                        let begin = offset;
                         let contents = contents(frame, &mut offset, bytes)?;
                         let range = SeqRange::starting(run[0].seq, run.len() as u64);
                         let is_ahead = ahead.is_some_and(|(of, next)| of == stream && next <= range.last);
-                        if is_ahead || self.reads.is_lacking(stream, range) {
+                        let is_wanted = is_ahead || self.reads.is_lacking(stream, range);
+                        if is_wanted && is_missing(begin, offset) {
+                            let metas: Vec<MessageMeta> = metas.collect();
+                            let (first, at) = (range.first, run[0].at);
+                            let batch = ReadBatch { stream, first, at, contents: &contents, begin };
+                            self.take_in_parts(&batch, &metas, &is_missing, shard, context);
+                        } else if is_wanted {
                             let contents = alone(contents, frame);
                             self.window.insert(stream, range.first, run[0].at, metas, contents);
                             self.copies_read += range.count();
@@ -462,6 +567,44 @@ impl Payloads {
             }
         }
         Ok(())
+    }
+
+    /// Puts those messages of a batch into the window that can be read, and loses the others.
+    fn take_in_parts(
+        &mut self,
+        batch: &ReadBatch<'_>,
+        metas: &[MessageMeta],
+        is_missing: &impl Fn(usize, usize) -> bool,
+        shard: &mut Shard,
+        context: &mut Context<'_>,
+    ) {
+        let (mut next, mut from) = (batch.first, 0);
+        let mut ends = Vec::with_capacity(metas.len());
+        for meta in metas {
+            let start = ends.last().copied().unwrap_or(0);
+            ends.push(start + meta.size as usize);
+        }
+        let lost: Vec<bool> = (0..metas.len())
+            .map(|n| {
+                let start = if n == 0 { 0 } else { ends[n - 1] };
+                is_missing(batch.begin + start, batch.begin + ends[n])
+            })
+            .collect();
+        for run in lost.chunk_by(|one, other| one == other) {
+            let metas = &metas[from..from + run.len()];
+            let range = SeqRange::starting(next, run.len() as u64);
+            let start = if from == 0 { 0 } else { ends[from - 1] };
+            from += run.len();
+            next = range.last.next();
+            if run[0] {
+                let keys: Vec<KeyHash> = metas.iter().map(|meta| meta.key.unwrap_or(KeyHash(0))).collect();
+                self.lose(batch.stream, range, KeyRun::Each(&keys), shard, context);
+            } else {
+                let contents = Bytes::copy_from_slice(&batch.contents[start..ends[from - 1]]);
+                self.window.insert(batch.stream, range.first, batch.at, metas.iter().copied(), contents);
+                self.give(batch.stream, range, shard, context);
+            }
+        }
     }
 
     /// Requests that lack one of these messages take them from the window: at once, since the window may be
@@ -591,6 +734,16 @@ impl Payloads {
             }
         }
     }
+}
+
+/// Messages of one entry as they were read.
+struct ReadBatch<'a> {
+    stream: StreamId,
+    first: Seq,
+    at: Timestamp,
+    contents: &'a Bytes,
+    /// Where the contents begin in the payload of their frame.
+    begin: usize,
 }
 
 /// The contents that follow in the payload of a frame.

@@ -6,9 +6,10 @@
 //! the `P` of [`Reads`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use forebay_core::types::{Position, Seq, SeqRange, StreamId};
-use forebay_storage::engine::{ReadBudget, StoredFrame};
+use forebay_storage::engine::{Damage, ReadBudget, StoredFrame};
 
 use crate::driver::payloads::Context;
 use crate::driver::{DriverFigures, Read};
@@ -61,6 +62,42 @@ struct Search {
     place: Position,
     /// Where to read on.
     next: Position,
+    /// The search has passed frames that cannot be read.
+    holed: bool,
+}
+
+/// What a read brought: frames, and places that cannot be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Brought<'a> {
+    pub(super) frames: &'a [StoredFrame],
+    pub(super) damage: &'a [Damage],
+}
+
+impl Brought<'_> {
+    /// Whether the log ends where the read began.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.frames.is_empty() && self.holes().next().is_none()
+    }
+
+    /// Stretches of the log whose frames cannot be read.
+    fn holes(&self) -> impl Iterator<Item = &Damage> + '_ {
+        self.damage.iter().filter(|place| place.payload.is_none())
+    }
+
+    /// Where the next read goes on.
+    fn reached(&self) -> Option<Position> {
+        let frames = self.frames.last().map(|frame| Position(frame.position.0 + 1));
+        frames.max(self.holes().last().map(|hole| hole.until))
+    }
+
+    /// The bytes of a frame's payload that cannot be read.
+    pub(super) fn missing_in(&self, frame: &StoredFrame) -> impl Iterator<Item = Range<usize>> + Clone + '_ {
+        let position = frame.position;
+        self.damage
+            .iter()
+            .filter(move |place| place.from == position)
+            .filter_map(|place| place.payload.clone())
+    }
 }
 
 /// A read that is in flight.
@@ -100,11 +137,38 @@ impl<P> ReadRequest<P> {
 
     /// Whether a read that brought these frames has shown that the log does not have the message: it was looked
     /// for where the index still has it, and the frames end there.
-    pub(super) fn is_nowhere(&self, frames: &[StoredFrame], context: &Context<'_>) -> bool {
-        let (stream, seq) = (self.stream, self.next);
-        let stays = seq == self.search.seq && context.index.find(stream, seq) == Some(self.search.place);
-        let exact = context.index.moved(stream, seq).is_some();
-        stays && (exact || frames.is_empty())
+    pub(super) fn is_nowhere(&self, brought: Brought<'_>, context: &Context<'_>) -> bool {
+        let exact = context.index.moved(self.stream, self.next).is_some();
+        self.is_searched(context) && (exact || brought.is_nothing())
+    }
+
+    /// Whether the last read was for the message that is lacking, and the index still has it there.
+    fn is_searched(&self, context: &Context<'_>) -> bool {
+        let (seq, place) = (self.search.seq, self.search.place);
+        seq == self.next && context.index.find(self.stream, seq) == Some(place)
+    }
+
+    /// Messages, from the next that is lacking on, that a read has shown to be in frames that cannot be read: the
+    /// search has passed frames that are broken, and the log goes on with later messages of the stream, or beyond the place up to
+    /// which the index has the message.
+    pub(super) fn lost_in_hole(&mut self, brought: Brought<'_>, context: &Context<'_>) -> Option<SeqRange> {
+        self.search.holed |= brought.holes().next().is_some();
+        if !self.search.holed || self.is_complete() || !self.is_searched(context) {
+            return None;
+        }
+        let (stream, first) = (self.stream, self.next);
+        if let Some((copies, position)) = context.index.moved(stream, first) {
+            let is_in = |hole: &Damage| (hole.from..hole.until).contains(&position);
+            return brought.holes().any(is_in).then(|| SeqRange::new(first, copies.last));
+        }
+        let (bound, last) = context.index.bound(stream, first)?;
+        let runs = brought.frames.iter().flat_map(|frame| &frame.runs);
+        let later = runs.filter(|run| run.stream == stream && !run.copied && run.first > first);
+        if let Some(run) = later.min_by_key(|run| run.first) {
+            return Some(SeqRange::new(first, last.min(Seq(run.first.0 - 1))));
+        }
+        let is_past = brought.reached().is_none_or(|reached| reached >= bound);
+        is_past.then(|| SeqRange::new(first, last))
     }
 
     /// Forgets how far the search has come, so that it begins again.
@@ -112,11 +176,9 @@ impl<P> ReadRequest<P> {
         self.search = Search::default();
     }
 
-    /// The next read goes on after these frames.
-    pub(super) fn search_after(&mut self, frames: &[StoredFrame]) {
-        if let Some(last) = frames.last() {
-            self.search.next = Position(last.position.0 + 1);
-        }
+    /// The next read goes on after what this one brought.
+    pub(super) fn search_after(&mut self, brought: Brought<'_>) {
+        self.search.next = brought.reached().unwrap_or(self.search.next);
     }
 }
 
@@ -267,7 +329,9 @@ impl<P> Reads<P> {
             return;
         };
         let from = request.reads_from(place, context);
-        request.search = Search { seq: request.next, place, next: from };
+        let goes_on = (request.search.seq, request.search.place) == (request.next, place);
+        let holed = request.search.holed && goes_on;
+        request.search = Search { seq: request.next, place, next: from, holed };
         let few = request.last.0 - request.next.0 < FEW;
         let bytes_max = if few { FEW_BYTES.min(context.read_bytes_max) } else { context.read_bytes_max };
         let contents = request.contents;

@@ -56,8 +56,10 @@ pub(super) struct Reclaim {
     /// while the disk is full.
     look: bool,
     look_at: Timestamp,
-    /// Something at the front cannot be read, or the server is stopping.
+    /// The server is stopping.
     halted: bool,
+    /// The stretch that begins here has something that cannot be read.
+    stuck_at: Option<Position>,
     ranges: Vec<SeqRange>,
     pub(super) figures: ReclaimFigures,
 }
@@ -75,7 +77,8 @@ enum State {
 /// The part of the log that is being copied.
 #[derive(Debug)]
 struct Stretch {
-    /// Where to read on, and where the stretch ends.
+    /// Where the stretch begins, where to read on, and where it ends.
+    begin: Position,
     next: Position,
     end: Position,
     reading: bool,
@@ -115,6 +118,7 @@ impl Reclaim {
             look: false,
             look_at: Timestamp::ZERO,
             halted: false,
+            stuck_at: None,
             ranges: Vec::new(),
             figures: ReclaimFigures::default(),
         }
@@ -224,7 +228,7 @@ impl Reclaim {
         // Messages that are not wanted go by themselves, with the next image.
         let image = low && pin.0 - context.trimmed.0.min(pin.0) > config.reclaim_stretch_bytes.max(self.unit);
         let until = stretch_end(pin, config.reclaim_stretch_bytes, self.unit);
-        if dead < floor || until > end {
+        if dead < floor || until > end || self.stuck_at == Some(pin) {
             return image;
         }
         // The older image has to cover the stretch, or it could not go.
@@ -234,6 +238,7 @@ impl Reclaim {
         let (from, full) = (pin.0, context.storage_full);
         tracing::debug!(from, until = until.0, live, dead, full, "reclaim begun");
         self.state = State::Copying(Stretch {
+            begin: pin,
             next: pin,
             end: until,
             reading: false,
@@ -304,10 +309,16 @@ impl Reclaim {
         Ok(())
     }
 
-    /// The front cannot be read, so nothing is copied out of it and nothing of it may go.
+    /// Something in the stretch cannot be read, so nothing of it may go. The front stays as it is until something
+    /// changes about the messages that are wanted there.
     pub(super) fn unreadable(&mut self) {
-        tracing::error!("reclaim stopped: the front of the log cannot be read, so it stays");
-        self.halt();
+        let State::Copying(stretch) = &self.state else { return };
+        tracing::warn!(
+            from = stretch.begin.0,
+            "reclaim leaves the front of the log: part of it cannot be read"
+        );
+        self.stuck_at = Some(stretch.begin);
+        self.state = State::Idle;
     }
 
     pub(super) fn image_begun(&mut self) {

@@ -1,6 +1,7 @@
 //! The driver on a log that becomes durable when the test says so.
 
 mod ahead;
+mod damage;
 mod reclaim;
 mod verbs;
 mod whole;

@@ -465,6 +465,12 @@ impl Ledger {
         self.parked.freeze()
     }
 
+    /// No image has any of this.
+    pub(crate) fn forget_taken(&mut self) {
+        self.changed = true;
+        self.parked.forget_taken();
+    }
+
     /// Takes in a chunk of parked messages from an image.
     pub(crate) fn load_parked(
         &mut self,

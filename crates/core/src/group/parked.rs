@@ -176,6 +176,11 @@ impl ParkedStore {
         chunks.map(|(&number, chunk)| (number, chunk.clone(), changed.contains(&number))).collect()
     }
 
+    /// No image has any of the chunks.
+    pub(crate) fn forget_taken(&mut self) {
+        self.changed.extend(self.chunks.keys());
+    }
+
     /// Takes in a chunk from an image.
     pub(crate) fn load(&mut self, number: u32, bytes: &[u8], texts: &mut Texts) -> Result<(), DecodeError> {
         let mut cursor = Cursor::new(bytes);

@@ -320,7 +320,7 @@ impl Group {
     }
 
     /// Why a lease is not the one that its message is held on.
-    fn why_not(&self, stream: &Stream, lease: Lease) -> NotYours {
+    pub(super) fn why_not(&self, stream: &Stream, lease: Lease) -> NotYours {
         let seq = lease.seq;
         if seq == Seq::START || seq > stream.last {
             return NotYours::Unknown;
@@ -523,9 +523,16 @@ impl Group {
     }
 
     /// The message cannot be moved, and is set aside.
-    pub(crate) fn park_instead(&mut self, now: Timestamp, stream: &Stream, seq: Seq, why: &str) {
+    pub(crate) fn park_instead(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        seq: Seq,
+        cause: Cause,
+        why: &str,
+    ) {
         let Some((_, attempts)) = self.moving(seq) else { return };
-        let source = self.not_moved(seq, why);
+        let source = FailureSource { cause, ..self.not_moved(seq, why) };
         self.park(now, stream, seq, Attempt(attempts), source);
     }
 

@@ -109,6 +109,16 @@ impl Shard {
         }
     }
 
+    /// The contents of messages that were to be delivered cannot be read. They are parked, and the number of them is
+    /// returned.
+    pub fn park_damaged(&mut self, now: Timestamp, group: GroupId, leases: LeaseRun) -> u64 {
+        let Some(of) = self.groups.get_mut(&group) else { return 0 };
+        let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+        let parked = of.park_damaged(now, stream, leases);
+        self.touch(group);
+        parked
+    }
+
     /// Ends leases, or prolongs them, and says in their order what became of them.
     pub fn settle(
         &mut self,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use forebay_model::limits::PRIORITY_MAX;
 
-use crate::entry::{self, JobEnd, JobFailure, MessageMeta, MoveTrail, Origin, Route};
+use crate::entry::{self, Cause, JobEnd, JobFailure, MessageMeta, MoveTrail, Origin, Route};
 use crate::fault::{Fault, planted};
 use crate::group::{Group, Hold, Job};
 use crate::producers::{ProducerRefusal, ProducerStamp, Verdict};
@@ -498,7 +498,7 @@ impl Shard {
                 };
                 let why = format!("cannot be moved to {to}: {why}");
                 if terms.create {
-                    of.park_instead(now, stream, seq, &why);
+                    of.park_instead(now, stream, seq, Cause::Nack, &why);
                     MoveRefusal::Parked
                 } else {
                     of.keep_instead(now, stream, seq, &why);
@@ -553,7 +553,7 @@ impl Shard {
         // A job leaves it in its group, where it was before.
         match of.moving(seq).and_then(|(route, _)| route.job()) {
             Some(_) => of.stay(now, stream, seq),
-            None => of.park_instead(now, stream, seq, why),
+            None => of.park_instead(now, stream, seq, Cause::Damaged, why),
         }
         self.touch(group);
     }

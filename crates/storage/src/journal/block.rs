@@ -324,8 +324,8 @@ impl FrameHeader {
         assert_eq!(bytes.len() as u64, self.front_len(), "the front of a frame is taken apart whole");
         let (table, rest) = bytes.split_at(self.table_len() as usize);
         let table = self.table(table, id, position)?;
-        let (runs, entries) = self.runs_and_entries(rest, id, position)?;
-        Ok(Front { table, runs, entries })
+        let (runs, _) = self.runs_and_entries(rest, id, position)?;
+        Ok(Front { table, runs })
     }
 
     /// The bytes between the chunk table and the payload, after comparing them with their checksum. They
@@ -356,7 +356,6 @@ impl FrameHeader {
 pub(crate) struct Front<'b> {
     pub(crate) table: Table<'b>,
     runs: &'b [u8],
-    pub(crate) entries: &'b [u8],
 }
 
 impl<'b> Front<'b> {

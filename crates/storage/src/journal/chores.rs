@@ -14,7 +14,7 @@ use crate::engine::{Image, Saved, StorageError};
 use crate::journal::block::PAGE;
 use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::filling::Filling;
-use crate::journal::image::Catalog;
+use crate::journal::image::{self, Catalog};
 use crate::journal::reader::Reader;
 use crate::journal::segment::{self, Footer, Head, RunJoiner, Stop, Walk, Window};
 use crate::journal::shared::{Shared, is_passing};
@@ -33,8 +33,9 @@ pub struct Chores<D: Disk> {
     catalog: Catalog,
     /// MARK as it was last synced, by its counter.
     synced: u64,
-    /// The segment that was scrubbed last.
+    /// The segment, and the file of images, that was scrubbed last.
     scrubbed: u64,
+    scrubbed_image: u64,
     /// Segments that turned out damaged when they were to be sealed.
     damaged: Vec<u64>,
     /// The next segment, until it is ready.
@@ -53,13 +54,28 @@ pub enum Preparation {
 pub enum Scrubbed {
     /// This segment is as it was when it was sealed.
     Good { segment: u64 },
-    /// There is no sealed segment after the one before; the next step begins again at the front.
+    /// All that the kept images have in this file is as it was written.
+    GoodImage { image: u64 },
+    /// There is nothing after the file before; the next step begins again at the front.
     Done,
 }
 
 impl<D: Disk> Chores<D> {
     pub(crate) fn new(shared: Arc<Shared<D>>, reader: Reader<D>, catalog: Catalog) -> Chores<D> {
-        Chores { shared, reader, catalog, synced: 0, scrubbed: 0, damaged: Vec::new(), filling: None }
+        Chores {
+            shared,
+            reader,
+            catalog,
+            synced: 0,
+            scrubbed: 0,
+            scrubbed_image: 0,
+            damaged: Vec::new(),
+            filling: None,
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared<D>> {
+        &self.shared
     }
 
     /// Does all there is to do.
@@ -182,13 +198,13 @@ impl<D: Disk> Chores<D> {
         let sealed = self.seal(number, segment.end);
         self.shared.disk.at(Stage::Idle);
         match sealed {
-            Ok(Ok(())) => {}
-            Ok(Err((flaw, offset))) => {
+            Ok(()) => {}
+            Err(SealError::Damaged(what, offset)) => {
                 self.damaged.push(number);
-                return Err(StorageError::Damaged { what: flaw, file: segment::name(number), offset });
+                return Err(StorageError::Damaged { what, file: segment::name(number), offset });
             }
-            Err(error) if is_passing(&error) => return Ok(false),
-            Err(error) => return Err(self.shared.poison(error)),
+            Err(SealError::Passing) => return Ok(false),
+            Err(SealError::Write(error)) => return Err(self.shared.poison(error)),
         }
         if let Some(segment) = self.shared.segments().get_mut(&number) {
             segment.sealed = true;
@@ -197,69 +213,91 @@ impl<D: Disk> Chores<D> {
         Ok(true)
     }
 
-    fn seal(&self, number: u64, end: u64) -> io::Result<Result<(), (String, u64)>> {
+    /// A segment that cannot be read stays without a footer. Only an error of a write says something about the log's
+    /// promises, and ends the journal.
+    fn seal(&self, number: u64, end: u64) -> Result<(), SealError> {
         let shared = &self.shared;
-        let file = shared.disk.open(&segment::name(number))?;
+        let file = shared.disk.open(&segment::name(number)).map_err(|error| SealError::read(&error, 0))?;
         let mut window = Window::new(&file, end, READ_AHEAD);
-        let page = window.get(0, PAGE)?.unwrap_or(&[]);
-        let head = match Head::decode(page, shared.id, shared.layout.base(number)) {
-            Ok(head) => head,
-            Err(flaw) => return Ok(Err((flaw.to_owned(), 0))),
-        };
+        let page = window.get(0, PAGE).map_err(|error| SealError::read(&error, 0))?.unwrap_or(&[]);
+        let head = Head::decode(page, shared.id, shared.layout.base(number))
+            .map_err(|flaw| SealError::Damaged(flaw.to_owned(), 0))?;
         let mut runs = RunJoiner::default();
         let walk =
             Walk { id: shared.id, layout: &shared.layout, segment: number, until: Some(end), payloads: true };
-        let walked = walk.run(&mut window, &head, &mut runs)?;
+        let walked = walk.run(&mut window, &head, &mut runs);
+        let walked = walked.map_err(|error| SealError::read(&error, window.read_from()))?;
         match walked.stop {
             Stop::Clean => {}
             Stop::Broken(flaw) | Stop::Unchained(flaw) => {
-                return Ok(Err((flaw.to_owned(), walked.last.end - shared.layout.base(number))));
+                let offset = walked.last.end - shared.layout.base(number);
+                return Err(SealError::Damaged(flaw.to_owned(), offset));
             }
         }
         let footer = Footer {
             last_frame: walked.last_frame,
-            hash: hash(&file, end)?,
+            hash: hash(&file, end).map_err(|(error, offset)| SealError::read(&error, offset))?,
             runs: runs.within(Footer::runs_max(&shared.layout), &shared.layout),
         };
         let bytes = footer.encode(shared.id, &shared.layout, walked.last);
-        file.write_at(&[IoSlice::new(&bytes)], end)?;
-        file.truncate(end + bytes.len() as u64)?;
-        file.sync_all()?;
-        Ok(Ok(()))
+        let written = file
+            .write_at(&[IoSlice::new(&bytes)], end)
+            .and_then(|()| file.truncate(end + bytes.len() as u64))
+            .and_then(|()| file.sync_all());
+        written.map_err(|error| if is_passing(&error) { SealError::Passing } else { SealError::Write(error) })
     }
 
-    /// Rereads one sealed segment and compares it with the sum in its footer.
+    /// Rereads one sealed segment and compares it with the sum in its footer, or one file of the images and
+    /// compares its parts with their sums.
     pub fn scrub_next(&mut self) -> Result<Scrubbed, StorageError> {
         let next = {
             let segments = self.shared.segments();
             let mut later = segments.range(self.scrubbed + 1..).filter(|(_, segment)| segment.sealed);
             later.next().map(|(&number, &segment)| (number, segment.end))
         };
-        let Some((number, end)) = next else {
-            self.scrubbed = 0;
-            return Ok(Scrubbed::Done);
-        };
+        let Some((number, end)) = next else { return self.scrub_images() };
         self.scrubbed = number;
-        let name = segment::name(number);
-        let doing = || format!("read {name}");
-        let same = self.matches_footer(number, end);
-        match same.map_err(|error| StorageError::Io { doing: doing(), source: Arc::new(error) })? {
-            true => {
+        let file = segment::name(number);
+        match self.matches_footer(number, end) {
+            Ok(true) => {
                 tracing::debug!(segment = number, "segment verified");
                 Ok(Scrubbed::Good { segment: number })
             }
-            false => {
+            Ok(false) => {
                 let what = "the segment has changed since it was sealed".to_owned();
-                Err(StorageError::Damaged { what, file: name, offset: 0 })
+                Err(StorageError::Damaged { what, file, offset: 0 })
             }
+            Err((error, _)) if is_passing(&error) => {
+                Err(StorageError::Io { doing: format!("read {file}"), source: Arc::new(error) })
+            }
+            Err((error, offset)) => Err(StorageError::Damaged { what: unreadable(&error), file, offset }),
         }
     }
 
-    fn matches_footer(&self, number: u64, end: u64) -> io::Result<bool> {
+    fn scrub_images(&mut self) -> Result<Scrubbed, StorageError> {
+        let scrubbed = self.catalog.scrub(&self.shared.disk, self.shared.id, self.scrubbed_image);
+        let scrubbed = scrubbed.map_err(|error| {
+            let doing = "read an image".to_owned();
+            StorageError::Io { doing, source: Arc::new(error) }
+        });
+        let Some((image, found)) = scrubbed? else {
+            (self.scrubbed, self.scrubbed_image) = (0, 0);
+            return Ok(Scrubbed::Done);
+        };
+        self.scrubbed_image = image;
+        match found {
+            Ok(()) => Ok(Scrubbed::GoodImage { image }),
+            Err((what, offset)) => Err(StorageError::Damaged { what, file: image::name(image), offset }),
+        }
+    }
+
+    /// An error comes with the offset of the read that failed.
+    fn matches_footer(&self, number: u64, end: u64) -> Result<bool, (io::Error, u64)> {
         let shared = &self.shared;
-        let file = shared.disk.open(&segment::name(number))?;
-        let mut window = Window::new(&file, file.size()?, READ_AHEAD);
-        let Some(page) = window.get(0, PAGE)? else { return Ok(false) };
+        let file = shared.disk.open(&segment::name(number)).map_err(|error| (error, 0))?;
+        let size = file.size().map_err(|error| (error, 0))?;
+        let mut window = Window::new(&file, size, READ_AHEAD);
+        let Some(page) = window.get(0, PAGE).map_err(|error| (error, 0))? else { return Ok(false) };
         let Ok(head) = Head::decode(page, shared.id, shared.layout.base(number)) else { return Ok(false) };
         let walk = Walk {
             id: shared.id,
@@ -268,12 +306,16 @@ impl<D: Disk> Chores<D> {
             until: Some(end),
             payloads: false,
         };
-        let walked = walk.run(&mut window, &head, &mut RunJoiner::default())?;
+        let walked = walk.run(&mut window, &head, &mut RunJoiner::default());
+        let walked = walked.map_err(|error| (error, window.read_from()))?;
         if walked.stop != Stop::Clean {
             return Ok(false);
         }
-        let footer = Footer::read(&mut window, shared.id, &shared.layout, number, walked.last)?;
-        Ok(footer.is_some_and(|footer| hash(&file, end).is_ok_and(|hash| hash == footer.hash)))
+        let footer = Footer::read(&mut window, shared.id, &shared.layout, number, walked.last);
+        match footer.map_err(|error| (error, window.read_from()))? {
+            Some(footer) => Ok(hash(&file, end)? == footer.hash),
+            None => Ok(false),
+        }
     }
 
     /// Keeps an image of the shard's state and lets go of all but the one before it.
@@ -366,7 +408,11 @@ impl<D: Disk> Chores<D> {
 
     /// Looks at what space is free, makes the reserve whole if it can, and sets the gauge.
     pub fn check_space(&mut self) -> Result<(), StorageError> {
-        self.shared.space.check().map_err(|error| self.shared.poison(error))
+        match self.shared.space.check() {
+            // It is looked at again soon.
+            Err(error) if is_passing(&error) => Ok(()),
+            other => other.map_err(|error| self.shared.poison(error)),
+        }
     }
 
     /// Makes MARK durable as it is. Called when nothing has been committed for a moment.
@@ -410,16 +456,35 @@ impl<D: Disk> Chores<D> {
     }
 }
 
-/// BLAKE3 of the first `end` bytes of a file.
-pub(crate) fn hash<F: DiskFile>(file: &F, end: u64) -> io::Result<[u8; 32]> {
+/// BLAKE3 of the first `end` bytes of a file. An error comes with the offset of the read that failed.
+pub(crate) fn hash<F: DiskFile>(file: &F, end: u64) -> Result<[u8; 32], (io::Error, u64)> {
     let mut window = Window::new(file, end, READ_AHEAD);
     let mut hasher = blake3::Hasher::new();
     let mut at = 0;
     while at < end {
         let len = READ_AHEAD.min(end - at);
-        let bytes = window.get(at, len)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        hasher.update(bytes);
+        let bytes = window.get(at, len).map_err(|error| (error, at))?;
+        hasher.update(bytes.ok_or((io::ErrorKind::UnexpectedEof.into(), at))?);
         at += len;
     }
     Ok(*hasher.finalize().as_bytes())
+}
+
+/// Why a finished segment got no footer.
+enum SealError {
+    Damaged(String, u64),
+    /// It is tried again.
+    Passing,
+    Write(io::Error),
+}
+
+impl SealError {
+    fn read(error: &io::Error, offset: u64) -> SealError {
+        if is_passing(error) { SealError::Passing } else { SealError::Damaged(unreadable(error), offset) }
+    }
+}
+
+/// A lasting error of a read, as a flaw of what lies there.
+pub(crate) fn unreadable(error: &io::Error) -> String {
+    format!("it cannot be read ({error})")
 }

@@ -1,6 +1,9 @@
 //! The only place that opens files. The journal sees a flat folder of files through [`Disk`]; the simulator
 //! supplies another one that tears writes and loses unsynced data.
+//!
+//! Each error names the call and the file, because the system's text names neither.
 
+use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::io::IoSlice;
@@ -173,6 +176,10 @@ impl FolderDisk {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    fn entries(&self) -> io::Result<std::fs::ReadDir> {
+        std::fs::read_dir(&self.path).map_err(list_failed)
+    }
 }
 
 /// btrfs, zfs, bcachefs: a block that was preallocated is written elsewhere all the same.
@@ -182,46 +189,52 @@ const NETWORK: [u64; 8] =
     [0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42, 0x00c3_6400, 0x0102_1997, 0x6573_5546, 0x5346_414f];
 
 impl Disk for FolderDisk {
-    type File = File;
+    type File = FolderFile;
     type Lock = File;
 
     fn lock(&self, name: &str) -> io::Result<File> {
         let path = self.path.join(name);
         let file = if self.read_only {
-            File::open(path)?
+            File::open(path)
         } else {
-            OpenOptions::new().create(true).truncate(false).write(true).open(path)?
+            OpenOptions::new().create(true).truncate(false).write(true).open(path)
         };
+        let file = file.map_err(|error| named(error, format_args!("open {name}")))?;
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
+            Err(TryLockError::Error(error)) => Err(named(error, format_args!("lock {name}"))),
         }
     }
 
-    fn create(&self, name: &str) -> io::Result<File> {
+    fn create(&self, name: &str) -> io::Result<FolderFile> {
         self.check_writable()?;
-        OpenOptions::new().create_new(true).read(true).write(true).open(self.path.join(name))
+        let made = OpenOptions::new().create_new(true).read(true).write(true).open(self.path.join(name));
+        made.map(|file| FolderFile::new(file, name))
+            .map_err(|error| named(error, format_args!("create {name}")))
     }
 
-    fn open(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(!self.read_only).open(self.path.join(name))
+    fn open(&self, name: &str) -> io::Result<FolderFile> {
+        let opened = OpenOptions::new().read(true).write(!self.read_only).open(self.path.join(name));
+        opened
+            .map(|file| FolderFile::new(file, name))
+            .map_err(|error| named(error, format_args!("open {name}")))
     }
 
-    fn open_direct(&self, name: &str) -> io::Result<Option<File>> {
+    fn open_direct(&self, name: &str) -> io::Result<Option<FolderFile>> {
         let flags = OFlags::DIRECT.bits() as i32;
         match OpenOptions::new().write(true).custom_flags(flags).open(self.path.join(name)) {
-            Ok(file) => Ok(Some(file)),
+            Ok(file) => Ok(Some(FolderFile::new(file, name))),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(named(error, format_args!("open {name}"))),
         }
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.path)? {
+        for entry in self.entries()? {
             // A name that is not text is not a file of the journal.
-            if let Ok(name) = entry?.file_name().into_string() {
+            if let Ok(name) = entry.map_err(list_failed)?.file_name().into_string() {
                 names.push(name);
             }
         }
@@ -232,31 +245,35 @@ impl Disk for FolderDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.check_writable()?;
         std::fs::rename(self.path.join(from), self.path.join(to))
+            .map_err(|error| named(error, format_args!("rename {from} to {to}")))
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
         self.check_writable()?;
         std::fs::remove_file(self.path.join(name))
+            .map_err(|error| named(error, format_args!("delete {name}")))
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        self.folder.sync_all()
+        self.folder.sync_all().map_err(|error| named(error, format_args!("sync the data folder")))
     }
 
     fn free_space(&self) -> io::Result<u64> {
-        let stat = rustix::fs::statvfs(&*self.path)?;
+        let stat = rustix::fs::statvfs(&*self.path).map_err(|error| {
+            named(error.into(), format_args!("ask for the free space of the data folder"))
+        })?;
         Ok(stat.f_bavail * stat.f_frsize)
     }
 
-    /// Without opening the files, so that it needs no descriptors.
+    /// Without opening the files; listing them takes one descriptor.
     fn used_space(&self) -> io::Result<u64> {
         let mut used = 0;
-        for entry in std::fs::read_dir(&self.path)? {
-            match entry?.metadata() {
+        for entry in self.entries()? {
+            match entry.map_err(list_failed)?.metadata() {
                 Ok(metadata) if metadata.is_file() => used += metadata.len(),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(list_failed(error)),
             }
         }
         Ok(used)
@@ -277,28 +294,39 @@ impl Disk for FolderDisk {
     }
 }
 
-impl DiskFile for File {
-    fn write_at(&self, buffers: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+/// A file of a [`FolderDisk`], with its name for errors.
+#[derive(Debug)]
+pub struct FolderFile {
+    file: File,
+    name: Arc<str>,
+}
+
+impl FolderFile {
+    fn new(file: File, name: &str) -> FolderFile {
+        FolderFile { file, name: name.into() }
+    }
+
+    fn write(&self, buffers: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
         for some in buffers.chunks(BUFFERS_MAX) {
             let whole: usize = some.iter().map(|buffer| buffer.len()).sum();
             let written = loop {
-                match rustix::io::pwritev(self, some, offset) {
+                match rustix::io::pwritev(&self.file, some, offset) {
                     Err(rustix::io::Errno::INTR) => {}
                     other => break other?,
                 }
             };
             if written < whole {
-                write_rest(self, some, written, offset)?;
+                write_rest(&self.file, some, written, offset)?;
             }
             offset += whole as u64;
         }
         Ok(())
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
-            match FileExt::read_at(self, &mut buffer[filled..], offset + filled as u64) {
+            match FileExt::read_at(&self.file, &mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(len) => filled += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -308,32 +336,56 @@ impl DiskFile for File {
         Ok(filled)
     }
 
+    /// The error, with the call and this file.
+    fn named(&self, error: impl Into<io::Error>, call: &str) -> io::Error {
+        named(error.into(), format_args!("{call} {}", self.name))
+    }
+}
+
+impl DiskFile for FolderFile {
+    fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.write(buffers, offset).map_err(|error| {
+            let len: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+            self.named(error, &format!("write {len} bytes at {offset} of"))
+        })
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let len = buffer.len();
+        self.read(buffer, offset)
+            .map_err(|error| self.named(error, &format!("read {len} bytes at {offset} of")))
+    }
+
     fn size(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        let metadata = self.file.metadata().map_err(|error| self.named(error, "ask for the size of"))?;
+        Ok(metadata.len())
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(self, FallocateFlags::empty(), offset, len) {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len) {
             // The file system cannot do it; writing zeros, which follows where it matters, has to do.
-            Err(rustix::io::Errno::OPNOTSUPP) => self.set_len(DiskFile::size(self)?.max(offset + len)),
-            other => Ok(other?),
+            Err(rustix::io::Errno::OPNOTSUPP) => self.truncate(self.size()?.max(offset + len)),
+            other => {
+                other.map_err(|error| self.named(error, &format!("allocate {len} bytes at {offset} of")))
+            }
         }
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        self.set_len(len)
+        self.file.set_len(len).map_err(|error| self.named(error, "set the size of"))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        File::sync_data(self)
+        self.file.sync_data().map_err(|error| self.named(error, "sync"))
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        File::sync_all(self)
+        self.file.sync_all().map_err(|error| self.named(error, "sync"))
     }
 
     fn forget_cached(&self) -> io::Result<()> {
-        Ok(rustix::fs::fadvise(self, 0, None, rustix::fs::Advice::DontNeed)?)
+        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)
+            .map_err(|error| self.named(error, "drop the cache of"))
     }
 }
 
@@ -346,4 +398,35 @@ fn write_rest(file: &File, buffers: &[IoSlice<'_>], mut written: usize, mut offs
         offset += buffer.len() as u64;
     }
     Ok(())
+}
+
+/// An error of the file system with the call that failed, in words.
+#[derive(Debug)]
+struct FailedCall {
+    call: String,
+    source: io::Error,
+}
+
+impl fmt::Display for FailedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.call, self.source)
+    }
+}
+
+/// The text has the cause in it, since many places show an error without its sources.
+impl std::error::Error for FailedCall {}
+
+/// The same error, of the same kind, with the call that failed.
+fn named(source: io::Error, call: fmt::Arguments<'_>) -> io::Error {
+    io::Error::new(source.kind(), FailedCall { call: call.to_string(), source })
+}
+
+fn list_failed(error: io::Error) -> io::Error {
+    named(error, format_args!("list the data folder"))
+}
+
+/// The number that the system gave for an error, if the error came from the system.
+pub(crate) fn os_code(error: &io::Error) -> Option<i32> {
+    let inner = || error.get_ref()?.downcast_ref::<FailedCall>()?.source.raw_os_error();
+    error.raw_os_error().or_else(inner)
 }

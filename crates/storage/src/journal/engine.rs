@@ -14,7 +14,7 @@ use forebay_core::types::{Epoch, Position, ShardId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{
-    Appended, BoxFuture, Claim, Durable, Engine, EngineFigures, Frame, Image, ReadBudget, Saved,
+    Appended, BoxFuture, Claim, Durable, Engine, EngineFigures, Frame, Image, ReadBudget, Readout, Saved,
     StorageError, StoredFrame,
 };
 use crate::journal::chores::Preparation;
@@ -44,7 +44,7 @@ struct Append {
 struct Read {
     from: Position,
     budget: ReadBudget,
-    reply: Reply<Vec<StoredFrame>>,
+    reply: Reply<Readout>,
 }
 
 enum Chore {
@@ -188,6 +188,15 @@ impl<D: Disk> Engine for JournalEngine<D> {
         from: Position,
         budget: ReadBudget,
     ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>> {
+        Box::pin(async move { self.read_around(shard, from, budget).await?.until_damage() })
+    }
+
+    fn read_around(
+        &self,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> BoxFuture<'_, Result<Readout, StorageError>> {
         Box::pin(async move {
             self.check_shard(shard)?;
             let (reply, answer) = oneshot::channel();
@@ -273,14 +282,21 @@ fn run_writer<D: Disk>(
 fn run_reader<D: Disk>(reader: &Reader<D>, mut queue: mpsc::Receiver<Read>) {
     while let Some(Read { from, budget, reply }) = queue.blocking_recv() {
         // The task that asked may have ended.
-        let _ = reply.send(reader.read(from, budget));
+        let _ = reply.send(reader.read_around(from, budget));
     }
 }
 
 fn run_chores<D: Disk>(mut chores: Chores<D>, queue: &blocking::Receiver<Chore>) -> Result<(), StorageError> {
-    // A journal that failed has said so, and the next commit says so again.
+    let shared = chores.shared().clone();
+    // A journal that failed has said so, and the next commit says so again. A place is reported once, although the
+    // scrub meets it again on every round.
     let report = |done: Result<(), StorageError>| {
-        if let Err(error @ (StorageError::Damaged { .. } | StorageError::Io { .. })) = done {
+        let Err(error @ (StorageError::Damaged { .. } | StorageError::Io { .. })) = done else { return };
+        let is_news = match &error {
+            StorageError::Damaged { file, offset, .. } => shared.is_new_place(file, *offset),
+            other => !other.is_passing(),
+        };
+        if is_news {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
                 "ALARM: found while tidying the journal"

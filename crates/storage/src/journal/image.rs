@@ -1,11 +1,15 @@
 //! Images of the shard's state on disk.
 //!
-//! One save is one file: a manifest of every part, then the bytes of the parts that changed. A part that
-//! did not change stays in the file where it is, and the manifest says which. Two images are kept, with
+//! One save is one file: a manifest of every part, then the bytes of parts. Two images are kept, with
 //! the older files that they still refer to; a file of which little is still wanted is emptied by
 //! writing its last parts again.
+//!
+//! The two images share no bytes, so that one damaged place never costs both. A part that changed is written with the
+//! image; one that did not is written a second time with the image after, and from then on the images refer to
+//! its two copies in turn. A part thus costs two writes after its last change, and none from then on. After a
+//! start the first image writes every part that did not change, because only the newest image was compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use bytes::Bytes;
@@ -14,10 +18,11 @@ use forebay_core::types::{PartKey, Position};
 use crate::engine::{Image, ImagePart, SavedPart, StorageError};
 use crate::journal::OpenError;
 use crate::journal::block::{Flaw, JournalId, u32_at, u64_at, u128_at};
+use crate::journal::chores::unreadable;
 use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::format::Format;
 use crate::journal::mark::Slot;
-use crate::journal::shared::{is_temporary, replace_file};
+use crate::journal::shared::{is_passing, is_temporary, replace_file};
 use crate::journal::space::Space;
 
 const PREFIX: &str = "image-";
@@ -167,6 +172,17 @@ pub(crate) struct Catalog {
     newest: Option<Manifest>,
     older: Option<Manifest>,
     next: u64,
+    /// Parts that are the same in both images.
+    same: BTreeSet<PartKey>,
+    /// Copies that were found damaged, by file and offset.
+    damaged: BTreeSet<(u64, u64)>,
+}
+
+/// The copies of a part: in the newest image, and in the older one if that has the same content.
+#[derive(Debug, Clone, Copy)]
+struct Copies {
+    newest: Held,
+    older: Option<Held>,
 }
 
 /// The findings about images when the journal was opened.
@@ -294,22 +310,30 @@ impl Catalog {
     ) -> Result<u64, SaveError> {
         disk.at(Stage::Saving);
         let number = self.next;
-        let worn = self.worn(disk, &image)?;
+        let copies = self.copies();
+        let worn = worn(disk, &image, &copies)?;
+        let mut same = BTreeSet::new();
         let previous = self.newest.as_ref().map_or(0, |newest| newest.number);
         let mut manifest = Manifest { number, previous, parts: Vec::with_capacity(image.parts.len()) };
         let mut contents: Vec<Bytes> = Vec::new();
         let mut offset = (HEADER + ENTRY * image.parts.len()) as u64;
         for part in image.parts {
             let ImagePart { key, through, bytes } = part;
-            let bytes = match (bytes, self.held(key)) {
+            let bytes = match (bytes, copies.get(&key)) {
                 (Some(bytes), _) => bytes,
                 (None, None) => return Err(SaveError::NoSuchPart(key)),
-                (None, Some(held)) if !worn.contains(&held.file) => {
-                    manifest.parts.push(Held { through: through.0, ..held });
+                // The image that is now the newest stays, and has the other copy.
+                (None, Some(Copies { older: Some(held), .. })) if !worn.contains(&held.file) => {
+                    manifest.parts.push(Held { through: through.0, ..*held });
+                    same.insert(key);
                     continue;
                 }
                 (None, Some(held)) => {
-                    read_part(disk, id, &held)?.map_err(|flaw| SaveError::Damaged(flaw, held.file))?
+                    let (bytes, is_newest) = self.read_copy(disk, id, held)?;
+                    if is_newest {
+                        same.insert(key);
+                    }
+                    bytes
                 }
             };
             let (crc, len) = (part_crc(id, number, offset, &bytes), bytes.len() as u64);
@@ -324,33 +348,87 @@ impl Catalog {
         let (parts, written) = (manifest.parts.len(), contents.len());
         tracing::debug!(image = number, parts, written, bytes = offset, "image saved");
         self.older = self.newest.replace(manifest);
+        self.same = same;
         self.next = number + 1;
-        self.clean(disk)?;
+        match self.clean(disk) {
+            // The image is kept all the same, and the next one cleans up.
+            Err(error) if is_passing(&error) => {}
+            other => other?,
+        }
         disk.at(Stage::Idle);
         Ok(offset)
     }
 
-    fn held(&self, key: PartKey) -> Option<Held> {
-        self.newest.as_ref()?.parts.iter().find(|part| part.key == key).copied()
+    /// The copies of each part of the newest image that are not known to be damaged.
+    fn copies(&self) -> BTreeMap<PartKey, Copies> {
+        let good = |held: &Held| !self.damaged.contains(&(held.file, held.offset));
+        let older = self.older.iter().flat_map(|older| &older.parts);
+        let older: BTreeMap<PartKey, Held> = older
+            .filter(|held| self.same.contains(&held.key) && good(held))
+            .map(|held| (held.key, *held))
+            .collect();
+        let newest = self.newest.iter().flat_map(|newest| &newest.parts);
+        newest
+            .map(|held| (held.key, Copies { newest: *held, older: older.get(&held.key).copied() }))
+            .collect()
     }
 
-    /// Files whose remaining parts are better written again: less than half is still wanted, or there
-    /// are too many of them.
-    fn worn<D: Disk>(&self, disk: &D, image: &Image) -> io::Result<Vec<u64>> {
-        let mut wanted: BTreeMap<u64, u64> = BTreeMap::new();
-        for part in image.parts.iter().filter(|part| part.bytes.is_none()) {
-            if let Some(held) = self.held(part.key) {
-                *wanted.entry(held.file).or_default() += held.len;
+    /// The bytes of a part from whichever copy is good, and whether that is the one of the newest image.
+    fn read_copy<D: Disk>(
+        &mut self,
+        disk: &D,
+        id: JournalId,
+        copies: &Copies,
+    ) -> Result<(Bytes, bool), SaveError> {
+        let mut damaged = None;
+        for (held, is_newest) in [Some(copies.newest), copies.older].into_iter().flatten().zip([true, false])
+        {
+            match read_part(disk, id, &held) {
+                Ok(Ok(bytes)) => return Ok((bytes, is_newest)),
+                Ok(Err(flaw)) => damaged = Some((flaw.to_owned(), held)),
+                Err(error) if is_passing(&error) => return Err(SaveError::Io(error)),
+                Err(error) => damaged = Some((unreadable(&error), held)),
             }
+            self.damaged.insert((held.file, held.offset));
         }
-        let surplus = wanted.len().saturating_sub(FILES_MAX);
-        let mut worn: Vec<u64> = wanted.keys().copied().take(surplus).collect();
-        for (&file, &live) in wanted.iter().skip(surplus) {
-            if live * 2 < disk.open(&name(file))?.size()? {
-                worn.push(file);
-            }
+        let (what, held) = damaged.expect("a part has a copy");
+        Err(SaveError::Damaged { what, file: held.file, offset: held.offset })
+    }
+
+    /// Reads the images' parts in the first file after `after` once more, and remembers those that are damaged, so that
+    /// the next image does not rely on them. Returns the file, with the damage that was found first.
+    pub(crate) fn scrub<D: Disk>(
+        &mut self,
+        disk: &D,
+        id: JournalId,
+        after: u64,
+    ) -> io::Result<Option<(u64, Result<(), (String, u64)>)>> {
+        let Some(file) = self.needed().filter(|&file| file > after).min() else { return Ok(None) };
+        let manifests = || self.newest.iter().chain(&self.older);
+        let mut found = Ok(());
+        if let Some(manifest) = manifests().find(|manifest| manifest.number == file) {
+            let flaw = match Manifest::read(disk, id, file) {
+                Ok(Ok(stored)) if stored == *manifest => None,
+                Ok(Ok(_)) => Some("the manifest has changed since it was written".to_owned()),
+                Ok(Err(flaw)) => Some(flaw.to_owned()),
+                Err(error) if is_passing(&error) => return Err(error),
+                Err(error) => Some(unreadable(&error)),
+            };
+            found = flaw.map_or(Ok(()), |flaw| Err((flaw, 0)));
         }
-        Ok(worn)
+        let mut damaged = BTreeSet::new();
+        for held in manifests().flat_map(|manifest| &manifest.parts).filter(|held| held.file == file) {
+            let flaw = match read_part(disk, id, held) {
+                Ok(Ok(_)) => continue,
+                Ok(Err(flaw)) => flaw.to_owned(),
+                Err(error) if is_passing(&error) => return Err(error),
+                Err(error) => unreadable(&error),
+            };
+            damaged.insert((held.file, held.offset));
+            found = found.and(Err((flaw, held.offset)));
+        }
+        self.damaged.extend(damaged);
+        Ok(Some((file, found)))
     }
 
     /// Deletes the files of images that are no longer kept.
@@ -365,6 +443,33 @@ impl Catalog {
         }
         if deleted { disk.sync_folder() } else { Ok(()) }
     }
+}
+
+/// Files whose remaining parts are better written again: less than half is still wanted, or there
+/// are too many of them.
+fn worn<D: Disk>(disk: &D, image: &Image, copies: &BTreeMap<PartKey, Copies>) -> io::Result<Vec<u64>> {
+    let mut wanted: BTreeMap<u64, u64> = BTreeMap::new();
+    for part in image.parts.iter().filter(|part| part.bytes.is_none()) {
+        if let Some(Copies { newest, older }) = copies.get(&part.key) {
+            for held in [Some(*newest), *older].into_iter().flatten() {
+                *wanted.entry(held.file).or_default() += held.len;
+            }
+        }
+    }
+    let surplus = wanted.len().saturating_sub(FILES_MAX);
+    let mut worn: Vec<u64> = wanted.keys().copied().take(surplus).collect();
+    for (&file, &live) in wanted.iter().skip(surplus) {
+        let is_worn = match disk.open(&name(file)).and_then(|file| file.size()) {
+            Ok(size) => live * 2 < size,
+            Err(error) if is_passing(&error) => return Err(error),
+            // Its parts are written again from their other copies.
+            Err(_) => true,
+        };
+        if is_worn {
+            worn.push(file);
+        }
+    }
+    Ok(worn)
 }
 
 /// Reads all parts of an image.
@@ -390,7 +495,12 @@ fn load_parts<D: Disk>(
 /// Why an image was not saved.
 pub(crate) enum SaveError {
     NoSuchPart(PartKey),
-    Damaged(Flaw, u64),
+    /// No copy of a part is good.
+    Damaged {
+        what: String,
+        file: u64,
+        offset: u64,
+    },
     Io(io::Error),
 }
 
@@ -405,8 +515,8 @@ impl SaveError {
     pub(crate) fn into_storage_error(self, end: impl FnOnce(io::Error) -> StorageError) -> StorageError {
         match self {
             SaveError::NoSuchPart(key) => StorageError::NoSuchPart { key },
-            SaveError::Damaged(flaw, file) => {
-                StorageError::Damaged { what: flaw.to_owned(), file: name(file), offset: 0 }
+            SaveError::Damaged { what, file, offset } => {
+                StorageError::Damaged { what, file: name(file), offset }
             }
             SaveError::Io(error) => end(error),
         }

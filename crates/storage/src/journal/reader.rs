@@ -4,6 +4,10 @@
 //! plus its offset in the file. So a frame is found with no index at all, and reading in order needs only to
 //! know where blocks begin, which the reader remembers of the segments it has open.
 //! Everything is verified before it is handed out.
+//!
+//! A place that cannot be read, because its bytes changed or because the disk reports an error, costs as little as
+//! the checksums allow: a chunk of a payload, else a frame, else the rest of a block. Behind a broken block
+//! header the log goes on at the next page with a good header for its own position.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,11 +16,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use forebay_core::types::{Epoch, Position, ShardId};
 
-use crate::engine::{ReadBudget, StorageError, StoredFrame};
-use crate::journal::block::{BLOCK_HEADER, BlockHeader, FRAME_HEADER, Flaw, FrameHeader, PAGE};
+use crate::engine::{Damage, ReadBudget, Readout, StorageError, StoredFrame};
+use crate::journal::block::{
+    BLOCK_HEADER, BlockHeader, CHUNK, FRAME_HEADER, FrameHeader, Kind, PAGE, Tag, decode_runs,
+};
+use crate::journal::chores::unreadable;
 use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::segment::{self, Head, Link, Window, follows};
-use crate::journal::shared::Shared;
+use crate::journal::shared::{Shared, is_passing};
 
 /// How much reading in order brings in at once where payloads are passed over.
 const READ_AHEAD: u64 = 64 << 10;
@@ -50,11 +57,20 @@ struct OpenSegment<F> {
     blocks: Mutex<Blocks>,
 }
 
-/// Where blocks begin, as far as it has been needed.
+/// Where blocks lie, as far as it has been needed.
 struct Blocks {
-    starts: Vec<u64>,
+    /// In order, without gaps. One whose header is broken reaches to the next good one.
+    known: Vec<BlockPlace>,
     /// The last block that was walked over.
     last: Link,
+    /// Whether the next block has to name that one. Not so behind a broken header.
+    is_chained: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct BlockPlace {
+    start: u64,
+    end: u64,
 }
 
 /// The readable stretch of a segment.
@@ -85,32 +101,39 @@ impl<D: Disk> Reader<D> {
     }
 
     /// Reads frames in order, beginning with the first one at or after `from`; at least one if there is
-    /// one.
+    /// one. Ends before damage, and fails where it begins with damage.
     pub fn read(&self, from: Position, budget: ReadBudget) -> Result<Vec<StoredFrame>, StorageError> {
-        let mut frames = Vec::new();
+        self.read_around(from, budget)?.until_damage()
+    }
+
+    /// Reads frames in order, around places that cannot be read. Fails only if a later attempt may succeed.
+    pub fn read_around(&self, from: Position, budget: ReadBudget) -> Result<Readout, StorageError> {
+        let mut out = Readout::default();
         let mut room = budget;
         let mut from = from.0;
         let end = self.shared.durable_end();
         while let Some(stretch) = self.stretch(from, end) {
-            let Some(segment) = self.segment(stretch.number)? else {
+            match self.segment(stretch.number)? {
                 // It was trimmed just now. The kept log begins further on.
-                continue;
-            };
-            match self.read_segment(&segment, &stretch, &mut room, &mut frames) {
-                Ok(true) => {}
-                Ok(false) => break,
-                // The frames before the damage are good. A read that begins at the damage fails.
-                Err(StorageError::Damaged { .. }) if !frames.is_empty() => break,
-                Err(error) => return Err(error),
+                Ok(None) => continue,
+                Ok(Some(segment)) => {
+                    if !self.read_segment(&segment, &stretch, &mut room, &mut out)? {
+                        break;
+                    }
+                }
+                Err(what) => {
+                    let hole = BlockPlace { start: stretch.from, end: stretch.end };
+                    out.damage.push(self.damage(stretch.number, hole, 0, what));
+                }
             }
             from = self.shared.layout.base(stretch.number + 1);
         }
-        let bytes: usize = frames.iter().map(|frame| frame.entries.len() + frame.payload.len()).sum();
+        let bytes: usize = out.frames.iter().map(|frame| frame.entries.len() + frame.payload.len()).sum();
         self.shared.count(|figures| {
             figures.reads += 1;
             figures.read_bytes += bytes as u64;
         });
-        Ok(frames)
+        Ok(out)
     }
 
     /// The first frame that is kept is at this position or after it.
@@ -143,17 +166,17 @@ impl<D: Disk> Reader<D> {
         None
     }
 
-    /// The file of a segment; `None` if it is no longer kept.
-    fn segment(&self, number: u64) -> Result<Option<Arc<OpenSegment<D::File>>>, StorageError> {
+    /// The file of a segment; `None` if it is no longer kept, and the reason if it cannot be opened.
+    fn segment(&self, number: u64) -> Result<Result<Option<Opened<D>>, String>, StorageError> {
         if !self.shared.segments().contains_key(&number) {
-            return Ok(None);
+            return Ok(Ok(None));
         }
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.clock += 1;
         let clock = files.clock;
         if let Some((segment, used)) = files.open.get_mut(&number) {
             *used = clock;
-            return Ok(Some(segment.clone()));
+            return Ok(Ok(Some(segment.clone())));
         }
         let name = segment::name(number);
         let file = match self.shared.disk.open(&name) {
@@ -162,22 +185,28 @@ impl<D: Disk> Reader<D> {
                 if error.kind() == io::ErrorKind::NotFound
                     && !self.shared.segments().contains_key(&number) =>
             {
-                return Ok(None);
+                return Ok(Ok(None));
             }
-            Err(error) => return Err(unreadable(&name, error)),
+            Err(error) => return flaw_of(&name, error).map(Err),
         };
+        let base = self.shared.layout.base(number);
         let mut page = [0; PAGE as usize];
-        let len = file.read_at(&mut page, 0).map_err(|error| unreadable(&name, error))?;
-        let head = Head::decode(&page[..len], self.shared.id, self.shared.layout.base(number))
-            .map_err(|flaw| damaged(&name, 0, flaw))?;
-        let blocks = Mutex::new(Blocks { starts: Vec::new(), last: head.link });
+        let read = file.read_at(&mut page, 0);
+        let head = match read {
+            Ok(len) => Head::decode(&page[..len], self.shared.id, base).ok(),
+            Err(error) => flaw_of(&name, error).map(|_| None)?,
+        };
+        // Without its first block a segment has no chain to follow, and all of its blocks nevertheless.
+        let unknown = Link { end: base + PAGE, ..Link::default() };
+        let last = head.map_or(unknown, |head| head.link);
+        let blocks = Mutex::new(Blocks { known: Vec::new(), last, is_chained: head.is_some() });
         let segment = Arc::new(OpenSegment { name, number, file, blocks });
         files.open.insert(number, (segment.clone(), clock));
         if files.open.len() > files.open_max {
             let oldest = files.open.iter().min_by_key(|(_, (_, used))| *used).map(|(&number, _)| number);
             oldest.and_then(|oldest| files.open.remove(&oldest));
         }
-        Ok(Some(segment))
+        Ok(Ok(Some(segment)))
     }
 
     /// Reads what a segment has in the stretch. False once the budget is spent.
@@ -186,151 +215,264 @@ impl<D: Disk> Reader<D> {
         segment: &OpenSegment<D::File>,
         stretch: &Stretch,
         room: &mut ReadBudget,
-        frames: &mut Vec<StoredFrame>,
+        out: &mut Readout,
     ) -> Result<bool, StorageError> {
         let ahead = if room.payloads { READ_AHEAD_WITH_PAYLOADS } else { READ_AHEAD };
-        let mut window = Window::new(&segment.file, stretch.end, ahead);
+        let mut file = Cursor { segment, window: Window::new(&segment.file, stretch.end, ahead) };
         // The header block takes one page.
         let mut offset = stretch.from.max(PAGE);
         while offset < stretch.end {
-            let start = self.block_at(segment, &mut window, offset, stretch.end)?;
-            let Some(start) = start else { return Ok(true) };
-            let header = self.block_header(segment, &mut window, start, stretch.end)?;
-            let mut at = start + BLOCK_HEADER as u64;
-            let body_end = at + u64::from(header.body_len);
-            for _ in 0..header.frames {
-                let head = self.frame_header(segment, &mut window, at, body_end - at)?;
-                if at >= offset {
-                    if room.frames_max == 0 || (room.bytes_max == 0 && !frames.is_empty()) {
-                        return Ok(false);
-                    }
-                    let frame = self.frame(segment, &mut window, at, &head, header.epoch, room.payloads)?;
-                    let bytes = frame.entries.len() + frame.payload.len();
-                    room.frames_max -= 1;
-                    room.bytes_max = room.bytes_max.saturating_sub(bytes);
-                    frames.push(frame);
-                }
-                at += head.len();
+            let Some(block) = self.block_at(&mut file, offset, stretch.end)? else { return Ok(true) };
+            if !self.read_block(&mut file, block, offset, room, out)? {
+                return Ok(false);
             }
-            offset = start + header.block_len();
+            offset = block.end;
         }
         Ok(true)
     }
 
-    /// Where the first block begins that ends after `offset`.
+    /// Reads the frames of a block that begin at `offset` or after it. False once the budget is spent.
+    fn read_block(
+        &self,
+        file: &mut Cursor<'_, D::File>,
+        block: BlockPlace,
+        offset: u64,
+        room: &mut ReadBudget,
+        out: &mut Readout,
+    ) -> Result<bool, StorageError> {
+        let number = file.segment.number;
+        let mut at = block.start + BLOCK_HEADER as u64;
+        let header = self.block_header(file, block.start, block.end)?;
+        // Frames verify themselves, so those behind a broken header can be had as long as one follows the other.
+        let (mut left, body_end, epoch) = match &header {
+            Ok((header, _)) => (header.frames, at + u64::from(header.body_len), header.epoch),
+            Err(_) => (u32::MAX, block.end, lock(&file.segment.blocks).last.epoch),
+        };
+        if let Err(what) = &header
+            && offset <= block.start
+        {
+            let header = BlockPlace { start: block.start, end: at };
+            out.damage.push(self.damage(number, header, block.start, what.clone()));
+        }
+        while left > 0 {
+            let head = match self.frame_header(file, at, body_end.saturating_sub(at))? {
+                Ok(head) => head,
+                // The padding of a block whose number of frames is not known.
+                Err(_) if header.is_err() && at.next_multiple_of(PAGE) >= block.end => break,
+                Err(what) => {
+                    out.damage.push(self.damage(number, BlockPlace { start: at, end: block.end }, at, what));
+                    break;
+                }
+            };
+            let end = at + head.len();
+            if at >= offset {
+                if room.frames_max == 0 || (room.bytes_max == 0 && !out.frames.is_empty()) {
+                    return Ok(false);
+                }
+                match self.frame(file, at, &head, epoch, room.payloads, &mut out.damage)? {
+                    Ok(frame) => {
+                        let bytes = frame.entries.len() + frame.payload.len();
+                        room.frames_max -= 1;
+                        room.bytes_max = room.bytes_max.saturating_sub(bytes);
+                        out.frames.push(frame);
+                    }
+                    Err(what) => {
+                        out.damage.push(self.damage(number, BlockPlace { start: at, end }, at, what))
+                    }
+                }
+            }
+            at = end;
+            left -= 1;
+        }
+        Ok(true)
+    }
+
+    /// The first block that ends after `offset`.
     fn block_at(
         &self,
-        segment: &OpenSegment<D::File>,
-        window: &mut Window<'_, D::File>,
+        file: &mut Cursor<'_, D::File>,
         offset: u64,
         end: u64,
-    ) -> Result<Option<u64>, StorageError> {
-        let base = self.shared.layout.base(segment.number);
-        let mut blocks = lock(&segment.blocks);
+    ) -> Result<Option<BlockPlace>, StorageError> {
+        let base = self.shared.layout.base(file.segment.number);
+        let mut blocks = lock(&file.segment.blocks);
         while blocks.last.end - base <= offset {
             let start = blocks.last.end - base;
             if start >= end {
                 return Ok(None);
             }
-            let bytes =
-                window.get(start, BLOCK_HEADER as u64).map_err(|error| unreadable(&segment.name, error))?;
             let len_max = (end - start).min(self.shared.layout.block_bytes_max);
-            let found = bytes
-                .ok_or("the file ends within a block header")
-                .and_then(|bytes| BlockHeader::decode(bytes, self.shared.id, base + start, len_max))
-                .and_then(|(header, tag)| follows(&header, blocks.last).map(|()| (header, tag)));
-            let (header, tag) = found.map_err(|flaw| damaged(&segment.name, start, flaw))?;
-            blocks.starts.push(start);
-            let end = blocks.last.end + header.block_len();
-            blocks.last = Link { sequence: header.sequence, tag, epoch: header.epoch, end };
+            let found = self.block_header(file, start, start + len_max)?;
+            let previous = blocks.last;
+            let continues = |header: &BlockHeader| match blocks.is_chained {
+                true => follows(header, previous).is_ok(),
+                false => header.kind == Kind::Commit && header.sequence > previous.sequence,
+            };
+            match found {
+                Ok((header, tag)) if continues(&header) => {
+                    let end = start + header.block_len();
+                    blocks.known.push(BlockPlace { start, end });
+                    let BlockHeader { sequence, epoch, .. } = header;
+                    blocks.last = Link { sequence, tag, epoch, end: base + end };
+                    blocks.is_chained = true;
+                }
+                _ => {
+                    let end = self.next_block(file, start, end)?;
+                    blocks.known.push(BlockPlace { start, end });
+                    blocks.last.end = base + end;
+                    blocks.is_chained = false;
+                }
+            }
         }
-        let after = blocks.starts.partition_point(|&start| start <= offset);
-        Ok(after.checked_sub(1).map(|index| blocks.starts[index]))
+        let after = blocks.known.partition_point(|block| block.start <= offset);
+        Ok(after.checked_sub(1).map(|index| blocks.known[index]))
+    }
+
+    /// The first page after `start` that begins with a good header for its own position, or `end`.
+    fn next_block(&self, file: &mut Cursor<'_, D::File>, start: u64, end: u64) -> Result<u64, StorageError> {
+        let mut at = start + PAGE;
+        while at < end {
+            if self.block_header(file, at, end)?.is_ok() {
+                return Ok(at);
+            }
+            at += PAGE;
+        }
+        Ok(end)
     }
 
     fn block_header(
         &self,
-        segment: &OpenSegment<D::File>,
-        window: &mut Window<'_, D::File>,
+        file: &mut Cursor<'_, D::File>,
         start: u64,
         end: u64,
-    ) -> Result<BlockHeader, StorageError> {
-        let position = self.shared.layout.base(segment.number) + start;
-        let bytes =
-            window.get(start, BLOCK_HEADER as u64).map_err(|error| unreadable(&segment.name, error))?;
-        bytes
-            .ok_or("the file ends within a block header")
-            .and_then(|bytes| BlockHeader::decode(bytes, self.shared.id, position, end - start))
-            .map(|(header, _)| header)
-            .map_err(|flaw| damaged(&segment.name, start, flaw))
+    ) -> Result<Result<(BlockHeader, Tag), String>, StorageError> {
+        let position = self.shared.layout.base(file.segment.number) + start;
+        let decode = |bytes: &[u8]| BlockHeader::decode(bytes, self.shared.id, position, end - start);
+        Ok(file.get(start, BLOCK_HEADER as u64)?.and_then(|bytes| decode(bytes).map_err(str::to_owned)))
     }
 
     fn frame_header(
         &self,
-        segment: &OpenSegment<D::File>,
-        window: &mut Window<'_, D::File>,
+        file: &mut Cursor<'_, D::File>,
         at: u64,
         room: u64,
-    ) -> Result<FrameHeader, StorageError> {
-        let position = self.shared.layout.base(segment.number) + at;
-        let bytes = window.get(at, FRAME_HEADER as u64).map_err(|error| unreadable(&segment.name, error))?;
-        bytes
-            .ok_or("the file ends within a frame header")
-            .and_then(|bytes| FrameHeader::decode(bytes, self.shared.id, position, room))
-            .map_err(|flaw| damaged(&segment.name, at, flaw))
+    ) -> Result<Result<FrameHeader, String>, StorageError> {
+        let position = self.shared.layout.base(file.segment.number) + at;
+        let decode = |bytes: &[u8]| FrameHeader::decode(bytes, self.shared.id, position, room);
+        Ok(file.get(at, FRAME_HEADER as u64)?.and_then(|bytes| decode(bytes).map_err(str::to_owned)))
     }
 
+    /// A frame, with zeros in place of chunks of its payload that cannot be read, which are added to `damage`.
     fn frame(
         &self,
-        segment: &OpenSegment<D::File>,
-        window: &mut Window<'_, D::File>,
+        file: &mut Cursor<'_, D::File>,
         at: u64,
         head: &FrameHeader,
         epoch: Epoch,
         payloads: bool,
-    ) -> Result<StoredFrame, StorageError> {
-        let id = self.shared.id;
-        let position = self.shared.layout.base(segment.number) + at;
-        let len = if payloads { head.payload_len } else { 0 };
-        let payload = match window.held(at + head.payload_offset(), u64::from(len)) {
-            Some(bytes) => bytes.to_vec(),
-            None => read_exactly(segment, at + head.payload_offset(), len as usize)?,
+        damage: &mut Vec<Damage>,
+    ) -> Result<Result<StoredFrame, String>, StorageError> {
+        let (id, number) = (self.shared.id, file.segment.number);
+        let position = self.shared.layout.base(number) + at;
+        let len = if payloads { head.payload_len as usize } else { 0 };
+        let payload_at = at + head.payload_offset();
+        let mut missing = Vec::new();
+        let mut payload = file.payload(payload_at, len, &mut missing)?;
+        let front = match file.get(at + FRAME_HEADER as u64, head.front_len())? {
+            Ok(front) => front,
+            Err(what) => return Ok(Err(what)),
         };
-        let front = window
-            .get(at + FRAME_HEADER as u64, head.front_len())
-            .map_err(|error| unreadable(&segment.name, error))?;
-        let front = front
-            .ok_or("the file ends within a frame")
-            .and_then(|bytes| head.front(bytes, id, position))
-            .map_err(|flaw| damaged(&segment.name, at, flaw))?;
-        front.table.check(&payload, 0, id, position).map_err(|flaw| damaged(&segment.name, at, flaw))?;
-        Ok(StoredFrame {
+        let (table, rest) = front.split_at(head.table_len() as usize);
+        let (runs, entries) = match head.runs_and_entries(rest, id, position) {
+            Ok(found) => found,
+            Err(flaw) => return Ok(Err(flaw.to_owned())),
+        };
+        match head.table(table, id, position) {
+            Ok(table) => {
+                for (index, chunk) in payload.chunks(CHUNK).enumerate() {
+                    let is_read = missing.iter().all(|(of, _)| *of != index);
+                    if let (true, Err(flaw)) = (is_read, table.check(chunk, index, id, position)) {
+                        missing.push((index, flaw.to_owned()));
+                    }
+                }
+            }
+            Err(flaw) => missing = (0..len.div_ceil(CHUNK)).map(|index| (index, flaw.to_owned())).collect(),
+        }
+        missing.sort_unstable();
+        for (index, what) in missing {
+            let bytes = index * CHUNK..len.min((index + 1) * CHUNK);
+            payload[bytes.clone()].fill(0);
+            let whole = BlockPlace { start: at, end: at + head.len() };
+            let place = self.damage(number, whole, payload_at + bytes.start as u64, what);
+            damage.push(Damage { payload: Some(bytes), ..place });
+        }
+        Ok(Ok(StoredFrame {
             position: Position(position),
             epoch,
-            entries: Bytes::copy_from_slice(front.entries),
+            entries: Bytes::copy_from_slice(entries),
             payload: payload.into(),
-            runs: front.runs().collect(),
-        })
+            runs: decode_runs(runs).collect(),
+        }))
+    }
+
+    fn damage(&self, number: u64, place: BlockPlace, offset: u64, what: String) -> Damage {
+        let (base, file) = (self.shared.layout.base(number), segment::name(number));
+        let is_new = self.shared.is_new_place(&file, offset);
+        let (from, until) = (Position(base + place.start), Position(base + place.end));
+        Damage { from, until, payload: None, what, file, offset, is_new }
     }
 }
 
-fn read_exactly<F: DiskFile>(segment: &OpenSegment<F>, at: u64, len: usize) -> Result<Vec<u8>, StorageError> {
-    let mut bytes = vec![0; len];
-    let read = segment.file.read_at(&mut bytes, at).map_err(|error| unreadable(&segment.name, error))?;
-    if read < len {
-        return Err(damaged(&segment.name, at, "the file ends within a frame"));
+type Opened<D> = Arc<OpenSegment<<D as Disk>::File>>;
+
+/// A segment that is being read in order. What cannot be read is a flaw, unless the error passes.
+struct Cursor<'s, F> {
+    segment: &'s OpenSegment<F>,
+    window: Window<'s, F>,
+}
+
+impl<F: DiskFile> Cursor<'_, F> {
+    fn get(&mut self, offset: u64, len: u64) -> Result<Result<&[u8], String>, StorageError> {
+        match self.window.get(offset, len) {
+            Ok(Some(bytes)) => Ok(Ok(bytes)),
+            Ok(None) => Ok(Err("the file ends within a block".to_owned())),
+            Err(error) => flaw_of(&self.segment.name, error).map(Err),
+        }
     }
-    Ok(bytes)
+
+    /// A payload, with the numbers of the chunks that cannot be read, which are zeros.
+    fn payload(
+        &mut self,
+        at: u64,
+        len: usize,
+        missing: &mut Vec<(usize, String)>,
+    ) -> Result<Vec<u8>, StorageError> {
+        if let Some(bytes) = self.window.held(at, len as u64) {
+            return Ok(bytes.to_vec());
+        }
+        let mut bytes = vec![0; len];
+        if self.segment.file.read_at(&mut bytes, at).is_ok_and(|read| read == len) {
+            return Ok(bytes);
+        }
+        for (index, chunk) in bytes.chunks_mut(CHUNK).enumerate() {
+            match self.segment.file.read_at(chunk, at + (index * CHUNK) as u64) {
+                Ok(read) if read == chunk.len() => {}
+                Ok(_) => missing.push((index, "the file ends within a frame".to_owned())),
+                Err(error) => missing.push((index, flaw_of(&self.segment.name, error)?)),
+            }
+        }
+        Ok(bytes)
+    }
 }
 
 fn lock(blocks: &Mutex<Blocks>) -> MutexGuard<'_, Blocks> {
     blocks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn unreadable(name: &str, error: io::Error) -> StorageError {
-    StorageError::Io { doing: format!("read {name}"), source: Arc::new(error) }
-}
-
-fn damaged(name: &str, offset: u64, flaw: Flaw) -> StorageError {
-    StorageError::Damaged { what: flaw.to_owned(), file: name.to_owned(), offset }
+/// A lasting error of the disk as a flaw of the place; one that passes is an error of the read.
+fn flaw_of(name: &str, error: io::Error) -> Result<String, StorageError> {
+    if is_passing(&error) {
+        return Err(StorageError::Io { doing: format!("read {name}"), source: Arc::new(error) });
+    }
+    Ok(unreadable(&error))
 }

@@ -18,6 +18,7 @@ use crate::journal::block::{
 };
 use crate::journal::disk::DiskFile;
 use crate::journal::format::Layout;
+use crate::journal::is_passing;
 
 /// Runs of one stream are joined while they lie within this much log.
 pub(crate) const RUN_SPAN: u64 = 64 * 1024;
@@ -272,15 +273,29 @@ impl<'f, F: DiskFile> Window<'f, F> {
         }
         if self.held(offset, len).is_none() {
             let want = len.max(self.ahead).min(self.size - offset);
-            self.bytes.resize(want as usize, 0);
-            self.start = offset;
-            let read = self.file.read_at(&mut self.bytes, offset)?;
-            self.bytes.truncate(read);
-            if (read as u64) < len {
+            let read = match self.fill(offset, want) {
+                // A page that cannot be read must not take those behind it along. This also tries once more.
+                Err(error) if !is_passing(&error) => self.fill(offset, len)?,
+                other => other?,
+            };
+            if read < len {
                 return Ok(None);
             }
         }
         Ok(self.held(offset, len))
+    }
+
+    fn fill(&mut self, offset: u64, len: u64) -> io::Result<u64> {
+        self.bytes.resize(len as usize, 0);
+        self.start = offset;
+        let read = self.file.read_at(&mut self.bytes, offset);
+        self.bytes.truncate(*read.as_ref().unwrap_or(&0));
+        read.map(|read| read as u64)
+    }
+
+    /// Where the last read began. After an error, that is the place that cannot be read.
+    pub(crate) fn read_from(&self) -> u64 {
+        self.start
     }
 
     /// The bytes from `offset` on, if they were read before.

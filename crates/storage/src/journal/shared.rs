@@ -3,7 +3,7 @@
 //! Each lock protects one small thing and is held for one short step, with one exception: a thread that makes
 //! or takes the next segment holds [`Spare`] until that is done, because no other thread could go on anyway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use forebay_core::types::ShardId;
 
 use crate::engine::{EngineFigures, StorageError};
 use crate::journal::block::{JournalId, PAGE, padded};
-use crate::journal::disk::{Disk, DiskFile, Stage};
+use crate::journal::disk::{Disk, DiskFile, Stage, os_code};
 use crate::journal::filling::Filling;
 use crate::journal::format::{Format, Layout};
 use crate::journal::mark::Mark;
@@ -22,6 +22,8 @@ use crate::journal::space::Space;
 use crate::journal::{JournalConfig, Stopwatch, frame_bytes_max};
 
 const TEMPORARY: &str = ".tmp";
+/// Damaged places that are remembered.
+const PLACES_MAX: usize = 10_000;
 /// How much is zero-filled with one write in a hurry. The system may keep bytes of one write in one piece of
 /// its cache, and a commit into it then searches all of that piece for changes: on ext4, commits of 8 KiB took
 /// 7 % longer after filling a mebibyte at a time, and no less time after filling by 4 KiB.
@@ -77,6 +79,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) stopwatch: Stopwatch,
     /// Counters. Fields that can be computed when they are asked for stay zero.
     counted: Mutex<EngineFigures>,
+    /// Places that were found damaged, by file and offset, so that each is reported once.
+    damaged: Mutex<BTreeSet<(String, u64)>>,
     poison: OnceLock<Arc<io::Error>>,
     stopped: AtomicBool,
     /// Held for as long as any part of the journal lives.
@@ -107,6 +111,7 @@ impl<D: Disk> Shared<D> {
             segments: Mutex::new(segments),
             stopwatch: config.stopwatch.clone(),
             counted: Mutex::default(),
+            damaged: Mutex::default(),
             poison: OnceLock::new(),
             stopped: AtomicBool::new(false),
             _lock: lock,
@@ -150,6 +155,16 @@ impl<D: Disk> Shared<D> {
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let segments = self.segments().len() as u64;
         EngineFigures { segments, free_bytes: self.space.last_free(), ..counted }
+    }
+
+    /// Takes note of a damaged place, and says whether it was unknown. Beyond [`PLACES_MAX`] none is news.
+    pub(crate) fn is_new_place(&self, file: &str, offset: u64) -> bool {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = damaged.len() < PLACES_MAX && damaged.insert((file.to_owned(), offset));
+        if is_new {
+            self.count(|figures| figures.damaged_places += 1);
+        }
+        is_new
     }
 
     /// Whether commits are still taken.
@@ -267,12 +282,17 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether an error will pass by itself and says nothing about the contents of the disk: no space, or no
-/// file descriptor to be had.
+/// Whether an error will pass by itself and says nothing about the contents of the disk: no space, no file
+/// descriptor or no memory to be had just now, or a call that was interrupted.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    let descriptors = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
-    is_full(error) || error.raw_os_error().is_some_and(|code| descriptors.contains(&code))
+    const SCARCE: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR];
+    let is_scarce = |code: i32| SCARCE.iter().any(|errno| errno.raw_os_error() == code);
+    let kind = matches!(
+        error.kind(),
+        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
+    );
+    is_full(error) || kind || os_code(error).is_some_and(is_scarce)
 }
 
 pub(crate) fn is_temporary(name: &str) -> bool {

@@ -159,6 +159,11 @@ const METRICS: &[Metric] = &[
     ),
     counter("forebay_storage_reads_total", "Reads from the log.", Server(|of| count(of.server.engine.reads))),
     counter(
+        "forebay_storage_damaged_places_total",
+        "Places of the stored data that were found damaged or unreadable.",
+        Server(|of| count(of.server.engine.damaged_places)),
+    ),
+    counter(
         "forebay_storage_read_bytes_total",
         "Bytes that reads from the log brought.",
         Server(|of| count(of.server.engine.read_bytes)),
@@ -198,6 +203,11 @@ const METRICS: &[Metric] = &[
         "forebay_window_misses_total",
         "Messages handed out whose contents had to be read from the log.",
         Server(|of| count(of.server.driver.cache_misses)),
+    ),
+    counter(
+        "forebay_messages_damaged_total",
+        "Messages that were parked because their contents cannot be read.",
+        Server(|of| count(of.server.driver.damaged)),
     ),
     counter(
         "forebay_content_reads_total",

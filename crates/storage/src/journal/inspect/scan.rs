@@ -552,7 +552,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
                             return Ok(());
                         }
                         Ok(_) => "the segment has changed since it was sealed".to_owned(),
-                        Err(error) => format!("it cannot be read ({error})"),
+                        Err((error, _)) => format!("it cannot be read ({error})"),
                     }
                 }
             }

@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex};
 
 use forebay_core::types::PartKey;
 
 use super::*;
 use crate::engine::{Image, ImagePart};
-use crate::journal::disk::DiskFile;
+use crate::journal::disk::{DiskFile, FolderFile};
 
 /// What the disk still does before it begins to fail, and how much room it has.
 pub(super) struct State {
@@ -17,9 +17,30 @@ pub(super) struct State {
     pub(super) changes: AtomicI64,
     capacity: AtomicU64,
     path: PathBuf,
+    /// A page of a file that cannot be read.
+    bad_page: Mutex<Option<(String, u64)>>,
+    /// No file can be opened or listed.
+    no_descriptors: AtomicBool,
 }
 
 impl State {
+    fn read(&self, name: &str, offset: u64, len: usize) -> io::Result<()> {
+        match &*self.bad_page.lock().expect("no test panics in between") {
+            Some((file, page)) if file == name && offset < page + 4096 && *page < offset + len as u64 => {
+                Err(io::Error::from_raw_os_error(5))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn descriptor(&self) -> io::Result<()> {
+        if self.no_descriptors.load(Ordering::Relaxed) {
+            Err(io::Error::from_raw_os_error(24))
+        } else {
+            Ok(())
+        }
+    }
+
     fn change(&self) -> io::Result<()> {
         match self.changes.load(Ordering::Relaxed) {
             left if left < 0 => Ok(()),
@@ -52,7 +73,8 @@ pub(super) struct FaultyDisk {
 }
 
 pub(super) struct FaultyFile {
-    file: File,
+    file: FolderFile,
+    name: String,
     state: Arc<State>,
 }
 
@@ -62,13 +84,19 @@ impl FaultyDisk {
             changes: AtomicI64::new(-1),
             capacity: AtomicU64::new(u64::MAX),
             path: folder.path().to_owned(),
+            bad_page: Mutex::new(None),
+            no_descriptors: AtomicBool::new(false),
         };
         let folder = FolderDisk::new(folder.path()).expect("the folder is there");
         FaultyDisk { folder, state: Arc::new(state) }
     }
 
-    fn file(&self, file: File) -> FaultyFile {
-        FaultyFile { file, state: self.state.clone() }
+    fn file(&self, file: FolderFile, name: &str) -> FaultyFile {
+        FaultyFile { file, name: name.to_owned(), state: self.state.clone() }
+    }
+
+    fn break_page(&self, file: &str, page: u64) {
+        *self.state.bad_page.lock().expect("no test panics in between") = Some((file.to_owned(), page));
     }
 }
 
@@ -82,14 +110,17 @@ impl Disk for FaultyDisk {
 
     fn create(&self, name: &str) -> io::Result<FaultyFile> {
         self.state.change()?;
-        self.folder.create(name).map(|file| self.file(file))
+        self.state.descriptor()?;
+        self.folder.create(name).map(|file| self.file(file, name))
     }
 
     fn open(&self, name: &str) -> io::Result<FaultyFile> {
-        self.folder.open(name).map(|file| self.file(file))
+        self.state.descriptor()?;
+        self.folder.open(name).map(|file| self.file(file, name))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
+        self.state.descriptor()?;
         self.folder.list()
     }
 
@@ -125,7 +156,8 @@ impl DiskFile for FaultyFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        DiskFile::read_at(&self.file, buffer, offset)
+        self.state.read(&self.name, offset, buffer.len())?;
+        self.file.read_at(buffer, offset)
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -310,5 +342,77 @@ fn a_folder_keeps_to_the_size_it_may_have_and_publishing_resumes_once_it_is_rais
     let mut bench = open(&limited(2 * max)).expect("it opens");
     assert!(!bench.journal.claim.space.is_full());
     bench.put(5000);
+    bench.check_all();
+}
+
+#[test]
+fn an_error_names_the_call_and_the_file() {
+    let folder = TempFolder::new();
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let text = disk.open("segment-0000000007").err().expect("the file is missing").to_string();
+    assert_eq!(text, "cannot open segment-0000000007: No such file or directory (os error 2)");
+    std::fs::create_dir(folder.file("folder")).expect("a folder can be made");
+    let read_only = FolderDisk::read_only(folder.path()).expect("the folder is there");
+    let file = read_only.open("folder").expect("a folder can be opened");
+    let error = file.read_at(&mut [0; 100], 4096).expect_err("a folder cannot be read");
+    let text = "cannot read 100 bytes at 4096 of folder: Is a directory (os error 21)";
+    assert_eq!((error.to_string().as_str(), error.kind()), (text, io::ErrorKind::IsADirectory));
+}
+
+#[test]
+fn a_page_that_cannot_be_read_costs_what_lies_on_it() {
+    let folder = TempFolder::new();
+    let disk = FaultyDisk::new(&folder);
+    let mut bench = open_on(&disk).expect("it opens");
+    let positions = bench.puts(40, 5000);
+    let victim = (0..40).filter(|n| positions[*n].0 / SEGMENT == 2).nth(3).expect("it holds several");
+    // The second page of a block of two: the end of a payload.
+    let page = (positions[victim].0 % SEGMENT) / 4096 * 4096 + 4096;
+    disk.break_page("segment-0000000002", page);
+    let found = bench.journal.reader.read_around(Position::START, ALL).expect("it reads around");
+    assert_eq!(found.frames.len(), 40);
+    let [place] = &found.damage[..] else { panic!("one place: {:?}", found.damage) };
+    assert_eq!((place.from, place.payload.clone()), (positions[victim], Some(0..5000)));
+    assert!(place.what.contains("os error 5"), "{place:?}");
+    // The first page: the headers of block and frame.
+    disk.break_page("segment-0000000002", page - 4096);
+    let found = bench.journal.reader.read_around(Position::START, ALL).expect("it reads around");
+    let seqs: Vec<u64> = found.frames.iter().map(|frame| frame.runs[0].first.0).collect();
+    assert_eq!(seqs, (1..=40).filter(|seq| *seq != victim as u64 + 1).collect::<Vec<_>>());
+    // Sealing and scrubbing report it, and the log goes on.
+    let error = bench.journal.chores.tidy();
+    let at = page - 4096;
+    assert!(
+        matches!(&error, Err(StorageError::Damaged { file, offset, .. })
+            if file == "segment-0000000002" && *offset <= at && at < offset + 8192),
+        "{error:?}"
+    );
+    bench.journal.chores.tidy().expect("the others are sealed");
+    bench.puts(20, 5000);
+}
+
+#[test]
+fn a_lack_of_descriptors_passes_and_ends_nothing() {
+    let folder = TempFolder::new();
+    let disk = FaultyDisk::new(&folder);
+    let limited = JournalConfig { folder_bytes_max: Some(64 * SEGMENT), files_open_max: 1, ..config() };
+    let mut bench = Bench::open(disk.clone(), &limited).expect("it opens");
+    let at = bench.puts(40, 5000);
+    bench.journal.chores.prepare_next().expect("the next segment is made");
+    disk.state.no_descriptors.store(true, Ordering::Relaxed);
+    let key = PartKey { kind: 1, id: 1, sub: 1 };
+    let image = || Image {
+        parts: vec![ImagePart { key, through: at[30], bytes: Some(Bytes::from_static(b"state")) }],
+    };
+    bench.journal.chores.check_space().expect("it is looked at later");
+    bench.journal.chores.tidy().expect("it is done later");
+    let error = bench.journal.chores.save(image()).err().expect("there is no descriptor");
+    assert!(error.is_passing(), "{error:?}");
+    let error = bench.journal.reader.read(at[0], ALL).err().expect("there is no descriptor");
+    assert!(error.is_passing(), "{error:?}");
+    bench.put(5000);
+    disk.state.no_descriptors.store(false, Ordering::Relaxed);
+    bench.journal.chores.save(image()).expect("it is saved");
+    bench.journal.chores.tidy().expect("the chores are done");
     bench.check_all();
 }

@@ -136,7 +136,9 @@ proptest! {
             prop_assert_eq!(head.len(), frame_len(frame));
             let payload = at + head.payload_offset() as usize;
             let front = head.front(&file.0[at + 48..payload], id(), position.0).expect("it is good");
-            prop_assert_eq!(front.entries, &frame.entries[..]);
+            let rest = &file.0[at + 48 + head.table_len() as usize..payload];
+            let (_, entries) = head.runs_and_entries(rest, id(), position.0).expect("it is good");
+            prop_assert_eq!(entries, &frame.entries[..]);
             prop_assert_eq!(front.runs().collect::<Vec<_>>(), frame.runs.clone());
             let bytes = &file.0[payload..payload + frame.payload.len()];
             prop_assert_eq!(bytes, &frame.payload[..]);

@@ -187,6 +187,73 @@ fn scrubbing_finds_a_sealed_segment_that_has_changed() {
 }
 
 #[test]
+fn a_broken_frame_costs_what_its_checksums_cover_and_nothing_behind_it() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let positions = bench.puts(40, 5000);
+    let second = |n: usize| (positions[n].0 - 2 * SEGMENT) as usize;
+    let in_second: Vec<usize> = (0..40).filter(|n| positions[*n].0 / SEGMENT == 2).collect();
+    let [header, entries, payload, block] = [in_second[1], in_second[2], in_second[3], in_second[4]];
+    folder.change("segment-0000000002", |bytes| {
+        bytes[second(header) + 20] ^= 1;
+        bytes[second(entries) + 48 + 4 + 16 + 3] ^= 1;
+        bytes[second(payload) + 2000] ^= 1;
+        bytes[second(block) - 100] ^= 1;
+    });
+    let found = bench.journal.reader.read_around(Position::START, ALL).expect("it reads around");
+    let seqs: Vec<u64> = found.frames.iter().map(|frame| frame.runs[0].first.0).collect();
+    let expected: Vec<u64> =
+        (0..40).filter(|n| ![header, entries].contains(n)).map(|n| n as u64 + 1).collect();
+    assert_eq!(seqs, expected);
+    let places: Vec<_> = found.damage.iter().map(|place| (place.from, place.payload.clone())).collect();
+    let header_of = |n: usize| Position(positions[n].0 - 128);
+    assert_eq!(
+        places,
+        [
+            (positions[header], None),
+            (positions[entries], None),
+            (positions[payload], Some(0..5000)),
+            (header_of(block), None)
+        ]
+    );
+    for frame in &found.frames {
+        let seq = frame.runs[0].first.0;
+        let is_good = frame.payload == payload_of(seq);
+        assert_eq!(is_good, seq != payload as u64 + 1, "{seq}");
+    }
+    assert!(found.damage.iter().all(|place| place.is_new && place.file == "segment-0000000002"));
+    let again = bench.journal.reader.read_around(Position::START, ALL).expect("it reads around");
+    assert!(again.damage.iter().all(|place| !place.is_new), "each place is news once");
+    assert_eq!(bench.journal.reader.shared().figures().damaged_places, 4);
+}
+
+fn payload_of(seq: u64) -> Bytes {
+    payload(seq, 5000)
+}
+
+#[test]
+fn a_flipped_bit_costs_one_chunk_of_a_large_frame() {
+    let folder = TempFolder::new();
+    let config = JournalConfig {
+        segment_bytes: 1 << 20,
+        block_bytes_max: 512 << 10,
+        frame_bytes_max: 400 << 10,
+        hurried_bytes: 1 << 20,
+        ..JournalConfig::small(ID)
+    };
+    let mut bench = open_with(&folder, &config);
+    let at = bench.put(300 << 10);
+    let start = (at.0 % (1 << 20)) as usize;
+    folder.change("segment-0000000001", |bytes| bytes[start + 100_000] ^= 1);
+    let found = bench.journal.reader.read_around(Position::START, ALL).expect("it reads around");
+    let [place] = &found.damage[..] else { panic!("one place: {:?}", found.damage) };
+    assert_eq!(place.payload, Some(64 << 10..128 << 10));
+    let good = payload(1, 300 << 10);
+    assert_eq!(found.frames[0].payload[..64 << 10], good[..64 << 10]);
+    assert_eq!(found.frames[0].payload[128 << 10..], good[128 << 10..]);
+}
+
+#[test]
 fn what_lies_before_damage_can_be_read() {
     let folder = TempFolder::new();
     let mut bench = open(&folder);
@@ -204,6 +271,13 @@ fn what_lies_before_damage_can_be_read() {
 fn part(kind: u8, through: Position, bytes: Option<&str>) -> ImagePart {
     let bytes = bytes.map(|bytes| Bytes::copy_from_slice(bytes.as_bytes()));
     ImagePart { key: PartKey { kind, id: 7, sub: 9 }, through, bytes }
+}
+
+impl Bench {
+    #[track_caller]
+    fn save(&mut self, parts: Vec<ImagePart>) {
+        self.journal.chores.save(Image { parts }).expect("it is saved");
+    }
 }
 
 fn parts_of(bench: &Bench) -> Vec<(u8, Position, String)> {
@@ -228,6 +302,74 @@ fn an_image_keeps_what_did_not_change_and_the_one_before_it_says_what_may_go() {
     assert_eq!(parts_of(&bench), [(1, at[20], one.clone()), (2, at[20], "two again".into())]);
     assert_eq!(bench.journal.claim.covered, at[8]);
     assert_eq!(folder.names("image-").len(), 3, "the two newest and the one that holds their first part");
+}
+
+#[test]
+fn the_two_images_share_no_part_and_one_damaged_byte_costs_nothing() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let at = bench.puts(30, 5000);
+    let idle = "idle".repeat(500);
+    bench.save(vec![part(1, at[2], Some(&idle)), part(2, at[2], Some("busy"))]);
+    for n in 3..12 {
+        bench.save(vec![part(1, at[n], None), part(2, at[n], Some(&format!("busy {n}")))]);
+    }
+    let whole = |bytes: &[u8]| bytes.windows(idle.len()).position(|window| window == idle.as_bytes());
+    let read = |name: &String| std::fs::read(folder.file(name)).expect("it is there");
+    let files: Vec<String> =
+        folder.names("image-").into_iter().filter(|name| whole(&read(name)).is_some()).collect();
+    assert_eq!(files.len(), 2, "two copies of the idle part: {files:?}");
+    drop(bench);
+    for name in &files {
+        let copy = folder.copy();
+        copy.change(name, |bytes| bytes[whole(&read(name)).expect("it has the part") + 7] ^= 1);
+        let bench = open(&copy);
+        assert_eq!(parts_of(&bench)[0].2, idle, "the other image is whole");
+    }
+}
+
+#[test]
+fn a_damaged_part_is_found_by_the_scrub_and_written_again_from_its_other_copy() {
+    let folder = TempFolder::new();
+    let mut bench = open(&folder);
+    let at = bench.puts(30, 5000);
+    let idle = "idle".repeat(500);
+    bench.save(vec![part(1, at[2], Some(&idle))]);
+    bench.save(vec![part(1, at[3], None)]);
+    let scrub = |bench: &mut Bench| {
+        let mut found = Vec::new();
+        loop {
+            match bench.journal.chores.scrub_next() {
+                Ok(Scrubbed::Done) => return found,
+                Ok(_) => {}
+                Err(StorageError::Damaged { file, .. }) => found.push(file),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    assert_eq!(scrub(&mut bench), Vec::<String>::new());
+    folder.change("image-0000000001", |bytes| *bytes.last_mut().expect("it has bytes") ^= 1);
+    assert_eq!(scrub(&mut bench), ["image-0000000001"]);
+    for n in 4..8 {
+        bench.save(vec![part(1, at[n], None)]);
+    }
+    assert_eq!(scrub(&mut bench), Vec::<String>::new(), "both images are whole again");
+    // If no copy is good, only memory has the part.
+    for name in folder.names("image-") {
+        folder.change(&name, |bytes| {
+            let len = bytes.len();
+            bytes[len - 1..].fill(b'?');
+        });
+    }
+    assert_eq!(scrub(&mut bench).len(), 2, "both images are damaged");
+    let error = bench.journal.chores.save(Image { parts: vec![part(1, at[9], None)] });
+    assert!(
+        matches!(&error, Err(StorageError::Damaged { file, .. }) if file.starts_with("image-")),
+        "{error:?}"
+    );
+    bench.save(vec![part(1, at[9], Some(&idle))]);
+    drop(bench);
+    assert_eq!(parts_of(&open(&folder))[0].2, idle);
 }
 
 #[test]
