@@ -1,5 +1,6 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+mod ending;
 mod process;
 #[cfg(feature = "sqs")]
 mod sqs;
@@ -17,6 +18,7 @@ use forebay_broker::access::Principal;
 use forebay_broker::broker::{Broker, BrokerConfig, Running};
 use forebay_broker::clock::Clock;
 use forebay_broker::driver::DriverConfig;
+use forebay_broker::error::OpenError as BrokerError;
 use forebay_core::group::Bound;
 use forebay_core::settings::{StreamLimits, StreamSettings};
 use forebay_core::types::{ShardId, Timestamp};
@@ -34,6 +36,7 @@ use crate::log;
 use crate::log::Level;
 use crate::settings::{self, Origin, Settings, Sources};
 use crate::units;
+use ending::End;
 use sqs::Prepared;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
@@ -144,6 +147,16 @@ fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngi
     let folder = &settings.data;
     let disk = FolderDisk::new(folder)
         .with_context(|| format!("cannot use the data folder {}; --data takes another", folder.display()))?;
+    let open_to_all = disk
+        .mode_for_all()
+        .with_context(|| format!("cannot look at the data folder {}", folder.display()))?;
+    if let Some(mode) = open_to_all {
+        tracing::warn!(
+            folder = %folder.display(),
+            mode = format!("{mode:o}"),
+            "every user of the machine may look into the data folder; chmod 700 keeps messages and secrets private"
+        );
+    }
     let recorder = match std::env::var_os(DISK_RECORDING) {
         Some(file) => Some(
             Recorder::create(file.as_ref())
@@ -171,9 +184,10 @@ fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngi
 pub(crate) fn open_error(error: OpenError) -> anyhow::Error {
     let code = match &error {
         OpenError::InUse => Some(Exit::DataInUse),
-        OpenError::Refused { .. } | OpenError::TooNew { .. } | OpenError::UnknownFeatures { .. } => {
-            Some(Exit::DataRefused)
-        }
+        OpenError::Refused { .. }
+        | OpenError::Unfinished { .. }
+        | OpenError::TooNew { .. }
+        | OpenError::UnknownFeatures { .. } => Some(Exit::DataRefused),
         OpenError::FolderTooSmall { .. } => Some(Exit::NotUnderstood),
         _ => None,
     };
@@ -221,6 +235,7 @@ fn broker_config(settings: &Settings) -> anyhow::Result<BrokerConfig> {
         reply_bytes: settings.reply_bytes as usize,
         stream_of_first_publish: settings.auto_create.then_some(first),
         drain_max: settings.drain_timeout,
+        date_jump_max: settings.date_jump_max,
         ..usual
     })
 }
@@ -235,7 +250,10 @@ async fn serve(
     let address = doors.native.local_addr().context("cannot tell the address")?;
     let sqs = doors.sqs.as_ref().map(|door| door.address);
     let opened = Broker::open(engine, started.clock, broker_config(settings)?).await;
-    let (broker, running) = opened.context(Exit::DataRefused).context("cannot bring back the log")?;
+    let (broker, running) = opened.map_err(|error| match error {
+        error @ BrokerError::DateJump { .. } => anyhow::Error::new(error),
+        error => anyhow::Error::new(error).context(Exit::DataRefused).context("cannot bring back the log"),
+    })?;
     for remark in broker.remarks() {
         tracing::warn!("{remark}");
     }
@@ -296,11 +314,13 @@ async fn until_told(
     };
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {
-        ended = &mut running => ended,
-        served = &mut door => {
-            served.context("the door broke")?.context("the door closed by itself")?;
-            bail!("the door closed by itself");
-        }
+        end = ending::end(&mut running, &mut door, FAREWELL) => match end {
+            End::Task(ended) => ended,
+            End::Doors(served) => {
+                served.context("the door broke")?.context("the door closed by itself")?;
+                bail!("the door closed by itself");
+            }
+        },
         () = signals.any() => {
             tracing::info!("stopping: nothing more is taken in or handed out");
             broker.drain();
@@ -315,8 +335,10 @@ async fn until_told(
         }
     };
     // Clients are told before the process goes: the last confirmations, or that an outcome is unknown.
-    let _ = tokio::time::timeout(FAREWELL, &mut door).await;
-    door.abort();
+    if !door.is_finished() {
+        let _ = tokio::time::timeout(FAREWELL, &mut door).await;
+        door.abort();
+    }
     match ended {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(anyhow::Error::new(error)

@@ -1,8 +1,10 @@
 //! `doctor`, `backup` and `restore`, from outside: real folders of the real server, damaged one byte at a time.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::{Journal, JournalConfig};
@@ -12,7 +14,7 @@ use forebay_wire::v1::settlement::Action;
 use serde_json::Value;
 
 use crate::grpc::rig::{Server, Session, publish};
-use crate::rig::{Folder, Ran, forebay};
+use crate::rig::{Folder, Ran, binary, forebay};
 
 fn doctor(folder: &Folder) -> (i32, Value) {
     let ran = forebay(&["doctor", "--data", folder.path(), "-o", "json"], "");
@@ -363,6 +365,77 @@ async fn without_mark_or_format_nothing_is_lost() {
         assert_eq!(salvage(&folder, &salvaged)["messages"], 0);
         serve_salvaged(&salvaged, 7..=30, 1..=30).await;
     }
+}
+
+/// Blocks that were durable are gone at the end of the log, and nothing after them tells their content.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_lost_end_it_is_said_that_nobody_knows_how_much_was_there() {
+    let folder = thirty(small("doctor-end")).await;
+    let durable = doctor(&folder).1["log"]["durable_end"].as_u64().expect("a number");
+    let (path, at) = find(&folder, &body(28));
+    let from = at / 4096 * 4096;
+    let mut bytes = std::fs::read(&path).expect("the file is there");
+    let noise = (0_u64..).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8);
+    bytes[from..].iter_mut().zip(noise).for_each(|(byte, noise)| *byte = noise);
+    std::fs::write(&path, bytes).expect("the file can be written");
+    let number: u64 = path.to_str().and_then(|path| path[path.len() - 10..].parse().ok()).expect("a number");
+    let unknown = durable - (number * SEGMENT + from as u64);
+    let (code, report) = doctor(&folder);
+    assert_eq!(code, 4, "{report}");
+    assert_eq!(report["loss"]["unknown_end_bytes"], unknown, "{report}");
+    let text = forebay(&["doctor", "--data", folder.path()], "").printed;
+    assert!(text.contains("and an unknown number of messages and changes in 12.0 KiB at the end"), "{text}");
+    assert!(!text.contains("no message that a group still needs"), "{text}");
+    let salvaged = Folder::new("doctor-end-salvaged");
+    assert_eq!(salvage(&folder, &salvaged)["unknown_end_bytes"], unknown);
+    let (code, report) = doctor(&salvaged);
+    assert_eq!((code, report["streams"][0]["last"].as_u64()), (0, Some(27)), "{report}");
+}
+
+/// How often a salvage is killed, from its first moment to its last.
+const KILLS: u32 = 50;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_salvage_that_was_killed_is_refused_unless_it_is_whole() {
+    let folder = thirty(small("doctor-killed")).await;
+    let began = Instant::now();
+    let whole = Folder::new("doctor-killed-not");
+    salvage(&folder, &whole);
+    let took = began.elapsed();
+    let messages = doctor(&whole).1["messages"].clone();
+    let (mut halves, mut wholes) = (0, 0);
+    for moment in 0..KILLS {
+        let to = Folder::new(&format!("doctor-killed-{moment}"));
+        let words = ["doctor", "--data", folder.path(), "--salvage", to.path()];
+        let mut child = binary()
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        std::thread::sleep(took * moment / KILLS);
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        let files = std::fs::read_dir(to.path()).map_or(0, Iterator::count);
+        let ran = forebay(&["doctor", "--data", to.path(), "-o", "json"], "");
+        if files == 0 {
+            // There is nothing yet that could be taken for a data folder.
+            assert_eq!(ran.code, 1, "{ran:?}");
+        } else if ran.code == 0 {
+            assert_eq!(json(&ran)["messages"], messages, "moment {moment}");
+            wholes += 1;
+        } else {
+            let texts =
+                ["the unfinished result of an interrupted `forebay doctor --salvage`", "Delete the folder"];
+            ran.refused(4, &texts);
+            let serve = ["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--data", to.path()];
+            forebay(&serve, "").refused(4, &texts);
+            let nowhere = Folder::new("doctor-killed-nowhere");
+            forebay(&["backup", "--data", to.path(), "--to", nowhere.path()], "").refused(4, &texts);
+            halves += 1;
+        }
+    }
+    assert!(halves > 0, "a kill hits the middle: {halves} halves, {wholes} whole");
 }
 
 /// Publishes and settles until there are two images and the front of the log is gone. Ten are not settled.
