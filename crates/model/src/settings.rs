@@ -22,8 +22,6 @@ settings! {
         [9] strategy: Strategy = Strategy::RoundRobin;
         /// How long a lease lasts if the consumer does not say.
         [1] message_timeout: Duration = Duration::from_secs(30), lasting(INSTANT, YEAR);
-        /// The longest lease that a receive may ask for; one that asks for more gets this. `null`: no limit.
-        [50] max_lease: Option<Duration> = None, lasting(INSTANT, YEAR);
         /// Attempts after the first.
         [2] max_retries: Retries = Retries::AtMost(10);
         /// What happens to a message whose retries are used up.

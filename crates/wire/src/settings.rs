@@ -43,7 +43,6 @@ message! {
     GroupPatch = GroupSettings {
         strategy = strategy,
         message_timeout = message_timeout_ms,
-        max_lease = max_lease_ms,
         max_retries = max_retries,
         on_exhausted = on_exhausted,
         backoff = backoff,

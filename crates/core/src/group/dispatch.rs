@@ -204,9 +204,7 @@ impl Group {
         let bound = member.bound;
         let bytes = if member.room_bytes().is_some() { turn.stream.timeline.bytes(seqs) } else { 0 };
         let timeout = match member.credit {
-            Credit::Once { timeout: Some(timeout), .. } => {
-                timeout.min(self.settings.max_lease.unwrap_or(YEAR))
-            }
+            Credit::Once { timeout: Some(timeout), .. } => timeout.min(YEAR),
             _ => self.settings.message_timeout,
         };
         let terms = Terms {

@@ -326,7 +326,6 @@ impl Stage {
             ["consumers", n] => settings.max_consumers = number(n) as u32,
             ["retries", n] => settings.max_retries = n.parse().map_or(Retries::Unlimited, Retries::AtMost),
             ["timeout", time] => settings.message_timeout = duration(time),
-            ["lease", time] => settings.max_lease = Some(duration(time)),
             ["backoff", least, most] => {
                 settings.backoff.min = duration(least);
                 settings.backoff.max = duration(most);

@@ -354,7 +354,6 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
         0u8..5,
         prop::sample::select(vec![30u64, 30, 2]),
         prop::sample::select(vec![0.0f64, 0.0, 0.5]),
-        prop::option::weighted(0.2, Just(3u64)),
     );
     let other = (
         prop::sample::select(vec![Acks::Journal, Acks::Journal, Acks::Checkpoint]),
@@ -384,7 +383,6 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
         };
         settings.move_terms.create = other.3;
         settings.message_timeout = secs(failing.2);
-        settings.max_lease = failing.4.map(secs);
         settings.backoff = Backoff { jitter: failing.3, ..Backoff::default() };
         settings.acks = other.0;
         settings.priority_age_step = secs(other.1);

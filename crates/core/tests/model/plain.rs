@@ -482,9 +482,7 @@ impl Group {
         let member = self.members.get(&consumer).expect("only a member is given messages").clone();
         assert_eq!(deliver.bound, member.bound, "a lease is bound as its consumer is");
         let timeout = match member.credit {
-            Credit::Once { timeout: Some(timeout), .. } => {
-                self.settings.max_lease.map_or(timeout, |most| timeout.min(most))
-            }
+            Credit::Once { timeout: Some(timeout), .. } => timeout,
             _ => self.settings.message_timeout,
         };
         assert_eq!(deliver.deadline, now + timeout, "a lease lasts as long as was asked for");

@@ -562,9 +562,6 @@ pub struct GroupSettings {
     /// Keep statistics of processing times.
     #[prost(bool, optional, tag = "19")]
     pub extra_statistics: ::core::option::Option<bool>,
-    /// Longest lease that a receive may ask for; one that asks for more gets this. Absent: no limit.
-    #[prost(uint64, optional, tag = "20")]
-    pub max_lease_ms: ::core::option::Option<u64>,
 }
 /// Nested message and enum types in `GroupSettings`.
 pub mod group_settings {

@@ -29,21 +29,6 @@ fn one_who_answers_too_late_learns_why_it_does_not_count() {
 }
 
 #[test]
-fn a_receive_cannot_ask_for_a_longer_lease_than_the_group_allows() {
-    check(
-        "set lease 4s / publish 3 / P polls 1 for 9s / P polls 1 for 2s / P polls 1",
-        expect![[r#"
-            0s    deliver 1#1 to P when durable
-            0s    append leased 1 for 4s
-            0s    deliver 2#1 to P when durable
-            0s    append leased 2 for 2s
-            0s    deliver 3#1 to P when durable
-            0s    append leased 3 for 30s
-        "#]],
-    );
-}
-
-#[test]
 fn a_lease_that_was_superseded_is_so_also_when_the_next_one_has_lapsed() {
     check_both_ways(
         "set backoff 0s 0s / publish 1 / P polls 1 for 5s / wait 5s / Q polls 1 for 5s / wait 5s / crash / \
