@@ -59,8 +59,6 @@ pub struct DriverFigures {
     pub reads: u64,
     pub reads_in_flight: u64,
     pub reads_waiting: u64,
-    /// Reads that found damage.
-    pub unreadable: u64,
     /// Images that were kept.
     pub images: u64,
     pub reclaim: ReclaimFigures,
@@ -514,7 +512,6 @@ impl Driver {
     /// where it is. Reclaim copies nothing more, since unreadable messages must not be trimmed. Everything
     /// else goes on.
     pub fn on_unreadable(&mut self, id: u64) {
-        self.figures.unreadable += 1;
         if id == reclaim::READ {
             return self.reclaim.unreadable();
         }

@@ -201,11 +201,6 @@ const METRICS: &[Metric] = &[
         "Reads of contents and keys that wait for their turn.",
         Server(|of| count(of.server.driver.reads_waiting)),
     ),
-    counter(
-        "forebay_unreadable_reads_total",
-        "Reads of contents and keys that found damage in the log.",
-        Server(|of| count(of.server.driver.unreadable)),
-    ),
     counter("forebay_images_total", "Images that were kept.", Server(|of| count(of.server.driver.images))),
     counter(
         "forebay_reclaimed_stretches_total",
