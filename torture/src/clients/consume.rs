@@ -361,6 +361,7 @@ impl Session {
             Ok(Action::Ack) => "ack",
             Ok(Action::Park) => "park",
             Ok(Action::Skip) => "skip",
+            Ok(Action::Dismiss) => "dismiss",
             Ok(Action::Extend) => "extend",
             Ok(Action::Return) => "return",
             Ok(Action::Move) => "move",
@@ -425,6 +426,7 @@ fn name(outcome: Outcome) -> &'static str {
         Outcome::Moving => "moving",
         Outcome::Expired => "expired",
         Outcome::Returned => "returned",
+        Outcome::Dismissed => "dismissed",
         Outcome::Unspecified => "unspecified",
     }
 }

@@ -1607,6 +1607,8 @@ pub mod settlement {
         Return = 6,
         /// Settle it here and publish it to the stream `move_to`.
         Move = 7,
+        /// Never offer it again, and count it as dropped.
+        Dismiss = 8,
     }
     impl Action {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -1623,6 +1625,7 @@ pub mod settlement {
                 Self::Extend => "EXTEND",
                 Self::Return => "RETURN",
                 Self::Move => "MOVE",
+                Self::Dismiss => "DISMISS",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1636,6 +1639,7 @@ pub mod settlement {
                 "EXTEND" => Some(Self::Extend),
                 "RETURN" => Some(Self::Return),
                 "MOVE" => Some(Self::Move),
+                "DISMISS" => Some(Self::Dismiss),
                 _ => None,
             }
         }
@@ -1705,6 +1709,8 @@ pub mod outcome_run {
         Expired = 8,
         /// Returned, as if it had not been delivered.
         Returned = 9,
+        /// Dropped, as the consumer asked.
+        Dismissed = 10,
     }
     impl Outcome {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -1723,6 +1729,7 @@ pub mod outcome_run {
                 Self::Moving => "MOVING",
                 Self::Expired => "EXPIRED",
                 Self::Returned => "RETURNED",
+                Self::Dismissed => "DISMISSED",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1738,6 +1745,7 @@ pub mod outcome_run {
                 "MOVING" => Some(Self::Moving),
                 "EXPIRED" => Some(Self::Expired),
                 "RETURNED" => Some(Self::Returned),
+                "DISMISSED" => Some(Self::Dismissed),
                 _ => None,
             }
         }
