@@ -255,7 +255,6 @@ pub(crate) enum Wanted {
     Retry,
     Park,
     Skip,
-    Dismiss,
     Move,
     /// Given back, until then.
     Return(Timestamp),
@@ -461,7 +460,6 @@ impl GroupModel {
                 );
             }
             (Some(_), Outcome::Skipped) if wanted == Wanted::Skip => {}
-            (Some(_), Outcome::Dismissed) if wanted == Wanted::Dismiss => {}
             (Some(_), Outcome::Moving) if wanted == Wanted::Move => {}
             (Some(_), Outcome::Parked) if wanted == Wanted::Park => {}
             (Some(_), Outcome::Expired) if wanted == Wanted::Retry => {}
@@ -477,7 +475,7 @@ impl GroupModel {
         }
         self.held.remove(&lease.seq);
         self.answered.extend(hold.filter(|hold| hold.bound == Bound::Clock).map(|hold| (NOT_YET, hold)));
-        if matches!(result, Outcome::Acked | Outcome::Skipped | Outcome::Dismissed | Outcome::Expired) {
+        if matches!(result, Outcome::Acked | Outcome::Skipped | Outcome::Expired) {
             let message = self.messages.get_mut(&lease.seq).expect("what is held was delivered");
             message.acked = true;
             message.recent.push((NOT_YET, Change::Acked));

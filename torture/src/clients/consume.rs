@@ -361,7 +361,6 @@ impl Session {
             Ok(Action::Ack) => "ack",
             Ok(Action::Park) => "park",
             Ok(Action::Skip) => "skip",
-            Ok(Action::Dismiss) => "dismiss",
             Ok(Action::Extend) => "extend",
             Ok(Action::Return) => "return",
             Ok(Action::Move) => "move",
@@ -426,7 +425,6 @@ fn name(outcome: Outcome) -> &'static str {
         Outcome::Moving => "moving",
         Outcome::Expired => "expired",
         Outcome::Returned => "returned",
-        Outcome::Dismissed => "dismissed",
         Outcome::Unspecified => "unspecified",
     }
 }

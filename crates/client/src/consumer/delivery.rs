@@ -80,11 +80,6 @@ impl Delivery {
         self.settle(Settlement::skip()).await
     }
 
-    /// Dismisses the message: it is not delivered again, and counted as dropped.
-    pub async fn dismiss(&self) -> Result<Outcome, CallError> {
-        self.settle(Settlement::dismiss()).await
-    }
-
     /// Gives the message back. It is delivered again at once, and this delivery does not count as an attempt.
     pub async fn give_back(&self) -> Result<Outcome, CallError> {
         self.settle(Settlement::give_back()).await
@@ -133,8 +128,6 @@ pub enum Outcome {
     Parked,
     /// The message is settled without being done.
     Skipped,
-    /// The message was dropped, as asked.
-    Dismissed,
     /// The message was given back, and the delivery does not count as an attempt.
     Returned,
     /// The message is on its way to another stream.
@@ -157,7 +150,6 @@ impl From<WireOutcome> for Outcome {
             WireOutcome::Retrying => Outcome::Retrying,
             WireOutcome::Parked => Outcome::Parked,
             WireOutcome::Skipped => Outcome::Skipped,
-            WireOutcome::Dismissed => Outcome::Dismissed,
             WireOutcome::Returned => Outcome::Returned,
             WireOutcome::Moving => Outcome::Moving,
             WireOutcome::Expired => Outcome::Expired,
@@ -209,11 +201,6 @@ impl Settlement {
     /// The message is settled without being done.
     pub fn skip() -> Settlement {
         Settlement::new(Action::Skip)
-    }
-
-    /// The message is not delivered again, and counted as dropped.
-    pub fn dismiss() -> Settlement {
-        Settlement::new(Action::Dismiss)
     }
 
     /// The message goes back to the group, and the delivery does not count as an attempt.

@@ -62,8 +62,6 @@ pub enum Verb {
     },
     Park,
     Skip,
-    /// Never offered again, like a message that had to make room: it is counted as dropped and not as skipped.
-    Dismiss,
     /// Settled here and published there, in one step.
     Move(StreamName),
     /// Given back untouched: the attempt does not count, and nothing has failed. The message goes out again at
@@ -110,8 +108,6 @@ pub enum Outcome {
     /// As asked, or because its retries were used up.
     Parked,
     Skipped,
-    /// Dropped, as the consumer asked.
-    Dismissed,
     /// On its way to another stream.
     Moving,
     /// It will not be offered again, since its time is over.
@@ -290,10 +286,6 @@ impl Group {
             Verb::Skip => {
                 self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
                 Outcome::Skipped
-            }
-            Verb::Dismiss => {
-                self.done(now, stream, SeqRange::one(seq), Ending::Dropped);
-                Outcome::Dismissed
             }
             Verb::Move(to) => self.start_move(stream, seq, to, MoveTerms::default()),
         }

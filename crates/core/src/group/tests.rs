@@ -12,7 +12,6 @@
 //! | `A credit 4` | A now has four slots |
 //! | `A acks 1-3`, `A nacks 2`, `A nacks 2 in 5s` | A answers with the last leases it got for these |
 //! | `A parks 1`, `A skips 1`, `A returns 1`, `A moves 1`, `A extends 1 by 5s`, `A acks late 1` | the other answers |
-//! | `A dismisses 1` | A wants it dropped |
 //! | `A extends 1 by 5s within 9s` | only if the lease lasts no longer than nine seconds altogether |
 //! | `A parks 1 because bad` | with a reason |
 //! | `A lost`, `A goodbye` | A's connection breaks, or A leaves |
@@ -501,7 +500,6 @@ impl Stage {
                 self.settle(who, seqs, Settlement { rest, ..Verb::Return { delay: None }.into() });
             }
             ["skips", seqs] => self.settle(who, seqs, with(Verb::Skip)),
-            ["dismisses", seqs] => self.settle(who, seqs, with(Verb::Dismiss)),
             ["moves", seqs] => self.settle(who, seqs, with(Verb::Move(to))),
             ["extends", seqs, "by", by, ref rest @ ..] => {
                 let leases = range(seqs).seqs().filter_map(|seq| self.leases.get(&(who, seq)).copied());

@@ -421,10 +421,6 @@ impl Group {
                 self.book.item(lease.seq).settle(How::Skipped);
                 Outcome::Skipped
             }
-            Verb::Dismiss => {
-                self.book.item(lease.seq).settle(How::Dropped);
-                Outcome::Dismissed
-            }
             Verb::Return { delay } => {
                 let item = self.book.item(lease.seq);
                 item.state = delay.map_or(State::Ready, |delay| State::Waiting { until: now + delay });

@@ -454,7 +454,6 @@ impl World {
             Answer::NackIn(millis) => Verb::Retry { delay: Some(Duration::from_millis(millis)) },
             Answer::Park(_) => Verb::Park,
             Answer::Skip => Verb::Skip,
-            Answer::Dismiss => Verb::Dismiss,
             Answer::Return | Answer::Rest(_) => Verb::Return { delay: None },
             Answer::ReturnFor(millis) => Verb::Return { delay: Some(Duration::from_millis(millis)) },
             Answer::Move(_) => Verb::Move(to),

@@ -91,9 +91,8 @@ impl World {
     pub(super) fn answer_some(&mut self, ack: bool) {
         let wanted = match self.dice.roll(10) {
             _ if ack => Wanted::Ack,
-            0..5 => Wanted::Retry,
+            0..6 => Wanted::Retry,
             _ if !self.wild => Wanted::Retry,
-            5 => Wanted::Dismiss,
             6 => Wanted::Skip,
             7 => Wanted::Move,
             8 => Wanted::Return(self.now + Duration::from_millis(self.dice.roll(500))),
@@ -137,7 +136,6 @@ impl World {
             Wanted::Retry => Verb::Retry { delay },
             Wanted::Park => Verb::Park,
             Wanted::Skip => Verb::Skip,
-            Wanted::Dismiss => Verb::Dismiss,
             Wanted::Move => Verb::Move(elsewhere()),
             Wanted::Return(until) => Verb::Return { delay: Some(until.since(self.now)) },
         };
@@ -162,7 +160,7 @@ impl World {
             tell(|| format!("{group:?} settles {lease:?} with {:?}: {result:?}", settlement.verb));
             let watch = &mut following.watch;
             match result {
-                Outcome::Acked | Outcome::Skipped | Outcome::Dismissed | Outcome::Expired => {
+                Outcome::Acked | Outcome::Skipped | Outcome::Expired => {
                     watch.reasons.settled.insert(lease.seq);
                 }
                 Outcome::Parked => {

@@ -1607,8 +1607,6 @@ pub mod settlement {
         Return = 6,
         /// Settle it here and publish it to the stream `move_to`.
         Move = 7,
-        /// Never offer it again, and count it as dropped.
-        Dismiss = 8,
     }
     impl Action {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -1625,7 +1623,6 @@ pub mod settlement {
                 Self::Extend => "EXTEND",
                 Self::Return => "RETURN",
                 Self::Move => "MOVE",
-                Self::Dismiss => "DISMISS",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1639,7 +1636,6 @@ pub mod settlement {
                 "EXTEND" => Some(Self::Extend),
                 "RETURN" => Some(Self::Return),
                 "MOVE" => Some(Self::Move),
-                "DISMISS" => Some(Self::Dismiss),
                 _ => None,
             }
         }
@@ -1709,8 +1705,6 @@ pub mod outcome_run {
         Expired = 8,
         /// Returned, as if it had not been delivered.
         Returned = 9,
-        /// Dropped, as the consumer asked.
-        Dismissed = 10,
     }
     impl Outcome {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -1729,7 +1723,6 @@ pub mod outcome_run {
                 Self::Moving => "MOVING",
                 Self::Expired => "EXPIRED",
                 Self::Returned => "RETURNED",
-                Self::Dismissed => "DISMISSED",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1745,7 +1738,6 @@ pub mod outcome_run {
                 "MOVING" => Some(Self::Moving),
                 "EXPIRED" => Some(Self::Expired),
                 "RETURNED" => Some(Self::Returned),
-                "DISMISSED" => Some(Self::Dismissed),
                 _ => None,
             }
         }

@@ -98,8 +98,6 @@ pub enum NackAction {
     Park,
     /// Never offer it again.
     Skip,
-    /// Never offer it again, and count it as dropped.
-    Dismiss,
     /// Give it back, as if it had never been handed out, for a while if there is a `delay`.
     Return,
     /// Settle it here and publish it to this stream.
@@ -138,8 +136,6 @@ pub enum Outcome {
     Retrying,
     Parked,
     Skipped,
-    /// Dropped, as the consumer asked.
-    Dismissed,
     Extended,
     /// On its way to another stream.
     Moving,

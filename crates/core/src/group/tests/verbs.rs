@@ -989,19 +989,3 @@ fn every_verb_gives_its_slot_back() {
         "#]],
     );
 }
-
-#[test]
-fn a_dismissed_message_is_dropped_for_good() {
-    check_both_ways(
-        "publish 2 / P polls 2 / P dismisses 1 / P acks 1 / crash / figures",
-        expect![[r#"
-            0s    deliver 1-2#1 to P when durable
-            0s    append leased 1-2 for 30s
-            0s    P: dismissed
-            0s    append dropped 1
-            0s    P: not yours (gone)
-            0s    append opened 2
-            0s    floor 1, lag 1, in flight 1, ready 0, waiting 0, parked 0
-        "#]],
-    );
-}

@@ -54,7 +54,6 @@ pub(super) async fn nack(
         json::NackAction::Retry | json::NackAction::Auto => Action::Retry,
         json::NackAction::Park => Action::Park,
         json::NackAction::Skip => Action::Skip,
-        json::NackAction::Dismiss => Action::Dismiss,
         json::NackAction::Return => Action::Return,
         json::NackAction::Move(to) => Action::Move(to),
     };
@@ -92,7 +91,6 @@ fn outcome(outcome: Outcome) -> json::Outcome {
         Outcome::Retrying => json::Outcome::Retrying,
         Outcome::Parked => json::Outcome::Parked,
         Outcome::Skipped => json::Outcome::Skipped,
-        Outcome::Dismissed => json::Outcome::Dismissed,
         Outcome::Moving => json::Outcome::Moving,
         Outcome::Expired => json::Outcome::Expired,
         Outcome::Extended => json::Outcome::Extended,

@@ -30,7 +30,6 @@ pub(in crate::native) enum Action<'a> {
     Retry,
     Park,
     Skip,
-    Dismiss,
     Return,
     /// To the stream of this name.
     Move(&'a str),
@@ -72,7 +71,6 @@ impl Terms<'_> {
             Action::Ack => Verb::Ack,
             Action::Park => Verb::Park,
             Action::Skip => Verb::Skip,
-            Action::Dismiss => Verb::Dismiss,
             Action::Move(to) => {
                 let to = StreamName::parse(to).map_err(|error| Refusal::said("action.move", &error))?;
                 Verb::Move(to)

@@ -541,8 +541,6 @@ async fn consuming(pair: &mut Pair) {
     both!(pair, "POST" at("nack"), body = settle park);
     let body = json!({ "leases": lease(3), "action": "skip" });
     both!(pair, "POST" at("nack"), body = settle settle(3, Action::Skip));
-    let body = json!({ "leases": lease(7), "action": "dismiss" });
-    both!(pair, "POST" at("nack"), body = settle settle(7, Action::Dismiss));
     let moved = v1::SettleRequest { move_to: "other".into(), ..settle(4, Action::Move) };
     let body = json!({ "leases": lease(4), "action": { "move": "other" } });
     both!(pair, "POST" at("nack"), body = settle moved);
