@@ -106,7 +106,11 @@ impl Pair {
             (200..300, Ok(grpc)) if grpc.get("created").is_some() => {
                 assert_eq!(grpc["created"], json!(status == 201), "{what}");
             }
-            (200..300, Ok(grpc)) => assert_eq!(normal(parse(&body)), normal(grpc), "{what}"),
+            (200..300, Ok(grpc)) => {
+                // Read from text too, since reading a number may change its last bit.
+                let grpc = parse(grpc.to_string().as_bytes());
+                assert_eq!(normal(parse(&body)), normal(grpc), "{what}");
+            }
             (_, Err(grpc)) => {
                 let mut http = refused_over_http(&body, grpc["field"].as_str());
                 for field in ["kind", "field", "code"] {
