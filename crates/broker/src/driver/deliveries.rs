@@ -45,7 +45,7 @@ impl PendingDelivery {
         self,
         lost: SeqRange,
     ) -> (Option<PendingDelivery>, LeaseRun, Option<PendingDelivery>) {
-        let PendingDelivery { epoch, deliver, frame, messages } = self;
+        let PendingDelivery { epoch, deliver, frame, messages, bytes } = self;
         let (first, last) = (deliver.seqs.first, deliver.seqs.last);
         let nth = |seq: Seq| deliver.grant.plus(seq.0 - first.0);
         let lost = SeqRange::new(lost.first, lost.last.min(last));
@@ -53,7 +53,7 @@ impl PendingDelivery {
         let leases = LeaseRun { first: lease, count: lost.count() as u32 };
         let before = (lost.first > first).then(|| {
             let seqs = SeqRange::new(first, Seq(lost.first.0 - 1));
-            PendingDelivery { epoch, deliver: Deliver { seqs, ..deliver }, frame, messages }
+            PendingDelivery { epoch, deliver: Deliver { seqs, ..deliver }, frame, messages, bytes }
         });
         let after = (lost.last < last).then(|| {
             let seqs = SeqRange::new(lost.last.next(), last);

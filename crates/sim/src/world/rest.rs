@@ -128,7 +128,7 @@ impl World {
         let credit = match consumer.bound {
             Bound::Connection => Credit::slots(consumer.credit),
             Bound::Clock => match consumer.asked {
-                Some((messages, timeout)) => Credit::Once { messages, timeout },
+                Some((messages, timeout)) => Credit::Once { messages, bytes: None, timeout },
                 None => return,
             },
         };

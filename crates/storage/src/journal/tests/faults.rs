@@ -1,6 +1,5 @@
 //! A disk that fails at a chosen call, and one that is small.
 
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex};
