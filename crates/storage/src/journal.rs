@@ -206,7 +206,7 @@ impl Journal {
         config: &JournalConfig,
     ) -> Result<Opened<D>, OpenError> {
         let (format, mark) = match load_format(&disk, names)? {
-            Some(format) => (format, load_mark(&disk, &names, format.id)?),
+            Some(format) => (format, load_mark(&disk, names, format.id)?),
             None => make(&disk, config, names)?,
         };
         let needed = space::Space::<D>::folder_bytes_needed(config, &format.layout);
@@ -215,7 +215,7 @@ impl Journal {
         }
         let slot = mark.now();
         let examined = recovery::examine(&disk, &format, slot, names)?;
-        let images = Catalog::load(&disk, &format, &names, slot, examined.end())?;
+        let images = Catalog::load(&disk, &format, names, slot, examined.end())?;
 
         let mut remarks: Vec<String> = disk.remark().into_iter().collect();
         remarks.extend(examined.remarks.iter().cloned());

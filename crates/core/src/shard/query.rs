@@ -223,7 +223,7 @@ impl Shard {
 
     /// Messages that consumers hold, over all groups.
     pub fn in_flight(&self) -> u64 {
-        self.groups.values().map(|group| group.in_flight()).sum()
+        self.groups.values().map(Group::in_flight).sum()
     }
 
     /// The consumer that holds the message on this lease. A consumer that held it before the shard was opened
