@@ -156,9 +156,10 @@ fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngi
 pub(crate) fn open_error(error: OpenError) -> anyhow::Error {
     let code = match &error {
         OpenError::InUse => Some(Exit::DataInUse),
-        OpenError::Refused { .. } | OpenError::TooNew { .. } | OpenError::UnknownFeatures { .. } => {
-            Some(Exit::DataRefused)
-        }
+        OpenError::Refused { .. }
+        | OpenError::Unfinished { .. }
+        | OpenError::TooNew { .. }
+        | OpenError::UnknownFeatures { .. } => Some(Exit::DataRefused),
         OpenError::FolderTooSmall { .. } => Some(Exit::NotUnderstood),
         _ => None,
     };

@@ -23,6 +23,7 @@ mod recovery;
 mod segment;
 mod shared;
 mod space;
+mod unfinished;
 mod writer;
 
 #[cfg(test)]
@@ -45,6 +46,7 @@ use self::format::{Format, Layout};
 use self::image::Catalog;
 use self::mark::Mark;
 use self::shared::Shared;
+use self::unfinished::Maker;
 use crate::engine::Claim;
 
 /// How a journal is kept.
@@ -176,22 +178,42 @@ impl Journal {
     /// rather than be repaired in place. Opening may be interrupted anywhere and tried again.
     pub fn open<D: Disk>(disk: D, config: &JournalConfig) -> Result<Opened<D>, OpenError> {
         disk.at(Stage::Recovering);
-        let lock = disk.lock("LOCK").map_err(|source| match source.kind() {
-            io::ErrorKind::WouldBlock => OpenError::InUse,
-            _ => OpenError::io("take the lock of the data folder", source),
-        })?;
-        let names = disk.list().map_err(|source| OpenError::io("list the data folder", source))?;
-        let (format, mark) = match load_format(&disk, &names)? {
-            Some(format) => (format, load_mark(&disk, &names, format.id)?),
-            None => make(&disk, config, &names)?,
+        let (lock, names) = take(&disk)?;
+        unfinished::check(&disk, &names)?;
+        Journal::open_taken(disk, lock, &names, config)
+    }
+
+    /// Makes a journal in an empty folder, for contents from another one. Nothing opens the folder before
+    /// [`Journal::finish`], so that an interrupted salvage is never taken for a whole one.
+    pub fn begin<D: Disk>(disk: D, config: &JournalConfig) -> Result<Opened<D>, OpenError> {
+        unfinished::begin(&disk, Maker::Salvage)
+            .map_err(|source| OpenError::io("mark the folder", source))?;
+        let (lock, names) = take(&disk)?;
+        Journal::open_taken(disk, lock, &names, config)
+    }
+
+    /// All contents of a folder that was begun are durable.
+    pub fn finish<D: Disk>(disk: &D) -> Result<(), OpenError> {
+        unfinished::end(disk).map_err(|source| OpenError::io("finish the folder", source))
+    }
+
+    fn open_taken<D: Disk>(
+        disk: D,
+        lock: D::Lock,
+        names: &[String],
+        config: &JournalConfig,
+    ) -> Result<Opened<D>, OpenError> {
+        let (format, mark) = match load_format(&disk, names)? {
+            Some(format) => (format, load_mark(&disk, names, format.id)?),
+            None => make(&disk, config, names)?,
         };
         let needed = space::Space::<D>::folder_bytes_needed(config, &format.layout);
         if let Some(max) = config.folder_bytes_max.filter(|max| *max < needed) {
             return Err(OpenError::FolderTooSmall { max, needed });
         }
         let slot = mark.now();
-        let examined = recovery::examine(&disk, &format, slot, &names)?;
-        let images = Catalog::load(&disk, &format, &names, slot, examined.end())?;
+        let examined = recovery::examine(&disk, &format, slot, names)?;
+        let images = Catalog::load(&disk, &format, names, slot, examined.end())?;
 
         let mut remarks: Vec<String> = disk.remark().into_iter().collect();
         remarks.extend(examined.remarks.iter().cloned());
@@ -199,11 +221,11 @@ impl Journal {
         recovery::repair(&disk, &examined, &images.unusable)
             .map_err(|source| OpenError::io("cut the torn tail", source))?;
         // First of all, since its space may be what the next segment lacks.
-        filling::clear(&disk, &names).map_err(|source| OpenError::io("delete leftover files", source))?;
+        filling::clear(&disk, names).map_err(|source| OpenError::io("delete leftover files", source))?;
 
         let epoch = next_epoch(&format, &examined);
         let runs = examined.runs;
-        let shared = Shared::new(disk, lock, config, &format, mark, examined.segments, &names)
+        let shared = Shared::new(disk, lock, config, &format, mark, examined.segments, names)
             .map_err(|source| OpenError::io("open the space reserve", source))?;
         let writer = Writer::start(shared.clone(), examined.last, examined.spare, epoch, config)
             .map_err(|source| OpenError::io("start the first segment of the epoch", source))?;
@@ -240,6 +262,16 @@ impl Journal {
         );
         Ok(Opened { writer, chores, reader, claim })
     }
+}
+
+/// Takes the folder for this process, and lists its files.
+fn take<D: Disk>(disk: &D) -> Result<(D::Lock, Vec<String>), OpenError> {
+    let lock = disk.lock("LOCK").map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => OpenError::InUse,
+        _ => OpenError::io("take the lock of the data folder", source),
+    })?;
+    let names = disk.list().map_err(|source| OpenError::io("list the data folder", source))?;
+    Ok((lock, names))
 }
 
 /// The epoch of the next owner.
@@ -328,6 +360,13 @@ pub enum OpenError {
          needed=`{needed}`"
     )]
     FolderTooSmall { max: u64, needed: u64 },
+    /// The folder was being made from another one, and is not whole.
+    #[error(
+        "the folder is the unfinished result of an interrupted `{maker}`, and messages are missing from it. \
+         Delete the folder, and run the command again. file=`{}`",
+        unfinished::NAME
+    )]
+    Unfinished { maker: &'static str },
     /// The journal is damaged. Nothing was changed.
     #[error(
         "the journal is damaged and was left as it is: {text}. Restore a backup, or salvage what can be \

@@ -32,7 +32,8 @@ pub struct Salvaged {
     pub bytes: u64,
 }
 
-/// Writes a new folder. `passed` is told how many bytes of the old one have been read.
+/// Writes a new folder, which nothing opens before it is whole. `passed` is told how many bytes of the old one
+/// have been read.
 pub fn write<S: Disk, T: Disk>(
     from: &Inspection<S>,
     mut rescued: Rescued,
@@ -40,7 +41,7 @@ pub fn write<S: Disk, T: Disk>(
     config: &JournalConfig,
     passed: &mut dyn FnMut(u64),
 ) -> Result<Salvaged, SalvageError> {
-    let Opened { writer, chores, .. } = Journal::open(to, config)?;
+    let Opened { writer, chores, .. } = Journal::begin(to.clone(), config)?;
     let mut out = Out {
         writer,
         chores,
@@ -70,6 +71,7 @@ pub fn write<S: Disk, T: Disk>(
     }
     out.chores.tidy()?;
     out.chores.stop()?;
+    Journal::finish(&to)?;
     Ok(out.salvaged)
 }
 

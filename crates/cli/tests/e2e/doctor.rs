@@ -1,8 +1,10 @@
 //! `doctor`, `backup` and `restore`, from outside: real folders of the real server, damaged one byte at a time.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::{Journal, JournalConfig};
@@ -12,7 +14,7 @@ use forebay_wire::v1::settlement::Action;
 use serde_json::Value;
 
 use crate::grpc::rig::{Server, Session, publish};
-use crate::rig::{Folder, Ran, forebay};
+use crate::rig::{Folder, Ran, binary, forebay};
 
 fn doctor(folder: &Folder) -> (i32, Value) {
     let ran = forebay(&["doctor", "--data", folder.path(), "-o", "json"], "");
@@ -363,6 +365,52 @@ async fn without_mark_or_format_nothing_is_lost() {
         assert_eq!(salvage(&folder, &salvaged)["messages"], 0);
         serve_salvaged(&salvaged, 7..=30, 1..=30).await;
     }
+}
+
+/// How often a salvage is killed, from its first moment to its last.
+const KILLS: u32 = 50;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_salvage_that_was_killed_is_refused_unless_it_is_whole() {
+    let folder = thirty(small("doctor-killed")).await;
+    let began = Instant::now();
+    let whole = Folder::new("doctor-killed-not");
+    salvage(&folder, &whole);
+    let took = began.elapsed();
+    let messages = doctor(&whole).1["messages"].clone();
+    let (mut halves, mut wholes) = (0, 0);
+    for moment in 0..KILLS {
+        let to = Folder::new(&format!("doctor-killed-{moment}"));
+        let words = ["doctor", "--data", folder.path(), "--salvage", to.path()];
+        let mut child = binary()
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        std::thread::sleep(took * moment / KILLS);
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        let files = std::fs::read_dir(to.path()).map_or(0, Iterator::count);
+        let ran = forebay(&["doctor", "--data", to.path(), "-o", "json"], "");
+        if files == 0 {
+            // There is nothing yet that could be taken for a data folder.
+            assert_eq!(ran.code, 1, "{ran:?}");
+        } else if ran.code == 0 {
+            assert_eq!(json(&ran)["messages"], messages, "moment {moment}");
+            wholes += 1;
+        } else {
+            let texts =
+                ["the unfinished result of an interrupted `forebay doctor --salvage`", "Delete the folder"];
+            ran.refused(4, &texts);
+            let serve = ["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--data", to.path()];
+            forebay(&serve, "").refused(4, &texts);
+            let nowhere = Folder::new("doctor-killed-nowhere");
+            forebay(&["backup", "--data", to.path(), "--to", nowhere.path()], "").refused(4, &texts);
+            halves += 1;
+        }
+    }
+    assert!(halves > 0, "a kill hits the middle: {halves} halves, {wholes} whole");
 }
 
 /// Publishes and settles until there are two images and the front of the log is gone. Ten are not settled.

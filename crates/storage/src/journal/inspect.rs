@@ -28,7 +28,7 @@ use crate::journal::mark::{self, Slot};
 use crate::journal::segment::{self, Head};
 use crate::journal::{
     BLOCK_BYTES_MAX, JournalConfig, OpenError, frame_bytes_max, load_format, load_mark, next_epoch, recovery,
-    shared,
+    shared, unfinished,
 };
 
 pub use self::copy::{Copied, CopyError, back_up, restore};
@@ -158,6 +158,7 @@ impl<D: Disk> Inspection<D> {
             Err(error) => return Err(OpenError::io("take the lock of the data folder", error)),
         };
         let names = disk.list().map_err(|source| OpenError::io("list the data folder", source))?;
+        unfinished::check(&disk, &names)?;
         let mut flaws = Vec::new();
         let mut refused = None;
         let format = match load_format(&disk, &names) {

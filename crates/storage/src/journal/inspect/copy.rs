@@ -12,6 +12,8 @@
 //!    the log that it covers is durable, so the copied log also reaches as far as the images do.
 //! 5. MARK is written with the first segment of the front and the durable end of the end; FORMAT comes last.
 //!
+//! Nothing opens the copy before all of that is durable, because UNFINISHED is in it until then.
+//!
 //! Every publish that was answered before the copy began is in it, because MARK is written before the answer.
 //!
 //! If no server uses the folder, none may start on it: the copy holds the lock. MARK may then lag behind
@@ -30,7 +32,8 @@ use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::format::{self, Format};
 use crate::journal::mark::{self, Mark, Slot};
 use crate::journal::segment::{self, Head, RunJoiner, Walk, Window, is_zero};
-use crate::journal::{OpenError, image, load_format, load_mark, shared};
+use crate::journal::unfinished::Maker;
+use crate::journal::{OpenError, image, load_format, load_mark, shared, unfinished};
 
 /// How much is copied at once.
 const CHUNK: usize = 1 << 20;
@@ -89,8 +92,9 @@ pub fn back_up<S: Disk, T: Disk>(from: &S, to: &T, passed: &mut dyn FnMut(u64)) 
     };
     let names = from.list().map_err(CopyError::io("list the data folder"))?;
     let online = lock.is_none() && names.iter().any(|name| name == "LOCK");
+    unfinished::check(from, &names)?;
     let format = load_format(from, &names)?.ok_or(CopyError::NoJournal)?;
-    check_empty(to)?;
+    begin(to, Maker::Backup)?;
     let mut copy = Copy { from, to, format, online, segments: BTreeMap::new(), passed };
     for _ in 0..ATTEMPTS_MAX {
         if let Some(copied) = copy.run()? {
@@ -116,9 +120,10 @@ pub fn restore<S: Disk, T: Disk>(
         Err(error) => return Err(CopyError::io("take the lock of the backup")(error)),
     };
     let names = from.list().map_err(CopyError::io("list the backup"))?;
+    unfinished::check(from, &names)?;
     let mut format = load_format(from, &names)?.ok_or(CopyError::NoJournal)?;
     let mark = load_mark(from, &names, format.id)?.now();
-    check_empty(to)?;
+    begin(to, Maker::Restore)?;
     let mut copy = Copy { from, to, format, online: false, segments: BTreeMap::new(), passed };
     let mut epoch = format.epoch_floor;
     let numbers = names.iter().filter_map(|name| segment::number(name));
@@ -132,9 +137,13 @@ pub fn restore<S: Disk, T: Disk>(
     copy.copied(images, Position(mark.durable_end))
 }
 
-fn check_empty<T: Disk>(to: &T) -> Result<(), CopyError> {
+/// Takes an empty folder for the copy.
+fn begin<T: Disk>(to: &T, maker: Maker) -> Result<(), CopyError> {
     let names = to.list().map_err(CopyError::io("list the folder to copy to"))?;
-    if names.is_empty() { Ok(()) } else { Err(CopyError::NotEmpty) }
+    if !names.is_empty() {
+        return Err(CopyError::NotEmpty);
+    }
+    unfinished::begin(to, maker).map_err(CopyError::io("mark the folder to copy to"))
 }
 
 struct Copy<'a, S: Disk, T: Disk> {
@@ -378,7 +387,8 @@ impl<S: Disk, T: Disk> Copy<'_, S, T> {
             }
             copy.file().sync_all()?;
             self.to.sync_folder()?;
-            shared::replace_file(self.to, format::NAME, &[&format.encode()])
+            shared::replace_file(self.to, format::NAME, &[&format.encode()])?;
+            unfinished::end(self.to)
         };
         written().map_err(CopyError::io("finish the copy"))
     }

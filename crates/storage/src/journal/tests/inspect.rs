@@ -236,3 +236,27 @@ fn a_copy_of_a_busy_folder_is_whole() {
     });
     assert!(trims.load(Ordering::Relaxed) > 5, "the front went meanwhile");
 }
+
+#[test]
+fn a_folder_that_was_begun_is_opened_by_nothing_until_it_is_finished() {
+    let folder = TempFolder::new();
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let mut made = Journal::begin(disk.clone(), &config()).expect("a journal can be begun");
+    made.chores.stop().expect("it stops");
+    drop(made);
+    assert!(matches!(
+        super::try_open(&folder),
+        Err(OpenError::Unfinished { maker: "forebay doctor --salvage" })
+    ));
+    let read_only = || FolderDisk::read_only(folder.path()).expect("the folder is there");
+    assert!(matches!(Inspection::open(read_only()), Err(OpenError::Unfinished { .. })));
+    let target = TempFolder::new();
+    let to = FolderDisk::new(target.path()).expect("the folder is there");
+    for copied in [back_up(&read_only(), &to, &mut |_| {}), restore(&read_only(), &to, 1, &mut |_| {})] {
+        assert!(matches!(copied, Err(CopyError::Open(OpenError::Unfinished { .. }))));
+    }
+    assert!(Journal::begin(disk.clone(), &config()).is_err(), "it is not begun twice");
+    Journal::finish(&disk).expect("it is whole");
+    open(&folder).check_all();
+    assert!(Inspection::open(read_only()).is_ok());
+}
