@@ -1,5 +1,6 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+mod ending;
 #[cfg(feature = "sqs")]
 mod sqs;
 #[cfg(not(feature = "sqs"))]
@@ -33,6 +34,7 @@ use crate::log::Level;
 use crate::settings::{self, Origin, Settings, Sources};
 use crate::units;
 use sqs::Prepared;
+use ending::End;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
 const FRAME_BYTES_MAX: usize = 12 << 20;
@@ -278,11 +280,13 @@ async fn until_told(
     };
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {
-        ended = &mut running => ended,
-        served = &mut door => {
-            served.context("the door broke")?.context("the door closed by itself")?;
-            bail!("the door closed by itself");
-        }
+        end = ending::end(&mut running, &mut door, FAREWELL) => match end {
+            End::Task(ended) => ended,
+            End::Doors(served) => {
+                served.context("the door broke")?.context("the door closed by itself")?;
+                bail!("the door closed by itself");
+            }
+        },
         () = signals.any() => {
             tracing::info!("stopping: nothing more is taken in or handed out");
             broker.drain();
@@ -297,8 +301,10 @@ async fn until_told(
         }
     };
     // Clients are told before the process goes: the last confirmations, or that an outcome is unknown.
-    let _ = tokio::time::timeout(FAREWELL, &mut door).await;
-    door.abort();
+    if !door.is_finished() {
+        let _ = tokio::time::timeout(FAREWELL, &mut door).await;
+        door.abort();
+    }
     match ended {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(anyhow::Error::new(error)
