@@ -356,6 +356,31 @@ impl Driver {
         self.storage_full = full;
     }
 
+    /// The shell has seen how much the engine may still take, its reserve included.
+    ///
+    /// A message that is handed out and comes back takes space and frees none. So while storage is full, messages are
+    /// handed out only as long as reclaim has its part of the reserve and messages in flight can be settled, each by
+    /// itself, within another segment. Otherwise nothing is handed out until space has been freed; settling goes on.
+    pub fn set_space_left(&mut self, left: u64) {
+        let was = self.shard.is_withheld();
+        let withheld = self.storage_full && {
+            let settling = self.shard.in_flight().saturating_mul(SETTLE_BYTES);
+            left < self.reclaim.space_needed(settling, was)
+        };
+        if withheld == was {
+            return;
+        }
+        if withheld {
+            tracing::warn!(
+                left,
+                "the reserve is nearly used up: nothing is delivered until space has been freed; settling goes on"
+            );
+        } else {
+            tracing::info!(left, "space has been freed: delivery goes on");
+        }
+        self.shard.withhold(withheld);
+    }
+
     /// Lets the shard decide something, and puts its entries into the frame being filled. The decision must not be
     /// told to anyone before it is durable: [`Driver::confirm`].
     pub fn decide<T, E>(&mut self, decide: impl FnOnce(&mut Shard) -> Result<T, E>) -> Result<T, E> {
@@ -726,6 +751,9 @@ impl Driver {
         self.frames.close_if_due(now, &self.config, &mut self.outbox);
     }
 }
+
+/// A settlement by itself is a block of one page.
+const SETTLE_BYTES: u64 = 4_096;
 
 /// Messages, and bytes of them, that one turn brings to other streams.
 const MOVES_MAX: usize = 32;

@@ -150,6 +150,8 @@ pub struct ServerReport {
     /// Receives that wait for a message.
     pub waiting: usize,
     pub storage_full: bool,
+    /// Nothing is handed out, because the reserve is nearly used up.
+    pub storage_scarce: bool,
     /// Contents that are held in memory.
     pub window_bytes: usize,
     pub epoch: u32,

@@ -136,6 +136,7 @@ impl ShardTask {
         loop {
             self.now = self.clock.now();
             self.driver.set_storage_full(self.space.is_full());
+            self.driver.set_space_left(self.space.left());
             for command in inbox.drain(..) {
                 self.on_command(command);
             }

@@ -189,6 +189,8 @@ impl Budget {
 pub(crate) struct Turn<'a> {
     pub(crate) now: Timestamp,
     pub(crate) epoch: Epoch,
+    /// Nothing is handed out, in any group.
+    pub(crate) withheld: bool,
     /// The grant that the next lease gets.
     pub(crate) grant: &'a mut Grant,
     pub(crate) stream: &'a Stream,
@@ -442,7 +444,7 @@ impl Group {
     }
 
     /// How many messages are leased.
-    fn in_flight(&self) -> u64 {
+    pub(crate) fn in_flight(&self) -> u64 {
         self.ledger.standing().leased()
     }
 

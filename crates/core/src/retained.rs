@@ -14,6 +14,7 @@ use crate::fault::{Fault, planted};
 use crate::group::ledger::Ledger;
 use crate::settings::Retention;
 use crate::shard::Shard;
+use crate::shard::publish::held_by;
 use crate::stream::Stream;
 use crate::types::{Seq, SeqRange, StreamId};
 
@@ -65,6 +66,15 @@ impl Shard {
         let Some(of) = self.streams.get(&stream) else { return 0 };
         let groups = of.groups.iter().map(|(_, group)| self.groups[group].wanted_count(of));
         let kept = self.kept_from(of).map(|first| (of.durable.0 + 1).saturating_sub(first.0));
+        groups.chain(kept).sum()
+    }
+
+    /// How many bytes those messages have, by a rough count too.
+    pub fn wanted_bytes(&self, stream: StreamId) -> u64 {
+        let Some(of) = self.streams.get(&stream) else { return 0 };
+        let groups = of.groups.iter().map(|(_, group)| held_by(of, &self.groups[group]).1);
+        let kept = self.kept_from(of).filter(|first| *first <= of.last);
+        let kept = kept.map(|first| of.timeline.bytes(SeqRange::new(first, of.last)));
         groups.chain(kept).sum()
     }
 

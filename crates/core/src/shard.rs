@@ -22,7 +22,7 @@ mod admin;
 mod apply;
 mod arrange;
 mod consume;
-mod publish;
+pub(crate) mod publish;
 mod query;
 mod turn;
 
@@ -83,6 +83,8 @@ pub struct Shard {
     wakeups: BTreeSet<(Timestamp, Owner)>,
     /// When it wants to be called for its notes.
     notes_at: Option<Timestamp>,
+    /// Nothing is handed out, in any group.
+    withheld: bool,
     /// Those that have something to do at the end of this turn.
     touched: Vec<GroupId>,
     touched_streams: Vec<StreamId>,
@@ -118,6 +120,7 @@ impl Shard {
             next_grant: Grant(1),
             wakeups: BTreeSet::new(),
             notes_at: None,
+            withheld: false,
             touched: Vec::new(),
             touched_streams: Vec::new(),
             unwritten: Vec::new(),

@@ -154,6 +154,7 @@ impl Server {
     /// Ends the turn and moves its disk operations to the list where they wait.
     pub(crate) fn finish_turn(&mut self, now: Timestamp) {
         self.driver.set_storage_full(self.space.is_full());
+        self.driver.set_space_left(self.space.left());
         self.driver.finish_turn(now);
         self.driver.shard().check();
         self.gather();

@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_core::histogram::Histogram;
@@ -217,15 +217,36 @@ pub struct Claim {
 
 /// Whether there is space for more messages. Settling goes on regardless, from a reserve.
 #[derive(Debug, Clone, Default)]
-pub struct SpaceGauge(Arc<AtomicBool>);
+pub struct SpaceGauge(Arc<Space>);
+
+#[derive(Debug)]
+struct Space {
+    full: AtomicBool,
+    left: AtomicU64,
+}
+
+impl Default for Space {
+    fn default() -> Space {
+        Space { full: AtomicBool::new(false), left: AtomicU64::new(u64::MAX) }
+    }
+}
 
 impl SpaceGauge {
     pub fn is_full(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.full.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes the log may still take, the reserve included.
+    pub fn left(&self) -> u64 {
+        self.0.left.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_full(&self, full: bool) {
-        self.0.store(full, Ordering::Relaxed);
+        self.0.full.store(full, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_left(&self, bytes: u64) {
+        self.0.left.store(bytes, Ordering::Relaxed);
     }
 }
 

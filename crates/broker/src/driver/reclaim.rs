@@ -35,6 +35,10 @@ const GAP_BYTES: u64 = 32;
 const MESSAGE_OVERHEAD: usize = 1 << 10;
 const MESSAGES_MAX: usize = 4_096;
 
+/// What a copied message takes beside its content, and what a slice takes beside its messages, for an estimate.
+const ENTRY_BYTES: u64 = 40;
+const PADDING_BYTES: u64 = 4_096;
+
 /// The counts of reclaim since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReclaimFigures {
@@ -118,6 +122,12 @@ impl Reclaim {
             ranges: Vec::new(),
             figures: ReclaimFigures::default(),
         }
+    }
+
+    /// The space that must be left to free some: two units for the copies, and one at most for settlements meanwhile.
+    /// If there was less, a little more, so that it is not too little again at once.
+    pub(super) fn space_needed(&self, settling: u64, was_less: bool) -> u64 {
+        2 * self.unit + settling.min(self.unit) + if was_less { self.unit / 4 } else { 0 }
     }
 
     pub(super) fn is_copying(&self) -> bool {
@@ -215,9 +225,15 @@ impl Reclaim {
         let end = context.frames.durable_position();
         let pin = self.pin(context.shard, context.index).unwrap_or(end).min(end);
         context.frames.take_entries(context.shard.entries(), context.outbox);
-        let (live, dead) = estimate(context.shard, context.index, pin, end);
+        let slice = config.reclaim_slice_bytes as u64;
+        let (live, dead) = estimate(context.shard, context.index, pin, end, slice);
         let low = context.storage_full;
-        let floor = if low { config.reclaim_stretch_bytes } else { live.max(config.reclaim_dead_bytes_min) };
+        let floor = match low {
+            // Whatever can be freed counts now.
+            true if context.shard.is_withheld() => config.reclaim_stretch_bytes / 2,
+            true => config.reclaim_stretch_bytes,
+            false => live.max(config.reclaim_dead_bytes_min),
+        };
         // Messages that are not wanted go by themselves, with the next image.
         let image = low && pin.0 - context.trimmed.0.min(pin.0) > config.reclaim_stretch_bytes.max(self.unit);
         let until = stretch_end(pin, config.reclaim_stretch_bytes, self.unit);
@@ -328,18 +344,23 @@ fn stretch_end(pin: Position, bytes: u64, unit: u64) -> Position {
 }
 
 /// How much of the log between two positions is live, and how much is dead, padding included: as the
-/// messages in it are wanted or not.
-fn estimate(shard: &Shard, index: &Index, from: Position, to: Position) -> (u64, u64) {
+/// messages in it are wanted or not, or as much as the wanted ones would take if they were copied in slices of
+/// this size, whichever is less. Where a log is full of leases and retries, most of it is dead although every
+/// message is wanted.
+fn estimate(shard: &Shard, index: &Index, from: Position, to: Position, slice: u64) -> (u64, u64) {
     let mut all = index.moved_messages();
-    let mut wanted = 0;
+    let (mut wanted, mut bytes) = (0, 0);
     for stream in shard.stream_ids() {
         let (_, durable) = shard.kept(stream).expect("the stream was listed just now");
         all += index.first_from(stream, from).map_or(0, |first| (durable.0 + 1).saturating_sub(first.0));
         wanted += shard.wanted_count(stream);
+        bytes += shard.wanted_bytes(stream);
     }
     let span = to.0 - from.0;
     let live = u128::from(span) * u128::from(wanted.min(all)) / u128::from(all.max(1));
-    let live = u64::try_from(live).unwrap_or(span);
+    let copied = u128::from(bytes) + u128::from(wanted) * u128::from(ENTRY_BYTES);
+    let copied = copied + copied * u128::from(PADDING_BYTES) / u128::from(slice.max(1));
+    let live = u64::try_from(live.min(copied)).unwrap_or(span);
     (live, span - live)
 }
 

@@ -400,6 +400,7 @@ impl ShardTask {
             polling: self.pollers.len(),
             waiting: self.pollers.waiting(),
             storage_full: self.space.is_full(),
+            storage_scarce: shard.is_withheld(),
             window_bytes: self.driver.memory(),
             epoch: shard.epoch().0,
             driver: self.driver.figures(),

@@ -1,9 +1,9 @@
 //! Sharing out messages among consumers with room.
 //!
-//! One precedence, so that features do not fight: a paused group hands out nothing, nor does one that rests; pace,
-//! the group's in-flight limit and its window say how many may go; messages on offer are due, not expired and of a
-//! key that is not locked; among them, priority goes first, aged so that none starves, then keys in turn where the
-//! group asks for it, then position; and the strategy chooses the consumer.
+//! One precedence, so that features do not fight: nothing is handed out while the shard withholds it, nor by a
+//! group that is paused or rests; pace, the group's in-flight limit and its window say how many may go; messages on
+//! offer are due, not expired and of a key that is not locked; among them, priority goes first, aged so that none
+//! starves, then keys in turn where the group asks for it, then position; and the strategy chooses the consumer.
 
 use crate::fault::{Fault, planted};
 use crate::group::decision::{Decision, Terms};
@@ -20,7 +20,7 @@ impl Group {
     /// by one, but consecutive messages stay together, and with them everything that is written and sent.
     pub(super) fn dispatch(&mut self, turn: &mut Turn<'_>) {
         let is_behind = self.recheck.is_some() || turn.stream.is_behind(turn.now);
-        if self.ledger.is_paused() || self.is_parked_full() || is_behind {
+        if turn.withheld || self.ledger.is_paused() || self.is_parked_full() || is_behind {
             return;
         }
         let is_order_unknown = self.candidates.is_order_unknown(self.view(turn.stream));

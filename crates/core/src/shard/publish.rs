@@ -598,7 +598,7 @@ fn enough_of(stream: &Stream, stretch: SeqRange, (messages, bytes): (u64, u64)) 
     SeqRange::starting(stretch.first, low)
 }
 
-fn held_by(stream: &Stream, group: &Group) -> (u64, u64) {
+pub(crate) fn held_by(stream: &Stream, group: &Group) -> (u64, u64) {
     let progress = &group.ledger.progress();
     let floor = progress.floor();
     let span = stream.last.0.saturating_sub(floor.0);

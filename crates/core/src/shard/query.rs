@@ -220,6 +220,11 @@ impl Shard {
         self.groups.get(&group).map_or(0, |group| group.held_by(consumer))
     }
 
+    /// Messages that consumers hold, over all groups.
+    pub fn in_flight(&self) -> u64 {
+        self.groups.values().map(Group::in_flight).sum()
+    }
+
     /// The consumer that holds the message on this lease. A consumer that held it before the shard was opened
     /// has no number now.
     pub fn holder(&self, group: GroupId, lease: Lease) -> Option<ConsumerId> {

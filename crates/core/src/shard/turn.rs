@@ -226,6 +226,7 @@ impl Shard {
         group.finish_turn(Turn {
             now,
             epoch: self.epoch,
+            withheld: self.withheld,
             grant: &mut self.next_grant,
             stream,
             key_scan_bytes_max: self.limits.key_scan_bytes_max,
@@ -251,6 +252,19 @@ impl Shard {
             }
             group.scheduled = wake_at;
         }
+    }
+
+    /// Hands out nothing in any group, or goes on with it. Leases stay, and can be settled.
+    pub fn withhold(&mut self, withheld: bool) {
+        if std::mem::replace(&mut self.withheld, withheld) && !withheld {
+            let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+            groups.into_iter().for_each(|group| self.touch(group));
+        }
+    }
+
+    /// Whether nothing is handed out.
+    pub fn is_withheld(&self) -> bool {
+        self.withheld
     }
 
     /// Lets go of some of what deleted groups have left.

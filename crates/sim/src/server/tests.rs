@@ -3,7 +3,7 @@
 use forebay_broker::batch::{BatchBuilder, Message};
 use forebay_broker::driver::{Published, Ticket};
 use forebay_core::group::{Bound, Credit, Lease, LeaseRun, Verb};
-use forebay_core::settings::{GroupSettings, StreamSettings};
+use forebay_core::settings::{GroupSettings, Retries, StreamSettings};
 use forebay_core::shard::{PublishOptions, PublishRefusal, Start};
 use forebay_core::types::{ConsumerId, GroupId, GroupName, SeqRange, StreamName};
 
@@ -54,6 +54,7 @@ impl Rig {
         let settings = GroupSettings {
             message_timeout: Duration::from_secs(3_600),
             max_in_flight: 100_000,
+            max_retries: Retries::Unlimited,
             ..GroupSettings::default()
         };
         driver
@@ -64,6 +65,11 @@ impl Rig {
         driver.join(now, group, WORKER, "worker", Bound::Connection).expect("a new member");
         driver.credit(now, group, WORKER, Credit::slots(100_000)).expect("a member");
         Rig { server, disk, now, stream, group, held: Vec::new() }
+    }
+
+    fn credit(&mut self, messages: u32) {
+        let credit = Credit::slots(messages);
+        self.server.driver.credit(self.now, self.group, WORKER, credit).expect("a member");
     }
 
     fn publish(&mut self) -> Result<Published, PublishRefusal> {
@@ -95,8 +101,34 @@ impl Rig {
     }
 
     fn ack(&mut self, leases: &[Lease]) {
+        self.settle(leases, Verb::Ack);
+    }
+
+    fn settle(&mut self, leases: &[Lease], verb: Verb) {
         let leases = LeaseRun::join(leases.iter().copied());
-        self.server.driver.settle(self.now, self.group, &leases, &Verb::Ack.into(), &mut Vec::new());
+        self.server.driver.settle(self.now, self.group, &leases, &verb.into(), &mut Vec::new());
+    }
+
+    /// Publishes until the disk is full, and then another process takes the space that was left beside the reserve.
+    fn fill(&mut self) -> u64 {
+        self.disk.set_capacity(24 * SEGMENT);
+        let mut published = 0;
+        for _ in 0..2_000 {
+            match self.publish() {
+                Ok(_) => published += 4,
+                Err(PublishRefusal::StorageFull) => break,
+                Err(error) => panic!("{error}"),
+            }
+            self.round();
+        }
+        assert!(self.server.space.is_full() && published > 1_000, "{published} messages");
+        assert_eq!(self.server.driver.reclaimed().stretches, 0, "everything is wanted so far");
+        self.disk.set_capacity(self.disk.used());
+        for _ in 0..20 {
+            self.round();
+        }
+        assert!(self.server.space.is_full());
+        published
     }
 
     fn wanted(&self) -> Vec<Seq> {
@@ -114,24 +146,7 @@ fn the_reserve_is_enough_to_reclaim_from_a_full_disk() {
     // How much of the front is stuck: a message, most of a segment, more than two segments.
     for stuck in [1, 100, 300] {
         let mut rig = Rig::new();
-        rig.disk.set_capacity(24 * SEGMENT);
-        let mut published = 0;
-        for _ in 0..2_000 {
-            match rig.publish() {
-                Ok(_) => published += 4,
-                Err(PublishRefusal::StorageFull) => break,
-                Err(error) => panic!("{error}"),
-            }
-            rig.round();
-        }
-        assert!(rig.server.space.is_full() && published > 1_000, "{published} messages");
-        assert_eq!(rig.server.driver.reclaimed().stretches, 0, "everything is wanted so far");
-        // Another process takes the space that was left beside the reserve.
-        rig.disk.set_capacity(rig.disk.used());
-        for _ in 0..20 {
-            rig.round();
-        }
-        assert!(rig.server.space.is_full());
+        let published = rig.fill();
         let done: Vec<Lease> = rig.held.iter().filter(|lease| lease.seq.0 > stuck).copied().collect();
         assert_eq!(done.len() as u64 + stuck, published, "everything was delivered");
         for leases in done.chunks(20) {
@@ -153,5 +168,48 @@ fn the_reserve_is_enough_to_reclaim_from_a_full_disk() {
         for seq in rig.wanted() {
             assert!(stored.contains_key(&(rig.stream, seq)), "{seq} is still there");
         }
+    }
+}
+
+/// A retry takes space and frees none, and a consumer that only retries never stops. The reserve must not be used up by
+/// it, whether most of the log is wanted or only a little.
+#[test]
+fn consumers_that_only_retry_do_not_use_up_the_reserve() {
+    for keep in [40, u64::MAX] {
+        let mut rig = Rig::new();
+        rig.credit(100);
+        let published = rig.fill();
+        // Some are settled for good, if only some are to be kept.
+        while rig.wanted().len() as u64 > keep {
+            let some: Vec<Lease> = rig.held.extract_if(.., |lease| lease.seq.0 > keep).collect();
+            rig.ack(&some);
+            rig.round();
+        }
+        let (mut retries, mut pauses, mut full) = (0_u64, 0, 0);
+        for _ in 0..4_000 {
+            // Another process takes whatever is free beside the reserve.
+            if !rig.server.space.is_full() {
+                rig.disk.set_capacity(rig.disk.used());
+            }
+            full += u64::from(rig.server.space.is_full());
+            let some = rig.held.len().min(10);
+            let leases: Vec<Lease> = rig.held.drain(..some).collect();
+            retries += some as u64;
+            rig.settle(&leases, Verb::Retry { delay: Some(Duration::ZERO) });
+            rig.round();
+            pauses += u64::from(rig.server.driver.shard().is_withheld());
+        }
+        assert!(full > 2_000, "the disk is full most of the time: {full} rounds");
+        // Many times as many as the reserve has room for, at a page for each ten.
+        let room = 10 * 4 * SEGMENT / 4_096;
+        println!("keep {keep}: {retries} retries, {pauses} rounds without deliveries");
+        assert!(retries > 4 * room, "{retries} retries were settled, {pauses} rounds delivered nothing");
+        for _ in 0..4_000 {
+            let leases = std::mem::take(&mut rig.held);
+            rig.ack(&leases);
+            rig.round();
+        }
+        let figures = rig.server.driver.shard().figures(rig.now, rig.group).expect("the group is there");
+        assert_eq!(figures.lag, 0, "all of {published} messages are drained");
     }
 }

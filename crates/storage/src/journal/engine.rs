@@ -30,6 +30,8 @@ const TIDY_EVERY: u64 = 10;
 const PREPARATION_PAUSE: Duration = Duration::from_micros(2_500);
 /// One sealed segment is scrubbed this often, in moments of [`IDLE`].
 const SCRUB_EVERY: u64 = 600;
+/// How long the writer waits before it looks for space again, after the next segment did not find any.
+const SPACE_PAUSE: Duration = Duration::from_millis(100);
 /// How many reads may wait.
 const READS_MAX: usize = 64;
 
@@ -231,6 +233,7 @@ fn run_writer<D: Disk>(
     let mut answers = VecDeque::new();
     let mut positions = Vec::new();
     let room = queue.max_capacity();
+    let mut waits = false;
     loop {
         if writer.take_rotated() {
             let _ = chores.send(Chore::Tidy);
@@ -248,6 +251,9 @@ fn run_writer<D: Disk>(
         }
         match writer.commit(&mut frames, &mut positions) {
             Ok(count) => {
+                if std::mem::take(&mut waits) {
+                    tracing::info!("there is room for the next segment: commits go on");
+                }
                 for (position, answer) in positions.drain(..).zip(answers.drain(..count)) {
                     // The task that asked may have ended.
                     let _ = answer.send(Ok(position));
@@ -258,6 +264,17 @@ fn run_writer<D: Disk>(
                 frames.remove(0);
                 let answer = answers.pop_front().expect("every frame has an answer");
                 let _ = answer.send(Err(error));
+            }
+            // Nothing was written. The next segment can be made once space or a descriptor is free, so the frames
+            // wait for that, unless the engine is being closed.
+            Err(error @ StorageError::Io { .. }) if !queue.is_closed() => {
+                if !std::mem::replace(&mut waits, true) {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "ALARM: the next segment cannot be made, so nothing is stored until it can"
+                    );
+                }
+                std::thread::sleep(SPACE_PAUSE);
             }
             Err(error) => {
                 frames.clear();
@@ -290,6 +307,9 @@ fn run_chores<D: Disk>(mut chores: Chores<D>, queue: &blocking::Receiver<Chore>)
     let mut rested = Duration::ZERO;
     let mut moments: u64 = 0;
     let mut counter = 0;
+    // An image that found no space or no descriptor. It is tried again until it is kept: its parts are not taken
+    // a second time.
+    let mut unsaved: Option<(Image, Reply<Saved>)> = None;
     loop {
         let patience = match chores.filling() {
             None => IDLE,
@@ -298,9 +318,7 @@ fn run_chores<D: Disk>(mut chores: Chores<D>, queue: &blocking::Receiver<Chore>)
         };
         match queue.recv_timeout(patience) {
             Ok(Chore::Tidy) => report(chores.keep_up()),
-            Ok(Chore::Save(image, reply)) => {
-                let _ = reply.send(chores.save(image));
-            }
+            Ok(Chore::Save(image, reply)) => unsaved = save(&mut chores, image, reply),
             Ok(Chore::Trim(through, reply)) => {
                 let _ = reply.send(chores.trim(through));
                 report(chores.check_space());
@@ -325,6 +343,7 @@ fn run_chores<D: Disk>(mut chores: Chores<D>, queue: &blocking::Receiver<Chore>)
                     report(chores.sync_mark());
                 }
                 if moments.is_multiple_of(TIDY_EVERY) {
+                    unsaved = unsaved.and_then(|(image, reply)| save(&mut chores, image, reply));
                     report(chores.keep_up());
                     if is_idle {
                         report(chores.seal_all());
@@ -334,6 +353,20 @@ fn run_chores<D: Disk>(mut chores: Chores<D>, queue: &blocking::Receiver<Chore>)
                     report(chores.scrub_next().map(|_| ()));
                 }
             }
+        }
+    }
+}
+
+/// Keeps an image. Gives it back if it has to be tried again.
+fn save<D: Disk>(chores: &mut Chores<D>, image: Image, reply: Reply<Saved>) -> Option<(Image, Reply<Saved>)> {
+    match chores.save(image.clone()) {
+        Err(error @ StorageError::Io { .. }) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "an image could not be saved yet");
+            Some((image, reply))
+        }
+        done => {
+            let _ = reply.send(done);
+            None
         }
     }
 }

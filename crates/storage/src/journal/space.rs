@@ -139,6 +139,8 @@ impl<D: Disk> Space<D> {
         reserve.file.truncate(size)?;
         reserve.file.sync_all()?;
         reserve.size = size;
+        // The rest is taken at once, by the work that lacked it.
+        self.gauge.set_left(size);
         Ok(true)
     }
 
@@ -162,6 +164,7 @@ impl<D: Disk> Space<D> {
         self.last_free.store(free, Ordering::Relaxed);
         let whole = reserve.size >= reserve.wanted;
         let enough = if self.gauge.is_full() { 2 * self.free_min } else { self.free_min };
+        self.gauge.set_left(reserve.size.saturating_add(free));
         self.set_full(!whole || free < enough, Some(free));
         Ok(())
     }

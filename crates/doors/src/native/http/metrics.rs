@@ -86,6 +86,11 @@ const METRICS: &[Metric] = &[
         Server(|of| flag(of.server.storage_full)),
     ),
     gauge(
+        "forebay_storage_scarce",
+        "1 while nothing is delivered because the reserve is nearly used up.",
+        Server(|of| flag(of.server.storage_scarce)),
+    ),
+    gauge(
         "forebay_epoch",
         "How often the log has been opened; each start adds one.",
         Server(|of| Some(f64::from(of.server.epoch))),
