@@ -13,7 +13,7 @@ pub use crate::caller::{
     Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
     NoteWish, Receive, Receiving, Select,
 };
-pub use crate::clock::Clock;
+pub use crate::clock::{Clock, Moment};
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
 pub use crate::error::{Advice, CallError, OpenError, PublishError};

@@ -55,6 +55,8 @@ pub struct BrokerConfig {
     pub stream_of_first_publish: Option<StreamSettings>,
     /// How long consumers have to finish what they hold when the server drains.
     pub drain_max: Duration,
+    /// The server does not open a log if the date is later than the last time in it by more than this.
+    pub date_jump_max: Option<Duration>,
     /// Seals receipts and names messages, so it must not be guessable. The first start keeps it in the log, and the
     /// log's secret counts from then on.
     pub secret: [u8; 32],
@@ -75,6 +77,7 @@ impl BrokerConfig {
             read_bytes_max: 4 << 20,
             stream_of_first_publish: Some(StreamSettings::unasked()),
             drain_max: Duration::from_secs(10),
+            date_jump_max: Some(Duration::from_secs(366 * 86_400)),
             secret,
         }
     }
@@ -85,8 +88,12 @@ pub const FIRST_PUBLISH_BYTES_MAX: u64 = UNASKED_BYTES_MAX;
 /// The room that a frame must have beside the largest batch, for the entries of a turn.
 const FRAME_ROOM: usize = 2 << 20;
 
-/// A clock that is further behind the log than this was set back.
-const CLOCK_JUMP: Duration = Duration::from_secs(5);
+/// A date that is further behind the log than this was set back.
+const DATE_BEHIND: Duration = Duration::from_secs(5);
+/// By as much no date is corrected in ordinary service: one that was ahead has moved the server's clock.
+const DATE_FAR_BEHIND: Duration = Duration::from_secs(5 * 60);
+/// A server that was stopped for longer than this is told how long it was by its clock.
+const DATE_AHEAD: Duration = Duration::from_secs(86_400);
 
 /// The broker, as doors are given it. It serves callers and cannot end the server.
 #[derive(Clone)]
@@ -225,14 +232,7 @@ impl Broker {
             recovery.feed(&frames)?;
         }
         say_recovered(&claim, &recovery, frames_read, clock.now().since(begun));
-        let behind = recovery.latest().since(clock.now());
-        if behind > CLOCK_JUMP {
-            let seconds = behind.as_secs();
-            tracing::warn!(
-                seconds,
-                "the machine's clock is behind the log; the server goes on from the log's time"
-            );
-        }
+        check_date(clock.now(), recovery.latest(), config.date_jump_max)?;
         let clock = clock.not_before(recovery.latest());
         let driver = recovery.finish(clock.now(), config.driver.clone());
         let (commands, queue) = mpsc::unbounded_channel();
@@ -315,6 +315,39 @@ impl Broker {
             let _ = shard.send(Command::Stop);
         }
     }
+}
+
+/// Compares the date at the start with the latest time in the log.
+fn check_date(date: Timestamp, latest: Timestamp, jump_max: Option<Duration>) -> Result<(), OpenError> {
+    let (behind, ahead) = (latest.since(date), date.since(latest));
+    let seconds = behind.as_secs();
+    if behind > DATE_FAR_BEHIND {
+        tracing::error!(
+            seconds,
+            "ALARM: the machine's date is behind the log: it is wrong, or it was ahead at an earlier start. The server \
+             goes on from the log's time, so its clock is ahead of the date, and runs slower by a tenth until the date \
+             has caught up"
+        );
+    } else if behind > DATE_BEHIND {
+        tracing::warn!(
+            seconds,
+            "the machine's date is behind the log; the server goes on from the log's time"
+        );
+    }
+    // Of a new log there is nothing to say.
+    if latest == Timestamp::ZERO || ahead <= DATE_AHEAD {
+        return Ok(());
+    }
+    let days = |time: Duration| time.as_secs() / 86_400;
+    if let Some(max) = jump_max.filter(|max| ahead > *max) {
+        return Err(OpenError::DateJump { days: days(ahead), max_days: days(max) });
+    }
+    tracing::warn!(
+        days = days(ahead),
+        "the machine's date is days after the last time in the log. If the server was not stopped for so long, the \
+         date is wrong: stop the server and set the date"
+    );
+    Ok(())
 }
 
 fn say_recovered(claim: &Claim, recovery: &Recovery, frames: usize, took: Duration) {

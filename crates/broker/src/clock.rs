@@ -4,6 +4,11 @@
 //! so that it never runs backwards or jumps, whatever happens to the machine's idea of the date: leases
 //! and delays are as long as they say. A date that was corrected meanwhile shows after the next start.
 //!
+//! Times in the log never go back either. If the date at a start is behind the log, because an earlier start had a
+//! date that was ahead, the clock begins at the log's time and is ahead of the date. It then runs slower by a tenth
+//! ([`SLOWER_BY`]) until the date has caught up, so that nothing ends before its time, and times are right again one
+//! day. Meanwhile, a date that a client names is translated ([`Moment::of_date`]).
+//!
 //! A test may have a clock that stands still until the test moves it ([`Clock::still`],
 //! [`crate::broker::Broker::advance`]), so that an hour passes at once. Everything that a group, a stream or a
 //! receive waits for goes by that clock. Timeouts of connections do not: a network needs its time whatever a
@@ -20,6 +25,8 @@ use tokio::sync::Notify;
 pub struct Clock {
     started: Instant,
     wall: Timestamp,
+    /// How far it was ahead of the date at `started`.
+    ahead: Duration,
     /// Of a clock that stands still.
     hand: Option<&'static Hand>,
 }
@@ -39,7 +46,7 @@ impl Clock {
     pub fn start() -> Clock {
         // A machine whose date is before 1970 has no date; its clock then counts from there.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { started: Instant::now(), wall: Timestamp::ZERO + wall, hand: None }
+        Clock { started: Instant::now(), wall: Timestamp::ZERO + wall, ahead: Duration::ZERO, hand: None }
     }
 
     /// A clock for tests: it tells the date at which it was made until it is moved.
@@ -57,16 +64,47 @@ impl Clock {
 
     /// The same clock, ahead if need be, so that it tells no time before this. The machine's date may have
     /// been set back since the last run, and decisions of that run must not lie in the future.
+    ///
+    /// It runs slower until the date has caught up; one that stands still does not.
     pub fn not_before(self, latest: Timestamp) -> Clock {
         let behind = latest.since(self.now());
-        Clock { wall: self.wall + behind, ..self }
+        if self.is_still() || behind.is_zero() {
+            return Clock { wall: self.wall + behind, ..self };
+        }
+        Clock { started: Instant::now(), wall: latest, ahead: self.ahead + behind, hand: None }
     }
 
     pub fn now(&self) -> Timestamp {
         match self.hand {
             Some(hand) => self.wall + Duration::from_micros(hand.moved.load(Ordering::SeqCst)),
-            None => self.wall + self.started.elapsed(),
+            None => self.after(self.started.elapsed()),
         }
+    }
+
+    /// Its time when so much has passed since it was started.
+    fn after(&self, passed: Duration) -> Timestamp {
+        self.wall + (passed - (passed / SLOWER_BY).min(self.ahead))
+    }
+
+    /// How much passes from its start until it has advanced by so much.
+    fn passes(&self, advance: Duration) -> Duration {
+        if self.ahead.is_zero() {
+            return advance;
+        }
+        // Rounded up, so that it has advanced by as much then.
+        let slowly = advance + advance / (SLOWER_BY - 1) + Duration::from_micros(1);
+        slowly.min(advance + self.ahead)
+    }
+
+    /// The present, and the means to tell where a date lies from here.
+    pub fn moment(&self) -> Moment {
+        Moment { now: self.now(), clock: Some(*self) }
+    }
+
+    /// How far the clock is ahead of the machine's date, in microseconds; less than zero if it is behind.
+    pub fn ahead_of_date(&self) -> i64 {
+        let (now, date) = (self.now().0, self.date().0);
+        i64::try_from(i128::from(now) - i128::from(date)).unwrap_or(i64::MAX)
     }
 
     /// The machine's date, for what strangers say of the time. Unlike `now` it follows when the date is set, and may go
@@ -85,7 +123,7 @@ impl Clock {
             Some(_) if at <= self.now() => self.started,
             Some(_) => Instant::now() + FAR,
             // A deadline that is further away than a timer can tell is looked at again when that has passed.
-            None => self.started + at.since(self.wall).min(FAR),
+            None => self.started + self.passes(at.since(self.wall).min(FAR)),
         }
     }
 
@@ -123,6 +161,34 @@ impl Clock {
     }
 }
 
+/// A clock that is ahead of the date loses one of so many seconds.
+const SLOWER_BY: u32 = 10;
+
+/// The time at which a request is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    pub now: Timestamp,
+    clock: Option<Clock>,
+}
+
+impl Moment {
+    /// A moment of a clock that tells the date.
+    pub fn plain(now: Timestamp) -> Moment {
+        Moment { now, clock: None }
+    }
+
+    /// The time of the clock when the machine's date will be this, or was. It counts from the date as it is now, so
+    /// a clock that is ahead of the date is not early, as long as the server runs.
+    pub fn of_date(&self, date: Timestamp) -> Timestamp {
+        let Some(clock) = self.clock.filter(|clock| !clock.is_still()) else { return date };
+        let today = clock.date();
+        if date <= today {
+            return self.now - today.since(date);
+        }
+        clock.after(clock.started.elapsed() + date.since(today))
+    }
+}
+
 /// Further ahead than any server lives.
 const FAR: Duration = Duration::from_secs(50 * 365 * 86_400);
 
@@ -148,6 +214,40 @@ mod tests {
         assert!(clock.not_before(ahead).now() >= ahead);
         let behind = clock.now() - Duration::from_secs(3_600);
         assert!(clock.not_before(behind).now().since(clock.now()) < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn one_that_is_ahead_runs_slower_until_the_date_has_caught_up() {
+        let hour = Duration::from_secs(3_600);
+        let clock = Clock { ahead: 3 * hour, ..Clock::start() };
+        let after = |passed: Duration| clock.after(passed).since(clock.wall);
+        assert_eq!(after(10 * hour), 9 * hour);
+        assert_eq!(after(30 * hour), 27 * hour, "caught up: 27 + 3 hours ahead of the start");
+        assert_eq!(after(40 * hour), 37 * hour, "from then on as fast as any other");
+        for advance in [Duration::ZERO, Duration::from_micros(7), hour, 26 * hour, 28 * hour, 99 * hour] {
+            let passed = clock.passes(advance);
+            assert!(after(passed) >= advance, "a timer is not early: {advance:?}");
+            assert!(after(passed) - advance <= Duration::from_micros(2), "nor late: {advance:?}");
+        }
+    }
+
+    #[test]
+    fn a_date_is_as_far_away_by_a_clock_that_is_ahead() {
+        let hour = Duration::from_secs(3_600);
+        let near = |one: Timestamp, other: Timestamp| {
+            one.since(other).max(other.since(one)) < Duration::from_secs(60)
+        };
+        let exact = Clock::start();
+        let clock = exact.not_before(exact.now() + 3 * hour);
+        assert!((clock.ahead_of_date() - 3 * 3_600_000_000).abs() < 60_000_000);
+        let moment = clock.moment();
+        // An hour from now is an hour from now, less the tenth by which the clock is slower.
+        assert!(near(moment.of_date(exact.now() + hour), moment.now + hour - hour / 10));
+        assert!(moment.of_date(exact.now() + hour) > moment.now, "it is not there yet");
+        assert!(near(moment.of_date(exact.now() - hour), moment.now - hour));
+        let still = Clock::still();
+        assert_eq!(still.moment().of_date(Timestamp(5)), Timestamp(5));
+        assert_eq!(Moment::plain(Timestamp(9)).of_date(Timestamp(5)), Timestamp(5));
     }
 
     #[test]

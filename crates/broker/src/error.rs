@@ -25,6 +25,13 @@ pub enum OpenError {
     Recovery(#[from] RecoveryError),
     #[error("the engine's frames are too small for the largest batch. bytes=`{bytes}` needed=`{needed}`")]
     FramesTooSmall { bytes: usize, needed: usize },
+    /// The date is so far ahead of the log that it is probably wrong. Nothing was decided.
+    #[error(
+        "the machine's date is later than the last time in the log by more than date_jump_max. A wrong date would end \
+         leases, delays and retention at once, and the server's clock could not be set back. Set the date; or, if it \
+         is right, start once with a larger date_jump_max. days=`{days}` date_jump_max_days=`{max_days}`"
+    )]
+    DateJump { days: u64, max_days: u64 },
 }
 
 /// Why a batch was not stored, or may not have been.

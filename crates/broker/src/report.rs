@@ -152,6 +152,8 @@ pub struct ServerReport {
     pub storage_full: bool,
     /// Nothing is handed out, because the reserve is nearly used up.
     pub storage_scarce: bool,
+    /// How far the server's clock is ahead of the machine's date, in microseconds.
+    pub clock_ahead: i64,
     /// Contents that are held in memory.
     pub window_bytes: usize,
     pub epoch: u32,

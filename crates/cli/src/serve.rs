@@ -17,6 +17,7 @@ use forebay_broker::access::Principal;
 use forebay_broker::broker::{Broker, BrokerConfig, Running};
 use forebay_broker::clock::Clock;
 use forebay_broker::driver::DriverConfig;
+use forebay_broker::error::OpenError as BrokerError;
 use forebay_core::group::Bound;
 use forebay_core::settings::{StreamLimits, StreamSettings};
 use forebay_core::types::{ShardId, Timestamp};
@@ -218,11 +219,15 @@ async fn serve(
     started: Started,
     doors: Doors,
 ) -> anyhow::Result<()> {
+        date_jump_max: settings.date_jump_max,
     let signals = Signals::new()?;
     let address = doors.native.local_addr().context("cannot tell the address")?;
     let sqs = doors.sqs.as_ref().map(|door| door.address);
     let opened = Broker::open(engine, started.clock, broker_config(settings)?).await;
-    let (broker, running) = opened.context(Exit::DataRefused).context("cannot bring back the log")?;
+    let (broker, running) = opened.map_err(|error| match error {
+        error @ BrokerError::DateJump { .. } => anyhow::Error::new(error),
+        error => anyhow::Error::new(error).context(Exit::DataRefused).context("cannot bring back the log"),
+    })?;
     for remark in broker.remarks() {
         tracing::warn!("{remark}");
     }

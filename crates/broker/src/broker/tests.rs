@@ -149,3 +149,45 @@ async fn what_was_taken_in_is_durable_after_a_stop() {
     let figures = owner(&broker).group(stream(), group()).await.expect("the group is there").figures;
     assert_eq!((figures.floor.0, figures.lag), (3, 2));
 }
+
+#[test]
+fn a_date_far_ahead_of_the_log_is_refused() {
+    let (day, latest) = (Duration::from_secs(86_400), Timestamp(1 << 50));
+    let max = Some(366 * day);
+    for date in [latest - 400 * day, latest, latest + 30 * day, latest + 366 * day] {
+        assert!(check_date(date, latest, max).is_ok(), "a server may have rested, or its date was set back");
+    }
+    let refused = check_date(latest + 400 * day, latest, max);
+    assert!(matches!(refused, Err(OpenError::DateJump { days: 400, max_days: 366 })));
+    assert!(check_date(latest + 400 * day, latest, None).is_ok());
+    assert!(check_date(latest, Timestamp::ZERO, max).is_ok(), "a new log says nothing about the date");
+}
+
+/// A date that was ahead at one start must not make the dates that clients name come too early ever after.
+#[tokio::test]
+async fn after_a_start_with_a_date_that_was_ahead_a_named_date_has_not_come_yet() {
+    let hour = Duration::from_secs(3_600);
+    let engine = engine();
+    let again = engine.another();
+    let exact = Clock::start();
+    let wrong = exact.not_before(exact.now() + 3 * hour);
+    let opened = Broker::open(Arc::new(engine), wrong, BrokerConfig::new([7; 32])).await;
+    let (broker, running) = opened.expect("a new log opens");
+    create(&broker, Duration::from_secs(30)).await;
+    publish(&broker, 1).await.expect("there is room");
+    broker.stop();
+    running.await.expect("the task did not panic").expect("it stopped as asked");
+
+    let (broker, _running) = open(again, BrokerConfig::new([7; 32])).await;
+    let ahead = owner(&broker).server().await.expect("it serves").clock_ahead;
+    assert!((ahead - 3 * 3_600_000_000).abs() < 60_000_000, "the clock is {ahead} microseconds ahead");
+    let at = broker.clock().moment().of_date(exact.now() + hour);
+    let mut builder = BatchBuilder::default();
+    builder.push(&Message { body: b"later", not_before: Some(at), ..Message::default() });
+    let batch = builder.build();
+    let room = broker.room(&stream(), &batch).await;
+    let options = PublishOptions::default();
+    owner(&broker).publish(room, Arc::new(stream()), batch, options).await.expect("it is stored");
+    let report = owner(&broker).stream(stream()).await.expect("the stream is there");
+    assert_eq!(report.figures.delayed, 1, "an hour from now by the date is in the future");
+}

@@ -401,6 +401,7 @@ impl ShardTask {
             waiting: self.pollers.waiting(),
             storage_full: self.space.is_full(),
             storage_scarce: shard.is_withheld(),
+            clock_ahead: self.clock.ahead_of_date(),
             window_bytes: self.driver.memory(),
             epoch: shard.epoch().0,
             driver: self.driver.figures(),

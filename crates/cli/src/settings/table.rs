@@ -91,6 +91,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.drain_timeout, values::duration(text)),
     },
     Setting {
+        name: "date_jump_max",
+        value: Some("TIME|none"),
+        default: "366d",
+        help: "The server does not start if the machine's date is later than the last time in the log by more than \
+               this, because that date is probably wrong",
+        set: |settings, text| {
+            values::into(&mut settings.date_jump_max, values::or_none(text, values::duration))
+        },
+    },
+    Setting {
         name: "auto_create",
         value: None,
         default: "true",

@@ -34,6 +34,7 @@ fn the_defaults_are_those_of_the_broker_and_the_journal() {
     assert_eq!(settings.request_bytes, door.body_bytes_max as u64);
     assert_eq!(settings.auto_create_max_bytes, FIRST_PUBLISH_BYTES_MAX);
     assert_eq!(settings.drain_timeout, broker.drain_max);
+    assert_eq!(settings.date_jump_max, broker.date_jump_max);
     assert_eq!(settings.room_bytes, u64::from(broker.room_bytes));
     assert_eq!(settings.window_bytes, broker.driver.window_bytes_max as u64);
     assert_eq!(settings.free_bytes_min, journal.free_bytes_min);

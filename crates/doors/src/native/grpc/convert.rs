@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, BodyForm, Delivered, Delivery, Found, Lease, LeaseRun, Message, Outcome,
+    Batch, BatchBuilder, BodyForm, Delivered, Delivery, Found, Lease, LeaseRun, Message, Moment, Outcome,
     ProducerStamp, PublishOptions, Published, RunMessage, SettleRequest, Settled, parse_content,
 };
 use forebay_core::types::{Epoch, Grant, Limits, Seq, Timestamp};
@@ -22,12 +22,12 @@ const CONTENT_OVERHEAD: usize = 12;
 
 /// A batch from its wire form. Hashing and copying happen here, on the connection's task, and not on the
 /// shard's.
-pub(super) fn batch(now: Timestamp, messages: &[v1::Message], trace: &Trace) -> Answer<Batch> {
+pub(super) fn batch(moment: Moment, messages: &[v1::Message], trace: &Trace) -> Answer<Batch> {
     let overhead = CONTENT_OVERHEAD + trace.bytes();
     let bytes = messages.iter().map(|message| overhead + content_bytes(message)).sum();
     let mut batch = BatchBuilder::with_capacity(messages.len(), bytes);
     for (n, message) in messages.iter().enumerate() {
-        let terms = terms(message).check(now);
+        let terms = terms(message).check(moment);
         let terms = terms.map_err(|refusal| refusal.within(format_args!("messages[{n}]")))?;
         let own = message.headers.iter().map(|header| &header.name[..]);
         batch.push(&Message {

@@ -87,7 +87,8 @@ impl Publish {
 
     fn on_request(&mut self, request: v1::PublishRequest) {
         let ticket = request.ticket;
-        let batch = match convert::batch(self.caller.broker().clock().now(), &request.messages, &self.trace) {
+        let moment = self.caller.broker().clock().moment();
+        let batch = match convert::batch(moment, &request.messages, &self.trace) {
             Ok(batch) => batch,
             Err(refusal) => return self.refuse(ticket, &refusal),
         };

@@ -13,7 +13,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, BodyForm, Delivered, Found, Message, Published, parse_content,
+    Batch, BatchBuilder, BodyForm, Delivered, Found, Message, Moment, Published, parse_content,
 };
 use forebay_core::types::Timestamp;
 use forebay_wire::json::{self, Headers, Time};
@@ -38,11 +38,11 @@ pub(super) fn trace(headers: &HeaderMap) -> Trace {
 }
 
 /// A batch from its wire form. Hashing and copying happen here, on the connection's task, and not on the shard's.
-pub(super) fn batch(now: Timestamp, messages: &[json::Message], trace: &Trace) -> Answer<Batch> {
+pub(super) fn batch(moment: Moment, messages: &[json::Message], trace: &Trace) -> Answer<Batch> {
     let bytes = messages.iter().map(|message| body_bytes(message) + CONTENT_OVERHEAD).sum();
     let mut batch = BatchBuilder::with_capacity(messages.len(), bytes);
     for (n, message) in messages.iter().enumerate() {
-        let pushed = push(&mut batch, now, message, trace);
+        let pushed = push(&mut batch, moment, message, trace);
         pushed.map_err(|refusal| refusal.within(format_args!("messages[{n}]")))?;
     }
     Ok(batch.build())
@@ -53,8 +53,8 @@ fn body_bytes(message: &json::Message) -> usize {
         + message.body_base64.as_ref().map_or(0, |text| text.len() / 4 * 3)
 }
 
-fn push(batch: &mut BatchBuilder, now: Timestamp, message: &json::Message, trace: &Trace) -> Answer<()> {
-    let terms = terms(message).check(now)?;
+fn push(batch: &mut BatchBuilder, moment: Moment, message: &json::Message, trace: &Trace) -> Answer<()> {
+    let terms = terms(message).check(moment)?;
     let (body, form) = body(message)?.unwrap_or((Cow::Borrowed(b"null"), BodyForm::Json));
     let own = message.headers.keys().map(|name| &name[..]);
     let traced = trace.headers_beside(own).iter().map(|(name, value)| (*name, &value[..]));
@@ -206,7 +206,8 @@ mod tests {
 
     fn there_and_back(text: &str) -> String {
         let message: json::Message = serde_json::from_str(text).expect("a message");
-        let batch = batch(Timestamp(1_000_000), &[message], &Trace::default()).expect("it can be stored");
+        let batch = batch(Moment::plain(Timestamp(1_000_000)), &[message], &Trace::default())
+            .expect("it can be stored");
         let Parts { id, kind, schema, key, headers, body, body_base64 } = Parts::of(batch.contents());
         let back = json::Message { id, kind, schema, key, headers, body, body_base64, ..Default::default() };
         serde_json::to_string(&back).expect("it is written")
@@ -254,7 +255,8 @@ mod tests {
         let trace = trace(&headers);
         let own: json::Message =
             serde_json::from_str(r#"{"headers":{"traceparent":"own"}}"#).expect("a message");
-        let batch = batch(Timestamp(1), &[json::Message::default(), own], &trace).expect("a batch");
+        let batch =
+            batch(Moment::plain(Timestamp(1)), &[json::Message::default(), own], &trace).expect("a batch");
         let contents = batch.contents();
         let first = parse_content(contents).expect("a content");
         assert_eq!(first.headers, [("traceparent", PARENT), ("tracestate", "s=1")]);
@@ -273,7 +275,7 @@ mod tests {
             (r#"{"delay":"400d"}"#, "delay"),
         ] {
             let message: json::Message = serde_json::from_str(text).expect("a message");
-            let refused = batch(Timestamp(1), &[message], &Trace::default()).expect_err(text);
+            let refused = batch(Moment::plain(Timestamp(1)), &[message], &Trace::default()).expect_err(text);
             assert_eq!(refused.field, Some(format!("messages[0].{field}").into()), "{text}");
         }
     }

@@ -91,6 +91,11 @@ const METRICS: &[Metric] = &[
         Server(|of| flag(of.server.storage_scarce)),
     ),
     gauge(
+        "forebay_clock_ahead_seconds",
+        "How far the server's clock is ahead of the machine's date; less than zero if it is behind.",
+        Server(|of| Some(of.server.clock_ahead as f64 / 1e6)),
+    ),
+    gauge(
         "forebay_epoch",
         "How often the log has been opened; each start adds one.",
         Server(|of| Some(f64::from(of.server.epoch))),

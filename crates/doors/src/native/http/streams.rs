@@ -71,7 +71,8 @@ pub(super) async fn publish(
     headers: HeaderMap,
     Messages(request, _room): Messages<json::PublishRequest>,
 ) -> Answer<json::PublishReply> {
-    let batch = message::batch(service.now(), &request.messages, &message::trace(&headers))?;
+    let batch =
+        message::batch(service.broker().clock().moment(), &request.messages, &message::trace(&headers))?;
     let published = service.publish(stream, batch, request.expect_last_seq).await?;
     let results = message::results(request.messages, &published);
     Ok(Reply(StatusCode::CREATED, json::PublishReply { results }))

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, BodyForm, Filter, Found, JobReport, JobTerms, Message, Page, ParkedReport, Select,
-    Selected, Work, parse_content,
+    Batch, BatchBuilder, BodyForm, Filter, Found, JobReport, JobTerms, Message, Moment, Page, ParkedReport,
+    Select, Selected, Work, parse_content,
 };
 use forebay_core::types::{GroupName, JobId, Seq, StreamName, Timestamp};
 use forebay_wire::problem::Kind;
@@ -85,14 +85,14 @@ fn edited<'a>(edit: Option<&'a str>, was: Option<&'a str>) -> Option<&'a str> {
 
 impl Edits {
     /// The copy, as a batch of one.
-    fn batch(&self, now: Timestamp, parked: Option<&Found>, trace: &Trace) -> Answer<Batch> {
+    fn batch(&self, moment: Moment, parked: Option<&Found>, trace: &Trace) -> Answer<Batch> {
         let terms = MessageTerms {
             priority: self.priority.unwrap_or_else(|| parked.map_or(0, |found| found.extra.priority.into())),
             delay: self.delay,
             deliver_at: self.deliver_at,
             ttl: self.ttl,
         };
-        let terms = terms.check(now)?;
+        let terms = terms.check(moment)?;
         let content = parked.map(|found| &found.content[..]);
         let was = content.map(parse_content).transpose().map_err(|error| Refusal::damaged(&error));
         let (body, form, was) = match (&self.body, was) {
@@ -187,7 +187,7 @@ impl Service {
         trace: &Trace,
     ) -> Answer<(u64, bool)> {
         let parked = self.parked_one(stream.clone(), group.clone(), seq).await?;
-        let batch = edits.batch(self.now(), parked.message.as_ref(), trace)?;
+        let batch = edits.batch(self.broker().clock().moment(), parked.message.as_ref(), trace)?;
         let published = self.answer(self.caller.resubmit(stream, group, position(seq), batch).await)?;
         Ok(stored(&published, 0))
     }

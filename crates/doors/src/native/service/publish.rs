@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::api::{Batch, PublishOptions, Published, after};
+use forebay_broker::api::{Batch, Moment, PublishOptions, Published, after};
 use forebay_core::types::{StreamName, Timestamp};
 use forebay_wire::json::Span;
 
@@ -29,8 +29,9 @@ pub(in crate::native) struct Stored {
 }
 
 impl MessageTerms {
-    /// Times count from `now`.
-    pub(in crate::native) fn check(&self, now: Timestamp) -> Answer<Stored> {
+    /// Times count from `moment`, and a date is translated to the server's clock.
+    pub(in crate::native) fn check(&self, moment: Moment) -> Answer<Stored> {
+        let now = moment.now;
         let priority = u8::try_from(self.priority).ok().filter(|priority| *priority <= PRIORITY_MAX);
         let Some(priority) = priority else {
             let rule = format!("must be between 0 and {PRIORITY_MAX}");
@@ -41,13 +42,14 @@ impl MessageTerms {
         }
         check_duration("delay", self.delay)?;
         check_some_duration("ttl", self.ttl)?;
-        if self.deliver_at.is_some_and(|at| at.since(now) > DURATION_MAX) {
+        let deliver_at = self.deliver_at.map(|date| moment.of_date(date));
+        if deliver_at.is_some_and(|at| at.since(now) > DURATION_MAX) {
             let rule = format!("must be at most {} from now", Span(DURATION_MAX));
             return Err(Refusal::field("deliver_at", rule));
         }
         Ok(Stored {
             priority,
-            not_before: after(now, self.delay).or(self.deliver_at.filter(|at| *at > now)),
+            not_before: after(now, self.delay).or(deliver_at.filter(|at| *at > now)),
             expires: after(now, self.ttl),
         })
     }
@@ -96,10 +98,10 @@ mod tests {
             (MessageTerms { deliver_at: Some(now + year), ..ok }, "deliver_at"),
             (MessageTerms { delay: Some(Duration::ZERO), deliver_at: Some(now), ..ok }, "deliver_at"),
         ] {
-            assert_eq!(terms.check(now).expect_err(field).field.as_deref(), Some(field));
+            assert_eq!(terms.check(Moment::plain(now)).expect_err(field).field.as_deref(), Some(field));
         }
         let past = MessageTerms { priority: 9, deliver_at: Some(Timestamp(1)), ..ok };
-        let stored = past.check(now).expect("a time that has passed is now");
+        let stored = past.check(Moment::plain(now)).expect("a time that has passed is now");
         assert_eq!((stored.priority, stored.not_before), (9, None));
     }
 }
