@@ -122,6 +122,9 @@ pub struct Losses {
     pub renamed: Vec<String>,
     /// Entries that are about something that is lost.
     pub entries: u64,
+    /// Bytes at the end of the log that were durable and cannot be read. Nothing after them says how many messages
+    /// were in them.
+    pub end_bytes: u64,
 }
 
 impl Losses {

@@ -246,7 +246,10 @@ pub fn look_again<D: Disk>(
     });
     let Ok(_) = scanned;
     let now = clock.not_before(rescue.latest()).now();
-    (now, rescue.finish(now, end, inspection.last_epoch()))
+    let mut rescued = rescue.finish(now, end, inspection.last_epoch());
+    let durable_end = inspection.facts().mark.map(|mark| mark.durable_end);
+    rescued.losses.end_bytes = durable_end.map_or(0, |durable| durable.0.saturating_sub(end.0));
+    (now, rescued)
 }
 
 fn missing(shard: &Shard, survivors: &Survivors) -> Vec<StreamLoss> {

@@ -99,6 +99,9 @@ pub(crate) struct Loss {
     renamed_streams: Vec<String>,
     /// Entries of the log that are about lost data.
     entries: u64,
+    /// Bytes at the end of the log that cannot be read. An unknown number of messages was in them, which `messages`
+    /// does not count.
+    unknown_end_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -154,6 +157,7 @@ impl Loss {
             state: losses.parts.clone(),
             renamed_streams: losses.renamed.clone(),
             entries: losses.entries,
+            unknown_end_bytes: losses.end_bytes,
         }
     }
 }
@@ -367,7 +371,8 @@ impl Loss {
         let nothing = self.messages == 0
             && self.state.is_empty()
             && self.renamed_streams.is_empty()
-            && self.entries == 0;
+            && self.entries == 0
+            && self.unknown_end_bytes == 0;
         if nothing {
             out.push_str("  no message that a group still needs\n");
         }
@@ -398,6 +403,13 @@ impl Loss {
         }
         if self.entries > 0 {
             let _ = writeln!(out, "  {} about lost data", count(self.entries, "entry", "entries"));
+        }
+        if self.unknown_end_bytes > 0 {
+            let _ = writeln!(
+                out,
+                "  and an unknown number of messages and changes in {} at the end of the log, which cannot be read",
+                size(self.unknown_end_bytes)
+            );
         }
     }
 }

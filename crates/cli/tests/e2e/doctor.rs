@@ -367,6 +367,31 @@ async fn without_mark_or_format_nothing_is_lost() {
     }
 }
 
+/// Blocks that were durable are gone at the end of the log, and nothing after them tells their content.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_lost_end_it_is_said_that_nobody_knows_how_much_was_there() {
+    let folder = thirty(small("doctor-end")).await;
+    let durable = doctor(&folder).1["log"]["durable_end"].as_u64().expect("a number");
+    let (path, at) = find(&folder, &body(28));
+    let from = at / 4096 * 4096;
+    let mut bytes = std::fs::read(&path).expect("the file is there");
+    let noise = (0_u64..).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8);
+    bytes[from..].iter_mut().zip(noise).for_each(|(byte, noise)| *byte = noise);
+    std::fs::write(&path, bytes).expect("the file can be written");
+    let number: u64 = path.to_str().and_then(|path| path[path.len() - 10..].parse().ok()).expect("a number");
+    let unknown = durable - (number * SEGMENT + from as u64);
+    let (code, report) = doctor(&folder);
+    assert_eq!(code, 4, "{report}");
+    assert_eq!(report["loss"]["unknown_end_bytes"], unknown, "{report}");
+    let text = forebay(&["doctor", "--data", folder.path()], "").printed;
+    assert!(text.contains("and an unknown number of messages and changes in 12.0 KiB at the end"), "{text}");
+    assert!(!text.contains("no message that a group still needs"), "{text}");
+    let salvaged = Folder::new("doctor-end-salvaged");
+    assert_eq!(salvage(&folder, &salvaged)["unknown_end_bytes"], unknown);
+    let (code, report) = doctor(&salvaged);
+    assert_eq!((code, report["streams"][0]["last"].as_u64()), (0, Some(27)), "{report}");
+}
+
 /// How often a salvage is killed, from its first moment to its last.
 const KILLS: u32 = 50;
 
