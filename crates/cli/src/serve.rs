@@ -34,8 +34,8 @@ use crate::log;
 use crate::log::Level;
 use crate::settings::{self, Origin, Settings, Sources};
 use crate::units;
-use sqs::Prepared;
 use ending::End;
+use sqs::Prepared;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
 const FRAME_BYTES_MAX: usize = 12 << 20;
@@ -140,6 +140,16 @@ fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngi
     let folder = &settings.data;
     let disk = FolderDisk::new(folder)
         .with_context(|| format!("cannot use the data folder {}; --data takes another", folder.display()))?;
+    let open_to_all = disk
+        .mode_for_all()
+        .with_context(|| format!("cannot look at the data folder {}", folder.display()))?;
+    if let Some(mode) = open_to_all {
+        tracing::warn!(
+            folder = %folder.display(),
+            mode = format!("{mode:o}"),
+            "every user of the machine may look into the data folder; chmod 700 keeps messages and secrets private"
+        );
+    }
     let config = JournalConfig {
         frame_bytes_max: FRAME_BYTES_MAX,
         segment_bytes: settings.segment_bytes,
@@ -209,6 +219,7 @@ fn broker_config(settings: &Settings) -> anyhow::Result<BrokerConfig> {
         room_bytes: u32::try_from(settings.room_bytes).unwrap_or(u32::MAX),
         stream_of_first_publish: settings.auto_create.then_some(first),
         drain_max: settings.drain_timeout,
+        date_jump_max: settings.date_jump_max,
         ..usual
     })
 }
@@ -219,7 +230,6 @@ async fn serve(
     started: Started,
     doors: Doors,
 ) -> anyhow::Result<()> {
-        date_jump_max: settings.date_jump_max,
     let signals = Signals::new()?;
     let address = doors.native.local_addr().context("cannot tell the address")?;
     let sqs = doors.sqs.as_ref().map(|door| door.address);

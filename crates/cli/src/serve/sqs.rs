@@ -1,6 +1,7 @@
 //! The SQS door of a server: where it listens, and whose requests it believes.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -105,9 +106,32 @@ fn check_reach(settings: &Settings, address: SocketAddr, keys: &[AccessKey]) -> 
 /// ```
 fn read_keys(path: &Path) -> anyhow::Result<Vec<AccessKey>> {
     let shown = printable(&path.display().to_string());
+    check_mode(path, &shown)?;
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read the access keys in {shown}"))?;
     parse_keys(&text).with_context(|| format!("the access keys in {shown} cannot be understood"))
+}
+
+/// A user who can write to the file can make keys of any account, so a file that every user can write to is refused. A
+/// user who can read it has the keys in it, which is the operator's business, and worth a warning.
+fn check_mode(path: &Path, shown: &str) -> anyhow::Result<()> {
+    let metadata =
+        std::fs::metadata(path).with_context(|| format!("cannot read the access keys in {shown}"))?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o002 != 0 {
+        bail!(
+            "the file with access keys must not be writable for every user of the machine; chmod 600 makes it private. \
+             file=`{shown}` mode=`{mode:o}`"
+        );
+    }
+    if mode & 0o004 != 0 {
+        tracing::warn!(
+            file = shown,
+            mode = format!("{mode:o}"),
+            "every user of the machine can read the file with access keys; chmod 600 makes it private"
+        );
+    }
+    Ok(())
 }
 
 /// One section, as far as it has been read.

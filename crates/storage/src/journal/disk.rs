@@ -1,10 +1,10 @@
 //! The only place that opens files. The journal sees a flat folder of files through [`Disk`]; the simulator
 //! supplies another one that tears writes and loses unsynced data.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::io::IoSlice;
-use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -141,7 +141,14 @@ impl FolderDisk {
     pub fn new(path: impl Into<PathBuf>) -> io::Result<FolderDisk> {
         let path: PathBuf = path.into();
         if !path.is_dir() {
-            std::fs::create_dir_all(&path)?;
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            // Messages, and the secret that seals receipts, are the owner's.
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+                other => other?,
+            }
             // The folder's own name has to be durable too, or everything in it is not.
             if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                 File::open(parent)?.sync_all()?;
@@ -166,6 +173,17 @@ impl FolderDisk {
         })
     }
 
+    /// Locks the folder itself, so that the lock holds even if the file in it is deleted. Nothing where the file
+    /// system cannot lock a folder.
+    fn lock_folder(&self) -> io::Result<Option<File>> {
+        let folder = File::open(&self.path)?;
+        match folder.try_lock() {
+            Ok(()) => Ok(Some(folder)),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(_)) => Ok(None),
+        }
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
@@ -173,6 +191,19 @@ impl FolderDisk {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// The mode of the folder, if every user of the machine may look into it.
+    pub fn mode_for_all(&self) -> io::Result<Option<u32>> {
+        let mode = self.folder.metadata()?.mode() & 0o777;
+        Ok((mode & 0o007 != 0).then_some(mode))
+    }
+}
+
+/// A folder that is taken: its lock file, and the folder itself.
+#[derive(Debug)]
+pub struct FolderLock {
+    _file: Option<File>,
+    _folder: Option<File>,
 }
 
 /// btrfs, zfs, bcachefs: a block that was preallocated is written elsewhere all the same.
@@ -183,17 +214,25 @@ const NETWORK: [u64; 8] =
 
 impl Disk for FolderDisk {
     type File = File;
-    type Lock = File;
+    type Lock = FolderLock;
 
-    fn lock(&self, name: &str) -> io::Result<File> {
+    fn lock(&self, name: &str) -> io::Result<FolderLock> {
+        let folder = self.lock_folder()?;
         let path = self.path.join(name);
-        let file = if self.read_only {
-            File::open(path)?
+        let opened = if self.read_only {
+            File::open(path)
         } else {
-            OpenOptions::new().create(true).truncate(false).write(true).open(path)?
+            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
         };
-        match file.try_lock() {
-            Ok(()) => Ok(file),
+        let file = match opened {
+            // The folder itself is taken, and no more can be.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.read_only && folder.is_some() => {
+                None
+            }
+            other => Some(other?),
+        };
+        match file.as_ref().map_or(Ok(()), File::try_lock) {
+            Ok(()) => Ok(FolderLock { _file: file, _folder: folder }),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -201,7 +240,7 @@ impl Disk for FolderDisk {
 
     fn create(&self, name: &str) -> io::Result<File> {
         self.check_writable()?;
-        OpenOptions::new().create_new(true).read(true).write(true).open(self.path.join(name))
+        OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(self.path.join(name))
     }
 
     fn open(&self, name: &str) -> io::Result<File> {

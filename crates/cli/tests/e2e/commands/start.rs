@@ -1,5 +1,8 @@
 //! Settings and where they come from, the log, and settings that are refused before anything starts.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::Value;
 
 use crate::commands::rig::{Server, exists};
@@ -137,4 +140,34 @@ fn a_folder_that_is_as_large_as_it_may_be_is_a_full_disk() {
     let warned =
         log.iter().any(|line| line["level"] == "warn" && line.to_string().contains("storage is full"));
     assert!(warned, "{log:?}");
+}
+
+/// The permissions of a file or folder.
+fn mode(path: &str) -> u32 {
+    std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+}
+
+#[test]
+fn a_data_folder_is_private_and_one_that_is_not_is_warned_about() {
+    let folder = Folder::made("private");
+    let data = folder.file("deep/data");
+    Server::start_with(&["--data", &data]).stop();
+    assert_eq!(mode(&data), 0o700);
+    for entry in std::fs::read_dir(&data).expect("the folder can be listed") {
+        let path = entry.expect("the folder can be listed").path();
+        assert_eq!(mode(path.to_str().expect("text")), 0o600, "{}", path.display());
+    }
+    std::fs::set_permissions(&data, Permissions::from_mode(0o755)).expect("the mode can be set");
+    let server = Server::start_first(&["--data", &data]);
+    assert_eq!((&server.first["level"], &server.first["mode"]), (&"warn".into(), &"755".into()));
+    assert_eq!(mode(&data), 0o755, "it stays as its owner made it");
+}
+
+#[test]
+fn a_file_of_access_keys_that_everyone_can_write_to_is_refused() {
+    let folder = Folder::made("keys-mode");
+    let keys = folder.write("keys", "[a]\naws_access_key_id = A\naws_secret_access_key = s\n");
+    std::fs::set_permissions(&keys, Permissions::from_mode(0o622)).expect("the mode can be set");
+    let words = ["serve", "--memory", "--listen", "127.0.0.1:0", "--sqs", "127.0.0.1:0", "--sqs-keys", &keys];
+    run(&words, "", &[]).refused(2, &["must not be writable for every user", "mode=`622`", "chmod 600"]);
 }

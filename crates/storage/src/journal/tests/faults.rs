@@ -9,7 +9,7 @@ use forebay_core::types::PartKey;
 
 use super::*;
 use crate::engine::{Image, ImagePart};
-use crate::journal::disk::DiskFile;
+use crate::journal::disk::{DiskFile, FolderLock};
 
 /// What the disk still does before it begins to fail, and how much room it has.
 pub(super) struct State {
@@ -74,9 +74,9 @@ impl FaultyDisk {
 
 impl Disk for FaultyDisk {
     type File = FaultyFile;
-    type Lock = File;
+    type Lock = FolderLock;
 
-    fn lock(&self, name: &str) -> io::Result<File> {
+    fn lock(&self, name: &str) -> io::Result<FolderLock> {
         self.folder.lock(name)
     }
 

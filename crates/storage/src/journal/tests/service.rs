@@ -5,6 +5,7 @@ use forebay_core::types::{Epoch, PartKey, Position, Seq};
 use super::*;
 use crate::engine::{Image, ImagePart};
 use crate::journal::Scrubbed;
+use crate::journal::inspect::Inspection;
 
 #[test]
 fn what_was_committed_is_read_back_before_and_after_a_restart() {
@@ -373,4 +374,16 @@ fn opening_again_and_again_uses_the_segment_that_was_made_ready() {
         assert_eq!(folder.names("segment-").len(), round as usize + 1);
         bench.check_all();
     }
+}
+
+#[test]
+fn the_lock_holds_when_its_file_is_deleted() {
+    let folder = TempFolder::new();
+    let bench = open(&folder);
+    std::fs::remove_file(folder.file("LOCK")).expect("a file can be deleted");
+    assert!(matches!(try_open(&folder), Err(OpenError::InUse)));
+    let disk = FolderDisk::read_only(folder.path()).expect("the folder is there");
+    assert!(matches!(Inspection::open(disk), Err(OpenError::InUse)));
+    drop(bench);
+    open(&folder).check_all();
 }
