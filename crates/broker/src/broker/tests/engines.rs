@@ -105,7 +105,8 @@ fn names() -> (StreamName, GroupName) {
 #[tokio::test]
 async fn a_group_is_gone_when_its_deletion_is_durable_and_not_before() {
     let engine = WatchedEngine::new();
-    let (caller, _running) = open(engine.clone(), BrokerConfig::new([7; 32])).await;
+    let config = BrokerConfig { stream_of_first_publish: None, ..BrokerConfig::new([7; 32]) };
+    let (caller, _running) = open(engine.clone(), config).await;
     let (stream, group) = names();
     caller.create_group(stream.clone(), group.clone(), |_| {}).await.expect("a new group");
     let mut member = caller.subscribe(stream.clone(), group.clone(), "member", 1).await.expect("it joins");
