@@ -202,6 +202,11 @@ impl Server {
         self.trim.is_some()
     }
 
+    /// Whether a read is under way that is not reclaim's own, which has the number 0.
+    pub(crate) fn has_reads_for_groups(&self) -> bool {
+        self.reads.iter().any(|read| read.id != 0)
+    }
+
     pub(crate) fn has_reads(&self) -> bool {
         !self.reads.is_empty()
     }

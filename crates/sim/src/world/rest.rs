@@ -117,7 +117,7 @@ impl World {
         let after = self.server().driver.shard().next_grant();
         let given = after.0 - grants.0;
         assert!(given == 0, "I4: {given} messages could go, and only {woken_by} hands them out");
-        let reads = self.server().has_reads();
+        let reads = self.server().has_reads_for_groups();
         assert!(!reads, "I4: a group could look ahead, and only {woken_by} lets it");
     }
 
