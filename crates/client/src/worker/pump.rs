@@ -641,7 +641,8 @@ mod tests {
 
     #[test]
     fn a_worker_ends_when_it_is_told_twice_that_its_group_is_gone() {
-        let refused = |kind| CallError::Refused { kind, detail: String::new(), advice: Advice::FixRequest };
+        let refused =
+            |kind| CallError::Refused { kind: Some(kind), detail: String::new(), advice: Advice::FixRequest };
         let gone = refused(ProblemKind::NoSuchGroup);
         let mut patience = Patience::default();
         assert!(patience.is_final(&gone, false), "it has never been there");

@@ -247,7 +247,8 @@ impl Disk for FolderDisk {
 
     fn create(&self, name: &str) -> io::Result<FolderFile> {
         self.check_writable()?;
-        let made = OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(self.path.join(name));
+        let made =
+            OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(self.path.join(name));
         made.map(|file| FolderFile::new(file, name))
             .map_err(|error| named(error, format_args!("create {name}")))
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, BodyForm, Filter, Found, Hold, JobReport, JobTerms, Message, Moment, Page, ParkedReport,
-    Select, Selected, Work, parse_content,
+    Batch, BatchBuilder, BodyForm, Filter, Found, Hold, JobReport, JobTerms, Message, Moment, Page,
+    ParkedReport, Select, Selected, Work, parse_content,
 };
 use forebay_core::types::{GroupName, JobId, Seq, StreamName, Timestamp};
 use forebay_wire::problem::Kind;
