@@ -19,6 +19,7 @@ use crate::driver::Published;
 use crate::error::PublishError;
 
 mod still;
+mod wear;
 
 fn batch(messages: usize, bytes: usize) -> Batch {
     let mut builder = BatchBuilder::default();
