@@ -20,6 +20,7 @@ use crate::error::PublishError;
 
 mod engines;
 mod still;
+mod wear;
 
 fn batch(messages: usize, bytes: usize) -> Batch {
     let mut builder = BatchBuilder::default();

@@ -149,7 +149,8 @@ impl<P> ReadRequest<P> {
     }
 
     /// Messages, from the next that is lacking on, that a read has shown to be in frames that cannot be read: the
-    /// search has passed frames that are broken, and the log goes on with later messages of the stream, or beyond the place up to
+    /// search has passed frames that are broken, and the log goes on with later messages of the stream, or beyond the
+    /// place up to
     /// which the index has the message.
     pub(super) fn lost_in_hole(&mut self, brought: Brought<'_>, context: &Context<'_>) -> Option<SeqRange> {
         self.search.holed |= brought.holes().next().is_some();
