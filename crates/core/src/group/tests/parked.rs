@@ -451,7 +451,7 @@ fn texts_are_kept_once_after_a_restart_too() {
         for line in ["set retries 1", "publish 300", "A joins 300", "A nacks 1-300 because out of paper"] {
             stage.play(line);
         }
-        for line in ["wait 60s", "A nacks 1-200 because still out of paper"].iter().chain(restarts) {
+        for line in ["wait 5s", "A nacks 1-200 because still out of paper"].iter().chain(restarts) {
             stage.play(line);
         }
         let failures = failures(&stage);
