@@ -11,8 +11,8 @@ use crate::checker::Promise;
 use crate::{Arguments, FAULT_SECONDS, run};
 
 /// A fault, and the promises by whose breach it may be noticed.
-/// A log that lacks what MARK calls durable is refused at the start, so a missing sync may show as a server that does not
-/// start.
+/// A log that lacks what MARK calls durable is refused at the start, so a missing sync may show as a server that does
+/// not start.
 const FAULTS: [(&str, &[Promise]); 10] = [
     (
         "NoSync",

@@ -139,8 +139,8 @@ fn plant_fault() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The variable that names the file for a recording of all calls that change the data folder. The torture test sets it, to
-/// play a loss of power.
+/// The variable that names the file for a recording of all calls that change the data folder. The torture test sets it,
+/// to play a loss of power.
 const DISK_RECORDING: &str = "FOREBAY_DISK_RECORDING";
 
 fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngine<Recorded<FolderDisk>>> {
@@ -158,10 +158,11 @@ fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngi
         );
     }
     let recorder = match std::env::var_os(DISK_RECORDING) {
-        Some(file) => Some(
-            Recorder::create(file.as_ref())
-                .with_context(|| format!("cannot write the file that {DISK_RECORDING} names"))?,
-        ),
+        Some(file) => {
+            let out = std::fs::File::create(&file)
+                .with_context(|| format!("cannot write the file that {DISK_RECORDING} names"))?;
+            Some(Recorder::new(out))
+        }
         None => None,
     };
     let disk = Recorded::new(disk, recorder);

@@ -1,25 +1,23 @@
 //! The calls of a real server, played on the simulated disk, so that a loss of power can be played to that server.
 //!
 //! The server runs on a real folder and writes down each call that changes it
-//! ([`forebay_storage::journal::recorded`]). When it has been killed, a [`Twin`] of its folder takes the calls in, loses
-//! power, and is put in the place of the folder.
+//! ([`forebay_storage::journal::recorded`]). When it has been killed, a [`Twin`] of its folder takes the calls in,
+//! loses power, and is put in the place of the folder.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use forebay_storage::journal::disk::{Disk as _, DiskFile as _};
+use forebay_storage::journal::disk::{Disk as _, DiskFile as _, FolderDisk};
 use forebay_storage::journal::recorded::{self, Call};
 
 use crate::dice::Dice;
 use crate::disk::{SimDisk, SimFile, Survival};
 
 /// Zeros are written in pieces of this size.
-const ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
-/// Stretches of zeros of this size are left out of the folder's files, as they are on a disk that was only asked to grow
-/// them.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+/// Stretches of zeros of this size are left out of the folder's files, as they are on a disk that was only asked to
+/// grow them.
 const PAGE: usize = 4096;
 
 /// A folder as a disk with a volatile cache has it.
@@ -101,17 +99,17 @@ impl Twin {
 
     /// Puts this in the place of the files of a folder.
     pub fn put_into(&self, folder: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(folder)?;
-        for entry in std::fs::read_dir(folder)? {
-            std::fs::remove_file(entry?.path())?;
+        let folder = FolderDisk::new(folder)?;
+        for name in folder.list()? {
+            folder.delete(&name)?;
         }
         for name in self.disk.files() {
             let bytes = self.disk.contents(&name).unwrap_or_default();
-            let file = File::create(folder.join(&name))?;
-            file.set_len(bytes.len() as u64)?;
+            let file = folder.create(&name)?;
+            file.truncate(bytes.len() as u64)?;
             for (at, page) in (0u64..).step_by(PAGE).zip(bytes.chunks(PAGE)) {
                 if page.iter().any(|byte| *byte != 0) {
-                    file.write_all_at(page, at)?;
+                    file.write_at(&[IoSlice::new(page)], at)?;
                 }
             }
         }
@@ -121,17 +119,16 @@ impl Twin {
     /// The first difference from a folder whose server ended by itself. There must not be one, or a call was not
     /// recorded.
     pub fn difference(&self, folder: &Path) -> io::Result<Option<String>> {
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(folder)? {
-            names.push(entry?.file_name().to_string_lossy().into_owned());
-        }
-        names.sort();
+        let folder = FolderDisk::read_only(folder)?;
+        let names = folder.list()?;
         let files = self.disk.files();
         if names != files {
             return Ok(Some(format!("the folder has {names:?}, the recording {files:?}")));
         }
         for name in files {
-            let real = std::fs::read(folder.join(&name))?;
+            let file = folder.open(&name)?;
+            let mut real = vec![0; usize::try_from(file.size()?).unwrap_or(usize::MAX)];
+            file.read_at(&mut real, 0)?;
             let twin = self.disk.contents(&name).unwrap_or_default();
             if real.len() != twin.len() {
                 return Ok(Some(format!("{name} has {} bytes, in the recording {}", real.len(), twin.len())));

@@ -42,7 +42,7 @@ const MAY_USE: [(&str, &[&str]); 15] = [
         ],
     ),
     // It sees the server as its clients do.
-    ("forebay-torture", &["forebay-wire", "forebay-client"]),
+    ("forebay-torture", &["forebay-wire", "forebay-client", "forebay-sim"]),
     // They see what a user sees.
     ("forebay-examples", &["forebay-client", "forebay-test"]),
     ("xtask", &[]),

@@ -18,7 +18,7 @@ impl Scratch {
     }
 
     fn disk(&self) -> Recorded<FolderDisk> {
-        let recorder = Recorder::create(&self.0.join("calls")).expect("a recording");
+        let recorder = Recorder::new(std::fs::File::create(self.0.join("calls")).expect("a recording"));
         Recorded::new(FolderDisk::new(self.0.join("data")).expect("a folder"), Some(recorder))
     }
 

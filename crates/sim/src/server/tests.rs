@@ -202,7 +202,6 @@ fn consumers_that_only_retry_do_not_use_up_the_reserve() {
         assert!(full > 2_000, "the disk is full most of the time: {full} rounds");
         // Many times as many as the reserve has room for, at a page for each ten.
         let room = 10 * 4 * SEGMENT / 4_096;
-        println!("keep {keep}: {retries} retries, {pauses} rounds without deliveries");
         assert!(retries > 4 * room, "{retries} retries were settled, {pauses} rounds delivered nothing");
         for _ in 0..4_000 {
             let leases = std::mem::take(&mut rig.held);

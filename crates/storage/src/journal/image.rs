@@ -25,6 +25,9 @@ use crate::journal::mark::Slot;
 use crate::journal::shared::{is_passing, is_temporary, replace_file};
 use crate::journal::space::Space;
 
+/// A file of images that was reread, and the first damage in it with its offset.
+pub(crate) type ScrubbedFile = (u64, Result<(), (String, u64)>);
+
 const PREFIX: &str = "image-";
 const MAGIC: u64 = u64::from_le_bytes(*b"FBYIMAGE");
 const VERSION: u32 = 1;
@@ -402,7 +405,7 @@ impl Catalog {
         disk: &D,
         id: JournalId,
         after: u64,
-    ) -> io::Result<Option<(u64, Result<(), (String, u64)>)>> {
+    ) -> io::Result<Option<ScrubbedFile>> {
         let Some(file) = self.needed().filter(|&file| file > after).min() else { return Ok(None) };
         let manifests = || self.newest.iter().chain(&self.older);
         let mut found = Ok(());

@@ -277,7 +277,7 @@ impl<D: Disk> Reader<D> {
                         out.frames.push(frame);
                     }
                     Err(what) => {
-                        out.damage.push(self.damage(number, BlockPlace { start: at, end }, at, what))
+                        out.damage.push(self.damage(number, BlockPlace { start: at, end }, at, what));
                     }
                 }
             }

@@ -1,12 +1,12 @@
 //! A disk that writes down each call that changes it, so that a loss of power can be played to the real server.
 //!
 //! Killing a process loses nothing that it wrote: the system's cache survives. The torture test therefore lets the
-//! server write down its calls in a file outside of the folder, kills it, plays the calls on the simulator's disk,
-//! lets that one lose power, and puts the result into the folder ([`Recorder`], [`read`]).
+//! server write down its calls outside of the folder, kills it, plays the calls on the simulator's disk, lets that one
+//! lose power, and puts the result into the folder ([`Recorder`], [`read`]).
 //!
-//! The calls are written down one at a time and in the order in which they take effect. A write is recorded before it is
-//! made, because it may be on the platter from then on; a sync is recorded when it has succeeded, because it promises
-//! nothing before. Calls that only read are not recorded.
+//! The calls are written down one at a time and in the order in which they take effect. A write is recorded before it
+//! is made, because it may be on the platter from then on; a sync is recorded when it has succeeded, because it
+//! promises nothing before. Calls that only read are not recorded.
 //!
 //! Without a recorder each call goes straight to the disk.
 //!
@@ -18,9 +18,8 @@
 //! 9 rename  length of the first name (u32) | both names      10 delete  name   11 sync the folder
 //! ```
 
-use std::fs::File;
-use std::io::{self, IoSlice, Write as _};
-use std::path::Path;
+use std::fmt;
+use std::io::{self, IoSlice, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -56,21 +55,22 @@ mod kind {
     pub(super) const SYNC_FOLDER: u8 = 11;
 }
 
-/// Writes down calls. Each is in the file before it is made, so that it survives the end of this process.
-#[derive(Debug)]
+/// Where calls are written to. Each record is one write.
+type Out = Box<dyn Write + Send>;
+
+/// Writes down calls, without a buffer of its own, so that each survives the end of this process.
 pub struct Recorder {
-    out: Mutex<File>,
+    out: Mutex<Out>,
     files: AtomicU32,
 }
 
 impl Recorder {
-    /// Begins a recording, in place of one that may be there.
-    pub fn create(path: &Path) -> io::Result<Recorder> {
-        Ok(Recorder { out: Mutex::new(File::create(path)?), files: AtomicU32::new(0) })
+    pub fn new(out: impl Write + Send + 'static) -> Recorder {
+        Recorder { out: Mutex::new(Box::new(out)), files: AtomicU32::new(0) }
     }
 
     /// Holds up every other call until the guard is dropped.
-    fn begin(&self) -> MutexGuard<'_, File> {
+    fn begin(&self) -> MutexGuard<'_, Out> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,7 +79,13 @@ impl Recorder {
     }
 }
 
-fn put(out: &mut File, kind: u8, fields: &[&[u8]]) -> io::Result<()> {
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+fn put(out: &mut Out, kind: u8, fields: &[&[u8]]) -> io::Result<()> {
     let len = 1 + fields.iter().map(|field| field.len()).sum::<usize>();
     let mut record = Vec::with_capacity(4 + len);
     let len = u32::try_from(len).map_err(|_| io::Error::other("a call is too large to be recorded"))?;
@@ -258,7 +264,7 @@ impl<F: DiskFile> RecordedFile<F> {
     /// Writes a call down and then makes it: parts of it may survive even if it does not come to its end.
     fn recorded_then(
         &self,
-        record: impl FnOnce(&mut File, [u8; 4]) -> io::Result<()>,
+        record: impl FnOnce(&mut Out, [u8; 4]) -> io::Result<()>,
         call: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let Some(recorder) = &self.recorder else { return call() };
@@ -277,7 +283,7 @@ impl<F: DiskFile> RecordedFile<F> {
 
 impl<F: DiskFile> DiskFile for RecordedFile<F> {
     fn write_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
-        let record = |out: &mut File, number: [u8; 4]| {
+        let record = |out: &mut Out, number: [u8; 4]| {
             let at = offset.to_le_bytes();
             // A segment is filled with zeros before it is used; they are counted and not copied.
             if buffers.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0)) {
@@ -300,14 +306,14 @@ impl<F: DiskFile> DiskFile for RecordedFile<F> {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        let record = |out: &mut File, number: [u8; 4]| {
+        let record = |out: &mut Out, number: [u8; 4]| {
             put(out, kind::GROW, &[&number, &offset.to_le_bytes(), &len.to_le_bytes()])
         };
         self.recorded_then(record, || self.file.allocate(offset, len))
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        let record = |out: &mut File, number: [u8; 4]| put(out, kind::SIZE, &[&number, &len.to_le_bytes()]);
+        let record = |out: &mut Out, number: [u8; 4]| put(out, kind::SIZE, &[&number, &len.to_le_bytes()]);
         self.recorded_then(record, || self.file.truncate(len))
     }
 

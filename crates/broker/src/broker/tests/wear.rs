@@ -1,11 +1,10 @@
 //! A broker on the real journal, over a disk with a page that cannot be read.
 
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use forebay_storage::journal::disk::{Disk, DiskFile, FolderDisk, FolderFile};
+use forebay_storage::journal::disk::{Disk, DiskFile, FolderDisk, FolderFile, FolderLock};
 use forebay_storage::journal::{JournalConfig, JournalEngine, OpenError};
 
 use super::*;
@@ -31,9 +30,9 @@ impl WornDisk {
 
 impl Disk for WornDisk {
     type File = WornFile;
-    type Lock = File;
+    type Lock = FolderLock;
 
-    fn lock(&self, name: &str) -> io::Result<File> {
+    fn lock(&self, name: &str) -> io::Result<FolderLock> {
         self.folder.lock(name)
     }
 

@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(mended.code(), Code::InvalidArgument);
         assert!(mended.message().contains("invalid wire type"), "{mended}");
         assert_eq!(
-            mended.metadata().get("forebay-problem").map(|kind| kind.as_bytes()),
+            mended.metadata().get("forebay-problem").map(MetadataValue::as_bytes),
             Some(&b"malformed-request"[..])
         );
         let mut answer = decoding().into_http::<()>();

@@ -348,7 +348,7 @@ fn a_folder_keeps_to_the_size_it_may_have_and_publishing_resumes_once_it_is_rais
 fn an_error_names_the_call_and_the_file() {
     let folder = TempFolder::new();
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
-    let text = disk.open("segment-0000000007").err().expect("the file is missing").to_string();
+    let text = disk.open("segment-0000000007").expect_err("the file is missing").to_string();
     assert_eq!(text, "cannot open segment-0000000007: No such file or directory (os error 2)");
     std::fs::create_dir(folder.file("folder")).expect("a folder can be made");
     let read_only = FolderDisk::read_only(folder.path()).expect("the folder is there");
@@ -405,9 +405,9 @@ fn a_lack_of_descriptors_passes_and_ends_nothing() {
     };
     bench.journal.chores.check_space().expect("it is looked at later");
     bench.journal.chores.tidy().expect("it is done later");
-    let error = bench.journal.chores.save(image()).err().expect("there is no descriptor");
+    let error = bench.journal.chores.save(image()).expect_err("there is no descriptor");
     assert!(error.is_passing(), "{error:?}");
-    let error = bench.journal.reader.read(at[0], ALL).err().expect("there is no descriptor");
+    let error = bench.journal.reader.read(at[0], ALL).expect_err("there is no descriptor");
     assert!(error.is_passing(), "{error:?}");
     bench.put(5000);
     disk.state.no_descriptors.store(false, Ordering::Relaxed);

@@ -312,8 +312,8 @@ fn the_two_images_share_no_part_and_one_damaged_byte_costs_nothing() {
     let at = bench.puts(30, 5000);
     let idle = "idle".repeat(500);
     bench.save(vec![part(1, at[2], Some(&idle)), part(2, at[2], Some("busy"))]);
-    for n in 3..12 {
-        bench.save(vec![part(1, at[n], None), part(2, at[n], Some(&format!("busy {n}")))]);
+    for (n, &position) in at.iter().enumerate().take(12).skip(3) {
+        bench.save(vec![part(1, position, None), part(2, position, Some(&format!("busy {n}")))]);
     }
     let whole = |bytes: &[u8]| bytes.windows(idle.len()).position(|window| window == idle.as_bytes());
     let read = |name: &String| std::fs::read(folder.file(name)).expect("it is there");
@@ -351,8 +351,8 @@ fn a_damaged_part_is_found_by_the_scrub_and_written_again_from_its_other_copy() 
     assert_eq!(scrub(&mut bench), Vec::<String>::new());
     folder.change("image-0000000001", |bytes| *bytes.last_mut().expect("it has bytes") ^= 1);
     assert_eq!(scrub(&mut bench), ["image-0000000001"]);
-    for n in 4..8 {
-        bench.save(vec![part(1, at[n], None)]);
+    for &position in &at[4..8] {
+        bench.save(vec![part(1, position, None)]);
     }
     assert_eq!(scrub(&mut bench), Vec::<String>::new(), "both images are whole again");
     // If no copy is good, only memory has the part.
