@@ -28,7 +28,7 @@ pub(super) fn raise_open_files(max_connections: usize) -> Option<usize> {
     );
     let facts = [("open_files", limit.into()), ("connections", connections.into())];
     let is_tight = limit < FEW || connections < max_connections as u64 / 2;
-    log::line(if is_tight { Level::Warn } else { Level::Info }, &text, &facts);
+    log::line(if is_tight { Level::Warn } else { Level::Debug }, &text, &facts);
     Some(usize::try_from(connections).unwrap_or(usize::MAX))
 }
 
