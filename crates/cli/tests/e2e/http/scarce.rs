@@ -153,7 +153,8 @@ fn a_client_of_http2_that_opens_no_window_is_bounded_and_given_up() {
         most = most.max(figure(&server, "forebay_reply_bytes "));
         assert!(cycle(&server) < Duration::from_secs(5));
     }
-    assert!(most < 6.0 * MIB, "{most}");
+    // Each of the 800 requests may hold 16 KiB while its page is read, however little room there is.
+    assert!(most < 1.1 * (4.0 * MIB + 800.0 * 0.015_625 * MIB), "{most}");
     until("they are given up", || clients.iter().all(Stubborn::is_closed));
     assert_eq!(figure(&server, "forebay_connections_stalled_total"), 8.0);
     until("the room is given back", || figure(&server, "forebay_reply_bytes ") == 0.0);
