@@ -6,7 +6,7 @@
 //!
 //! Times in the log never go back either. If the date at a start is behind the log, because an earlier start had a
 //! date that was ahead, the clock begins at the log's time and is ahead of the date. It then runs slower by a tenth
-//! ([`SLOWER_BY`]) until the date has caught up, so that nothing ends before its time, and times are right again one
+//! (`SLOWER_BY`) until the date has caught up, so that nothing ends before its time, and times are right again one
 //! day. Meanwhile, a date that a client names is translated ([`Moment::of_date`]).
 //!
 //! A test may have a clock that stands still until the test moves it ([`Clock::still`],
