@@ -2,8 +2,8 @@
 //!
 //! Ids are kept as hashes, and in the order in which they came in generations of a few thousand. A full
 //! generation never changes again, so that an image writes it once, and is dropped whole when its
-//! youngest id is older than the window, by a timer, or when there are too many ids, in which case the window
-//! is shorter than asked for. A generation is small, so that neither writing nor dropping one makes a long
+//! youngest id is older than the window, or when there are too many ids, in which case the window is
+//! shorter than asked for. A generation is small, so that neither writing nor dropping one makes a long
 //! turn.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,8 +15,6 @@ use crate::types::{IdHash, Seq, Timestamp};
 
 /// Ids in one generation.
 const GENERATION: usize = 2_048;
-/// Ids that a table may still have when it is made smaller.
-const SHRINK_MAX: usize = 16 * GENERATION;
 
 #[derive(Debug, Default)]
 pub(crate) struct Dedupe {
@@ -105,32 +103,18 @@ impl Dedupe {
 
     /// Drops at most one generation, since more than one does not become old with one new id.
     fn drop_old(&mut self, now: Timestamp, settings: &StreamSettings) {
-        let too_many = self.generations.len() > 1 && self.seen.len() > settings.dedupe_max as usize;
-        if too_many || self.drop_at(settings).is_some_and(|at| at <= now) {
-            self.drop_oldest();
+        let Some(oldest) = self.generations.front().filter(|_| self.generations.len() > 1) else { return };
+        let too_many = self.seen.len() > settings.dedupe_max as usize;
+        if !too_many && now.since(oldest.youngest) < settings.dedupe_window {
+            return;
         }
-    }
-
-    /// When the oldest generation is out of the window, if there is one.
-    pub(crate) fn drop_at(&self, settings: &StreamSettings) -> Option<Timestamp> {
-        self.generations.front().map(|oldest| oldest.youngest + settings.dedupe_window)
-    }
-
-    /// Drops the oldest generation, and says how many ids it had.
-    pub(crate) fn drop_oldest(&mut self) -> usize {
-        let Some(oldest) = self.generations.pop_front() else { return 0 };
-        let count = oldest.ids.len();
+        let oldest = self.generations.pop_front().expect("the oldest was there just now");
         // An id that has come again since is in a younger generation too, and stays.
         for id in oldest.ids {
             if self.seen.get(&id).is_some_and(|seen| seen.at <= oldest.youngest) {
                 self.seen.remove(&id);
             }
         }
-        // The table keeps its size when it is emptied. A large one is not made anew, which would take long.
-        if self.seen.len() <= SHRINK_MAX && self.seen.capacity() > 4 * self.seen.len() + GENERATION {
-            self.seen.shrink_to(2 * self.seen.len());
-        }
-        count
     }
 
     /// Numbers of the generations, and whether each has changed since an image took it.

@@ -6,7 +6,6 @@ use crate::group::Verb;
 use crate::notes::Expected;
 use crate::pace::Rate;
 use crate::settings::{Fairness, OnFull, StreamLimits};
-use crate::types::IdHash;
 
 #[test]
 fn an_image_may_be_taken_in_the_middle_of_a_reset() {
@@ -243,42 +242,4 @@ fn nothing_is_left_of_the_pace_of_a_job_that_is_over() {
         rig.turns(3);
     }
     assert_eq!(rig.shard.groups[&group].paced_jobs(), 0);
-}
-
-#[test]
-fn ids_of_a_stream_that_has_become_quiet_are_forgotten() {
-    let window = Duration::from_secs(60);
-    let mut rig = Rig::new(StreamSettings { dedupe_window: window, ..StreamSettings::default() });
-    let ids = 10_000;
-    for n in 0..ids {
-        let meta = MessageMeta { id: Some(IdHash(n)), ..MessageMeta::plain(1) };
-        let options = PublishOptions::default();
-        rig.shard.publish(rig.now, rig.stream, &[meta], options, &mut Vec::new()).expect("a good batch");
-        rig.turn();
-    }
-    let stream = rig.stream;
-    let parts = |shard: &Shard| shard.streams[&stream].dedupe.generations().count();
-    assert!(parts(&rig.shard) > 1);
-    let published = rig.now;
-    rig.now = published + window - Duration::from_millis(1);
-    rig.turn();
-    assert!(parts(&rig.shard) > 1, "the window is not over");
-    let wake_at = rig.shard.wake_at().expect("the end of the window is a timer");
-    assert!(wake_at <= published + window, "{wake_at:?}");
-    // A turn takes place only when the shard asks for it.
-    rig.now = published + window;
-    for _ in 0..1_000 {
-        if rig.shard.wake_at().is_some_and(|at| at <= rig.now) {
-            rig.turn();
-        }
-    }
-    assert_eq!(parts(&rig.shard), 0);
-    // After a restart the timer is set again.
-    let meta = MessageMeta { id: Some(IdHash(7)), ..MessageMeta::plain(1) };
-    let stored = rig.shard.publish(rig.now, rig.stream, &[meta], PublishOptions::default(), &mut Vec::new());
-    assert!(stored.expect("a good batch").is_some(), "the id is new again");
-    rig.turn();
-    rig.shard.open(rig.now, Epoch(2));
-    rig.turn();
-    assert_eq!(rig.shard.wake_at(), Some(rig.now + window));
 }
