@@ -26,7 +26,8 @@ impl Server {
         server
     }
 
-    /// Whatever it says first, apart from the limit of open files. Its log is in JSON, since it does not go to a terminal.
+    /// Whatever it says first, apart from the limit of open files. Its log is in JSON, since it does not go to a
+    /// terminal.
     pub(crate) fn start_first(words: &[&str]) -> Server {
         let is_first = |line: &Value| line.get("open_files").is_none();
         let (process, first) = Process::serve(words, |line| Some(json(line)).filter(is_first));
