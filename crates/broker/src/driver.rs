@@ -17,6 +17,7 @@ mod deliveries;
 mod fetches;
 mod frames;
 mod images;
+mod locate;
 mod payloads;
 mod reads;
 mod reclaim;
@@ -332,6 +333,8 @@ pub struct Driver {
     admissions: Vec<Admission>,
     /// Tickets that wait for the end of the turn.
     confirmations: Vec<Ticket>,
+    /// Streams that the frame which became durable last has messages of.
+    grown: Vec<StreamId>,
     outbox: Outbox,
 }
 
@@ -363,6 +366,7 @@ impl Driver {
             effects: Effects::default(),
             admissions: Vec::new(),
             confirmations: Vec::new(),
+            grown: Vec::new(),
             outbox: Outbox::default(),
         };
         driver.frames.take_entries(driver.shard.entries(), &mut driver.outbox);
@@ -557,7 +561,11 @@ impl Driver {
     pub fn on_durable(&mut self, position: Durable<Position>) {
         let frame = self.frames.durable(position, &mut self.outbox);
         self.index.frame(position.get(), &frame.runs);
+        self.grown.clear();
         for (stream, range, keys) in &frame.published {
+            if self.grown.last() != Some(stream) {
+                self.grown.push(*stream);
+            }
             let keys = keys.as_ref().map_or(KeyRun::Plain, |keys| KeyRun::Each(keys));
             self.shard.arrived(*stream, *range, keys);
         }

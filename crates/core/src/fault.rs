@@ -70,10 +70,14 @@ pub enum Fault {
     ProducersForgotten,
     /// A restart brings back groups and streams that were deleted.
     DeletedBack,
+    /// A reader of a log shows messages that are not durable yet.
+    ReaderSeesUndurable,
+    /// A reader of a log goes on where it finds later messages, without asking where the missing ones are.
+    ReaderPassesGap,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 34] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -106,6 +110,8 @@ impl Fault {
         Fault::RemovedNoteBack,
         Fault::ProducersForgotten,
         Fault::DeletedBack,
+        Fault::ReaderSeesUndurable,
+        Fault::ReaderPassesGap,
     ];
 }
 

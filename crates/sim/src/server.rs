@@ -10,7 +10,7 @@ use forebay_broker::driver::{Driver, DriverConfig, Read};
 use forebay_broker::recovery::{Recovery, RecoveryError};
 use forebay_core::entry::{CopiedMessage, Entry, MessageMeta, entries};
 use forebay_core::types::{Limits, Ordinal, Position, Seq, StreamId, Timestamp};
-use forebay_storage::engine::{Frame, Image, ReadBudget, SpaceGauge, StorageError};
+use forebay_storage::engine::{Frame, Image, ReadBudget, Readout, SpaceGauge, StorageError};
 use forebay_storage::journal::{Chores, Journal, JournalConfig, OpenError, Opened, Reader, Writer};
 
 use crate::disk::SimDisk;
@@ -276,6 +276,11 @@ impl Server {
             self.gather();
         }
         Ok(())
+    }
+
+    /// Frames for a reader of the log, which reads them by itself.
+    pub(crate) fn read_beside(&self, from: Position, budget: ReadBudget) -> Result<Readout, StorageError> {
+        self.reader.read_around(from, budget)
     }
 
     pub(crate) fn save(&mut self) -> Result<(), Down> {

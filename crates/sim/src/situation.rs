@@ -60,10 +60,12 @@ pub enum Situation {
     StreamDeleted,
     NumberedSentAgain,
     ReadTriedAgain,
+    LogReadToItsEnd,
+    LogReaderSkippedGone,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 52] = [
+    pub const ALL: [Situation; 54] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -116,6 +118,8 @@ impl Situation {
         Situation::StreamDeleted,
         Situation::NumberedSentAgain,
         Situation::ReadTriedAgain,
+        Situation::LogReadToItsEnd,
+        Situation::LogReaderSkippedGone,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -186,6 +190,8 @@ impl Situation {
             Situation::StreamDeleted => "a stream was deleted",
             Situation::NumberedSentAgain => "a numbered batch was sent again",
             Situation::ReadTriedAgain => "a read found no descriptor and was tried again",
+            Situation::LogReadToItsEnd => "a reader came to the end of a stream",
+            Situation::LogReaderSkippedGone => "messages went while a reader was about to read them",
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod clients;
 mod limits;
+mod log_readers;
 mod mishaps;
 mod numbered;
 mod operators;
@@ -48,6 +49,7 @@ pub(crate) struct World {
     /// Producers that number their messages, one for each stream.
     numbered: BTreeMap<StreamId, numbered::Numbered>,
     side: side::Side,
+    log_readers: log_readers::LogReaders,
     grants: Grants,
     /// Leases that were answered or lost, to be answered again out of turn.
     stale: Vec<(GroupId, Lease)>,
@@ -162,6 +164,7 @@ impl World {
             unwatched: BTreeSet::new(),
             numbered: BTreeMap::new(),
             side: side::Side::default(),
+            log_readers: log_readers::LogReaders::new(seed),
             grants: Grants::default(),
             stale: Vec::new(),
             next: dice.roll(1 << 20),
@@ -351,6 +354,7 @@ impl World {
             _ => self.mishap(),
         }
         self.maybe_end_turn();
+        self.read_logs();
     }
 
     /// Rare things that do not belong to a group.
@@ -661,6 +665,7 @@ impl World {
                 (false, _) => self.wait_a_little(),
             }
         }
+        self.read_logs_to_the_end();
         self.check_everything();
     }
 

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod damage;
+mod readers;
 mod reclaim;
 mod verbs;
 mod whole;
