@@ -25,7 +25,8 @@ pub use arrange::{Arrangement, Change, NoteWish};
 pub use consume::{Consumer, Receive, Receiving};
 pub use operate::{Created, GroupCursor};
 pub use publish::Confirmation;
-pub use read::Filter;
+pub(crate) use read::Signal;
+pub use read::{Filter, Reader};
 pub use triage::{JobTerms, Select};
 
 /// A broker, as one principal may use it. Cheap to clone.

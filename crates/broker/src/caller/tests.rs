@@ -4,6 +4,7 @@ mod arranging;
 mod held_back;
 mod leases;
 mod moving;
+mod reading;
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -64,7 +64,8 @@ fn stream_calls(api: &mut Api) {
     let browse =
         Call::new(Method::GET, "/streams/{stream}/messages", "Look at messages; nothing is disturbed.");
     let parameters = [
-        ("from", "the first position; 1 if it is left out"),
+        ("from", "the first position; if it is left out, 1, or the last one with `order=desc`"),
+        ("order", "`asc` or `desc`: with `desc` the newest messages come first, from `from` back"),
         ("limit", "how many at most, from 1 to 1000; 100 if it is left out"),
         ("key", "only messages of this key"),
         ("type", "only messages of this type"),
