@@ -16,6 +16,8 @@ pub(super) enum Suite {
     Js,
     Java,
     Rust,
+    /// Our own package for Python.
+    Package,
 }
 
 /// A suite with all that it needs.
@@ -37,7 +39,8 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 5] = [Suite::Python, Suite::Celery, Suite::Js, Suite::Java, Suite::Rust];
+    pub(super) const ALL: [Suite; 6] =
+        [Suite::Python, Suite::Celery, Suite::Js, Suite::Java, Suite::Rust, Suite::Package];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -46,6 +49,7 @@ impl Suite {
             Suite::Js => "js",
             Suite::Java => "java",
             Suite::Rust => "rust",
+            Suite::Package => "package",
         }
     }
 
@@ -55,7 +59,7 @@ impl Suite {
 
     pub(super) fn language(self) -> Language {
         match self {
-            Suite::Python | Suite::Celery => Language::Python,
+            Suite::Python | Suite::Celery | Suite::Package => Language::Python,
             Suite::Js => Language::Js,
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
@@ -66,6 +70,7 @@ impl Suite {
         match self {
             Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
+            Suite::Package => python(self, &[], tools, cache, places),
             Suite::Js => js(tools, cache, places),
             Suite::Java => java(tools, cache, places),
             Suite::Rust => Ok(rust(tools, places)),
@@ -82,6 +87,10 @@ impl Suite {
                 Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
             }
             Suite::Celery => None,
+            Suite::Package => {
+                let line = said.lines().rfind(|line| line.contains(" passed"))?;
+                Some(format!("{} tests", line.split_whitespace().next()?))
+            }
             Suite::Js => Some(format!("{} tests", after("# pass ")?)),
             Suite::Java => {
                 // Of the last line that counts: those before it are of single classes.
@@ -100,10 +109,13 @@ fn python(
     cache: &Cache,
     places: &Places,
 ) -> Result<Prepared, String> {
-    let folder = places.compat.join("python");
+    let (name, folder) = match suite {
+        Suite::Package => ("package", places.clients.join("python")),
+        _ => ("python", places.compat.join("python")),
+    };
     let requirements = folder.join("requirements.txt");
     let ingredients = [&read(&requirements)?[..], &tools.version];
-    let environment = cache.made_from("python", &ingredients, |environment| {
+    let environment = cache.made_from(name, &ingredients, |environment| {
         quietly(command(&tools.first, &["-m".as_ref(), "venv".as_ref(), environment.as_os_str()]))?;
         let python = environment.join("bin").join("python");
         // Everything is named in the file, so that nothing else comes along; and nothing is missing.
@@ -127,7 +139,11 @@ fn python(
         program: environment.join("bin").join("python"),
         arguments,
         folder,
-        variables: vec![("PYTHONDONTWRITEBYTECODE", "1".into())],
+        variables: vec![
+            ("PYTHONDONTWRITEBYTECODE", "1".into()),
+            // The package's tests start servers of their own.
+            ("FOREBAY_BIN", places.target.join("release").join("forebay").into_os_string()),
+        ],
     })
 }
 
@@ -222,5 +238,6 @@ mod tests {
         assert_eq!(about(Suite::Java, java), "5 tests");
         assert_eq!(about(Suite::Rust, "\ntest result: ok. 7 passed; 0 failed;\n"), "7 tests");
         assert_eq!(about(Suite::Celery, "1 passed"), "");
+        assert_eq!(about(Suite::Package, "....\n63 passed in 26.19s\n"), "63 tests");
     }
 }
