@@ -18,6 +18,8 @@ pub(super) enum Suite {
     Rust,
     /// Our own package for Python.
     Package,
+    /// Metrics, alerts and the Grafana dashboard, against Prometheus.
+    Metrics,
 }
 
 /// A suite with all that it needs.
@@ -39,8 +41,8 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 6] =
-        [Suite::Python, Suite::Celery, Suite::Js, Suite::Java, Suite::Rust, Suite::Package];
+    pub(super) const ALL: [Suite; 7] =
+        [Suite::Python, Suite::Celery, Suite::Js, Suite::Java, Suite::Rust, Suite::Package, Suite::Metrics];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -50,6 +52,7 @@ impl Suite {
             Suite::Java => "java",
             Suite::Rust => "rust",
             Suite::Package => "package",
+            Suite::Metrics => "metrics",
         }
     }
 
@@ -63,6 +66,7 @@ impl Suite {
             Suite::Js => Language::Js,
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
+            Suite::Metrics => Language::Prometheus,
         }
     }
 
@@ -70,7 +74,7 @@ impl Suite {
         match self {
             Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
-            Suite::Package => python(self, &[], tools, cache, places),
+            Suite::Package | Suite::Metrics => python(self, &[], tools, cache, places),
             Suite::Js => js(tools, cache, places),
             Suite::Java => java(tools, cache, places),
             Suite::Rust => Ok(rust(tools, places)),
@@ -87,7 +91,7 @@ impl Suite {
                 Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
             }
             Suite::Celery => None,
-            Suite::Package => {
+            Suite::Package | Suite::Metrics => {
                 let line = said.lines().rfind(|line| line.contains(" passed"))?;
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
@@ -109,11 +113,14 @@ fn python(
     cache: &Cache,
     places: &Places,
 ) -> Result<Prepared, String> {
-    let (name, folder) = match suite {
-        Suite::Package => ("package", places.clients.join("python")),
-        _ => ("python", places.compat.join("python")),
+    let package = places.clients.join("python");
+    // Where the tests are, and whose packages they use.
+    let (folder, name, of) = match suite {
+        Suite::Package => (package.clone(), "package", package),
+        Suite::Metrics => (places.metrics.clone(), "package", package),
+        _ => (places.compat.join("python"), "python", places.compat.join("python")),
     };
-    let requirements = folder.join("requirements.txt");
+    let requirements = of.join("requirements.txt");
     let ingredients = [&read(&requirements)?[..], &tools.version];
     let environment = cache.made_from(name, &ingredients, |environment| {
         quietly(command(&tools.first, &["-m".as_ref(), "venv".as_ref(), environment.as_os_str()]))?;
