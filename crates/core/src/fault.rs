@@ -46,6 +46,8 @@ pub enum Fault {
     ReclaimForgetsWanted,
     /// A copy says that its message was published when it was copied.
     CopyLosesTime,
+    /// All messages of a batch are shown with the position in the log that the first one has.
+    PositionInLogNotCounted,
     /// A read that a turn leaves over waits until something else brings about a turn.
     ReadLeftOver,
     /// A group that locks keys by position hands out the message behind a leased one.
@@ -71,7 +73,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 31] = [
+    pub const ALL: [Fault; 32] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -92,6 +94,7 @@ impl Fault {
         Fault::StaleAckCounts,
         Fault::ReclaimForgetsWanted,
         Fault::CopyLosesTime,
+        Fault::PositionInLogNotCounted,
         Fault::ReadLeftOver,
         Fault::PositionLockSkips,
         Fault::LeaseForNoTimeLasts,
