@@ -11,6 +11,7 @@ use std::io::{IsTerminal as _, Write as _};
 use anyhow::bail;
 use clap::Args;
 
+use crate::exit::Exit;
 use crate::http::encoded;
 use crate::print::Colour;
 use crate::safe::printable;
@@ -32,6 +33,7 @@ impl std::str::FromStr for GroupPath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<GroupPath, String> {
+        // The name of a group has no slash, so the last one ends the name of the stream.
         match text.rsplit_once('/') {
             Some((stream, group)) if !stream.is_empty() && !group.is_empty() => {
                 Ok(GroupPath { stream: stream.to_owned(), group: group.to_owned() })
@@ -53,23 +55,29 @@ fn stream_path(stream: &str) -> String {
 
 #[derive(Debug, Args)]
 struct Sure {
-    /// Do not ask for confirmation. Without a terminal the command never asks.
+    /// Do not ask for confirmation. Without a terminal the command is refused unless this is given.
     #[arg(long, short)]
     yes: bool,
 }
 
 impl Sure {
-    /// Asks for confirmation on the terminal.
+    /// Asks for confirmation on the terminal. Without a terminal there is no one to ask, and only `--yes` confirms.
     fn ask(&self, question: &str) -> anyhow::Result<()> {
-        if self.yes || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        if self.yes {
             return Ok(());
+        }
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Err(anyhow::anyhow!(Exit::NotUnderstood).context(format!(
+                "this cannot be undone, and without a terminal it is not asked for. Give --yes to do it. \
+                 question=`{question}`"
+            )));
         }
         let _ = write!(std::io::stderr(), "{question} [y/N] ");
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         match answer.trim() {
             "y" | "Y" | "yes" => Ok(()),
-            _ => bail!("nothing was done"),
+            _ => bail!("not confirmed; nothing was done"),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! How commands reach a server.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use forebay_client::Client;
 
+use crate::exit::Exit;
 use crate::failure;
 use crate::safe::printable;
 
@@ -26,12 +28,13 @@ impl Server {
         self.server.strip_prefix("http://").unwrap_or(&self.server).trim_end_matches('/')
     }
 
-    /// The message for a server that does not answer.
-    pub(crate) fn unreachable(&self) -> String {
-        let server = printable(&self.server);
-        format!(
-            "cannot connect; is the server running? --server or FOREBAY_SERVER takes another. server=`{server}`"
-        )
+    /// The error for a server that does not answer, with the reason of the network.
+    pub(crate) fn unreachable(&self, cause: &(dyn std::error::Error + 'static)) -> anyhow::Error {
+        let server = printable(self.authority());
+        let why = printable(&why_unreachable(cause));
+        anyhow!(Exit::Unreachable).context(format!(
+            "cannot reach the server at {server}: {why}. Is it running? --server or FOREBAY_SERVER takes another"
+        ))
     }
 
     /// The message for an address that cannot be used.
@@ -46,6 +49,28 @@ impl Server {
             .connect_timeout(CONNECT_PATIENCE)
             .connect();
         connecting.await.map_err(|error| failure::from_connect(&error, self))
+    }
+}
+
+/// The reason of the network, in a few words, from the depth of an error.
+fn why_unreachable(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    loop {
+        if let Some(io) = last.downcast_ref::<std::io::Error>() {
+            match io.kind() {
+                ErrorKind::ConnectionRefused => return "connection refused".to_owned(),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => return "connection closed".to_owned(),
+                ErrorKind::TimedOut => return "no answer in time".to_owned(),
+                ErrorKind::HostUnreachable => return "host unreachable".to_owned(),
+                ErrorKind::NetworkUnreachable => return "network unreachable".to_owned(),
+                _ if io.to_string().contains("lookup address") => return "unknown host name".to_owned(),
+                _ => {}
+            }
+        }
+        match last.source() {
+            Some(source) => last = source,
+            None => return last.to_string(),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Errors of the SDK as commands report them, each with its exit code.
 
+use std::io::ErrorKind;
+
 use anyhow::anyhow;
 use forebay_client::error::{ProblemKind, Refusal};
 use forebay_client::worker::WorkerError;
@@ -11,9 +13,8 @@ use crate::safe::printable;
 
 pub(crate) fn from_connect(error: &ConnectError, server: &Server) -> anyhow::Error {
     let exit = match error {
-        ConnectError::Unreachable { .. } | ConnectError::Silent { .. } => {
-            return anyhow!(error.clone()).context(Exit::Unreachable).context(server.unreachable());
-        }
+        ConnectError::Unreachable { cause, .. } => return server.unreachable(&**cause),
+        ConnectError::Silent { .. } => return server.unreachable(&std::io::Error::from(ErrorKind::TimedOut)),
         ConnectError::NotForebay { .. } => Exit::Unreachable,
         _ => Exit::NotUnderstood,
     };

@@ -95,7 +95,7 @@ impl Refused {
 impl Http {
     pub(crate) async fn connect(server: &Server) -> anyhow::Result<Http> {
         let opened = Connection::open(server.authority()).await;
-        let connection = opened.with_context(|| server.unreachable())?;
+        let connection = opened.map_err(|error| server.unreachable(error.as_ref()))?;
         Ok(Http { server: server.clone(), connection })
     }
 

@@ -58,7 +58,7 @@ Examples:
   forebay demo                           watch it work, in half a minute
   forebay serve                          start a server; its data is stored in ./forebay-data
   forebay pub emails 'hello' 'world'     publish two messages to the stream `emails`
-  forebay sub emails/senders --ack       receive and ack them as a consumer of the group `senders`
+  forebay sub emails/senders --create --ack     receive and ack them as a consumer of the new group `senders`
   forebay work emails/senders --exec ./send.sh     run a command for each of them
   forebay backup --to /backup/monday     copy the data, also while the server runs
   forebay doctor                         verify the data while no server uses it
@@ -79,7 +79,7 @@ enum Command {
     /// Publish messages to a stream. The stream is created if it does not exist.
     #[command(after_help = publish::EXAMPLES)]
     Pub(publish::Pub),
-    /// Receive messages as a consumer of a group. The group is created if it does not exist.
+    /// Receive messages as a consumer of a group, and print them.
     #[command(after_help = subscribe::EXAMPLES)]
     Sub(subscribe::Sub),
     /// Process the messages of a group with handlers in any language: a command, or an HTTP service.

@@ -70,65 +70,53 @@ macro_rules! kinds {
 // A kind, the last part of its type, its status over HTTP, its status over gRPC, its code within a call over gRPC,
 // the advice, and the title.
 kinds! {
-    MalformedRequest "malformed-request" 400 InvalidArgument Invalid Never "The request cannot be understood"
-    MalformedJson "malformed-json" 400 InvalidArgument Invalid Never "The body is not JSON"
-    UnknownField "unknown-field" 400 InvalidArgument Invalid Never "There is no such field"
-    InvalidField "invalid-field" 400 InvalidArgument Invalid Never "A field has a value that it cannot have"
-    InvalidName "invalid-name" 400 InvalidArgument Invalid Never "A name cannot be that"
-    UnknownParameter "unknown-parameter" 400 InvalidArgument Invalid Never "There is no such query parameter"
-    InvalidParameter "invalid-parameter" 400 InvalidArgument Invalid Never
-        "A query parameter has a value that it cannot have"
-    EmptySelection "empty-selection" 400 InvalidArgument Invalid Never "Nothing was selected"
-    EmptyBatch "empty-batch" 400 InvalidArgument Invalid Never "There is no message in the batch"
-    Denied "denied" 403 PermissionDenied Denied Never "That is not allowed"
-    HostNotAllowed "host-not-allowed" 403 PermissionDenied Denied Never "The server is not called that"
-    OriginNotAllowed "origin-not-allowed" 403 PermissionDenied Denied Never
-        "Pages from elsewhere may not use this server"
-    NoSuchPath "no-such-path" 404 NotFound Invalid Never "There is nothing at this path"
-    NoSuchStream "no-such-stream" 404 NotFound NoSuchStream Never "There is no such stream"
-    NoSuchGroup "no-such-group" 404 NotFound NoSuchGroup Never "There is no such group"
-    NoSuchJob "no-such-job" 404 NotFound Invalid Never "There is no such job, or it is over"
-    NotParked "not-parked" 404 NotFound Invalid Never "The message is not parked"
-    MethodNotAllowed "method-not-allowed" 405 Unimplemented Unsupported Never
-        "The path does not have this method"
-    SlowRequest "slow-request" 408 DeadlineExceeded Invalid Later "The request came too slowly"
-    SettingsDiffer "settings-differ" 409 AlreadyExists Conflict Never
-        "There is one of that name with other settings"
-    IdTaken "id-taken" 409 AlreadyExists Conflict Never "The id is that of another message"
-    WrongLastSeq "wrong-last-seq" 409 FailedPrecondition WrongLastSeq Never
-        "The stream does not end where it was expected to"
-    ProducerFenced "producer-fenced" 409 FailedPrecondition ProducerFenced Never
-        "A later instance of the producer has taken over"
-    ProducerGap "producer-gap" 409 FailedPrecondition ProducerGap Never
-        "The batch does not follow the producer's last one"
-    ProducerTooOld "producer-too-old" 409 FailedPrecondition ProducerTooOld Never
-        "The batch is older than the batches that the server remembers"
-    InUse "in-use" 409 FailedPrecondition Conflict Never "There are consumers"
-    NoSuchPosition "no-such-position" 409 OutOfRange Invalid Never "There is no such position yet"
-    LimitReached "limit-reached" 409 ResourceExhausted Limit Never "There can be no more of these"
-    MessageTooLarge "message-too-large" 413 InvalidArgument TooLarge Never "A message is too large"
-    BatchTooLarge "batch-too-large" 413 InvalidArgument TooLarge Never "The batch is too large"
-    SelectionTooLarge "selection-too-large" 413 InvalidArgument TooLarge Never
-        "The selection has too many separate positions"
-    BodyTooLarge "body-too-large" 413 InvalidArgument TooLarge Never "The body of the request is too large"
-    UriTooLong "uri-too-long" 414 InvalidArgument TooLarge Never "The path is too long"
-    UnsupportedMediaType "unsupported-media-type" 415 InvalidArgument Invalid Never
-        "The body is of another type than JSON"
-    StreamFull "stream-full" 429 ResourceExhausted StreamFull Later "The stream is full"
-    TooFast "too-fast" 429 ResourceExhausted TooFast Later
-        "The stream's producers are faster than they may be"
-    TooManyConsumers "too-many-consumers" 429 ResourceExhausted Limit Later
-        "The group has as many consumers as it may have"
-    TooManyJobs "too-many-jobs" 429 ResourceExhausted Limit Later "The group has as many jobs as it may have"
-    TooManyWaiting "too-many-waiting" 429 ResourceExhausted Limit Later "As many as may wait are waiting"
-    HeadersTooLarge "headers-too-large" 431 InvalidArgument TooLarge Never "The headers are too large"
-    Internal "internal" 500 Internal OutcomeUnknown SameId "The server made a mistake"
-    Damaged "damaged" 500 DataLoss Invalid Never "A stored message cannot be read"
-    Stopping "stopping" 503 Unavailable Stopping Later "The server is stopping"
-    NotReady "not-ready" 503 Unavailable Stopping Later "The server is not ready"
-    Busy "busy" 503 Aborted Limit Later "The server has too much to do at the moment"
-    OutcomeUnknown "outcome-unknown" 503 Unknown OutcomeUnknown SameId "It may or may not have been done"
-    StorageFull "storage-full" 507 ResourceExhausted StorageFull Later "Storage is full"
+    MalformedRequest "malformed-request" 400 InvalidArgument Invalid Never "Malformed request"
+    MalformedJson "malformed-json" 400 InvalidArgument Invalid Never "Malformed JSON"
+    UnknownField "unknown-field" 400 InvalidArgument Invalid Never "Unknown field"
+    InvalidField "invalid-field" 400 InvalidArgument Invalid Never "Invalid field value"
+    InvalidName "invalid-name" 400 InvalidArgument Invalid Never "Invalid name"
+    UnknownParameter "unknown-parameter" 400 InvalidArgument Invalid Never "Unknown query parameter"
+    InvalidParameter "invalid-parameter" 400 InvalidArgument Invalid Never "Invalid query parameter"
+    EmptySelection "empty-selection" 400 InvalidArgument Invalid Never "Empty selection"
+    EmptyBatch "empty-batch" 400 InvalidArgument Invalid Never "Empty batch"
+    Denied "denied" 403 PermissionDenied Denied Never "Permission denied"
+    HostNotAllowed "host-not-allowed" 403 PermissionDenied Denied Never "Host name not allowed"
+    OriginNotAllowed "origin-not-allowed" 403 PermissionDenied Denied Never "Origin not allowed"
+    NoSuchPath "no-such-path" 404 NotFound Invalid Never "No such path"
+    NoSuchStream "no-such-stream" 404 NotFound NoSuchStream Never "No such stream"
+    NoSuchGroup "no-such-group" 404 NotFound NoSuchGroup Never "No such group"
+    NoSuchJob "no-such-job" 404 NotFound Invalid Never "No such job"
+    NotParked "not-parked" 404 NotFound Invalid Never "Message not parked"
+    MethodNotAllowed "method-not-allowed" 405 Unimplemented Unsupported Never "Method not allowed"
+    SlowRequest "slow-request" 408 DeadlineExceeded Invalid Later "Request too slow"
+    SettingsDiffer "settings-differ" 409 AlreadyExists Conflict Never "Exists with other settings"
+    IdTaken "id-taken" 409 AlreadyExists Conflict Never "Message id in use"
+    WrongLastSeq "wrong-last-seq" 409 FailedPrecondition WrongLastSeq Never "Unexpected last position"
+    ProducerFenced "producer-fenced" 409 FailedPrecondition ProducerFenced Never "Producer fenced"
+    ProducerGap "producer-gap" 409 FailedPrecondition ProducerGap Never "Gap in the producer's batches"
+    ProducerTooOld "producer-too-old" 409 FailedPrecondition ProducerTooOld Never "Producer batch too old"
+    InUse "in-use" 409 FailedPrecondition Conflict Never "In use by consumers"
+    NoSuchPosition "no-such-position" 409 OutOfRange Invalid Never "Position beyond the end of the stream"
+    LimitReached "limit-reached" 409 ResourceExhausted Limit Never "Limit reached"
+    MessageTooLarge "message-too-large" 413 InvalidArgument TooLarge Never "Message too large"
+    BatchTooLarge "batch-too-large" 413 InvalidArgument TooLarge Never "Batch too large"
+    SelectionTooLarge "selection-too-large" 413 InvalidArgument TooLarge Never "Selection too large"
+    BodyTooLarge "body-too-large" 413 InvalidArgument TooLarge Never "Request body too large"
+    UriTooLong "uri-too-long" 414 InvalidArgument TooLarge Never "Path too long"
+    UnsupportedMediaType "unsupported-media-type" 415 InvalidArgument Invalid Never "Unsupported media type"
+    StreamFull "stream-full" 429 ResourceExhausted StreamFull Later "Stream full"
+    TooFast "too-fast" 429 ResourceExhausted TooFast Later "Stream's ingress rate exceeded"
+    TooManyConsumers "too-many-consumers" 429 ResourceExhausted Limit Later "Too many consumers"
+    TooManyJobs "too-many-jobs" 429 ResourceExhausted Limit Later "Too many jobs"
+    TooManyWaiting "too-many-waiting" 429 ResourceExhausted Limit Later "Too many waiting receives"
+    HeadersTooLarge "headers-too-large" 431 InvalidArgument TooLarge Never "Headers too large"
+    Internal "internal" 500 Internal OutcomeUnknown SameId "Internal error"
+    Damaged "damaged" 500 DataLoss Invalid Never "Stored message damaged"
+    Stopping "stopping" 503 Unavailable Stopping Later "Server stopping"
+    NotReady "not-ready" 503 Unavailable Stopping Later "Server not ready"
+    Busy "busy" 503 Aborted Limit Later "Server busy"
+    OutcomeUnknown "outcome-unknown" 503 Unknown OutcomeUnknown SameId "Outcome unknown"
+    StorageFull "storage-full" 507 ResourceExhausted StorageFull Later "Storage full"
 }
 
 impl Kind {
@@ -226,7 +214,7 @@ mod tests {
         let problem = Problem::new(Kind::NoSuchStream, "no such stream");
         let text = serde_json::to_string(&problem).expect("it is written");
         let expected = concat!(
-            r#"{"type":"/problems/no-such-stream","title":"There is no such stream","status":404,"#,
+            r#"{"type":"/problems/no-such-stream","title":"No such stream","status":404,"#,
             r#""detail":"no such stream","retry":"never"}"#,
         );
         assert_eq!(text, expected);

@@ -52,8 +52,7 @@ pub(super) async fn connect(server: &Server) -> anyhow::Result<ForebayClient<Cha
         .connect_timeout(CONNECT_PATIENCE)
         .connect()
         .await
-        .context(Exit::Unreachable)
-        .with_context(|| server.unreachable())?;
+        .map_err(|error| server.unreachable(&error))?;
     Ok(ForebayClient::new(channel).max_decoding_message_size(REPLY_BYTES_MAX))
 }
 
@@ -224,8 +223,12 @@ impl Consumer {
                 first_grant: run.first_grant,
                 count: run.count,
             });
-            let settlement =
-                v1::Settlement { epoch: deliveries.epoch, leases: leases.collect(), ..Default::default() };
+            let settlement = v1::Settlement {
+                action: v1::settlement::Action::Ack.into(),
+                epoch: deliveries.epoch,
+                leases: leases.collect(),
+                ..Default::default()
+            };
             let request = v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() };
             self.requests.send(request).map_err(|_| broke_off())?;
         }

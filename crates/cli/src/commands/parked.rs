@@ -281,7 +281,7 @@ async fn list(http: &mut Http, options: &ListOptions, output: Output) -> anyhow:
     }
     let parked: Vec<ParkedMessage> = list.read()?;
     if parked.is_empty() {
-        say("nothing is parked, as far as this asks");
+        say("no parked messages match");
     }
     let mut table = Table::new(&[">SEQ", "PARKED", ">ATTEMPTS", "CONSUMER", "REASON", "TYPE", "KEY", "BODY"]);
     for one in &parked {
@@ -347,6 +347,14 @@ fn select(options: &Select, verb: &str, done: &str, output: Output) -> anyhow::R
     let group = &options.one.group;
     http::with(&options.one.server, async |http| {
         let reply = http.send(Method::POST, &format!("{}/parked/{verb}", group.path()), &request).await?;
+        let selected: SelectReply = reply.read()?;
+        if selected.matched == 0 && !options.seqs.is_empty() {
+            let positions: Vec<String> = options.seqs.iter().map(ToString::to_string).collect();
+            return Err(anyhow!(Exit::NotFound).context(format!(
+                "none of these messages is parked in the group {group}. positions=`{}`",
+                positions.join(", ")
+            )));
+        }
         http::show(&reply, output, |selected: &SelectReply| {
             let messages = units::of(selected.matched, "message");
             print(&match selected.job {
@@ -390,7 +398,8 @@ fn read_message(file: &std::path::Path) -> anyhow::Result<Message> {
     } else {
         text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
     }
-    serde_json::from_str(&text).with_context(|| format!("{shown} is no message object of the API"))
+    forebay_wire::json::read(text.as_bytes())
+        .with_context(|| format!("{shown} is not a message object of the API"))
 }
 
 fn jobs(jobs: &[Job]) -> anyhow::Result<()> {

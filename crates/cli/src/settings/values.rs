@@ -27,6 +27,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     text.parse::<Span>().map(|span| span.0).map_err(|wrong| wrong.to_string())
 }
 
+/// A length of time that is not zero.
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be greater than zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
 /// A size in bytes, with or without a unit.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

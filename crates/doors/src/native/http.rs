@@ -45,9 +45,10 @@ use events::Events;
 /// The reply to a client that connects when there are too many connections.
 pub(super) const BUSY_REPLY: &[u8] = concat!(
     "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n",
-    "connection: close\r\ncontent-length: 181\r\n\r\n",
-    r#"{"type":"/problems/busy","title":"The server has too much to do at the moment","status":503,"#,
-    r#""detail":"there are as many connections as there may be","retry":"later","retry_after":1}"#,
+    "connection: close\r\ncontent-length: 140\r\n\r\n",
+    r#"{"type":"/problems/busy","title":"Server busy","status":503,"#,
+    r#""detail":"the limit of connections is reached","retry":"later","retry_after":1}"#,
+    "\n",
 )
 .as_bytes();
 

@@ -72,6 +72,12 @@ pub struct Problem {
     /// TOO_FAST: time to wait.
     #[prost(uint64, optional, tag = "5")]
     pub retry_after_ms: ::core::option::Option<u64>,
+    /// The field of the request that is wrong, such as `stream` or `messages\[3\].delay_ms`. Empty if none is.
+    #[prost(string, tag = "6")]
+    pub field: ::prost::alloc::string::String,
+    /// The kind of problem, by its name in the list of problems, such as `no-such-stream`.
+    #[prost(string, tag = "7")]
+    pub kind: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `Problem`.
 pub mod problem {
@@ -1126,7 +1132,8 @@ pub struct ResetGroupRequest {
     pub stream: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub group: ::prost::alloc::string::String,
-    /// Required. A position or time after the last message means the end.
+    /// Required. A time after the last message means the end. A position may be at most one after the last message;
+    /// others are refused with OUT_OF_RANGE.
     #[prost(message, optional, tag = "3")]
     pub to: ::core::option::Option<Start>,
     /// Also discard parked messages. Otherwise they stay parked.
@@ -1597,8 +1604,10 @@ pub mod settlement {
     )]
     #[repr(i32)]
     pub enum Action {
+        /// Refused, so that a forgotten action is never taken for one.
+        Unspecified = 0,
         /// The message is done.
-        Ack = 0,
+        Ack = 8,
         /// Offer it again.
         Retry = 1,
         /// Set it aside as a dead letter.
@@ -1622,6 +1631,7 @@ pub mod settlement {
         /// (if the ProtoBuf definition does not change) and safe for programmatic use.
         pub fn as_str_name(&self) -> &'static str {
             match self {
+                Self::Unspecified => "ACTION_UNSPECIFIED",
                 Self::Ack => "ACK",
                 Self::Retry => "RETRY",
                 Self::Park => "PARK",
@@ -1635,6 +1645,7 @@ pub mod settlement {
         /// Creates an enum from field names used in the ProtoBuf definition.
         pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
             match value {
+                "ACTION_UNSPECIFIED" => Some(Self::Unspecified),
                 "ACK" => Some(Self::Ack),
                 "RETRY" => Some(Self::Retry),
                 "PARK" => Some(Self::Park),

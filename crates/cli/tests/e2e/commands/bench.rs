@@ -166,7 +166,8 @@ fn what_cannot_be_is_refused_before_anything_is_done() {
     let sqs = sqs_of(&server);
     server.run(&["bench", "--sqs", &sqs, "--group", "Visibility=5"]).refused(2, &["Visibility"]);
     nothing_is_left(&server);
-    run(&["bench", "--server", "127.0.0.1:1"], "", &[]).refused(7, &["cannot connect"]);
+    run(&["bench", "--server", "127.0.0.1:1"], "", &[])
+        .refused(7, &["cannot reach the server at 127.0.0.1:1"]);
     run(&["bench", "--sqs", "http://127.0.0.1:1"], "", &[]).refused(7, &["--sqs takes another"]);
 }
 

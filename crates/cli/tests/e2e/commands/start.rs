@@ -108,7 +108,8 @@ fn a_server_that_stops_says_what_it_waits_for() {
     let server = Server::start_with(&["--memory", "--drain-timeout", "500ms"]);
     server.run(&["pub", "work", "a", "b"]).good();
     let address = server.address.clone();
-    let holding = std::thread::spawn(move || run(&["sub", "work/team", "--server", &address], "", &[]));
+    let holding =
+        std::thread::spawn(move || run(&["sub", "work/team", "--create", "--server", &address], "", &[]));
     let holds = || {
         let shown = server.run(&["group", "show", "work/team", "-o", "json"]);
         shown.code == 0 && shown.json()["in_flight"] == 2

@@ -399,7 +399,8 @@ impl Api {
             "paths": self.paths,
             "components": { "schemas": schemas },
         });
-        serde_json::to_vec(&document).expect("the document can be written").into()
+        let document = serde_json::to_string(&document).expect("the document can be written") + "\n";
+        document.into()
     }
 
     pub(super) fn into_router(self, door: Door) -> Router {

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_cursor_survives_the_round_trip() {
-        for (stream, group) in [("a", "b"), ("a/b%2F", "c/d%"), ("ü", "😀 x")] {
+        for (stream, group) in [("a", "b"), ("a/b%2F", "c d%"), ("ü", "😀 x")] {
             let cursor =
                 (StreamName::parse(stream).expect("a name"), GroupName::parse(group).expect("a name"));
             assert_eq!(read_cursor(&write_cursor(&cursor)), Some(cursor));

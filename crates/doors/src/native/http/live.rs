@@ -19,8 +19,13 @@ pub(super) struct Reply<T>(pub(super) StatusCode, pub(super) T);
 
 impl<T: Serialize> IntoResponse for Reply<T> {
     fn into_response(self) -> Response {
-        match serde_json::to_vec(&self.1) {
-            Ok(body) => typed(self.0, "application/json", body.into()),
+        let mut body = Vec::new();
+        match serde_json::to_writer(&mut body, &self.1) {
+            Ok(()) => {
+                // On a terminal the prompt begins on a line of its own.
+                body.push(b'\n');
+                typed(self.0, "application/json", body.into())
+            }
             Err(error) => Failure::new(Kind::Internal, error.to_string()).into_response(),
         }
     }
@@ -34,7 +39,10 @@ impl<T: Serialize> IntoResponse for HeldReply<T> {
         let HeldReply(reply, hold) = self;
         let mut body = Vec::with_capacity(hold.bytes());
         match serde_json::to_writer(&mut body, &reply) {
-            Ok(()) => held_body(body, hold),
+            Ok(()) => {
+                body.push(b'\n');
+                held_body(body, hold)
+            }
             Err(error) => Failure::new(Kind::Internal, error.to_string()).into_response(),
         }
     }
