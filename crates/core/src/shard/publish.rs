@@ -154,7 +154,9 @@ impl Shard {
         assert_eq!(new.len() as u64, range.count(), "every new message has a position");
         entry::put_published(&mut self.entries, id, range.first, ordinal, now, stamp, new);
         let stream = &self.streams[&id];
-        let timed = !stream.undue.is_empty() || stream.expiring.next_at().is_some();
+        let timed = !stream.undue.is_empty()
+            || stream.expiring.next_at().is_some()
+            || stream.ids_at.is_none() && stream.dedupe.drop_at(&stream.settings).is_some();
         if timed || stream.settings.retention != Retention::Work || stream.settings.max_age().is_some() {
             self.touch_stream(id);
         }
