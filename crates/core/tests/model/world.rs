@@ -315,6 +315,10 @@ impl World {
             check_rate(&of.taken, rate.per_second, f64::from(rate.burst) + 7.0);
         }
         self.stored(id, range.first, &fresh);
+        let of = &self.streams[&id];
+        let after = held(of, self.groups.values().filter(|group| group.stream == id));
+        let fits = of.settings.limits.max_messages.is_none_or(|most| after <= most);
+        assert!(fits, "a stream holds no more than it may: {after} after {before_held}");
     }
 
     /// A full stream has let go of its oldest.
