@@ -19,7 +19,7 @@ pub(super) struct State {
     /// A page of a file that cannot be read.
     bad_page: Mutex<Option<(String, u64)>>,
     /// No file can be opened or listed.
-    no_descriptors: AtomicBool,
+    pub(super) no_descriptors: AtomicBool,
 }
 
 impl State {
