@@ -17,6 +17,7 @@ mod deliveries;
 mod fetches;
 mod frames;
 mod images;
+mod lines;
 mod payloads;
 mod reads;
 mod reclaim;
@@ -347,7 +348,7 @@ impl Driver {
 
     /// The work that the shell has to do. Work that is taken from it counts as done.
     pub fn outbox(&mut self) -> &mut Outbox {
-        self.payloads.take_served(&mut self.outbox.served);
+        self.payloads.take_served(&mut self.shard, &mut self.outbox.served);
         &mut self.outbox
     }
 

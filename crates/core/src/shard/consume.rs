@@ -64,6 +64,15 @@ impl Shard {
         }
     }
 
+    /// All messages that were leased to a consumer without a connection have left the server, or never will. Until then
+    /// it stays a member: its receive is not answered.
+    pub fn served(&mut self, group: GroupId, consumer: ConsumerId) {
+        let now = self.latest;
+        if let Some(of) = self.groups.get_mut(&group) {
+            of.served(now, consumer);
+        }
+    }
+
     pub fn join(
         &mut self,
         now: Timestamp,

@@ -756,6 +756,7 @@ impl World {
             served.push((deliver.group, deliver.consumer));
         }
         for (group, consumer) in served {
+            self.shard.served(group, consumer);
             let member = self.of(group).members.get_mut(&consumer).expect("it was given something");
             if let Credit::Once { messages, .. } = &mut member.credit {
                 *messages = 0;
