@@ -398,7 +398,13 @@ impl Payloads {
         let Some(request) = self.reads.get(id) else { return self.reads.start_reads(context) };
         let (stream, rest) = (request.stream, SeqRange::new(request.next, request.last));
         match &request.purpose {
-            Purpose::Deliver(_) => self.lose_for(id, stream, rest, KeyRun::Plain, shard, context),
+            Purpose::Deliver(_) => {
+                self.lose_for(id, stream, rest, KeyRun::Plain, shard, context);
+                // Part of it was in memory.
+                if self.reads.get(id).is_some() {
+                    self.reads.queue_last(id);
+                }
+            }
             Purpose::Prefetch(_) | Purpose::Fetch(..) | Purpose::Move(..) => self.finish(id, shard, context),
             // The keys may be readable where the content is not.
             Purpose::ReadAhead(look) if look.keys.is_some() && request.contents => {
@@ -445,7 +451,18 @@ impl Payloads {
     ) {
         let Some(request) = self.reads.get(id) else { return };
         let first = request.next;
-        let here = SeqRange::new(first, lost.last.min(request.last));
+        let mut last = lost.last.min(request.last);
+        // Some of them may be in memory, with their keys, and need not be read.
+        if let Some(held) = self.window.first_from(stream, first).filter(|held| *held <= last) {
+            if held == first {
+                if self.take_more(id, shard) {
+                    self.finish(id, shard, context);
+                }
+                return;
+            }
+            last = Seq(held.0 - 1);
+        }
+        let here = SeqRange::new(first, last);
         match &request.purpose {
             Purpose::Deliver(_) => {
                 let Some(Request { purpose: Purpose::Deliver(pending), .. }) = self.remove(id) else {
