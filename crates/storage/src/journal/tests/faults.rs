@@ -94,7 +94,7 @@ impl FaultyDisk {
         FaultyFile { file, name: name.to_owned(), state: self.state.clone() }
     }
 
-    fn break_page(&self, file: &str, page: u64) {
+    pub(super) fn break_page(&self, file: &str, page: u64) {
         *self.state.bad_page.lock().expect("no test panics in between") = Some((file.to_owned(), page));
     }
 }
