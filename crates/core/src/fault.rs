@@ -28,6 +28,8 @@ pub enum Fault {
     KeyLockedTwice,
     /// A restart forgets the ids that were seen.
     DedupeForgotten,
+    /// The ids of a quiet stream are forgotten before their window is over.
+    IdsForgottenEarly,
     /// A replay loses some of the messages it brings back.
     ReplayLoses,
     /// A move settles the message without publishing it.
@@ -85,6 +87,7 @@ impl Fault {
         Fault::KeyOrderBroken,
         Fault::KeyLockedTwice,
         Fault::DedupeForgotten,
+        Fault::IdsForgottenEarly,
         Fault::ReplayLoses,
         Fault::MoveLoses,
         Fault::DeliveredEarly,
