@@ -87,7 +87,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 33] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
