@@ -15,6 +15,8 @@ use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+#[cfg(feature = "dashboard")]
+use super::dashboard;
 use super::failure::Failure;
 use super::{Door, consume, groups, live, parked, streams};
 use crate::telemetry::CallName;
@@ -219,6 +221,9 @@ fn live_calls(api: &mut Api) {
     let events = "Changes in the server, at most once a second, as server-sent events: `server`, `stream` and \
                   `group` with what they report, `gone` for a deleted one, `lost` for a listener that is too slow.";
     api.add(get("/events", events).gives_text(200, "text/event-stream"), live::events);
+    #[cfg(feature = "dashboard")]
+    api.add(get("/", "The dashboard, for people.").gives_text(200, "text/html"), dashboard::page);
+    #[cfg(not(feature = "dashboard"))]
     api.add(get("/", "The calls, for people.").gives_text(200, "text/html"), live::index);
 }
 
@@ -404,7 +409,11 @@ impl Api {
     }
 
     pub(super) fn into_router(self, door: Door) -> Router {
-        self.router
+        #[cfg(feature = "dashboard")]
+        let router = dashboard::mount(self.router);
+        #[cfg(not(feature = "dashboard"))]
+        let router = self.router;
+        router
             .fallback(async |uri: Uri| {
                 Failure::new(
                     Kind::NoSuchPath,

@@ -99,6 +99,8 @@ pub(super) async fn events(
     Ok(events::listen(&door, service))
 }
 
+/// In place of the dashboard, where it is left out.
+#[cfg(not(feature = "dashboard"))]
 pub(super) async fn index(_: NoQuery) -> Response {
     let mut response =
         typed(StatusCode::OK, "text/html; charset=utf-8", Bytes::from_static(include_bytes!("index.html")));
