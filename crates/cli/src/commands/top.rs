@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use forebay_wire::attention::{GroupFacts, ServerFacts, Severity, attention};
 use forebay_wire::json::{GroupReport, StreamReport};
 
 use super::{status_colour, word};
@@ -31,6 +32,9 @@ const REFRESH: Duration = Duration::from_secs(1);
 const ITEMS_MAX: u64 = 1_000;
 /// Lines that are neither streams nor groups: the title, two headings, two gaps, two for rows left out, keys.
 const LINES_BESIDE: usize = 8;
+/// Sentences about groups that need an operator, on a screen with room for them.
+const SENTENCES: usize = 3;
+const SENTENCES_FROM_HEIGHT: usize = 20;
 /// The least that a name gets.
 const NAME_MIN: usize = 12;
 
@@ -220,10 +224,13 @@ fn frame(
         }
     };
     // Streams have a third of the room, and what groups do not need.
-    let room = height.saturating_sub(LINES_BESIDE).max(2);
+    let said = sentences(view, if height < SENTENCES_FROM_HEIGHT { 0 } else { SENTENCES }, width, colours);
+    let room = height.saturating_sub(LINES_BESIDE + said.len()).max(2);
     let for_groups = view.groups.len().min(room - (room / 3).min(view.streams.len()));
     let for_streams = room - for_groups;
-    let mut lines = vec![title, String::new()];
+    let mut lines = vec![title];
+    lines.extend(said);
+    lines.push(String::new());
     let some = &view.streams[..view.streams.len().min(for_streams)];
     lines.extend(streams_table(some, width).lines(colours, width));
     lines.push(left_out(view.streams.len() - some.len(), colours));
@@ -235,6 +242,19 @@ fn frame(
     lines.truncate(height.saturating_sub(1));
     lines.push(Colour::Dim.paint(&cut(&keys, width), colours));
     lines
+}
+
+/// The most urgent sentences about groups that need an operator, as the dashboard has them.
+fn sentences(view: &View, most: usize, width: usize, colours: bool) -> Vec<String> {
+    let facts: Vec<GroupFacts> = view.groups.iter().map(GroupFacts::from).collect();
+    let found = attention(&ServerFacts::default(), &facts);
+    let urgent = found.iter().filter(|one| one.severity != Severity::Notice);
+    let line = |one: &forebay_wire::attention::Attention| {
+        let text = cut(&printable(&format!("{} {}", one.subject_text(), one.text)), width);
+        let colour = if one.severity == Severity::Critical { Colour::Red } else { Colour::Yellow };
+        colour.paint(&text, colours)
+    };
+    urgent.take(most).map(line).collect()
 }
 
 fn word_of(sort: Sort) -> &'static str {
@@ -359,5 +379,14 @@ mod tests {
         assert!(lines.iter().any(|line| line.starts_with("and ")), "{lines:#?}");
         view.sort(Sort::Lag, true);
         assert!(drawn(&view, (80, 24))[at + 1].contains("123 k"));
+    }
+
+    #[test]
+    fn groups_that_need_an_operator_are_told_of_first() {
+        let lines = drawn(&view(1, 2), (80, 24));
+        assert!(lines[1].starts_with("a-stream-with-a-long-name/g"), "{lines:#?}");
+        assert!(lines[1].contains("has stopped: 0 messages wait for one key"), "{lines:#?}");
+        let small = drawn(&view(1, 2), (80, 12));
+        assert!(!small.iter().any(|line| line.contains("has stopped")), "{small:#?}");
     }
 }
