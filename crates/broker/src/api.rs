@@ -20,8 +20,8 @@ pub use crate::error::{Advice, CallError, OpenError, PublishError};
 pub use crate::memory::{Hold, Memory, MemoryFigures, Pool, Share};
 pub use crate::reader::{Direction, Most, Stretch};
 pub use crate::report::{
-    ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport, Selected,
-    ServerReport, StreamReport, Throughput,
+    BANDS, ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport,
+    Selected, ServerReport, StreamReport, Throughput,
 };
 pub use crate::stats::doors::{DoorStats, Doors};
 pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};

@@ -179,7 +179,7 @@ impl Reader {
             }
         }
         if self.lanes.iter().all(|lane| lane.is_gone) {
-            return Err(CallError::NoSuchStream);
+            return Err(CallError::StreamGone);
         }
         reads.sort_by_key(|(n, ..)| (n + count - first) % count);
         Ok(reads)

@@ -127,7 +127,7 @@ async fn a_reader_of_several_streams_gets_a_page_of_all_and_waits_for_any() {
     for name in &names[1..] {
         caller.delete_stream(name.clone(), true).await.expect("it is deleted");
     }
-    assert_eq!(reader.next(ALL).await.err(), Some(CallError::NoSuchStream));
+    assert_eq!(reader.next(ALL).await.err(), Some(CallError::StreamGone));
 }
 
 #[tokio::test]
@@ -138,10 +138,10 @@ async fn a_reader_does_not_go_on_in_a_stream_that_was_created_again() {
     assert_eq!(shown(&reader.next(Most { messages: 2, bytes: 99 }).await.expect("it is there")), [1, 2]);
     caller.delete_stream(stream(), true).await.expect("it is deleted");
     publish_some(&caller, 5).await;
-    assert_eq!(reader.next(ALL).await.err(), Some(CallError::NoSuchStream));
+    assert_eq!(reader.next(ALL).await.err(), Some(CallError::StreamGone));
     assert_eq!(
         caller.reader(named("other"), Seq(1), Direction::Forwards).await.err(),
-        Some(CallError::NoSuchStream)
+        Some(CallError::NoSuchStream { stream: named("other") })
     );
 }
 

@@ -90,8 +90,9 @@ fn body(message: &json::Message) -> Answer<Option<(Cow<'_, [u8]>, BodyForm)>> {
         (Some(body), None) => Ok(Some((body.get().as_bytes().into(), BodyForm::Json))),
         (None, Some(text)) => {
             let bytes = BASE64.decode(text);
-            let bytes = bytes
-                .map_err(|error| Refusal::field("body_base64", format_args!("must be base64: {error}")))?;
+            let bytes = bytes.map_err(|_| {
+                Refusal::field("body_base64", "must be base64 with padding, as in RFC 4648, such as \"aGk=\"")
+            })?;
             Ok(Some((bytes.into(), BodyForm::Bytes)))
         }
         (Some(_), Some(_)) => Err(Refusal::field("body_base64", "must not be given together with `body`")),
