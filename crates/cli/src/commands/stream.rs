@@ -387,7 +387,7 @@ async fn follow(http: &mut Http, options: &Follow, output: Output) -> anyhow::Re
             })?;
         }
         left -= (page.messages.len() as u64).min(left);
-        // At the end, what was looked at is behind it.
+        // At the end, the next page begins behind the last message.
         let at_end = page.next.is_none();
         from = match page.next.and_then(|next| next.parse().ok()) {
             Some(next) => next,

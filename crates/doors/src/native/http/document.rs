@@ -1,7 +1,7 @@
 //! The OpenAPI document: parameters with their types and limits, request bodies with examples, and the problems that
 //! each call may answer with.
 //!
-//! Schemas come from the types of the wire. [`REFINED`] adds to them the limits and defaults that the service
+//! Schemas come from the types of the wire. [`refined`] adds to them the limits and defaults that the service
 //! enforces, from the constants that it enforces them with.
 
 use forebay_core::types::NAME_BYTES_MAX;
@@ -112,7 +112,7 @@ pub(super) fn path_variable(name: &str) -> Value {
     json!({ "name": name, "in": "path", "required": true, "description": what, "schema": schema })
 }
 
-/// Limits and defaults of fields, which the types alone do not have: the schema, the field, and what is added.
+/// Limits and defaults of fields, which the types alone do not have: the schema, the field, and the part that is added.
 fn refined() -> Vec<(&'static str, &'static str, Value)> {
     let leases = json!({ "minItems": 1, "maxItems": LEASES_MAX });
     vec![
