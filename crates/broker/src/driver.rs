@@ -31,14 +31,15 @@ use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb};
 use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
-    Attempt, ConsumerId, GroupId, KeyHash, Position, Seq, SeqRange, ShardId, StreamId, StreamName, Timestamp,
+    Attempt, ConsumerId, GroupId, KeyHash, Ordinal, Position, Seq, SeqRange, ShardId, StreamId, StreamName,
+    Timestamp,
 };
 use forebay_storage::engine::{Damage, Durable, Frame, Image, ReadBudget, Saved, StoredFrame};
 
 use crate::batch::Batch;
 use crate::index::Index;
 use crate::recovery::RecoveryError;
-use crate::window::{Found, Window};
+use crate::window::{Found, Place, Window};
 use frames::Frames;
 use images::Images;
 use payloads::Payloads;
@@ -126,10 +127,29 @@ impl Default for DriverConfig {
 /// Where the messages of a batch are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published {
-    /// All of them are new.
-    Stored(SeqRange),
-    /// Some were stored before under the same id; one admission for each message.
-    Mixed(Vec<Admission>),
+    /// All of them are new. `ordinal` is the position in the shard's log of the first; the others follow.
+    Stored { seqs: SeqRange, ordinal: Ordinal },
+    /// Some were stored before, under the same id or by their number; one admission for each message. The positions in
+    /// the log of the new ones are consecutive, starting with `ordinal`.
+    Mixed { admissions: Vec<Admission>, ordinal: Ordinal },
+}
+
+impl Published {
+    /// Where each message of the batch is, in their order, and its position in the shard's log unless it was stored
+    /// before.
+    pub fn each(&self) -> impl Iterator<Item = (Admission, Option<Ordinal>)> + '_ {
+        let (stored, mixed, mut next) = match self {
+            Published::Stored { seqs, ordinal } => (Some(*seqs), &[][..], *ordinal),
+            Published::Mixed { admissions, ordinal } => (None, &admissions[..], *ordinal),
+        };
+        let stored = stored.into_iter().flat_map(|seqs| seqs.seqs());
+        let stored = stored.map(|seq| Admission { seq, duplicate: false });
+        stored.chain(mixed.iter().copied()).map(move |admission| {
+            let ordinal = (!admission.duplicate).then_some(next);
+            next = next.plus(u64::from(!admission.duplicate));
+            (admission, ordinal)
+        })
+    }
 }
 
 /// Consecutive messages for one consumer, leased alike: a run, from the core to the wire.
@@ -149,6 +169,8 @@ pub struct Delivery {
 /// A message of a [`Delivery`], with what it does not share with the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunMessage {
+    /// Its position in the shard's log.
+    pub ordinal: Ordinal,
     /// When it was published, before it was moved here if it was.
     pub published: Timestamp,
     pub priority: u8,
@@ -161,6 +183,8 @@ pub struct RunMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivered {
     pub lease: Lease,
+    /// Its position in the shard's log.
+    pub ordinal: Ordinal,
     pub attempt: Attempt,
     pub first_received: Timestamp,
     pub deadline: Timestamp,
@@ -185,8 +209,18 @@ impl Delivery {
         let leases = self.leases();
         let Delivery { attempt, first_received, deadline, .. } = self;
         self.messages.into_iter().zip(leases.leases()).map(move |(message, lease)| {
-            let RunMessage { published, priority, past, content } = message;
-            Delivered { lease, attempt, first_received, deadline, published, priority, past, content }
+            let RunMessage { ordinal, published, priority, past, content } = message;
+            Delivered {
+                lease,
+                ordinal,
+                attempt,
+                first_received,
+                deadline,
+                published,
+                priority,
+                past,
+                content,
+            }
         })
     }
 
@@ -458,17 +492,20 @@ impl Driver {
         options: PublishOptions,
     ) -> Result<Published, PublishRefusal> {
         self.admissions.clear();
+        let ordinal = self.shard.next_ordinal();
         let stored = self.shard.publish(now, stream, &batch.metas, options, &mut self.admissions)?;
-        Ok(self.put_away(now, stream, batch, stored))
+        Ok(self.put_away(now, stream, batch, stored, ordinal))
     }
 
-    /// Puts the contents of the stored messages into the frame and the window.
+    /// Puts the contents of the stored messages into the frame and the window. `ordinal` is the position in the shard's
+    /// log that the first of them got.
     fn put_away(
         &mut self,
         now: Timestamp,
         stream: StreamId,
         batch: &Batch,
         stored: Option<SeqRange>,
+        ordinal: Ordinal,
     ) -> Published {
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         let all_new = stored.is_some_and(|range| range.count() == batch.metas.len() as u64);
@@ -482,18 +519,19 @@ impl Driver {
             let fresh = batch.metas.iter().zip(admissions).filter(|(_, admission)| !admission.duplicate);
             let keys = keys_of(fresh.map(|(meta, _)| meta));
             self.frames.publish(stream, range, &contents, keys);
+            let first = Place { seq: range.first, ordinal };
             if all_new {
                 let metas = batch.metas.iter().copied();
-                self.payloads.window.insert(stream, range.first, now, metas, contents);
+                self.payloads.window.insert(stream, first, now, metas, contents);
             } else {
                 let fresh = batch.metas.iter().zip(admissions).filter(|(_, admission)| !admission.duplicate);
                 let fresh: Vec<_> = fresh.map(|(meta, _)| *meta).collect();
-                self.payloads.window.insert(stream, range.first, now, fresh.into_iter(), contents);
+                self.payloads.window.insert(stream, first, now, fresh.into_iter(), contents);
             }
         }
         match stored {
-            Some(range) if all_new => Published::Stored(range),
-            _ => Published::Mixed(self.admissions.clone()),
+            Some(seqs) if all_new => Published::Stored { seqs, ordinal },
+            _ => Published::Mixed { admissions: self.admissions.clone(), ordinal },
         }
     }
 
@@ -663,12 +701,14 @@ impl Driver {
             self.frames.take_entries(self.shard.entries(), &mut self.outbox);
             self.frames.make_room(found.content.len(), &mut self.outbox);
             let meta = found.meta();
+            let ordinal = self.shard.next_ordinal();
             let done = self.shard.complete_move(now, moved.group, moved.seq, &meta, found.published);
             self.frames.take_entries(self.shard.entries(), &mut self.outbox);
             if let Ok(Moved { stream, seq, meta }) = done {
                 let range = SeqRange::one(seq);
                 self.frames.publish(stream, range, &found.content, keys_of([&meta].into_iter()));
-                self.payloads.window.insert(stream, seq, now, [meta].into_iter(), found.content);
+                let first = Place { seq, ordinal };
+                self.payloads.window.insert(stream, first, now, [meta].into_iter(), found.content);
             }
             self.payloads.settled(moved.stream);
         }

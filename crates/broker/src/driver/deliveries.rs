@@ -85,6 +85,7 @@ impl PendingDelivery {
             });
             self.bytes += found.content.len();
             self.messages.push(RunMessage {
+                ordinal: found.ordinal,
                 published: found.published(),
                 priority: found.extra.priority,
                 past,

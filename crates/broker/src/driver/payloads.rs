@@ -22,7 +22,7 @@ use crate::driver::reads::{Brought, ReadRequest, Reads};
 use crate::driver::{DriverFigures, Outbox, Ticket};
 use crate::index::Index;
 use crate::recovery::RecoveryError;
-use crate::window::{Found, Window};
+use crate::window::{Found, Place, Window};
 
 #[derive(Debug)]
 pub(super) struct Payloads {
@@ -578,7 +578,7 @@ impl Payloads {
         for entry in entries(&frame.entries) {
             let entry = entry.map_err(|error| RecoveryError::Entry { position, error })?;
             match entry {
-                Entry::Published { stream, first, at, messages, .. } => {
+                Entry::Published { stream, first, ordinal, at, messages, .. } => {
                     let range = SeqRange::starting(first, messages.count());
                     let begin = offset;
                     let contents = contents(frame, &mut offset, messages.bytes())?;
@@ -586,10 +586,12 @@ impl Payloads {
                     let is_wanted = is_ahead || self.reads.is_lacking(stream, range);
                     if is_wanted && is_missing(begin, offset) {
                         let metas: Vec<MessageMeta> = messages.iter().collect();
+                        let first = Place { seq: first, ordinal };
                         let batch = ReadBatch { stream, first, at, contents: &contents, begin };
                         self.take_in_parts(&batch, &metas, &is_missing, shard, context);
                     } else if is_wanted {
                         let contents = alone(contents, frame);
+                        let first = Place { seq: first, ordinal };
                         self.window.insert_read(stream, first, at, &messages, contents);
                         self.give(stream, range, shard, context);
                     }
@@ -601,16 +603,16 @@ impl Payloads {
                         let begin = offset;
                         let contents = contents(frame, &mut offset, bytes)?;
                         let range = SeqRange::starting(run[0].seq, run.len() as u64);
+                        let (first, at) = (Place { seq: run[0].seq, ordinal: run[0].ordinal }, run[0].at);
                         let is_ahead = ahead.is_some_and(|(of, next)| of == stream && next <= range.last);
                         let is_wanted = is_ahead || self.reads.is_lacking(stream, range);
                         if is_wanted && is_missing(begin, offset) {
                             let metas: Vec<MessageMeta> = metas.collect();
-                            let (first, at) = (range.first, run[0].at);
                             let batch = ReadBatch { stream, first, at, contents: &contents, begin };
                             self.take_in_parts(&batch, &metas, &is_missing, shard, context);
                         } else if is_wanted {
                             let contents = alone(contents, frame);
-                            self.window.insert(stream, range.first, run[0].at, metas, contents);
+                            self.window.insert(stream, first, at, metas, contents);
                             self.copies_read += range.count();
                             self.give(stream, range, shard, context);
                         }
@@ -631,7 +633,7 @@ impl Payloads {
         shard: &mut Shard,
         context: &mut Context<'_>,
     ) {
-        let (mut next, mut from) = (batch.first, 0);
+        let (mut next, mut from) = (batch.first.seq, 0);
         let mut ends = Vec::with_capacity(metas.len());
         for meta in metas {
             let start = ends.last().copied().unwrap_or(0);
@@ -654,7 +656,9 @@ impl Payloads {
                 self.lose(batch.stream, range, KeyRun::Each(&keys), shard, context);
             } else {
                 let contents = Bytes::copy_from_slice(&batch.contents[start..ends[from - 1]]);
-                self.window.insert(batch.stream, range.first, batch.at, metas.iter().copied(), contents);
+                let ordinal = batch.first.ordinal.plus(range.first.0 - batch.first.seq.0);
+                let first = Place { seq: range.first, ordinal };
+                self.window.insert(batch.stream, first, batch.at, metas.iter().copied(), contents);
                 self.give(batch.stream, range, shard, context);
             }
         }
@@ -814,7 +818,7 @@ impl Payloads {
 /// Messages of one entry as they were read.
 struct ReadBatch<'a> {
     stream: StreamId,
-    first: Seq,
+    first: Place,
     at: Timestamp,
     contents: &'a Bytes,
     /// Where the contents begin in the payload of their frame.

@@ -277,7 +277,8 @@ impl ShardTask {
 
     /// Nothing more is handed out: waiting receives are answered without messages.
     pub(super) fn call_off_all(&mut self) {
-        let all: Vec<u64> = self.pollers.receives.keys().copied().collect();
+        let mut all: Vec<u64> = self.pollers.receives.keys().copied().collect();
+        all.sort_unstable();
         for receive in all {
             self.call_off(receive);
         }

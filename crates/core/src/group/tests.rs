@@ -536,7 +536,9 @@ impl Stage {
                     "end" => Start::End,
                     seq => Start::Seq(Seq(number(seq))),
                 };
-                self.shard.reset(now, group, to, parked == ["parked"]).expect("the group exists");
+                if let Err(refusal) = self.shard.reset(now, group, to, parked == ["parked"]) {
+                    self.say(&format!("refused: {refusal}"));
+                }
             }
             ["purge", ref what @ ..] => {
                 let purge = Purge { parked: what.contains(&"parked"), ids: what.contains(&"ids") };

@@ -16,9 +16,9 @@ pub enum MemberRefusal {
     NotAMember,
     #[error("already a member of the group")]
     AlreadyAMember,
-    #[error("credit is larger than a consumer may have. credit=`{credit}` limit=`{limit}`")]
+    #[error("must be at most {limit}. value=`{credit}`")]
     CreditTooLarge { credit: u32, limit: u32 },
-    #[error("the group has as many consumers as it may have. limit=`{limit}`")]
+    #[error("the limit of consumers of a group is reached. limit=`{limit}`")]
     TooManyConsumers { limit: u32 },
 }
 

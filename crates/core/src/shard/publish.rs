@@ -28,7 +28,7 @@ pub struct PublishOptions {
 pub enum PublishRefusal {
     #[error("no such stream")]
     NoSuchStream,
-    #[error("a batch has at least one message")]
+    #[error("messages must have at least one message")]
     Empty,
     #[error("too many messages in one batch. messages=`{messages}` limit=`{limit}`")]
     TooMany { messages: usize, limit: u32 },
@@ -36,18 +36,18 @@ pub enum PublishRefusal {
     MessageTooLarge { bytes: u32, limit: u32 },
     #[error("batch is too large. bytes=`{bytes}` limit=`{limit}`")]
     BatchTooLarge { bytes: u64, limit: u32 },
-    #[error("priority is above 9. priority=`{priority}`")]
+    #[error("must be between 0 and 9. priority=`{priority}`")]
     Priority { priority: u8 },
     #[error("a delay or a time to live is longer than a year")]
     TooFar,
-    #[error("the stream does not end where it was expected to. last=`{last}`")]
+    #[error("the stream does not end at expect_last_seq. last=`{last}`")]
     WrongLastSeq { last: Seq },
     #[error("the stream is full. messages=`{messages}` bytes=`{bytes}`")]
     Full { messages: u64, bytes: u64 },
     /// The disk has no room for more messages. Stored messages can still be worked through, which makes room.
-    #[error("storage is full, and only settling goes on")]
+    #[error("storage is full; settling messages makes room")]
     StorageFull,
-    #[error("the stream's producers are faster than they may be")]
+    #[error("the stream's ingress_rate is exceeded")]
     TooFast { retry_at: Timestamp },
     #[error(transparent)]
     Producer(#[from] ProducerRefusal),

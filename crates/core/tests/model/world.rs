@@ -11,7 +11,9 @@ use forebay_core::image::Taking;
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention};
-use forebay_core::shard::{KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start};
+use forebay_core::shard::{
+    ChangeRefusal, KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start,
+};
 use forebay_core::types::{
     ConsumerId, Epoch, Grant, GroupId, GroupName, IdHash, KeyHash, Limits, PartKey, Position, Seq, SeqRange,
     StreamId, Timestamp,
@@ -517,7 +519,16 @@ impl World {
 
     fn reset(&mut self, group: u8, to: To, parked: bool) {
         let Some(id) = self.group(group) else { return };
-        let floor = self.shard.reset(self.now, id, self.start(to), parked).expect("the group exists");
+        let reset = self.shard.reset(self.now, id, self.start(to), parked);
+        let last = self.streams[&self.groups[&id].stream].last();
+        if let To::At(seq) = to
+            && Seq(seq) > last.next()
+        {
+            let beyond = ChangeRefusal::Beyond { seq: Seq(seq), last };
+            assert_eq!(reset, Err(beyond), "a position beyond the end is refused");
+            return;
+        }
+        let floor = reset.expect("the group exists");
         self.append();
         self.check_start(self.groups[&id].stream, to, floor);
         let of = self.of(id);

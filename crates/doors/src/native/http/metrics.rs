@@ -310,8 +310,16 @@ const METRICS: &[Metric] = &[
         Requests,
     ),
     // Streams.
-    counter("forebay_stream_last_seq", "The newest message.", Stream(|of| of.figures.last.0 as f64)),
-    counter("forebay_stream_first_seq", "The oldest message kept.", Stream(|of| of.figures.first.0 as f64)),
+    gauge(
+        "forebay_stream_last_seq",
+        "Position of the newest message.",
+        Stream(|of| of.figures.last.0 as f64),
+    ),
+    gauge(
+        "forebay_stream_first_seq",
+        "Position of the oldest message that is kept.",
+        Stream(|of| of.figures.first.0 as f64),
+    ),
     gauge(
         "forebay_stream_messages",
         "Messages that count towards the stream's limit.",

@@ -248,6 +248,7 @@ fn a_copy_of_a_busy_folder_is_whole() {
             assert!(matches!(back_up(&from, &to, &mut |_| {}), Err(CopyError::NotEmpty)));
             let (_, damages) = look(&copy);
             assert_eq!(damages, [], "the copy is sound");
+            assert!(matches!(super::try_open(&copy), Err(OpenError::Backup)), "a server does not change it");
             let restored = TempFolder::new();
             let (backup, to) = (FolderDisk::read_only(copy.path()), FolderDisk::new(restored.path()));
             let (backup, to) = (backup.expect("it is there"), to.expect("it is there"));
