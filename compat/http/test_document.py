@@ -19,8 +19,8 @@ from openapi_spec_validator import validate
 STARTS_WITHIN = 30.0
 # Requests that are made for each call. More of them find more, and take longer.
 EXAMPLES = os.environ.get("FOREBAY_TEST_EXAMPLES", "25")
-# Rules that a schema cannot state: the longest duration, settings that depend on each other, numbers beyond 63 bits. So a
-# refusal of a request that fits the schema, or the other way round, is not a mistake by itself.
+# Rules that a schema cannot state: the longest duration, settings that depend on each other, numbers beyond 63 bits.
+# So a refusal of a request that fits the schema, or the other way round, is not a mistake by itself.
 EXCLUDED = "positive_data_acceptance,negative_data_rejection"
 # Calls whose answers do not end.
 ENDLESS = ["/events", "/streams/{stream}/follow"]
