@@ -313,6 +313,7 @@ async fn until_told(
         host_names: settings.host_names.clone(),
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
+        history: true,
     };
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {

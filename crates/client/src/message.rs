@@ -185,6 +185,12 @@ impl StoredMessage {
         self.seq
     }
 
+    /// The message's position in the server's log, over all its streams, of a message that was read from a stream.
+    /// Deliveries do not carry it.
+    pub fn log_position(&self) -> Option<u64> {
+        Some(self.message.log_position).filter(|position| *position > 0)
+    }
+
     /// The body, as it was published.
     pub fn body(&self) -> &Bytes {
         &self.message.body
@@ -237,7 +243,8 @@ impl StoredMessage {
 
     /// A message to publish with the same content, to be delivered at once.
     pub fn to_message(&self) -> Message {
-        Message(v1::Message { published_at_us: 0, ..self.message.clone() })
+        let message = self.message.clone();
+        Message(v1::Message { published_at_us: 0, expires_at_us: 0, log_position: 0, ..message })
     }
 }
 

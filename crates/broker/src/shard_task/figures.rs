@@ -11,7 +11,8 @@ use super::ShardTask;
 use crate::broker::GroupCursor;
 use crate::error::CallError;
 use crate::report::{
-    ConsumerReport, GroupReport, JobReport, Page, ScalingReport, ServerReport, StreamReport, Throughput,
+    BANDS, ConsumerReport, GroupReport, JobReport, Page, ScalingReport, ServerReport, StreamReport,
+    Throughput,
 };
 use crate::stats::{GrantClock, Histogram, Meter, Rates, ScalingInputs, ScalingTarget, advise};
 
@@ -146,6 +147,11 @@ impl Statistics {
     }
 }
 
+/// How many times were shorter than the end of each band, and all of them.
+fn bands(times: &Histogram) -> [u64; BANDS.len() + 1] {
+    std::array::from_fn(|n| BANDS.get(n).map_or(times.count(), |power| times.shorter_than(*power)))
+}
+
 /// Whether there is something to be seen.
 fn sample_stream(
     streams: &mut HashMap<StreamId, Meter>,
@@ -265,6 +271,7 @@ impl ShardTask {
             arrivals,
             catch_up,
             processing: processing.map(|times| times.summary()),
+            processing_bands: processing.map(|times| bands(times)),
             consumers: self.report_consumers(group),
             settings,
         }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use forebay_wire::attention::{GroupFacts, ServerFacts, Severity, attention};
 use forebay_wire::json::{GroupReport, StreamReport};
 use tokio::sync::mpsc;
 
@@ -41,6 +42,9 @@ const STALE: Duration = Duration::from_secs(3);
 const SEQUENCE_PAUSE: Duration = Duration::from_millis(30);
 /// Lines of the tables that are neither streams nor groups: a gap, two headings, two for rows left out.
 const LINES_BESIDE: usize = 6;
+/// Sentences about groups that need an operator, on a screen with room for them.
+const SENTENCES: usize = 3;
+const SENTENCES_FROM_HEIGHT: usize = 20;
 /// The least that a name gets.
 const NAME_MIN: usize = 12;
 
@@ -410,10 +414,12 @@ fn keys_of(look: &Look) -> String {
 /// Streams and groups, as many as fit. Groups scroll, so that the selected one is in sight.
 fn tables(shown: &View, look: &Look, (width, height): (usize, usize), colours: bool) -> Vec<String> {
     // Streams have a third of the room, and what groups do not need.
-    let room = height.saturating_sub(LINES_BESIDE).max(2);
+    let said = sentences(shown, if height < SENTENCES_FROM_HEIGHT { 0 } else { SENTENCES }, width, colours);
+    let room = height.saturating_sub(LINES_BESIDE + said.len()).max(2);
     let for_groups = shown.groups.len().min(room - (room / 3).min(shown.streams.len()));
     let for_streams = room - for_groups;
-    let mut lines = vec![String::new()];
+    let mut lines = said;
+    lines.push(String::new());
     let some = &shown.streams[..shown.streams.len().min(for_streams)];
     lines.extend(streams_table(some, width).lines(colours, width));
     lines.push(left_out(shown.streams.len() - some.len(), 0, colours));
@@ -447,6 +453,19 @@ fn page(group: &GroupReport, from: usize, (width, height): (usize, usize), colou
     }
     let from = from.min(lines.len().saturating_sub(height));
     lines.split_off(from)
+}
+
+/// The most urgent sentences about groups that need an operator, as the dashboard has them.
+fn sentences(view: &View, most: usize, width: usize, colours: bool) -> Vec<String> {
+    let facts: Vec<GroupFacts> = view.groups.iter().map(GroupFacts::from).collect();
+    let found = attention(&ServerFacts::default(), &facts);
+    let urgent = found.iter().filter(|one| one.severity != Severity::Notice);
+    let line = |one: &forebay_wire::attention::Attention| {
+        let text = cut(&printable(&format!("{} {}", one.subject_text(), one.text)), width);
+        let colour = if one.severity == Severity::Critical { Colour::Red } else { Colour::Yellow };
+        colour.paint(&text, colours)
+    };
+    urgent.take(most).map(line).collect()
 }
 
 fn word_of(sort: Sort) -> &'static str {
@@ -615,5 +634,14 @@ mod tests {
         view.groups[0].status = forebay_wire::json::GroupStatus::Idle;
         let lines = frame(&view, &look_of(), (80, 24), true);
         assert!(lines.iter().any(|line| line.contains("\x1b[31m no consumer")), "{lines:#?}");
+    }
+
+    #[test]
+    fn groups_that_need_an_operator_are_told_of_first() {
+        let lines = drawn(&view(1, 2), (80, 24));
+        assert!(lines[1].starts_with("a-stream-with-a-long-name/g"), "{lines:#?}");
+        assert!(lines[1].contains("has stopped: 0 messages wait for one key"), "{lines:#?}");
+        let small = drawn(&view(1, 2), (80, 12));
+        assert!(!small.iter().any(|line| line.contains("has stopped")), "{small:#?}");
     }
 }

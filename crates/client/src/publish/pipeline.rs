@@ -382,15 +382,17 @@ impl Pipeline {
             Err(shared) => Vec::from_iter(shared.messages.iter().map(|message| message.id.clone())),
         };
         let mut known = confirmation.duplicates.iter().peekable();
-        let mut next = confirmation.first_seq;
+        let (mut next, mut in_log) = (confirmation.first_seq, confirmation.first_log_position);
         let mut published = (0u32..).zip(ids).map(|(index, id)| {
             let id = Some(id).filter(|id| !id.is_empty());
             match known.next_if(|known| known.index == index) {
                 // One without an id is known because the batch came before.
-                Some(known) => Published { seq: known.seq, duplicate: id.is_some(), id },
+                Some(known) => Published { seq: known.seq, duplicate: id.is_some(), id, log_position: None },
                 None => {
-                    next += 1;
-                    Published { seq: next - 1, duplicate: false, id }
+                    let log_position = Some(in_log).filter(|position| *position > 0);
+                    let published = Published { seq: next, duplicate: false, id, log_position };
+                    (next, in_log) = (next + 1, in_log + 1);
+                    published
                 }
             }
         });

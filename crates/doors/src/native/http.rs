@@ -10,9 +10,12 @@
 //! | `streams`, `groups`, `consume`, `parked`, `live` | The handlers: request to service, report to reply. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
+//! | `dashboard` | Pages for people. |
 
 pub(super) mod api;
 mod consume;
+#[cfg(feature = "dashboard")]
+mod dashboard;
 mod document;
 mod events;
 mod failure;
@@ -71,6 +74,8 @@ struct Shared {
     events: Events,
     openapi: Bytes,
     process: fn() -> ProcessFigures,
+    #[cfg(feature = "dashboard")]
+    dashboard: dashboard::Dashboard,
 }
 
 impl Door {
@@ -86,6 +91,11 @@ impl Door {
 
     fn broker(&self) -> &Broker {
         &self.0.broker
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn dashboard(&self) -> &dashboard::Dashboard {
+        &self.0.dashboard
     }
 }
 
@@ -118,7 +128,13 @@ impl HttpDoor {
             events: Events::default(),
             openapi: api.document(),
             process: config.process,
+            #[cfg(feature = "dashboard")]
+            dashboard: dashboard::Dashboard::new(config.history),
         }));
+        #[cfg(feature = "dashboard")]
+        if config.history {
+            dashboard::Dashboard::start(&door);
+        }
         HttpDoor { router: api.into_router(door.clone()), door, stats }
     }
 

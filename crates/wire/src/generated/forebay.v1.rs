@@ -36,6 +36,10 @@ pub struct Message {
     /// Reading a stream or a parked message: the time from which the message is not offered. Zero: it does not expire.
     #[prost(fixed64, tag = "12")]
     pub expires_at_us: u64,
+    /// Reading a stream or a parked message: position of the message in the server's log, over all its streams. The
+    /// positions of a stream's messages rise with `seq`, with gaps.
+    #[prost(uint64, tag = "13")]
+    pub log_position: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Header {
@@ -1402,6 +1406,9 @@ pub struct ResubmitParkedReply {
     /// A message with that id was stored before, and nothing was stored now.
     #[prost(bool, tag = "2")]
     pub duplicate: bool,
+    /// Position of the copy in the server's log. Zero if nothing was stored.
+    #[prost(uint64, tag = "3")]
+    pub log_position: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListJobsRequest {
@@ -1886,6 +1893,10 @@ pub struct Confirmation {
     /// The batch was not stored, or the outcome is unknown; the fields above are then absent.
     #[prost(message, optional, tag = "5")]
     pub problem: ::core::option::Option<Problem>,
+    /// Position of the first new message in the server's log, over all its streams. Those of the other new messages
+    /// follow. Zero if all messages were stored before.
+    #[prost(uint64, tag = "6")]
+    pub first_log_position: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Duplicate {

@@ -85,7 +85,8 @@ fn a_message_keeps_its_fields_and_its_id_is_stored_once() {
     let body = format!(r#"{{ "messages": [ {message}, {{ "body_base64": "MTIz" }} ] }}"#);
     let reply = server.call("POST", "/streams/work/messages", &body);
     let results = json!([
-        { "seq": 1, "id": "email-17", "duplicate": false }, { "seq": 2, "id": null, "duplicate": false },
+        { "seq": 1, "id": "email-17", "duplicate": false, "log_position": 1 },
+        { "seq": 2, "id": null, "duplicate": false, "log_position": 2 },
     ]);
     assert_eq!((reply.status, reply.json()), (201, json!({ "results": results })));
     let again = server.ok("POST", "/streams/work/messages", &format!(r#"{{"messages":[{message}]}}"#));

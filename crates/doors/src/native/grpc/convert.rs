@@ -121,17 +121,19 @@ fn some_text(text: &str) -> Option<&str> {
 pub(super) fn confirmation(ticket: u64, published: Published) -> v1::Confirmation {
     let mut confirmation = v1::Confirmation { ticket, ..v1::Confirmation::default() };
     match published {
-        Published::Stored(range) => {
-            confirmation.first_seq = range.first.0;
-            confirmation.count = range.count() as u32;
+        Published::Stored { seqs, ordinal } => {
+            confirmation.first_seq = seqs.first.0;
+            confirmation.count = seqs.count() as u32;
+            confirmation.first_log_position = ordinal.0;
         }
-        Published::Mixed(admissions) => {
+        Published::Mixed { admissions, ordinal } => {
             for (admission, index) in admissions.iter().zip(0..) {
                 if admission.duplicate {
                     confirmation.duplicates.push(v1::Duplicate { index, seq: admission.seq.0 });
                 } else {
                     if confirmation.count == 0 {
                         confirmation.first_seq = admission.seq.0;
+                        confirmation.first_log_position = ordinal.0;
                     }
                     confirmation.count += 1;
                 }
@@ -175,7 +177,8 @@ pub(super) fn delivered(of: &Delivered) -> Answer<v1::Message> {
 
 pub(super) fn found(of: &Found) -> Answer<v1::Message> {
     let message = message(&of.content, of.extra.priority, of.published())?;
-    Ok(v1::Message { expires_at_us: of.extra.expires.map_or(0, |at| at.0), ..message })
+    let expires_at_us = of.extra.expires.map_or(0, |at| at.0);
+    Ok(v1::Message { expires_at_us, log_position: of.ordinal.0, ..message })
 }
 
 /// The body is not copied: it is a part of what the server keeps.

@@ -15,6 +15,8 @@ use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+#[cfg(feature = "dashboard")]
+use super::dashboard;
 use super::document::{self, Parameter};
 use super::failure::Failure;
 use super::{Door, consume, groups, live, parked, streams};
@@ -362,7 +364,11 @@ fn live_calls(api: &mut Api) {
         get("/problems/{kind}", "getProblem", problem).gives_text(200, "text/html").fails(&[404]),
         live::problem,
     );
-    api.add(get("/", "getIndex", "A start page for people.").gives_text(200, "text/html"), live::index);
+    let index = "The dashboard, for people.";
+    #[cfg(feature = "dashboard")]
+    api.add(get("/", "getIndex", index).gives_text(200, "text/html"), dashboard::page);
+    #[cfg(not(feature = "dashboard"))]
+    api.add(get("/", "getIndex", index).gives_text(200, "text/html"), live::index);
 }
 
 /// One call, as it is documented.
@@ -591,7 +597,11 @@ impl Api {
     }
 
     pub(super) fn into_router(self, door: Door) -> Router {
-        self.router
+        #[cfg(feature = "dashboard")]
+        let router = dashboard::mount(self.router);
+        #[cfg(not(feature = "dashboard"))]
+        let router = self.router;
+        router
             .fallback(async |uri: Uri| {
                 Failure::new(
                     Kind::NoSuchPath,

@@ -50,7 +50,7 @@ impl Failure {
         Problem::new(kind, detail).into()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "dashboard"))]
     pub(super) fn problem(&self) -> &Problem {
         &self.problem
     }

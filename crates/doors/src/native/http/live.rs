@@ -130,6 +130,8 @@ pub(super) async fn events(
     Ok(events::listen(&door, service))
 }
 
+/// In place of the dashboard, where it is left out.
+#[cfg(not(feature = "dashboard"))]
 pub(super) async fn index(_: NoQuery) -> Response {
     html(Bytes::from_static(include_bytes!("index.html")))
 }

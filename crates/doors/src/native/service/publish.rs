@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::api::{Batch, Moment, PublishOptions, Published, after};
+use forebay_broker::api::{Admission, Batch, Moment, PublishOptions, Published, after};
 use forebay_core::types::{StreamName, Timestamp};
 use forebay_wire::json::Span;
 
@@ -80,12 +80,23 @@ impl Service {
     }
 }
 
-/// Where the n-th message of a batch is, and whether it was there before.
-pub(in crate::native) fn stored(published: &Published, n: usize) -> (u64, bool) {
-    match published {
-        Published::Stored(range) => (range.first.plus(n as u64).0, false),
-        Published::Mixed(admissions) => (admissions[n].seq.0, admissions[n].duplicate),
-    }
+/// Where a message of a batch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::native) struct Placed {
+    pub(in crate::native) seq: u64,
+    /// It was there before.
+    pub(in crate::native) duplicate: bool,
+    /// Its position in the server's log, unless it was there before.
+    pub(in crate::native) log_position: Option<u64>,
+}
+
+/// Where each message of a batch is, in their order.
+pub(in crate::native) fn placed(published: &Published) -> impl Iterator<Item = Placed> + '_ {
+    published.each().map(|(Admission { seq, duplicate }, ordinal)| Placed {
+        seq: seq.0,
+        duplicate,
+        log_position: ordinal.map(|ordinal| ordinal.0),
+    })
 }
 
 #[cfg(test)]
