@@ -19,6 +19,9 @@ from openapi_spec_validator import validate
 STARTS_WITHIN = 30.0
 # Requests that are made for each call. More of them find more, and take longer.
 EXAMPLES = os.environ.get("FOREBAY_TEST_EXAMPLES", "25")
+# Rules that a schema cannot state: the longest duration, settings that depend on each other, numbers beyond 63 bits.
+# So a refusal of a request that fits the schema, or the other way round, is not a mistake by itself.
+EXCLUDED = "positive_data_acceptance,negative_data_rejection"
 # Calls whose answers do not end.
 ENDLESS = ["/events", "/streams/{stream}/follow"]
 
@@ -51,7 +54,8 @@ def test_the_document_is_valid(server):
 
 def test_generated_requests_are_answered_as_the_document_says(server, tmp_path):
     words = [sys.executable, "-m", "schemathesis.cli", "run", f"{server}/openapi.json"]
-    words += ["--max-examples", EXAMPLES, "--seed", "4711", "--request-timeout", "30", "--no-color"]
+    words += ["--max-examples", EXAMPLES, "--seed", "4711", "--request-timeout", "60", "--no-color"]
+    words += ["--exclude-checks", EXCLUDED]
     for path in ENDLESS:
         words += ["--exclude-path", path]
     ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)

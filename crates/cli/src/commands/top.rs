@@ -611,7 +611,7 @@ mod tests {
         let lines = frame(&view, &look, (120, 24), false);
         assert!(lines.iter().any(|line| line.contains("/g\\x1b1 ")), "the last one is in sight: {lines:#?}");
         assert!(lines.iter().any(|line| line.contains(" above")), "{lines:#?}");
-        press(&mut look, "/b17");
+        press(&mut look, "/17");
         assert_eq!((look.typing, look.filtered(&view).groups.len()), (true, 1));
         press(&mut look, "\r\r");
         assert_eq!(look.page.as_ref().map(|(_, group)| group.as_str()), Some("g\u{1b}17"));

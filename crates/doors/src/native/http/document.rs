@@ -41,7 +41,7 @@ impl Parameter {
 
     pub(super) fn place(name: &'static str, what: &'static str) -> Parameter {
         let schema =
-            json!({ "type": "string", "pattern": "^(beginning|end|[0-9]{1,19})$", "default": "beginning" });
+            json!({ "type": "string", "pattern": "^(beginning|end|[0-9]{1,19})?$", "default": "beginning" });
         Parameter::new(name, what, schema)
     }
 
@@ -64,7 +64,7 @@ impl Parameter {
     pub(super) fn target_drain() -> Parameter {
         let what = "Time within which the backlog should be worked off.";
         let schema = json!({
-            "type": "string", "pattern": "^[0-9]+(ns|us|ms|s|m|h|d)$", "default": Span(TARGET_DRAIN).to_string(),
+            "type": "string", "pattern": "^([0-9]+(ns|us|ms|s|m|h|d))?$", "default": Span(TARGET_DRAIN).to_string(),
         });
         Parameter::new("target_drain", what, schema)
     }
