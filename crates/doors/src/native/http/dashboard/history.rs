@@ -394,11 +394,11 @@ mod tests {
     #[test]
     fn samples_of_one_step_are_merged_as_means_and_peaks() {
         let mut ring = Ring::new(60, 10);
-        for (second, settled, lag) in [(0, 1.0, 5.0), (1, 2.0, 50.0), (2, 3.0, 0.0)] {
+        for (second, settled, lag) in [(600, 1.0, 5.0), (601, 2.0, 50.0), (602, 3.0, 0.0)] {
             ring.push(second, sample(settled, lag));
         }
         assert_eq!(ring.last(), Some(&sample(2.0, 50.0)));
-        let points = |of| ring.points(59, 120, 2, of);
+        let points = |of| ring.points(659, 120, 2, of);
         assert!(points(|sample: &Sample| sample.settled)[0].is_nan());
         assert_eq!(points(|sample: &Sample| sample.lag)[1], 50.0);
     }
@@ -406,13 +406,13 @@ mod tests {
     #[test]
     fn points_do_not_move_while_their_time_has_not_passed() {
         let mut ring = Ring::new(1, 3_600);
-        for second in 0..100 {
+        for second in 900..1_000 {
             ring.push(second, sample(second as f32, 1.0));
         }
         let at = |now| ring.points(now, 600, 40, |sample| sample.settled);
         let text = |points: Vec<f32>| format!("{points:?}");
-        assert_eq!(text(at(105)), text(at(119)));
-        assert_ne!(text(at(105)), text(at(120)));
+        assert_eq!(text(at(1_005)), text(at(1_019)));
+        assert_ne!(text(at(1_005)), text(at(1_020)));
     }
 
     #[test]
