@@ -213,7 +213,7 @@ async function refreshStatic() {
   try {
     const text = await (await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" })).text();
     const read = new DOMParser().parseFromString(text, "text/html");
-    for (const selector of [".heading .buttons", ".settings", ".selected", "table.messages"]) {
+    for (const selector of [".heading .buttons", ".settings", ".selected", ".listing"]) {
       const [old, next] = [$(selector), read.querySelector(selector)];
       if (old && next) old.replaceWith(document.importNode(next, true));
     }

@@ -13,6 +13,8 @@ use super::Span;
 
 /// Sentences on the page. There may be thousands, and a reader acts on the first ones.
 const SENTENCES: usize = 12;
+/// The chart whose values are times.
+pub(super) const OLDEST: &str = "Oldest message";
 
 /// The points of the charts.
 pub(super) struct Charts {
@@ -148,8 +150,8 @@ fn spans(span: Span) -> Markup {
 fn pictures(charts: &Charts) -> Markup {
     let series =
         |name, class, points: &[f32], filled| Series { name, class, points: points.to_vec(), filled };
-    let chart = |title, series, write, unit| {
-        Chart { title, span: charts.span.seconds(), series, write, unit }.render()
+    let chart = |title: &str, series, write, unit| {
+        Chart { title, span: charts.span.seconds(), series, write, unit, is_time: title == OLDEST }.render()
     };
     html! {
         (chart("Rates", vec![
@@ -157,7 +159,7 @@ fn pictures(charts: &Charts) -> Markup {
             series("out", "c-out", &charts.settled, false),
         ], format::rate, "/s"))
         (chart("Backlog", vec![series("waiting", "c-lag", &charts.lag, true)], format::short, ""))
-        (chart("Oldest message", vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
+        (chart(OLDEST, vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
         (chart("Parked", vec![series("parked", "c-parked", &charts.parked, true)], format::short, ""))
     }
 }
