@@ -68,10 +68,12 @@ pub enum Fault {
     ProducersForgotten,
     /// A restart brings back groups and streams that were deleted.
     DeletedBack,
+    /// The messages of a bundle and its settlements are in two frames.
+    BundleTorn,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 31] = [
+    pub const ALL: [Fault; 32] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -103,6 +105,7 @@ impl Fault {
         Fault::RemovedNoteBack,
         Fault::ProducersForgotten,
         Fault::DeletedBack,
+        Fault::BundleTorn,
     ];
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_broker::driver::{NoteChange, Ticket};
-use forebay_core::notes::{Expected, NoteRefusal};
+use forebay_broker::driver::Ticket;
+use forebay_core::notes::{Expected, NoteChange, NoteRefusal};
 use forebay_core::shard::Shard;
 use forebay_core::types::{GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 

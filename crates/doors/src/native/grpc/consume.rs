@@ -228,6 +228,8 @@ impl Consume {
                     Event::Settled(settled) => {
                         self.reply.settled.extend(settled.iter().map(convert::settled));
                     }
+                    // This call sends no bundles.
+                    Event::Committed(..) => {}
                     Event::CutOff => return Err(status::cut_off()),
                     Event::GroupGone => {
                         let gone = Refusal::of_call(self.clock.now(), &CallError::NoSuchGroup);
