@@ -60,10 +60,13 @@ pub enum Situation {
     StreamDeleted,
     NumberedSentAgain,
     ReadTriedAgain,
+    BundleCommitted,
+    BundleWithStaleLease,
+    BundleLostInCrash,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 52] = [
+    pub const ALL: [Situation; 55] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -116,6 +119,9 @@ impl Situation {
         Situation::StreamDeleted,
         Situation::NumberedSentAgain,
         Situation::ReadTriedAgain,
+        Situation::BundleCommitted,
+        Situation::BundleWithStaleLease,
+        Situation::BundleLostInCrash,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -186,6 +192,9 @@ impl Situation {
             Situation::StreamDeleted => "a stream was deleted",
             Situation::NumberedSentAgain => "a numbered batch was sent again",
             Situation::ReadTriedAgain => "a read found no descriptor and was tried again",
+            Situation::BundleCommitted => "leases were settled and messages stored together",
+            Situation::BundleWithStaleLease => "a bundle was refused because a lease is over",
+            Situation::BundleLostInCrash => "a crash took a bundle that was not durable",
         }
     }
 }
