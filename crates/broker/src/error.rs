@@ -138,7 +138,7 @@ impl CallError {
     }
 }
 
-/// What has become of a lease that is not current.
+/// Why a lease is not current.
 fn reason(why: NotYours) -> &'static str {
     match why {
         NotYours::Unknown => "there is no such lease",

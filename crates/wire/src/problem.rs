@@ -97,6 +97,8 @@ kinds! {
     IdTaken "id-taken" 409 AlreadyExists Conflict Never "The id is that of another message"
     WrongLastSeq "wrong-last-seq" 409 FailedPrecondition WrongLastSeq Never
         "The stream does not end where it was expected to"
+    LeaseNotCurrent "lease-not-current" 409 FailedPrecondition LeaseNotCurrent Never
+        "A lease of the transaction is not current"
     ProducerFenced "producer-fenced" 409 FailedPrecondition ProducerFenced Never
         "A later instance of the producer has taken over"
     ProducerGap "producer-gap" 409 FailedPrecondition ProducerGap Never

@@ -419,7 +419,7 @@ impl Uses {
     }
 }
 
-/// What is wrong with a batch, or with the bundle because of it.
+/// A batch is refused, or the bundle because of it.
 enum Problem {
     Publish(PublishRefusal),
     Bundle(BundleRefusal),

@@ -241,7 +241,8 @@ fn a_bundle_fits_in_its_frame_while_a_full_stream_drops_messages_for_it() {
     let settings = StreamSettings { limits, ..StreamSettings::default() };
     rig.driver.decide(|shard| shard.change_stream(NOW, rig.stream, &settings)).expect("good settings");
     // Every other message may be dropped, so there are as many stretches as messages.
-    let (given_back, kept): (Vec<Lease>, Vec<Lease>) = leases.iter().partition(|lease| lease.seq.0 % 2 == 0);
+    let (given_back, kept): (Vec<Lease>, Vec<Lease>) =
+        leases.iter().partition(|lease| lease.seq.0.is_multiple_of(2));
     settle(&mut rig.driver, NOW, rig.group, &given_back, Verb::Retry { delay: Some(Duration::from_secs(9)) });
     rig.turn();
     let mut output = BatchBuilder::default();

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::failure::Failure;
-use super::{Door, consume, groups, live, parked, streams};
+use super::{Door, consume, groups, live, parked, streams, transact};
 use crate::telemetry::CallName;
 
 const STREAM: &str = "/streams/{stream}";
@@ -158,6 +158,13 @@ fn consumer_calls(api: &mut Api) {
     api.add(nack.takes::<json::NackRequest>().grpc("Settle"), consume::nack);
     let extend = settle("/subscriptions/{stream}/{group}/extend", "More time, counted from now.");
     api.add(extend.takes::<json::ExtendRequest>().grpc("Settle"), consume::extend);
+    let commit = "Settle leases and publish messages in one transaction: all of it is done and durable, or nothing is. \
+                  Every lease has to be current. Without leases, publish to several streams at once.";
+    let commit = Call::new(Method::POST, "/transactions", commit);
+    api.add(
+        commit.takes::<json::TransactionRequest>().gives::<json::TransactionReply>(200).grpc("Commit"),
+        transact::commit,
+    );
 }
 
 fn parked_calls(api: &mut Api) {
