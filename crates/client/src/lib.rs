@@ -35,7 +35,7 @@ pub mod transaction;
 pub mod worker;
 
 pub use admin::settings::{Backoff, GroupSettings, Rate, Retries, Strategy, StreamSettings};
-pub use client::Client;
+pub use client::{Client, authority};
 pub use consumer::{Consumer, Delivery};
 pub use error::{Advice, CallError, ConnectError, PublishError};
 pub use fault::{Class, Fault};

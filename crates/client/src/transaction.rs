@@ -103,7 +103,7 @@ impl MessageSet {
 
     /// Where each message is, in the order in which they were added.
     fn published(self, confirmations: &[v1::Confirmation]) -> Vec<Published> {
-        let places: Vec<Vec<(u64, bool)>> = self
+        let places: Vec<Vec<(u64, Option<u64>)>> = self
             .parts
             .iter()
             .enumerate()
@@ -113,24 +113,25 @@ impl MessageSet {
             })
             .collect();
         let published = |&(part, at): &(usize, usize)| {
-            let (seq, duplicate) = places[part][at];
+            let (seq, log_position) = places[part][at];
+            let duplicate = log_position.is_none();
             let id = &self.parts[part].messages[at].id;
-            Published { seq, duplicate, id: (!id.is_empty()).then(|| id.clone()) }
+            Published { seq, duplicate, id: (!id.is_empty()).then(|| id.clone()), log_position }
         };
         self.places.iter().map(published).collect()
     }
 }
 
-/// The position of each of the messages of a batch, and whether it was stored before.
-fn places(confirmation: &v1::Confirmation, count: usize) -> Vec<(u64, bool)> {
-    let mut next = confirmation.first_seq;
+/// The position of each of the messages of a batch, and its position in the log unless it was stored before.
+fn places(confirmation: &v1::Confirmation, count: usize) -> Vec<(u64, Option<u64>)> {
+    let mut new = 0;
     let mut duplicates = confirmation.duplicates.iter().peekable();
     (0..count)
         .map(|at| match duplicates.next_if(|duplicate| duplicate.index as usize == at) {
-            Some(duplicate) => (duplicate.seq, true),
+            Some(duplicate) => (duplicate.seq, None),
             None => {
-                next += 1;
-                (next - 1, false)
+                new += 1;
+                (confirmation.first_seq + new - 1, Some(confirmation.first_log_position + new - 1))
             }
         })
         .collect()

@@ -28,6 +28,8 @@ pub enum Fault {
     KeyLockedTwice,
     /// A restart forgets the ids that were seen.
     DedupeForgotten,
+    /// The ids of a quiet stream are forgotten before their window is over.
+    IdsForgottenEarly,
     /// A replay loses some of the messages it brings back.
     ReplayLoses,
     /// A move settles the message without publishing it.
@@ -46,6 +48,8 @@ pub enum Fault {
     ReclaimForgetsWanted,
     /// A copy says that its message was published when it was copied.
     CopyLosesTime,
+    /// All messages of a batch are shown with the position in the log that the first one has.
+    PositionInLogNotCounted,
     /// A read that a turn leaves over waits until something else brings about a turn.
     ReadLeftOver,
     /// A group that locks keys by position hands out the message behind a leased one.
@@ -70,10 +74,22 @@ pub enum Fault {
     DeletedBack,
     /// The messages of a bundle and its settlements are in two frames.
     BundleTorn,
+    /// A publish that its caller does not wait for keeps its room.
+    RoomKept,
+    /// Messages that are not taken out of the answer to a receive stay leased.
+    UntakenKept,
+    /// A receive that its caller does not wait for goes on waiting.
+    CallOffLost,
+    /// A connected consumer that is dropped stays a member.
+    DepartureLost,
+    /// The contents in the queue of a consumer that is gone count as handed out for ever.
+    HandedOutForgotten,
+    /// A consumer that was held back is given nothing more.
+    HeldBackForGood,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 34] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -85,6 +101,7 @@ impl Fault {
         Fault::KeyOrderBroken,
         Fault::KeyLockedTwice,
         Fault::DedupeForgotten,
+        Fault::IdsForgottenEarly,
         Fault::ReplayLoses,
         Fault::MoveLoses,
         Fault::DeliveredEarly,
@@ -94,6 +111,7 @@ impl Fault {
         Fault::StaleAckCounts,
         Fault::ReclaimForgetsWanted,
         Fault::CopyLosesTime,
+        Fault::PositionInLogNotCounted,
         Fault::ReadLeftOver,
         Fault::PositionLockSkips,
         Fault::LeaseForNoTimeLasts,
@@ -106,6 +124,22 @@ impl Fault {
         Fault::ProducersForgotten,
         Fault::DeletedBack,
         Fault::BundleTorn,
+    ];
+
+    /// Faults that histories of the shard task and its callers must notice. Some are in these two alone, and no history
+    /// of the driver could show them.
+    pub const SHELL: [Fault; 11] = [
+        Fault::RoomKept,
+        Fault::UntakenKept,
+        Fault::CallOffLost,
+        Fault::DepartureLost,
+        Fault::HandedOutForgotten,
+        Fault::HeldBackForGood,
+        Fault::AnswerBeforeReceipt,
+        Fault::LeaseTwice,
+        Fault::StaleAckCounts,
+        Fault::KeyLockedTwice,
+        Fault::ReadLeftOver,
     ];
 }
 

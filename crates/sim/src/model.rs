@@ -157,6 +157,11 @@ impl StreamModel {
         if let Some(known) = self.at.get(&seq) {
             assert_eq!(*known, uid, "I2: one position holds one message");
         }
+        self.is_at(seq, ordinal);
+    }
+
+    /// A client or the log says where in the shard's log a message is.
+    pub(crate) fn is_at(&mut self, seq: Seq, ordinal: Ordinal) {
         let known = *self.ordinals.entry(seq).or_insert(ordinal);
         assert!(
             ordinal == known,

@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use forebay_broker::driver::{Delivery, Driver, Published, Ticket};
-use forebay_core::Admission;
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Lease};
 use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, Retries};
@@ -532,17 +531,14 @@ impl World {
 
     fn published(&mut self, (stream, uids, published): (StreamId, Vec<Uid>, Published)) {
         let epoch = self.epoch();
-        for (n, &uid) in uids.iter().enumerate() {
-            let admission = match &published {
-                Published::Stored(range) => {
-                    assert_eq!(range.count(), uids.len() as u64, "a batch is stored whole");
-                    Admission { seq: range.first.plus(n as u64), duplicate: false }
-                }
-                Published::Mixed(admissions) => admissions[n],
-            };
+        assert_eq!(published.each().count(), uids.len(), "a batch is stored whole");
+        for (&uid, (admission, ordinal)) in uids.iter().zip(published.each()) {
             self.trace.add(admission.seq.0 << 1 | u64::from(admission.duplicate));
             tell(|| format!("  {stream:?} {uid:?} is {admission:?}"));
             let model = self.streams.get_mut(&stream).expect("the stream exists");
+            if let Some(ordinal) = ordinal {
+                model.is_at(admission.seq, ordinal);
+            }
             if model.answered(uid, admission, epoch) {
                 self.situations.reached(Situation::DuplicateAfterCrash);
             }
@@ -577,6 +573,7 @@ impl World {
                 assert!(deadline <= self.now + asked, "a lease for {asked:?} lasts until {deadline:?}");
             }
             let stream = self.streams.get_mut(&following.stream).expect("the stream exists");
+            stream.is_at(message.lease.seq, message.ordinal);
             let due = stream.due(uid);
             assert!(due <= self.latest, "I12: {} of a delayed stream goes before {due:?}", message.lease.seq);
             if stream.delivered(uid, message, epoch) {

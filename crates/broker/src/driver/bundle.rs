@@ -12,7 +12,7 @@ use forebay_core::shard::{
     self, Arrangement, BundleRefusal, Publication, PublishOptions, PublishRefusal, Replacement,
     ResubmitRefusal, Settling, Target,
 };
-use forebay_core::types::{GroupId, Seq, StreamId, Timestamp};
+use forebay_core::types::{GroupId, Ordinal, Seq, StreamId, Timestamp};
 
 use crate::batch::Batch;
 use crate::driver::{Driver, Published};
@@ -85,8 +85,11 @@ impl Committed {
     /// The answer to a bundle that came again.
     fn again(plan: &shard::Bundle<'_>, places: Vec<Vec<Seq>>) -> Committed {
         let known = |seq| Admission { seq, duplicate: true };
-        let published =
-            places.into_iter().map(|seqs| Published::Mixed(seqs.into_iter().map(known).collect()));
+        let published = places.into_iter().map(|seqs| Published::Mixed {
+            admissions: seqs.into_iter().map(known).collect(),
+            // No message is new.
+            ordinal: Ordinal(0),
+        });
         let acked = |settling: &Settling<'_>| {
             vec![(Outcome::Acked, settling.leases.iter().map(|run| run.count).sum())]
         };
@@ -132,10 +135,11 @@ impl Driver {
         }
         if let (Some(Replacement { group, seq, message }), Some(batch)) = (plan.replacement, copy) {
             self.admissions.clear();
+            let ordinal = self.shard.next_ordinal();
             let stored = self.shard.resubmit(now, group, seq, message, &mut self.admissions);
             let stream = self.shard.stream_of(group).expect("the group was there just now");
             let stored = stored.expect("it was checked just now");
-            done.published.push(self.put_away(now, stream, batch, stored));
+            done.published.push(self.put_away(now, stream, batch, stored, ordinal));
         }
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         if planted(Fault::BundleTorn) {

@@ -91,7 +91,7 @@ impl ShardTask {
         let id = shard.stream_named(&name);
         let known = id.and_then(|id| shard.stream_settings(id)).cloned();
         let settings = match change {
-            None => known.ok_or(CallError::NoSuchStream)?,
+            None => known.ok_or_else(|| CallError::NoSuchStream { stream: name.clone() })?,
             Some(change) => {
                 let mut settings = known.unwrap_or_default();
                 change(&mut settings);

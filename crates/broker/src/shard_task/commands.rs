@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Credit, Departure, LeaseRun, OutcomeRun, Settlement};
 use forebay_core::shard::PublishOptions;
 use forebay_core::types::{ConsumerId, GroupId, StreamName};
@@ -164,6 +165,9 @@ impl Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
+        if planted(Fault::HandedOutForgotten) {
+            return;
+        }
         // The consumer and the task have gone, and the rest of the queue with them.
         self.memory.hand_in(self.bytes.load(Ordering::Relaxed));
     }
@@ -243,7 +247,11 @@ impl Waiting {
     pub(super) fn send(self, durable: Durable<()>) {
         match self {
             Waiting::Publish(reply, published, room) => {
-                drop(room);
+                if planted(Fault::RoomKept) && reply.is_closed() {
+                    room.forget();
+                } else {
+                    drop(room);
+                }
                 answer(reply, Ok(durable.map(|()| published)));
             }
             Waiting::Settled(events, settled) => {
@@ -264,14 +272,15 @@ pub(super) fn answer<T>(reply: oneshot::Sender<T>, what: T) {
 mod tests {
     use bytes::Bytes;
     use forebay_core::group::Lease;
-    use forebay_core::types::{Attempt, Epoch, Grant, Seq, Timestamp};
+    use forebay_core::types::{Attempt, Epoch, Grant, Ordinal, Seq, Timestamp};
 
     use super::*;
     use crate::driver::RunMessage;
 
     fn messages(count: usize) -> Delivery {
         let content = Bytes::new();
-        let message = RunMessage { published: Timestamp::ZERO, priority: 0, past: None, content };
+        let ordinal = Ordinal(1);
+        let message = RunMessage { ordinal, published: Timestamp::ZERO, priority: 0, past: None, content };
         Delivery {
             group: GroupId(1),
             consumer: ConsumerId(1),

@@ -148,11 +148,6 @@ impl World {
 
 /// The last position that a batch was stored at. Duplicates are not stored.
 fn last_stored(published: &Published) -> Option<Seq> {
-    match published {
-        Published::Stored(range) => Some(range.last),
-        Published::Mixed(admissions) => {
-            let stored = admissions.iter().filter(|admission| !admission.duplicate);
-            stored.map(|admission| admission.seq).max()
-        }
-    }
+    let stored = published.each().map(|(admission, _)| admission).filter(|admission| !admission.duplicate);
+    stored.map(|admission| admission.seq).max()
 }

@@ -43,8 +43,9 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     let arranged = caller.commit(queue(&next, 9)).await.expect("it is as it was expected");
     assert_eq!(arranged.streams, [(report.id, false)]);
     let other = StreamName::parse("other").expect("a name");
+    let absent = |stream| CallError::NoSuchStream { stream };
     let alone = Bundle::beside(stream()).group(other.clone(), group(), |_| {});
-    assert_eq!(caller.commit(alone).await, Err(CallError::NoSuchStream), "a group is a stream's");
+    assert_eq!(caller.commit(alone).await, Err(absent(other.clone())), "a group is a stream's");
 
     caller.broker().owner().stop();
     running.await.expect("no panic").expect("it stopped as asked");
@@ -52,8 +53,9 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     assert_eq!(value(&caller, b"queue").await.as_deref(), Some(&b"two"[..]));
     assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 9);
 
-    let missing = caller.commit(Bundle::beside(stream()).delete(other).note(wish(b"queue", None))).await;
-    assert_eq!(missing, Err(CallError::NoSuchStream));
+    let missing =
+        caller.commit(Bundle::beside(stream()).delete(other.clone()).note(wish(b"queue", None))).await;
+    assert_eq!(missing, Err(absent(other)));
     assert!(value(&caller, b"queue").await.is_some(), "nothing of it was done");
     let waiting = tokio::spawn({
         let caller = caller.clone();
@@ -67,8 +69,8 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     let gone = Bundle::beside(stream()).delete(stream());
     let gone = gone.note(wish(b"queue", None)).note(wish(b"grave", Some(b"now")));
     caller.commit(gone).await.expect("it is deleted although it has consumers");
-    assert_eq!(waiting.await.expect("no panic"), Err(CallError::NoSuchGroup));
-    assert_eq!(caller.stream(stream()).await.map(|_| ()), Err(CallError::NoSuchStream));
+    assert_eq!(waiting.await.expect("no panic"), Err(CallError::GroupGone));
+    assert_eq!(caller.stream(stream()).await.map(|_| ()), Err(absent(stream())));
     assert_eq!(value(&caller, b"queue").await, None);
     assert!(value(&caller, b"grave").await.is_some());
 }

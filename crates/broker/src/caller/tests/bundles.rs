@@ -40,7 +40,8 @@ async fn leases_by_receipt_are_settled_with_messages_for_other_streams() {
     let refused = caller.commit(outputs(settle(&forged), None)).await;
     let unknown = CallError::NotCurrent { nth: 0, at: 1, seq: None, why: NotYours::Unknown };
     assert_eq!(refused, Err(unknown));
-    assert_eq!(caller.stream((*out()).clone()).await.map(|_| ()), Err(CallError::NoSuchStream));
+    let missing = CallError::NoSuchStream { stream: (*out()).clone() };
+    assert_eq!(caller.stream((*out()).clone()).await.map(|_| ()), Err(missing));
 
     let done = caller.commit(outputs(settle(&receipts[..2]), Some("a"))).await.expect("they are current");
     assert_eq!((&done.outcomes[..], done.again), (&[vec![(Outcome::Acked, 2)]][..], false));

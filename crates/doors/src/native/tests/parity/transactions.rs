@@ -30,7 +30,7 @@ fn named(id: &str, body: &str) -> v1::Message {
 
 pub(super) async fn both_protocols(pair: &mut Pair) {
     let group = request!(CreateGroupRequest, stream: "in", group: "makers");
-    both!(pair, "PUT" "/subscriptions/in/makers", {} = create_group group);
+    both!(pair, "PUT" "/streams/in/groups/makers", {} = create_group group);
     // Two streams at once, and nothing else.
     let parts = vec![publication("in", (1..=4).map(|n| message(&n.to_string())).collect())];
     let body = json!({ "publish": [{ "stream": "in", "messages": [
@@ -46,7 +46,7 @@ pub(super) async fn both_protocols(pair: &mut Pair) {
 
     let receive = request!(ReceiveRequest, stream: "in", group: "makers", max: 5u32, consumer: "clerk");
     let body = json!({ "max": 5, "consumer": "clerk" });
-    let got = both!(pair, "POST" "/subscriptions/in/makers/receive", body = receive receive);
+    let got = both!(pair, "POST" "/streams/in/groups/makers/receive", body = receive receive);
     let messages = got["messages"].as_array().expect("messages").iter();
     let leases: Vec<String> =
         messages.map(|message| message["lease"].as_str().expect("a lease").to_owned()).collect();
