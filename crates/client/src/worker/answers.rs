@@ -58,8 +58,8 @@ impl Answers {
     }
 }
 
-/// How a verdict is told to the server. `None` for acks, which are sent together, for messages that are acked already, and
-/// for a lost lease.
+/// How a verdict is told to the server. `None` for acks, which are sent together, for messages that are acked already,
+/// and for a lost lease.
 pub(super) fn settlement(verdict: &Verdict) -> Option<Settlement> {
     let after = |settlement: Settlement, after: &Option<_>| match after {
         Some(after) => settlement.after(*after),

@@ -8,7 +8,7 @@
 //! | Module | Has |
 //! | --- | --- |
 //! | `publish`, `consume`, `follow` | the streaming calls |
-//! | `receive`, `transact`, `streams`, `groups`, `parked` | calls with one answer: request to service, report to reply |
+//! | `receive`, `transact`, `streams`, `groups`, `parked` | calls with one answer: request to service to reply |
 //! | `request` | what all of these read out of requests, and the size of replies |
 //! | `convert`, `settings`, `report` | between the types of the wire and those of the broker |
 //! | `status` | a refusal in gRPC's words |
