@@ -10,7 +10,7 @@ pub use crate::broker::{
 };
 pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
-    Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
+    Bundle, Caller, Change, Committed, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
     NoteWish, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};

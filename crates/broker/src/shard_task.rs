@@ -8,6 +8,7 @@
 //! a batch has taken room from the byte budget, a consumer has a limited number of unanswered
 //! settlements, every other call holds one of a fixed number of permits, and a consumer leaves once.
 
+mod bundles;
 mod commands;
 mod engine_calls;
 mod figures;

@@ -72,6 +72,8 @@ pub enum Fault {
     ProducersForgotten,
     /// A restart brings back groups and streams that were deleted.
     DeletedBack,
+    /// The messages of a bundle and its settlements are in two frames.
+    BundleTorn,
     /// A publish that its caller does not wait for keeps its room.
     RoomKept,
     /// Messages that are not taken out of the answer to a receive stay leased.
@@ -87,7 +89,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 33] = [
+    pub const ALL: [Fault; 34] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -121,6 +123,7 @@ impl Fault {
         Fault::RemovedNoteBack,
         Fault::ProducersForgotten,
         Fault::DeletedBack,
+        Fault::BundleTorn,
     ];
 
     /// Faults that histories of the shard task and its callers must notice. Some are in these two alone, and no history

@@ -223,6 +223,20 @@ impl Server {
         !self.reads.is_empty()
     }
 
+    /// The disk has time for one block, and finds only the oldest frame: the others have not reached the journal's
+    /// thread yet.
+    pub(crate) fn commit_one(&mut self) -> Result<(), Down> {
+        if self.frames.len() < 2 {
+            return self.commit();
+        }
+        let mut others = self.frames.split_off(1);
+        let committed = self.commit();
+        // Frames that the turn has closed meanwhile come after them.
+        others.append(&mut self.frames);
+        self.frames = others;
+        committed
+    }
+
     /// The disk has time for one block.
     pub(crate) fn commit(&mut self) -> Result<(), Down> {
         if self.frames.is_empty() {

@@ -63,10 +63,13 @@ pub enum Situation {
     CommitWaited,
     IdStoredAgain,
     MarkDamaged,
+    BundleCommitted,
+    BundleWithStaleLease,
+    BundleLostInCrash,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 55] = [
+    pub const ALL: [Situation; 58] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -122,6 +125,9 @@ impl Situation {
         Situation::CommitWaited,
         Situation::IdStoredAgain,
         Situation::MarkDamaged,
+        Situation::BundleCommitted,
+        Situation::BundleWithStaleLease,
+        Situation::BundleLostInCrash,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -195,6 +201,9 @@ impl Situation {
             Situation::CommitWaited => "a commit waited until the next segment found a descriptor",
             Situation::MarkDamaged => "a slot of MARK was damaged",
             Situation::IdStoredAgain => "an id came again after its window, and was stored",
+            Situation::BundleCommitted => "leases were settled and messages stored together",
+            Situation::BundleWithStaleLease => "a bundle was refused because a lease is over",
+            Situation::BundleLostInCrash => "a crash took a bundle that was not durable",
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Everything is decided by dice from one seed. Steps are small (one command, one block written, some
 //! time passing), so that any order of them can come about that real threads could bring about.
 
+mod bundles;
 mod clients;
 mod limits;
 mod mishaps;
@@ -51,6 +52,8 @@ pub(crate) struct World {
     /// Producers that number their messages, one for each stream.
     numbered: BTreeMap<StreamId, numbered::Numbered>,
     side: side::Side,
+    /// Bundles since the server started.
+    bundles: Vec<bundles::Recent>,
     grants: Grants,
     /// Leases that were answered or lost, to be answered again out of turn.
     stale: Vec<(GroupId, Lease)>,
@@ -170,6 +173,7 @@ impl World {
             unwatched: BTreeSet::new(),
             numbered: BTreeMap::new(),
             side: side::Side::default(),
+            bundles: Vec::new(),
             grants: Grants::default(),
             stale: Vec::new(),
             next: dice.roll(1 << 20),
@@ -340,14 +344,16 @@ impl World {
         self.trace.add(step);
         match step {
             0..140 => self.publish(),
-            140..350 => self.answer_some(true),
+            140..325 => self.answer_some(true),
+            325..350 => self.commit_bundle(),
             350..395 => self.answer_some(false),
             395..425 => self.answer_stale(),
             425..475 => self.join(),
             475..505 => self.leave(),
             505..540 => self.change_credit(),
             540..590 => self.poll(),
-            590..718 => self.disk_work(Server::commit),
+            590..698 => self.disk_work(Server::commit),
+            698..718 => self.disk_work(Server::commit_one),
             718..728 => self.change_something(),
             728..730 => self.spoil_reads(),
             730..800 => self.disk_work(Server::read),

@@ -14,6 +14,7 @@ pub mod schema;
 mod span;
 mod stream;
 mod time;
+mod transaction;
 mod triage;
 
 use serde::{Deserialize, Deserializer};
@@ -36,6 +37,9 @@ pub use read::read;
 pub use span::{BadSpan, Span};
 pub use stream::{PurgeReply, PurgeRequest, StreamList, StreamRates, StreamReport};
 pub use time::{BadTime, Time};
+pub use transaction::{
+    SettleAction, TransactionBatch, TransactionReply, TransactionRequest, TransactionSettlement,
+};
 pub use triage::{
     Failure, FailureCause, Job, JobList, JobState, JobWork, Parked, ParkedList, Reason, ReasonList,
     SelectFilter, SelectReply, SelectRequest,

@@ -124,6 +124,9 @@ kinds! {
         "The edited copy of a parked message has the id of another message of the stream."
     WrongLastSeq "wrong-last-seq" 409 FailedPrecondition WrongLastSeq Never "Unexpected last position"
         "The stream does not end at `expect_last_seq`. `last_seq` is its last position."
+    LeaseNotCurrent "lease-not-current" 409 FailedPrecondition LeaseNotCurrent Never "Lease not current"
+        "A lease of a transaction has expired, or its message was settled or delivered again. `field` names \
+         the lease. Nothing was done."
     ProducerFenced "producer-fenced" 409 FailedPrecondition ProducerFenced Never "Producer fenced"
         "gRPC: a later instance of the producer has taken over."
     ProducerGap "producer-gap" 409 FailedPrecondition ProducerGap Never "Gap in the producer's batches"

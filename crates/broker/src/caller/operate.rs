@@ -89,15 +89,7 @@ impl Caller {
     /// Deletes a stream with its groups. While they have consumers, only if forced.
     pub async fn delete_stream(&self, name: StreamName, force: bool) -> Result<(), CallError> {
         self.may(Right::Delete, Resource::Stream(&name))?;
-        self.shard_of(&name)
-            .ask(move |task, reply| {
-                task.delete_stream(
-                    &name,
-                    reply,
-                    |driver, _, stream| Ok(driver.delete_stream(stream, force)?),
-                );
-            })
-            .await
+        self.shard_of(&name).ask(move |task, reply| task.delete_stream(&name, force, reply)).await
     }
 
     pub async fn delete_group(&self, stream: StreamName, group: GroupName) -> Result<(), CallError> {

@@ -1,6 +1,7 @@
 //! The verbs of a caller, on an engine in memory.
 
 mod arranging;
+mod bundles;
 mod damaged;
 mod held_back;
 mod leases;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::entry::Work;
-use forebay_core::group::{JobState, NotYours, Outcome, Settlement, Verb};
+use forebay_core::group::{JobState, LeaseRun, NotYours, Outcome, Settlement, Verb};
 use forebay_core::settings::{Acks, GroupSettings};
 use forebay_core::shard::{PublishOptions, Purge, ResetTo};
 use forebay_core::types::{GroupName, JobId, Seq, ShardId, StreamName};
@@ -491,9 +492,14 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.resubmit(stream(), group(), Seq(1), batch([plain("x")])));
     refused!(nobody.note(&stream(), Door::SQS, b"k".to_vec()));
     refused!(nobody.notes(Door::SQS, Vec::new(), None, 1));
-    refused!(nobody.arrange(Arrangement::beside(stream()).stream(|_| {})));
-    refused!(nobody.arrange(Arrangement::beside(stream()).note(arranging::wish(b"k", Some(b"v")))));
-    refused!(nobody.dissolve(stream(), Vec::new()));
+    let beside = || Bundle::beside(stream());
+    refused!(nobody.commit(beside().stream(stream(), |_| {})));
+    refused!(nobody.commit(beside().group(stream(), group(), |_| {})));
+    refused!(nobody.commit(beside().note(arranging::wish(b"k", Some(b"v")))));
+    refused!(nobody.commit(beside().delete(stream())));
+    refused!(nobody.commit(beside().settle(stream(), group(), vec!["x".to_owned()], Verb::Ack.into())));
+    let sent = (Arc::new(stream()), batch([plain("x")]), PublishOptions::default());
+    refused!(nobody.commit(beside().publish(sent.0, sent.1, sent.2)));
     let published = publish(&nobody, [plain("x")]).await;
     assert!(matches!(published, Err(PublishError::Denied(_))), "{published:?}");
     for action in [Right::Create, Right::Change, Right::Delete, Right::Operate, Right::Triage, Right::Consume]

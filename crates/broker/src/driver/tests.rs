@@ -1,15 +1,16 @@
 //! The driver on a log that becomes durable when the test says so.
 
 mod ahead;
+mod bundles;
 mod damage;
 mod reclaim;
 mod verbs;
 mod whole;
 
 use forebay_core::group::{Outcome, Verb, each_outcome};
-use forebay_core::notes::NoteRefusal;
+use forebay_core::notes::{NoteChange, NoteRefusal};
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{ResubmitRefusal, Start};
+use forebay_core::shard::{BundleRefusal, ResubmitRefusal, Start, Target};
 use forebay_core::types::{Epoch, Grant, GroupName, Limits, Ordinal, Seq};
 use forebay_storage::engine::SavedPart;
 use forebay_storage::memory::MemoryLog;

@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::ShardTask;
 use crate::batch::Batch;
-use crate::driver::{Delivery, Published, Ticket};
-use crate::error::PublishError;
+use crate::driver::{Committed, Delivery, Published, Ticket};
+use crate::error::{CallError, PublishError};
 use crate::memory::Memory;
 use crate::stats::Histogram;
 use crate::window::Found;
@@ -77,6 +77,8 @@ pub struct Settled {
 pub enum Event {
     Delivery(Delivery),
     Settled(Vec<Settled>),
+    /// The answer to a bundle, with its ticket.
+    Committed(u64, Box<Result<Committed, CallError>>),
     /// The last event: the consumer left messages lying until their leases lapsed, and has been taken
     /// for lost.
     CutOff,

@@ -324,17 +324,7 @@ impl Shard {
         message: &MessageMeta,
         admissions: &mut Vec<Admission>,
     ) -> Result<Option<SeqRange>, ResubmitRefusal> {
-        let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
-        if of.ledger.parked().get(seq).is_none() {
-            return Err(JobRefusal::NotParked { seq }.into());
-        }
-        let id = of.stream;
-        let stream = self.streams.get(&id).expect("a group's stream exists");
-        // The copy may have the id of what it replaces, and of nothing else.
-        let known = message.id.and_then(|id| stream.dedupe.find(now, id, &stream.settings));
-        if let Some(other) = known.filter(|&known| known != seq) {
-            return Err(JobRefusal::IdTaken { seq: other }.into());
-        }
+        let id = self.check_resubmit(now, group, seq, message)?;
         let fresh = MessageMeta { id: None, ..*message };
         self.admit(now, id, &[fresh], PublishOptions::default())?;
         // From here on the id is the copy's.
@@ -351,14 +341,28 @@ impl Shard {
         Ok(stored)
     }
 
-    /// Whether all of these notes could be written: door, key, expected state, and the length of the value.
-    /// Writing them is then sure to succeed. No key may come twice.
-    pub fn check_notes<'a>(
+    /// Whether [`Shard::resubmit`] would succeed. Changes nothing. Returns the stream of the group.
+    pub(super) fn check_resubmit(
         &self,
         now: Timestamp,
-        notes: impl Iterator<Item = (u8, &'a [u8], Expected, usize)>,
-    ) -> Result<(), NoteRefusal> {
-        self.notes.check_all(now, notes)
+        group: GroupId,
+        seq: Seq,
+        message: &MessageMeta,
+    ) -> Result<StreamId, ResubmitRefusal> {
+        let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
+        if of.ledger.parked().get(seq).is_none() {
+            return Err(JobRefusal::NotParked { seq }.into());
+        }
+        let id = of.stream;
+        let stream = self.streams.get(&id).expect("a group's stream exists");
+        // The copy may have the id of what it replaces, and of nothing else.
+        let known = message.id.and_then(|id| stream.dedupe.find(now, id, &stream.settings));
+        if let Some(other) = known.filter(|&known| known != seq) {
+            return Err(JobRefusal::IdTaken { seq: other }.into());
+        }
+        let fresh = MessageMeta { id: None, ..*message };
+        self.check_admissible(now, id, &[fresh], PublishOptions::default())?;
+        Ok(id)
     }
 
     /// Keeps a small value for a door. Returns its version.

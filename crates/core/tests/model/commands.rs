@@ -88,6 +88,13 @@ pub(crate) enum Command {
         count: u8,
         answer: Answer,
     },
+    /// Acks leases and publishes together.
+    Bundle {
+        back: u16,
+        count: u8,
+        stream: u8,
+        wishes: Vec<Wish>,
+    },
     /// Acks all leased messages.
     AckAll {
         group: u8,
@@ -203,6 +210,8 @@ pub(crate) fn command() -> impl Strategy<Value = (Command, bool)> {
             .prop_map(|(group, slot, goodbye)| Command::Leave { group, slot, goodbye }),
         24 => (prop_oneof![3 => 0u16..6, 1 => 0u16..60], 1u8..5, answer())
             .prop_map(|(back, count, answer)| Command::Settle { back, count, answer }),
+        4 => (0u16..8, 1u8..4, stream(), prop::collection::vec(wish(), 1..4))
+            .prop_map(|(back, count, stream, wishes)| Command::Bundle { back, count, stream, wishes }),
         4 => group().prop_map(|group| Command::AckAll { group }),
         2 => (0u16..20, prop::sample::select(vec![0u64, 500, 60_000]), prop::option::of(Just(30_000u64)))
             .prop_map(|(back, by, total)| Command::Extend { back, by, total }),

@@ -97,6 +97,7 @@ impl World {
             }
             Command::Leave { group, slot, goodbye } => self.leave(*group, *slot, *goodbye),
             Command::Settle { back, count, answer } => self.settle(*back, *count, *answer),
+            Command::Bundle { back, count, stream, wishes } => self.bundle(*back, *count, *stream, wishes),
             Command::AckAll { group } => self.ack_all(*group),
             Command::Extend { back, by, total } => self.extend(*back, *by, *total),
             Command::Pass { millis } => {
@@ -163,7 +164,7 @@ impl World {
         }
     }
 
-    fn stream(&self, n: u8) -> StreamId {
+    pub(crate) fn stream(&self, n: u8) -> StreamId {
         StreamId(u32::from(n % 2) + 1)
     }
 
@@ -232,7 +233,14 @@ impl World {
         }
     }
 
-    fn publish(&mut self, n: u8, wishes: &[Wish], expect: Option<u64>, stamp: Option<(u8, u32, i8)>) {
+    /// Whether the messages are stored.
+    pub(crate) fn publish(
+        &mut self,
+        n: u8,
+        wishes: &[Wish],
+        expect: Option<u64>,
+        stamp: Option<(u8, u32, i8)>,
+    ) -> bool {
         let (now, id) = (self.now, self.stream(n));
         let metas: Vec<MessageMeta> = wishes.iter().map(|wish| meta(now, wish)).collect();
         let of = &self.streams[&id];
@@ -258,7 +266,7 @@ impl World {
         let limit = of.settings.limits.max_messages.filter(|_| !fresh.is_empty());
         let over = limit.map_or(0, |most| (before_held + fresh.len() as u64).saturating_sub(most));
         match (&result, verdict) {
-            (Err(PublishRefusal::Producer(_)), Err(())) => return,
+            (Err(PublishRefusal::Producer(_)), Err(())) => return false,
             (Ok(None), Ok(Some(batch))) => {
                 let seqs: Vec<_> =
                     batch.seqs.iter().flat_map(SeqRange::seqs).map(|seq| (seq, true)).collect();
@@ -266,20 +274,20 @@ impl World {
                     assert_eq!(given, seqs, "a batch sent again is answered as the first time");
                 }
                 assert_eq!(given.len() as u64, count, "there is an answer for each message");
-                return;
+                return true;
             }
             // Some of its messages were known by their ids when it came first. With other ids their positions
             // are unknown.
             (Err(PublishRefusal::Producer(_)), Ok(Some(batch))) => {
                 assert!(batch.seqs.is_none_or(|seqs| seqs.count() < batch.count), "a batch that is known");
-                return;
+                return false;
             }
             (_, Ok(None)) => {}
             other => panic!("a producer's batch: {other:?}"),
         }
         if expect_last.is_some_and(|expected| expected != of.last()) {
             assert_eq!(result, Err(PublishRefusal::WrongLastSeq { last: of.last() }));
-            return;
+            return false;
         }
         match result {
             Err(PublishRefusal::TooFast { .. }) => {
@@ -287,7 +295,7 @@ impl World {
                     of.settings.ingress_rate.is_some(),
                     "only a stream with a rate holds producers to it"
                 );
-                return;
+                return false;
             }
             Err(PublishRefusal::Full { .. }) => {
                 let limits = &of.settings.limits;
@@ -298,7 +306,7 @@ impl World {
                     let kept = before[0].1.iter().filter(|seq| **seq > of.gone);
                     assert!((kept.count() as u64) < over, "a full stream drops what it can");
                 }
-                return;
+                return false;
             }
             _ => {}
         }
@@ -310,7 +318,7 @@ impl World {
         if let Some(stamp) = stamp {
             of.stamped(stamp, count, stored);
         }
-        let Some(range) = stored else { return };
+        let Some(range) = stored else { return true };
         if let Some(rate) = of.settings.ingress_rate {
             of.taken.push((now, range.count()));
             // A batch that is larger than the burst goes all the same, and is paid off.
@@ -321,6 +329,7 @@ impl World {
         let after = held(of, self.groups.values().filter(|group| group.stream == id));
         let fits = of.settings.limits.max_messages.is_none_or(|most| after <= most);
         assert!(fits, "a stream holds no more than it may: {after} after {before_held}");
+        true
     }
 
     /// A full stream has let go of its oldest.
@@ -431,7 +440,7 @@ impl World {
     }
 
     /// Some leases of one group, counting back from the last one given.
-    fn pick(&self, back: u16, count: u8) -> Option<(GroupId, Vec<Lease>)> {
+    pub(crate) fn pick(&self, back: u16, count: u8) -> Option<(GroupId, Vec<Lease>)> {
         let at = self.leases.len().checked_sub(1 + usize::from(back))?;
         let group = self.leases[at].0;
         let some = self.leases[at..].iter().take(count.into()).filter(|(of, _)| *of == group);
@@ -458,7 +467,7 @@ impl World {
         self.settle_all(id, &leases, &settlement);
     }
 
-    fn settle_all(&mut self, id: GroupId, leases: &[Lease], settlement: &Settlement) {
+    pub(crate) fn settle_all(&mut self, id: GroupId, leases: &[Lease], settlement: &Settlement) {
         let mut outcomes = Vec::new();
         let runs = LeaseRun::join(leases.iter().copied());
         self.shard.settle(self.now, id, &runs, settlement, &mut outcomes);
@@ -634,8 +643,13 @@ impl World {
         }
     }
 
+    /// How long the log is.
+    pub(crate) fn written_bytes(&self) -> usize {
+        self.log.iter().map(Vec::len).sum()
+    }
+
     /// Everything written so far is durable from here on.
-    fn append(&mut self) {
+    pub(crate) fn append(&mut self) {
         let frame = std::mem::take(self.shard.entries());
         for entry in entries(&frame) {
             let entry = entry.expect("what was written can be read");
@@ -867,7 +881,7 @@ fn group_name(n: u8) -> GroupName {
     GroupName::parse(&format!("g{n}")).expect("a good name")
 }
 
-fn meta(now: Timestamp, wish: &Wish) -> MessageMeta {
+pub(crate) fn meta(now: Timestamp, wish: &Wish) -> MessageMeta {
     let after = |millis: u64| (millis > 0).then(|| now + Duration::from_millis(millis));
     MessageMeta {
         id: (wish.id > 0).then(|| IdHash(wish.id.into())),

@@ -64,6 +64,12 @@ impl Refusal {
         Refusal { field: Some(field.into()), ..self }
     }
 
+    /// The same with a fact at the end of its sentence.
+    pub(super) fn with_fact(self, name: &str, value: impl Display) -> Refusal {
+        let separator = if self.text.contains("=`") { "" } else { "." };
+        Refusal { text: format!("{}{separator} {name}=`{value}`", self.text), ..self }
+    }
+
     /// The same of another kind.
     pub(super) fn with_kind(self, kind: Kind) -> Refusal {
         Refusal { kind, ..self }
@@ -153,6 +159,10 @@ impl Refusal {
             }
             CallError::NotAMember(MemberRefusal::TooManyConsumers { .. }) => Kind::TooManyConsumers,
             CallError::NotPublished(error) => return Refusal::of_publish(now, error),
+            CallError::NotStored { error, .. } => return Refusal::of_publish(now, error),
+            CallError::NotCurrent { .. } => Kind::LeaseNotCurrent,
+            CallError::TooLarge { .. } => Kind::BatchTooLarge,
+            CallError::Twice { .. } => Kind::InvalidField,
             CallError::TooManyBytes => Kind::Busy,
             CallError::TooManyWaiting { .. } | CallError::InFlightFull { .. } => Kind::TooManyWaiting,
             CallError::Stopping => Kind::Stopping,

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `publish` | what a message may be, and publishing |
 //! | `consume` | receiving, settling, extending |
+//! | `transact` | settling and publishing in one transaction |
 //! | `streams`, `groups` | creating, changing, listing, and the calls of operators |
 //! | `parked` | parked messages and jobs |
 //! | `read` | reading a stream, and following it |
@@ -22,6 +23,7 @@ mod publish;
 mod read;
 mod reports;
 mod streams;
+mod transact;
 
 use std::time::Duration;
 
@@ -37,6 +39,7 @@ pub(super) use parked::{Edits, ParkedFilter, Selection};
 pub(super) use publish::{MessageTerms, Placed, placed};
 pub(super) use read::From;
 pub(super) use reports::Overview;
+pub(super) use transact::{Transaction, not_committed};
 
 /// The native API, in the name of one caller.
 #[derive(Clone)]

@@ -255,6 +255,7 @@ impl World {
         });
         self.stale.retain(|(group, _)| self.groups.contains_key(group));
         self.check_side_recovered();
+        self.check_bundles_recovered();
         let server = self.server.as_ref().expect("the server has just started");
         let shard = server.driver.shard();
         for (&id, following) in self.groups.iter_mut().filter(|_| self.wild) {

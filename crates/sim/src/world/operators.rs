@@ -165,6 +165,7 @@ impl World {
         following.model.begin_at(following.start);
         following.seen = Seq::START;
         following.watch.reasons.reset = true;
+        self.bundles.iter_mut().for_each(|bundle| bundle.forget_inputs(group));
         following.watch.reasons.reset_parked |= parked;
         following.watch.upheaval();
         self.stale.extend(following.model.upset(Seq(u64::MAX)).into_iter().map(|lease| (group, lease)));

@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::dashboard;
 use super::document::{self, Parameter};
 use super::failure::Failure;
-use super::{Door, consume, groups, live, parked, streams};
+use super::{Door, consume, groups, live, parked, streams, transact};
 use crate::telemetry::CallName;
 
 const STREAM: &str = "/streams/{stream}";
@@ -259,6 +259,20 @@ fn consumer_calls(api: &mut Api) {
     api.add(nack.takes::<json::NackRequest>(example), consume::nack);
     let extend = settle(in_group!("/extend"), "extend", "Move the deadline of leases, counted from now.");
     api.add(extend.takes::<json::ExtendRequest>(json!({ "leases": leases(), "by": "30s" })), consume::extend);
+    let commit = "Settle leases and publish messages in one transaction: all of it is done and durable, or nothing is. \
+                  Every lease has to be current. Without leases, publish to several streams at once.";
+    let example = json!({
+        "settle": [{ "stream": "orders", "group": "billing", "leases": leases() }],
+        "publish": [{ "stream": "invoices", "messages": [{ "id": "invoice-of-17", "body": { "order": 17 } }] }],
+    });
+    api.add(
+        of("/transactions", "commit", commit)
+            .takes::<json::TransactionRequest>(example)
+            .gives::<json::TransactionReply>(200)
+            .fails(&[404, 409, 413, 429, 507])
+            .grpc("Commit"),
+        transact::commit,
+    );
 }
 
 fn parked_calls(api: &mut Api) {

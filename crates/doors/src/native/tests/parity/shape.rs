@@ -454,6 +454,30 @@ impl Shape for v1::Job {
     }
 }
 
+impl Shape for v1::CommitReply {
+    fn shape(self) -> Value {
+        let v1::CommitReply { settled, published, already_committed } = self;
+        let settled = settled.into_iter().map(|v1::SettleReply { outcomes }| {
+            let outcome = |number| {
+                let outcome = v1::outcome_run::Outcome::try_from(number).expect("a known outcome");
+                json!({ "outcome": word(outcome.as_str_name()) })
+            };
+            json!({ "results": outcomes.into_iter().map(outcome).collect::<Vec<_>>() })
+        });
+        let settled: Vec<Value> = settled.collect();
+        let published = published.into_iter().map(|of| {
+            let count = of.count as usize + of.duplicates.len();
+            let mut of = confirmation(of, &vec![None; count]);
+            for result in of["results"].as_array_mut().into_iter().flatten() {
+                result.as_object_mut().expect("an object").remove("id");
+            }
+            of
+        });
+        let published: Vec<Value> = published.collect();
+        json!({ "settled": settled, "published": published, "already_committed": already_committed })
+    }
+}
+
 /// What became of a batch, for messages with these ids.
 pub(super) fn confirmation(of: v1::Confirmation, ids: &[Option<&str>]) -> Value {
     let v1::Confirmation { ticket: _, first_seq, count: _, duplicates, problem, first_log_position } = of;
