@@ -413,6 +413,7 @@ impl Session {
                         }
                     }
                 }
+                Event::Committed(..) => unreachable!("these clients commit no bundles"),
                 Event::CutOff | Event::GroupGone => {}
             }
         }
