@@ -10,10 +10,11 @@ use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::bail;
 use clap::Args;
+use forebay_wire::json::{GroupReport, GroupStatus};
 
 use crate::exit::Exit;
 use crate::http::encoded;
-use crate::print::Colour;
+use crate::print::{Cell, Colour};
 use crate::safe::printable;
 
 /// A group by its stream and its own name.
@@ -45,7 +46,7 @@ impl std::str::FromStr for GroupPath {
 
 impl GroupPath {
     pub(crate) fn path(&self) -> String {
-        format!("/subscriptions/{}/{}", encoded(&self.stream), encoded(&self.group))
+        format!("/streams/{}/groups/{}", encoded(&self.stream), encoded(&self.group))
     }
 }
 
@@ -68,7 +69,7 @@ impl Sure {
         }
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(anyhow::anyhow!(Exit::NotUnderstood).context(format!(
-                "this cannot be undone, and without a terminal it is not asked for. Give --yes to do it. \
+                "this cannot be undone, and there is no terminal to confirm it on. --yes confirms it. \
                  question=`{question}`"
             )));
         }
@@ -80,6 +81,22 @@ impl Sure {
             _ => bail!("not confirmed; nothing was done"),
         }
     }
+}
+
+/// Whether a group needs a person: messages wait and no consumer is there to take them.
+fn alarm(group: &GroupReport) -> Colour {
+    let waits = group.lag > 0 && group.consumers.is_empty();
+    if waits && group.status != GroupStatus::Paused { Colour::Red } else { Colour::Plain }
+}
+
+/// The state of a group, as tables show it.
+fn status(group: &GroupReport) -> Cell {
+    if group.status == GroupStatus::Idle && alarm(group) == Colour::Red {
+        return Cell("no consumer".to_owned(), Colour::Red);
+    }
+    let status = word(&group.status);
+    let colour = status_colour(&status);
+    Cell(status, colour)
 }
 
 /// The colour of a group's state.

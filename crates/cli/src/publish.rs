@@ -120,7 +120,9 @@ pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
         let (lines, read) = mpsc::channel(BATCHES_READ_AHEAD);
         // Reading lines blocks, so it has a thread of its own.
         tokio::task::spawn_blocking(move || source.read(&lines));
-        let progress = Progress::new(size, std::io::stderr().is_terminal());
+        // A line that is being typed must not be drawn over.
+        let is_typed = options.text.is_empty() && size.is_none() && std::io::stdin().is_terminal();
+        let progress = Progress::new(size, std::io::stderr().is_terminal() && !is_typed);
         let tally = upload::run(&client, &options.stream, options.retry_for, read, progress).await?;
         match output {
             Output::Json => {

@@ -1,6 +1,7 @@
 //! `forebay sub`: receives messages as a consumer of a group, and prints them.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -100,6 +101,9 @@ pub(crate) fn run(options: &Sub, output: Output) -> anyhow::Result<()> {
         let credit = options.max.map_or(most, |max| u32::try_from(max).unwrap_or(most).min(most));
         let consumer = client.consumer(stream, group).name(&options.name).credit(credit).credit_bytes(None);
         let consumer = consumer.open().await.map_err(|error| options.not_opened(&error))?;
+        if output == Output::Text && std::io::stderr().is_terminal() {
+            say(&format!("waiting for messages of {}; ^C ends", options.group));
+        }
         Printer { options, output, left: options.max.unwrap_or(u64::MAX) }.run(consumer).await
     })
 }
@@ -176,7 +180,6 @@ impl Printer<'_> {
     }
 
     fn print(&self, batch: &[Delivery]) -> anyhow::Result<()> {
-        use std::io::IsTerminal as _;
         let mut out = Vec::new();
         for delivery in batch {
             let body = delivery.body();

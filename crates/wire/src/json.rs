@@ -30,7 +30,7 @@ pub use message::{
 };
 pub use monitor::{
     Consumer, ConsumerKind, Counters, GroupList, GroupReport, GroupStatus, ProcessingTime, Rates, Scaling,
-    ServerReport, ServerStage, Throughput,
+    ServerReport, ServerStage, SubscriptionList, Throughput,
 };
 pub use read::read;
 pub use span::{BadSpan, Span};

@@ -1,6 +1,7 @@
 //! The verbs of a caller, on an engine in memory.
 
 mod arranging;
+mod damaged;
 mod held_back;
 mod leases;
 mod moving;

@@ -41,6 +41,7 @@ enum ParkedCommand {
     Show {
         #[command(flatten)]
         one: One,
+        /// Position of the message.
         seq: u64,
     },
     /// Count parked messages by their reason.
@@ -75,6 +76,7 @@ enum ParkedCommand {
     Cancel {
         #[command(flatten)]
         one: One,
+        /// Number of the job.
         job: u32,
     },
 }
@@ -128,6 +130,7 @@ Examples:
 
 #[derive(Debug, Args)]
 struct One {
+    /// The group.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
     #[command(flatten)]
@@ -209,6 +212,7 @@ impl Select {
 struct Resubmit {
     #[command(flatten)]
     one: One,
+    /// Position of the message.
     seq: u64,
     /// The new body. All other fields are kept.
     #[arg(long, value_name = "TEXT", required_unless_present = "file")]

@@ -616,6 +616,7 @@ impl Stage {
                 let lease = Lease { epoch: self.shard.epoch(), seq, grant: deliver.grant.plus(n as u64) };
                 self.leases.insert((who, seq), lease);
             }
+            self.shard.served(deliver.group, deliver.consumer);
         }
         for (_, consumer) in &effects.departed {
             self.say(&format!("{} is a member no longer", letter(*consumer)));

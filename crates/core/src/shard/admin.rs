@@ -20,7 +20,7 @@ pub enum CreateRefusal {
     GroupExists { name: GroupName, group: GroupId },
     #[error("no such stream")]
     NoSuchStream,
-    #[error("the limit of streams or groups is reached. limit=`{limit}`")]
+    #[error("too many streams or groups. limit=`{limit}`")]
     TooMany { limit: u32 },
     #[error(transparent)]
     Settings(SettingsError),

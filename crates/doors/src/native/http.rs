@@ -3,6 +3,7 @@
 //! | Module | What it does |
 //! | --- | --- |
 //! | `api` | Every call, once: its path, its handler, its call of gRPC, and what the OpenAPI document says of it. |
+//! | `document` | The parts of the OpenAPI document: parameters, limits, examples, problems. |
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
 //! | `report`, `message` | Between the types of the wire and those of the broker. |
@@ -15,6 +16,7 @@ pub(super) mod api;
 mod consume;
 #[cfg(feature = "dashboard")]
 mod dashboard;
+mod document;
 mod events;
 mod failure;
 mod groups;

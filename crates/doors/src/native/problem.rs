@@ -77,11 +77,10 @@ impl Refusal {
         is: &P,
     ) -> Refusal {
         let Some(field) = field else {
-            return Refusal::new(Kind::SettingsDiffer, format!("{thing} exists with other settings"));
+            return Refusal::new(Kind::SettingsDiffer, format!("the {thing} exists with other settings"));
         };
         let (asked, is) = (setting(asked, &field), setting(is, &field));
-        let text =
-            format!("{thing} exists with another value of {field}. {field}=`{is}` requested=`{asked}`");
+        let text = format!(" of the existing {thing} has another value. value=`{is}` requested=`{asked}`");
         Refusal::new(Kind::SettingsDiffer, text).with_field(field)
     }
 
@@ -104,7 +103,10 @@ impl Refusal {
     /// The sentence, for a protocol that calls the field so.
     pub(super) fn sentence(&self, field: Option<&str>) -> String {
         match (self.kind, field) {
-            (Kind::InvalidField | Kind::InvalidName | Kind::InvalidParameter, Some(field)) => {
+            (
+                Kind::InvalidField | Kind::InvalidName | Kind::InvalidParameter | Kind::SettingsDiffer,
+                Some(field),
+            ) => {
                 format!("{field}{}", self.text)
             }
             _ => self.text.clone(),
@@ -246,11 +248,8 @@ mod tests {
         let (asked, is) = (GroupPatch::new().max_retries(99u32), GroupPatch::from(&GroupSettings::default()));
         let differs = Refusal::differs("group jobs/workers", Some("max_retries".to_owned()), &asked, &is);
         let text =
-            "group jobs/workers exists with another value of max_retries. max_retries=`10` requested=`99`";
-        assert_eq!(
-            (differs.sentence(None), differs.field.as_deref()),
-            (text.to_owned(), Some("max_retries"))
-        );
+            "max_retries of the existing group jobs/workers has another value. value=`10` requested=`99`";
+        assert_eq!(differs.sentence(differs.field.as_deref()), text);
     }
 
     /// Each was once answered as a mistake of the server.

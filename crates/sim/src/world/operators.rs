@@ -297,6 +297,11 @@ impl World {
                     let parked = shard.parked(id, earlier).is_some();
                     let done = shard.is_settled(id, earlier) && !(hold && parked);
                     let along = leases.contains(&(earlier, consumer));
+                    if !done && !along && self.spoiled {
+                        // If it cannot be read, its key is not known, and it is never delivered.
+                        following.passed_over.insert(earlier);
+                        continue;
+                    }
                     assert!(
                         done || along,
                         "I6: {seq} goes to {consumer:?} before {earlier} of its key is done"

@@ -2096,6 +2096,30 @@ pub mod forebay_client {
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "Publish"));
             self.inner.streaming(req, path, codec).await
         }
+        /// Stores one batch of one message or many, all or none, and answers when it is durable. A refusal is a status, not
+        /// a `problem` in the confirmation. For programs that publish now and then, and for gateways and retries that know
+        /// single requests only.
+        pub async fn publish_once(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PublishRequest>,
+        ) -> std::result::Result<tonic::Response<super::Confirmation>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/PublishOnce",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "PublishOnce"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Joins a group as one consumer. Leases are bound to the call: when it breaks, the leased messages go to
         /// other consumers and the attempt counts; after a goodbye it does not count.
         pub async fn consume(
@@ -2820,6 +2844,15 @@ pub mod forebay_server {
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
+        /// Stores one batch of one message or many, all or none, and answers when it is durable. A refusal is a status, not
+        /// a `problem` in the confirmation. For programs that publish now and then, and for gateways and retries that know
+        /// single requests only.
+        async fn publish_once(
+            &self,
+            request: tonic::Request<super::PublishRequest>,
+        ) -> std::result::Result<tonic::Response<super::Confirmation>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         /// Joins a group as one consumer. Leases are bound to the call: when it breaks, the leased messages go to
         /// other consumers and the attempt counts; after a goodbye it does not count.
         async fn consume(
@@ -3205,6 +3238,49 @@ pub mod forebay_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/PublishOnce" => {
+                    #[allow(non_camel_case_types)]
+                    struct PublishOnceSvc<T: Forebay>(pub Arc<T>);
+                    impl<T: Forebay> tonic::server::UnaryService<super::PublishRequest>
+                    for PublishOnceSvc<T> {
+                        type Response = super::Confirmation;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PublishRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::publish_once(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PublishOnceSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -184,7 +184,7 @@ fn who_interrupts_it_gets_what_there_is_and_the_stream_is_gone() {
         .expect("the binary runs");
     let group = until("messages are acked", || {
         let groups = server.run(&["group", "list", "-o", "json"]).json();
-        let group = groups["subscriptions"][0].clone();
+        let group = groups["groups"][0].clone();
         group["last_processed_seq"].as_u64().filter(|seq| *seq > 5).map(|_| group)
     });
     assert!(group["stream"].as_str().is_some_and(|name| name.starts_with("bench-")), "{group}");

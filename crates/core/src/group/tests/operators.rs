@@ -188,7 +188,7 @@ fn a_reset_to_the_end_skips_everything() {
 #[test]
 fn a_reset_to_a_position() {
     check(
-        "publish 6 / A joins 9 / A acks 1-6 / reset 4 / figures / A acks 4 / reset 99 / figures \
+        "publish 6 / A joins 9 / A acks 1-6 / reset 4 / figures / A acks 4 / reset 7 / figures \
          / publish 1",
         expect![[r#"
             0s    deliver 1-6#1 to A

@@ -201,6 +201,18 @@ impl Stream for Publish {
     }
 }
 
+/// Stores one batch. Unlike in a stream of batches, a refusal is the answer to the call.
+pub(super) async fn once(
+    service: Service,
+    request: v1::PublishRequest,
+    trace: Trace,
+) -> Answer<v1::Confirmation> {
+    let stream = stream_name(&request.stream)?;
+    let batch = convert::batch(service.broker().clock().moment(), &request.messages, &trace)?;
+    let published = service.publish(stream, batch, convert::publish_options(&request)).await?;
+    Ok(convert::confirmation(request.ticket, published))
+}
+
 fn refused(ticket: u64, refusal: &Refusal) -> v1::Confirmation {
     v1::Confirmation { ticket, problem: Some(status::problem(refusal)), ..Default::default() }
 }

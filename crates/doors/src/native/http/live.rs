@@ -1,17 +1,18 @@
 //! Whether the server lives and takes work, what it does, and what it can.
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_broker::api::{Hold, Stage};
-use forebay_wire::problem::Kind;
+use forebay_wire::json;
+use forebay_wire::problem::{Kind, Retry};
 use serde::Serialize;
 
 use super::failure::Failure;
 use super::request::{Entered, NoQuery};
-use super::{Door, events, metrics};
+use super::{Door, events, metrics, report};
 use crate::http::outgoing::{self, Counted};
 
 /// An answer in JSON.
@@ -68,6 +69,36 @@ pub(super) async fn livez(_: NoQuery) -> Response {
     typed(StatusCode::OK, TEXT, Bytes::from_static(b"alive\n"))
 }
 
+pub(super) async fn server(
+    State(door): State<Door>,
+    Entered(service): Entered,
+    _: NoQuery,
+) -> Result<Reply<json::ServerReport>, Failure> {
+    Ok(Reply(StatusCode::OK, report::server(&service.server().await?, door.broker().stage())))
+}
+
+/// What a kind of problem means, for people that follow its `type`.
+pub(super) async fn problem(Path(slug): Path<String>, _: NoQuery) -> Result<Response, Failure> {
+    let kind = Kind::ALL.iter().find(|kind| kind.slug() == slug);
+    let kind =
+        kind.ok_or_else(|| Failure::new(Kind::NoSuchPath, format!("no such problem. problem=`{slug}`")))?;
+    let advice = match kind.retry() {
+        Retry::Never => "Fix the request.",
+        Retry::Later => {
+            "Nothing was done. Try again later, after <code>retry_after</code> seconds if it is given."
+        }
+        Retry::SameId => {
+            "The outcome is unknown. Repeat the request with the same message ids; nothing is stored twice."
+        }
+    };
+    let (title, help, status) = (kind.title(), kind.help().replace('<', "&lt;"), kind.status());
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
+         <p><code>{slug}</code>, status {status}</p>\n<p>{help}</p>\n<p>{advice}</p>\n</html>\n"
+    );
+    Ok(html(page.into()))
+}
+
 pub(super) async fn readyz(State(door): State<Door>, _: NoQuery) -> Result<Response, Failure> {
     match door.broker().stage() {
         Stage::Running => Ok(typed(StatusCode::OK, TEXT, Bytes::from_static(b"ready\n"))),
@@ -102,8 +133,11 @@ pub(super) async fn events(
 /// In place of the dashboard, where it is left out.
 #[cfg(not(feature = "dashboard"))]
 pub(super) async fn index(_: NoQuery) -> Response {
-    let mut response =
-        typed(StatusCode::OK, "text/html; charset=utf-8", Bytes::from_static(include_bytes!("index.html")));
+    html(Bytes::from_static(include_bytes!("index.html")))
+}
+
+fn html(page: Bytes) -> Response {
+    let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", page);
     let policy =
         HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'");
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);

@@ -90,7 +90,7 @@ const METRICS: &[Metric] = &[
     ),
     gauge(
         "forebay_storage_scarce",
-        "1 while nothing is delivered because the reserve is nearly used up.",
+        "1 while nothing is delivered because the reserve is nearly used up, or because storage cannot write.",
         Server(|of| flag(of.server.storage_scarce)),
     ),
     gauge(
@@ -161,6 +161,11 @@ const METRICS: &[Metric] = &[
         "forebay_storage_segments_deleted_total",
         "Segment files that were deleted because nothing in them is needed.",
         Server(|of| count(of.server.engine.segments_deleted)),
+    ),
+    counter(
+        "forebay_storage_segment_retries_total",
+        "Attempts to make a segment that commits waited for, which found no space, descriptor or memory.",
+        Server(|of| count(of.server.engine.segment_retries)),
     ),
     gauge(
         "forebay_storage_free_bytes",

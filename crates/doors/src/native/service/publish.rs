@@ -7,7 +7,7 @@ use forebay_broker::api::{Admission, Batch, Moment, PublishOptions, Published, a
 use forebay_core::types::{StreamName, Timestamp};
 use forebay_wire::json::Span;
 
-use super::{Answer, Service, check_duration, check_some_duration, position};
+use super::{Answer, Service, check_duration, check_some_duration};
 use crate::native::limits::{DURATION_MAX, PRIORITY_MAX};
 use crate::native::problem::Refusal;
 
@@ -69,9 +69,8 @@ impl Service {
         &self,
         stream: StreamName,
         batch: Batch,
-        expect_last: Option<u64>,
+        options: PublishOptions,
     ) -> Answer<Published> {
-        let options = PublishOptions { expect_last: expect_last.map(position), ..PublishOptions::default() };
         let room = self.broker().room(&stream, &batch).await;
         let stream = Arc::new(stream);
         match self.caller.publish(room, stream.clone(), batch, options).await {
