@@ -316,7 +316,8 @@ function showChanges(form) {
     ...changes.map((field) => {
       const item = document.createElement("li");
       const part = (name, text) => Object.assign(document.createElement(name), { textContent: text });
-      item.append(part("code", field.name), " ", part("del", field.dataset.original || "none"), " → ", part("ins", field.value || "none"));
+      const [was, is] = [field.dataset.original || "none", field.value || "none"];
+      item.append(part("code", field.name), " ", part("del", was), " → ", part("ins", is));
       return item;
     }),
   );
@@ -375,7 +376,8 @@ function jobCommand(form) {
   const which = isPicked ? ` ${picked().join(" ")}` : form.dataset.options;
   const rate = form.elements.rate.value;
   $("[data-command]", form).textContent = form.dataset.head + which + (rate ? ` --rate ${rate}` : "");
-  $("[type=submit]", form).disabled = form.dataset.matched === undefined || form.dataset.matched === "0" || !isConfirmed(form);
+  const isEmpty = form.dataset.matched === undefined || form.dataset.matched === "0";
+  $("[type=submit]", form).disabled = isEmpty || !isConfirmed(form);
 }
 
 /** The count is asked for before anything is done. */
@@ -401,7 +403,8 @@ async function submitJob(form) {
   if (rate) body.rate = { per_second: Number(rate), burst: 1 };
   const { matched, job } = await call("POST", form.dataset.address, body);
   form.closest("dialog").close();
-  toast(job === null ? "There was nothing to do" : `Job ${job} has begun, with ${matched.toLocaleString("en")} messages`);
+  const begun = `Job ${job} has begun, with ${matched.toLocaleString("en")} messages`;
+  toast(job === null ? "There was nothing to do" : begun);
   if (job !== null) await follow(form.dataset.address.replace(/parked\/\w+$/, `jobs/${job}`));
   await refreshStatic();
   showPicked();
@@ -414,7 +417,8 @@ async function follow(address) {
     try {
       const { state, done } = await call("GET", address);
       if (state === "running") continue;
-      toast(state === "done" ? `Done: ${done.toLocaleString("en")} messages` : `The job is ${state}`, state === "failed" ? "bad" : "ok");
+      const text = state === "done" ? `Done: ${done.toLocaleString("en")} messages` : `The job is ${state}`;
+      toast(text, state === "failed" ? "bad" : "ok");
     } catch {
       // It is over and forgotten.
     }
@@ -492,7 +496,8 @@ document.addEventListener("pointermove", (event) => {
 /** The height of a line at a place, from its own path. */
 function valueAt(path, x) {
   const points = (path.dataset.d === path.getAttribute("d") && path.points) || null;
-  const read = points || [...path.getAttribute("d").matchAll(/([ML])(\d+) ([\d.]+)/g)].map((m) => [Number(m[2]), Number(m[3]), m[1]]);
+  const steps = () => [...path.getAttribute("d").matchAll(/([ML])(\d+) ([\d.]+)/g)];
+  const read = points || steps().map((m) => [Number(m[2]), Number(m[3]), m[1]]);
   path.points = read;
   path.dataset.d = path.getAttribute("d");
   for (let n = 1; n < read.length; n += 1) {
@@ -527,7 +532,10 @@ async function openPalette() {
     const part = encodeURIComponent;
     names = [
       ...streams.streams.map(({ stream }) => [stream, `${base}ui/streams/${part(stream)}`]),
-      ...groups.subscriptions.map(({ stream, group }) => [`${stream}/${group}`, `${base}ui/streams/${part(stream)}/groups/${part(group)}`]),
+      ...groups.subscriptions.map(({ stream, group }) => [
+        `${stream}/${group}`,
+        `${base}ui/streams/${part(stream)}/groups/${part(group)}`,
+      ]),
     ];
     showNames(input.value);
   } catch (error) {
