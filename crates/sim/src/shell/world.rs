@@ -24,7 +24,7 @@ use crate::tale::tell;
 /// The date at which every history begins.
 const BEGINS: Timestamp = Timestamp(1_900_000_000_000_000);
 /// Steps in which the server and its clients must have come to their end once they are told to.
-const STEPS_MAX: u64 = 400_000;
+const STEPS_MAX: u64 = 100_000;
 /// A group with a waiting consumer in which nothing moves for this long is looked at. Longer than a consumer is held
 /// back and a read is retried, and shorter than the second after which the server looks at its counters by itself.
 const QUIET: Duration = Duration::from_millis(600);
