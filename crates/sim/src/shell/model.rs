@@ -63,6 +63,8 @@ struct Held {
     deadline: Timestamp,
     /// As it was when the message came. A crash may undo a change that was answered without waiting for the disk.
     first_deadline: Timestamp,
+    /// The latest time at which it may end by itself, if a request to prolong it counted and was not answered.
+    latest: Timestamp,
     /// From then on the server may have given the message to another consumer.
     ended: Option<Timestamp>,
     /// A request to end it was sent.
@@ -241,6 +243,7 @@ impl Model {
             attempt,
             deadline,
             first_deadline: deadline,
+            latest: deadline,
             ended,
             was_asked: false,
             was_newest: true,
@@ -297,6 +300,7 @@ impl Model {
         (held.was_newest, held.asked) = (is_newest, epoch);
         if let Verb::Extend { by, .. } = verb {
             held.deadline = held.deadline.min(now + *by);
+            held.latest = held.latest.max(now + *by);
             return;
         }
         held.ended.get_or_insert(now);
@@ -481,7 +485,7 @@ impl Model {
                     && standing
                         .held
                         .iter()
-                        .all(|held| held.deadline + plan.backoff + NOTICED < now || held.ended.is_some())
+                        .all(|held| held.latest + plan.backoff + NOTICED < now || held.ended.is_some())
                     && standing.free_from + NOTICED < now
             });
             assert!(
