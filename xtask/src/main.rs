@@ -7,6 +7,7 @@
 // A command-line tool talks to its user.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod browser;
 mod callgrind;
 mod clients;
 mod deny;
@@ -29,6 +30,8 @@ Usage: cargo xtask <command> [arguments]
 Commands:
   test    Run every test of the workspace, then `compat`, then 200 simulated histories, then `torture`
   compat  Run the clients that people use against the server: [python|celery|js|java|rust|all] [--endpoint URL]
+  browser Run the tests of the dashboard in Chromium: [NAME]
+  screenshots Make pictures of every page of the dashboard: [--after SECONDS]
   services Run a command with a PostgreSQL and a Redis server of its own: -- COMMAND
   model   Run the core against a plain model of it: [--commands N] [--seed S]
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
@@ -77,6 +80,14 @@ enum Task {
     Deny,
     Features,
     Ci,
+    /// The dashboard's tests with this in their names, in a browser.
+    Browser {
+        name: Option<String>,
+    },
+    /// Pictures of the dashboard, after a server has worked for so many seconds.
+    Screenshots {
+        after: u32,
+    },
     /// Clients of other makers.
     Compat(clients::Plan),
     /// A command that has servers to talk to.
@@ -139,6 +150,12 @@ impl Task {
             "deny" => alone(Task::Deny),
             "features" => alone(Task::Features),
             "ci" => alone(Task::Ci),
+            "browser" => match rest {
+                [] => Ok(Task::Browser { name: None }),
+                [name] => Ok(Task::Browser { name: Some(name.clone()) }),
+                _ => Err("`browser` takes one name".to_owned()),
+            },
+            "screenshots" => screenshots_of(rest),
             "compat" => clients::Plan::parse(rest).map(Task::Compat),
             "services" => services_of(rest),
             services::KEEPER => services::KeeperPlan::parse(rest).map(Task::KeepServices),
@@ -171,6 +188,8 @@ impl Task {
             Task::Deny => deny::run(),
             Task::Features => features::run(),
             Task::Ci => ci(),
+            Task::Browser { name } => browser::run(name.as_deref()),
+            Task::Screenshots { after } => browser::screenshots(*after),
             Task::Compat(plan) => clients::run(plan),
             Task::Services { command } => services::run(command),
             Task::KeepServices(plan) => services::keep(plan),
@@ -196,6 +215,7 @@ fn help(command: &str) -> Option<&'static str> {
         "test" => everything::HELP,
         "deny" => deny::HELP,
         "features" => features::HELP,
+        "browser" | "screenshots" => browser::HELP,
         "compat" => clients::HELP,
         "services" => services::HELP,
         "model" => {
@@ -375,6 +395,17 @@ fn model(commands: &str, seed: &str) -> Result<(), String> {
     finish(command, &line)?;
     println!("xtask model: the core and its model agree after {commands} commands, seed {seed}");
     Ok(())
+}
+
+fn screenshots_of(arguments: &[String]) -> Result<Task, String> {
+    match arguments {
+        [] => Ok(Task::Screenshots { after: 240 }),
+        [name, seconds] if name == "--after" => {
+            let after = seconds.parse().map_err(|_| format!("--after takes seconds. value=`{seconds}`"))?;
+            Ok(Task::Screenshots { after })
+        }
+        other => Err(format!("`screenshots` does not take this. argument=`{}`", other.join(" "))),
+    }
 }
 
 fn services_of(arguments: &[String]) -> Result<Task, String> {

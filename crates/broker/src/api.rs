@@ -19,12 +19,13 @@ pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunM
 pub use crate::error::{Advice, CallError, OpenError, PublishError};
 pub use crate::memory::{Hold, Memory, MemoryFigures, Pool, Share};
 pub use crate::report::{
-    ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport, Selected,
-    ServerReport, StreamReport, Throughput,
+    BANDS, ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport,
+    Selected, ServerReport, StreamReport, Throughput,
 };
 pub use crate::stats::doors::{DoorStats, Doors};
 pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
 
+pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;
 pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};
 pub use forebay_core::group::{

@@ -418,7 +418,7 @@ impl ShardTask {
             self.work.spawn(async move { Done::Trimmed(engine.trim(shard, through).await) });
         }
         for consumer in served {
-            self.finish_receive(consumer);
+            self.on_served(consumer);
         }
         for (group, consumer, leases) in given_back {
             self.config.memory.count_held_back();

@@ -117,10 +117,11 @@ impl Message {
         self
     }
 
-    /// Lets the message expire this long after it was published. An expired message is not delivered.
+    /// Lets the message expire this long after it was published, at least 1 ms. An expired message is not delivered.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Message {
-        self.0.ttl_ms = millis(ttl);
+        // Zero would mean that it never expires.
+        self.0.ttl_ms = millis(ttl).max(1);
         self
     }
 
@@ -184,6 +185,12 @@ impl StoredMessage {
         self.seq
     }
 
+    /// The message's position in the server's log, over all its streams, of a message that was read from a stream.
+    /// Deliveries do not carry it.
+    pub fn log_position(&self) -> Option<u64> {
+        Some(self.message.log_position).filter(|position| *position > 0)
+    }
+
     /// The body, as it was published.
     pub fn body(&self) -> &Bytes {
         &self.message.body
@@ -236,7 +243,8 @@ impl StoredMessage {
 
     /// A message to publish with the same content, to be delivered at once.
     pub fn to_message(&self) -> Message {
-        Message(v1::Message { published_at_us: 0, ..self.message.clone() })
+        let message = self.message.clone();
+        Message(v1::Message { published_at_us: 0, expires_at_us: 0, log_position: 0, ..message })
     }
 }
 

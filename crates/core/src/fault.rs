@@ -28,6 +28,8 @@ pub enum Fault {
     KeyLockedTwice,
     /// A restart forgets the ids that were seen.
     DedupeForgotten,
+    /// The ids of a quiet stream are forgotten before their window is over.
+    IdsForgottenEarly,
     /// A replay loses some of the messages it brings back.
     ReplayLoses,
     /// A move settles the message without publishing it.
@@ -46,6 +48,8 @@ pub enum Fault {
     ReclaimForgetsWanted,
     /// A copy says that its message was published when it was copied.
     CopyLosesTime,
+    /// All messages of a batch are shown with the position in the log that the first one has.
+    PositionInLogNotCounted,
     /// A read that a turn leaves over waits until something else brings about a turn.
     ReadLeftOver,
     /// A group that locks keys by position hands out the message behind a leased one.
@@ -83,7 +87,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 31] = [
+    pub const ALL: [Fault; 33] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -95,6 +99,7 @@ impl Fault {
         Fault::KeyOrderBroken,
         Fault::KeyLockedTwice,
         Fault::DedupeForgotten,
+        Fault::IdsForgottenEarly,
         Fault::ReplayLoses,
         Fault::MoveLoses,
         Fault::DeliveredEarly,
@@ -104,6 +109,7 @@ impl Fault {
         Fault::StaleAckCounts,
         Fault::ReclaimForgetsWanted,
         Fault::CopyLosesTime,
+        Fault::PositionInLogNotCounted,
         Fault::ReadLeftOver,
         Fault::PositionLockSkips,
         Fault::LeaseForNoTimeLasts,

@@ -75,6 +75,9 @@ pub struct NativeConfig {
     pub body_bytes_max: usize,
     /// Figures of the process for `/metrics`. The door opens no files itself.
     pub process: fn() -> ProcessFigures,
+    /// Whether figures are recorded from the start on, for the dashboard's charts, and kept in the log. Otherwise
+    /// recording begins with the first page that is opened, and nothing is kept.
+    pub history: bool,
 }
 
 /// Figures of the process, as far as the system tells.
@@ -94,6 +97,7 @@ impl Default for NativeConfig {
             host_names: Vec::new(),
             body_bytes_max: 64 << 20,
             process: ProcessFigures::default,
+            history: false,
         }
     }
 }

@@ -60,10 +60,13 @@ pub enum Situation {
     StreamDeleted,
     NumberedSentAgain,
     ReadTriedAgain,
+    CommitWaited,
+    IdStoredAgain,
+    MarkDamaged,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 52] = [
+    pub const ALL: [Situation; 55] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -116,6 +119,9 @@ impl Situation {
         Situation::StreamDeleted,
         Situation::NumberedSentAgain,
         Situation::ReadTriedAgain,
+        Situation::CommitWaited,
+        Situation::IdStoredAgain,
+        Situation::MarkDamaged,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -186,6 +192,9 @@ impl Situation {
             Situation::StreamDeleted => "a stream was deleted",
             Situation::NumberedSentAgain => "a numbered batch was sent again",
             Situation::ReadTriedAgain => "a read found no descriptor and was tried again",
+            Situation::CommitWaited => "a commit waited until the next segment found a descriptor",
+            Situation::MarkDamaged => "a slot of MARK was damaged",
+            Situation::IdStoredAgain => "an id came again after its window, and was stored",
         }
     }
 }

@@ -8,6 +8,7 @@ mod consume;
 mod group;
 mod message;
 mod monitor;
+mod read;
 #[cfg(feature = "openapi")]
 pub mod schema;
 mod span;
@@ -29,8 +30,9 @@ pub use message::{
 };
 pub use monitor::{
     Consumer, ConsumerKind, Counters, GroupList, GroupReport, GroupStatus, ProcessingTime, Rates, Scaling,
-    ServerReport, ServerStage, Throughput,
+    ServerReport, ServerStage, SubscriptionList, Throughput,
 };
+pub use read::read;
 pub use span::{BadSpan, Span};
 pub use stream::{PurgeReply, PurgeRequest, StreamList, StreamRates, StreamReport};
 pub use time::{BadTime, Time};

@@ -57,8 +57,9 @@ impl Driver {
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         self.frames.make_room(batch.contents.len(), &mut self.outbox);
         self.admissions.clear();
+        let ordinal = self.shard.next_ordinal();
         let stored = self.shard.resubmit(now, group, seq, message, &mut self.admissions)?;
-        Ok(self.put_away(now, stream, batch, stored))
+        Ok(self.put_away(now, stream, batch, stored, ordinal))
     }
 
     /// Writes a note, or removes it. Answers with the version of a note that was written.

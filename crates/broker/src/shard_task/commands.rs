@@ -270,14 +270,15 @@ pub(super) fn answer<T>(reply: oneshot::Sender<T>, what: T) {
 mod tests {
     use bytes::Bytes;
     use forebay_core::group::Lease;
-    use forebay_core::types::{Attempt, Epoch, Grant, Seq, Timestamp};
+    use forebay_core::types::{Attempt, Epoch, Grant, Ordinal, Seq, Timestamp};
 
     use super::*;
     use crate::driver::RunMessage;
 
     fn messages(count: usize) -> Delivery {
         let content = Bytes::new();
-        let message = RunMessage { published: Timestamp::ZERO, priority: 0, past: None, content };
+        let ordinal = Ordinal(1);
+        let message = RunMessage { ordinal, published: Timestamp::ZERO, priority: 0, past: None, content };
         Delivery {
             group: GroupId(1),
             consumer: ConsumerId(1),

@@ -151,12 +151,7 @@ impl Reader<'_> {
 
 /// A message object of the API.
 fn parse(line: &[u8]) -> anyhow::Result<Message> {
-    let message: json::Message = serde_json::from_slice(line).map_err(|error| {
-        // The place within the line. The reader knows the line's number.
-        let text = error.to_string();
-        let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
-        anyhow!("{text}, at column {}", error.column())
-    })?;
+    let message: json::Message = json::read(line)?;
     let body = match (message.body, message.body_base64) {
         (Some(_), Some(_)) => return Err(anyhow!("it has both `body` and `body_base64`")),
         (Some(body), None) => body.get().to_owned().into_bytes(),
@@ -244,9 +239,9 @@ mod tests {
         for (line, text) in [
             ("{\"body\":1,\"body_base64\":\"AA==\"}", "both `body`"),
             ("{\"body_base64\":\"?\"}", "not base64"),
-            ("[1]", "column"),
-            ("{\"body\":1", "EOF"),
-            ("{\"body\":1,\"delay\":5}", "length of time"),
+            ("[1]", "the JSON must be an object, not a list"),
+            ("{\"body\":1", "not JSON"),
+            ("{\"body\":1,\"delay\":5}", "delay must be a duration"),
         ] {
             let (_, wrong) = read(line, true);
             let wrong = wrong.unwrap_or_else(|| panic!("{line} was taken"));

@@ -46,6 +46,7 @@ impl Row {
             deliver_at_us: at.unsigned_abs(),
             published_at_us: 0,
             expires_at_us: 0,
+            log_position: 0,
         };
         Ok(Row { position, stream, message })
     }

@@ -3,15 +3,20 @@
 //! | Module | What it does |
 //! | --- | --- |
 //! | `api` | Every call, once: its path, its handler, its call of gRPC, and what the OpenAPI document says of it. |
+//! | `document` | The parts of the OpenAPI document: parameters, limits, examples, problems. |
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
 //! | `report`, `message` | Between the types of the wire and those of the broker. |
 //! | `streams`, `groups`, `consume`, `parked`, `live` | The handlers: request to service, report to reply. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
+//! | `dashboard` | Pages for people. |
 
 pub(super) mod api;
 mod consume;
+#[cfg(feature = "dashboard")]
+mod dashboard;
+mod document;
 mod events;
 mod failure;
 mod groups;
@@ -45,9 +50,10 @@ use events::Events;
 /// The reply to a client that connects when there are too many connections.
 pub(super) const BUSY_REPLY: &[u8] = concat!(
     "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n",
-    "connection: close\r\ncontent-length: 181\r\n\r\n",
-    r#"{"type":"/problems/busy","title":"The server has too much to do at the moment","status":503,"#,
-    r#""detail":"there are as many connections as there may be","retry":"later","retry_after":1}"#,
+    "connection: close\r\ncontent-length: 140\r\n\r\n",
+    r#"{"type":"/problems/busy","title":"Server busy","status":503,"#,
+    r#""detail":"the limit of connections is reached","retry":"later","retry_after":1}"#,
+    "\n",
 )
 .as_bytes();
 
@@ -68,6 +74,8 @@ struct Shared {
     events: Events,
     openapi: Bytes,
     process: fn() -> ProcessFigures,
+    #[cfg(feature = "dashboard")]
+    dashboard: dashboard::Dashboard,
 }
 
 impl Door {
@@ -83,6 +91,11 @@ impl Door {
 
     fn broker(&self) -> &Broker {
         &self.0.broker
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn dashboard(&self) -> &dashboard::Dashboard {
+        &self.0.dashboard
     }
 }
 
@@ -115,7 +128,13 @@ impl HttpDoor {
             events: Events::default(),
             openapi: api.document(),
             process: config.process,
+            #[cfg(feature = "dashboard")]
+            dashboard: dashboard::Dashboard::new(config.history),
         }));
+        #[cfg(feature = "dashboard")]
+        if config.history {
+            dashboard::Dashboard::start(&door);
+        }
         HttpDoor { router: api.into_router(door.clone()), door, stats }
     }
 

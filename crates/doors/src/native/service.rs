@@ -34,7 +34,7 @@ use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, PO
 use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
 pub(super) use parked::{Edits, ParkedFilter, Selection};
-pub(super) use publish::{MessageTerms, stored};
+pub(super) use publish::{MessageTerms, Placed, placed};
 pub(super) use read::From;
 pub(super) use reports::Overview;
 

@@ -150,10 +150,7 @@ impl Model {
     }
 
     pub(super) fn confirmed(&mut self, now: Timestamp, ids: &[Id], published: &Published) {
-        let seqs: Vec<Seq> = match published {
-            Published::Stored(range) => range.seqs().collect(),
-            Published::Mixed(admissions) => admissions.iter().map(|admission| admission.seq).collect(),
-        };
+        let seqs: Vec<Seq> = published.each().map(|(admission, _)| admission.seq).collect();
         assert_eq!(seqs.len(), ids.len(), "I1: a confirmation names each message");
         for (&id, &seq) in ids.iter().zip(&seqs) {
             self.place(id, seq);

@@ -281,7 +281,7 @@ impl World {
         consumer.lease_for = timeout;
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             self.situations.reached(Situation::LeaseForNoTime);
-            self.groups.get_mut(&group).expect("the group exists").model.fleeting = true;
+            self.is_fleeting = true;
         }
         let now = self.now;
         tell(|| format!("{id:?} polls {messages} for {timeout:?}"));

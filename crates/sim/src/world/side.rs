@@ -115,7 +115,7 @@ impl World {
             });
             let last = changes.len() - 1;
             let may_be = durable.map_or(&changes[last..], |durable| possible(changes, durable));
-            let is_over = |known: &KnownNote| known.expires.is_some_and(|at| at <= self.latest);
+            let is_over = |known: &KnownNote| known.expires.is_some_and(|at| at <= self.latest.max(self.now));
             let fits = may_be
                 .iter()
                 .any(|(_, known)| *known == note || (note.is_none() && known.as_ref().is_some_and(is_over)));

@@ -76,6 +76,9 @@ pub struct PublishResult {
     pub id: Option<String>,
     /// It was stored before under the same id, as `seq`.
     pub duplicate: bool,
+    /// Position in the server's log, over all its streams. A duplicate has none here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_position: Option<u64>,
 }
 
 /// A message as it lies in its stream. It has one of `body` and `body_base64`.
@@ -83,6 +86,10 @@ pub struct PublishResult {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoredMessage {
     pub seq: u64,
+    /// Position in the server's log, over all its streams. The positions of a stream's messages rise with `seq`, with
+    /// gaps.
+    #[serde(default)]
+    pub log_position: u64,
     pub published_at: Time,
     pub id: Option<String>,
     #[serde(rename = "type")]

@@ -121,17 +121,19 @@ fn some_text(text: &str) -> Option<&str> {
 pub(super) fn confirmation(ticket: u64, published: Published) -> v1::Confirmation {
     let mut confirmation = v1::Confirmation { ticket, ..v1::Confirmation::default() };
     match published {
-        Published::Stored(range) => {
-            confirmation.first_seq = range.first.0;
-            confirmation.count = range.count() as u32;
+        Published::Stored { seqs, ordinal } => {
+            confirmation.first_seq = seqs.first.0;
+            confirmation.count = seqs.count() as u32;
+            confirmation.first_log_position = ordinal.0;
         }
-        Published::Mixed(admissions) => {
+        Published::Mixed { admissions, ordinal } => {
             for (admission, index) in admissions.iter().zip(0..) {
                 if admission.duplicate {
                     confirmation.duplicates.push(v1::Duplicate { index, seq: admission.seq.0 });
                 } else {
                     if confirmation.count == 0 {
                         confirmation.first_seq = admission.seq.0;
+                        confirmation.first_log_position = ordinal.0;
                     }
                     confirmation.count += 1;
                 }
@@ -175,7 +177,8 @@ pub(super) fn delivered(of: &Delivered) -> Answer<v1::Message> {
 
 pub(super) fn found(of: &Found) -> Answer<v1::Message> {
     let message = message(&of.content, of.extra.priority, of.published())?;
-    Ok(v1::Message { expires_at_us: of.extra.expires.map_or(0, |at| at.0), ..message })
+    let expires_at_us = of.extra.expires.map_or(0, |at| at.0);
+    Ok(v1::Message { expires_at_us, log_position: of.ordinal.0, ..message })
 }
 
 /// The body is not copied: it is a part of what the server keeps.
@@ -208,13 +211,15 @@ pub(super) fn settle_terms(
     rest_ms: Option<u64>,
 ) -> Answer<Terms<'_>> {
     use v1::settlement::Action as Wire;
-    // Never taken for an ack, which is the number zero.
-    let wire = Wire::try_from(number)
-        .map_err(|_| Refusal::value("action", "must be the number of an action", number))?;
+    let unknown = |_| Refusal::value("action", "must be one of the actions of Settlement.Action", number);
+    let wire = Wire::try_from(number).map_err(unknown)?;
     if wire != Wire::Move && !move_to.is_empty() {
         return Err(Refusal::field("action.move", "must not be given: the action is not MOVE"));
     }
     let action = match wire {
+        Wire::Unspecified => {
+            return Err(Refusal::field("action", "must be given: ACK, RETRY, PARK or another"));
+        }
         Wire::Ack => Action::Ack,
         Wire::Retry | Wire::Auto => Action::Retry,
         Wire::Park => Action::Park,

@@ -20,7 +20,7 @@ use forebay_wire::json::{self, Headers, Time};
 use serde_json::value::RawValue;
 
 use crate::native::problem::Refusal;
-use crate::native::service::{Answer, Edits, MessageTerms, stored as stored_at};
+use crate::native::service::{Answer, Edits, MessageTerms, Placed, placed};
 use crate::native::trace::Trace;
 
 /// What a stored message has beside its body, by rough count, so that a batch is built without growing.
@@ -90,8 +90,9 @@ fn body(message: &json::Message) -> Answer<Option<(Cow<'_, [u8]>, BodyForm)>> {
         (Some(body), None) => Ok(Some((body.get().as_bytes().into(), BodyForm::Json))),
         (None, Some(text)) => {
             let bytes = BASE64.decode(text);
-            let bytes = bytes
-                .map_err(|error| Refusal::field("body_base64", format_args!("must be base64: {error}")))?;
+            let bytes = bytes.map_err(|_| {
+                Refusal::field("body_base64", "must be base64 with padding, as in RFC 4648, such as \"aGk=\"")
+            })?;
             Ok(Some((bytes.into(), BodyForm::Bytes)))
         }
         (Some(_), Some(_)) => Err(Refusal::field("body_base64", "must not be given together with `body`")),
@@ -118,11 +119,12 @@ pub(super) fn edits(message: json::Message) -> Answer<Edits> {
 
 /// One result for each message.
 pub(super) fn results(messages: Vec<json::Message>, published: &Published) -> Vec<json::PublishResult> {
-    let result = |(n, message): (usize, json::Message)| {
-        let (seq, duplicate) = stored_at(published, n);
-        json::PublishResult { seq, id: message.id, duplicate }
-    };
-    messages.into_iter().enumerate().map(result).collect()
+    messages.into_iter().zip(placed(published)).map(|(message, placed)| result(placed, message.id)).collect()
+}
+
+pub(super) fn result(placed: Placed, id: Option<String>) -> json::PublishResult {
+    let Placed { seq, duplicate, log_position } = placed;
+    json::PublishResult { seq, id, duplicate, log_position }
 }
 
 /// What a content says, in text.
@@ -187,6 +189,7 @@ pub(super) fn stored(found: &Found) -> json::StoredMessage {
     let Parts { id, kind, schema, key, headers, body, body_base64 } = Parts::of(&found.content);
     json::StoredMessage {
         seq: found.seq.0,
+        log_position: found.ordinal.0,
         published_at: Time(found.published().0),
         id,
         kind,

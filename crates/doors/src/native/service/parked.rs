@@ -12,7 +12,7 @@ use forebay_broker::api::{
 use forebay_core::types::{GroupName, JobId, Seq, StreamName, Timestamp};
 use forebay_wire::problem::Kind;
 
-use super::publish::{MessageTerms, stored};
+use super::publish::{MessageTerms, Placed, placed};
 use super::{Answer, Service, content_bytes, page, position, reply_bytes, text};
 use crate::native::limits::{PAGE_BYTES_MAX, SEQS_MAX};
 use crate::native::problem::Refusal;
@@ -181,8 +181,7 @@ impl Service {
         self.answer(self.caller.start_job(stream, group, work, select, terms).await)
     }
 
-    /// Publishes an edited copy of a parked message and settles the message, in one step. Answers where the copy is,
-    /// and whether a message of its id was there before.
+    /// Publishes an edited copy of a parked message and settles the message, in one step. Answers where the copy is.
     pub(in crate::native) async fn resubmit(
         &self,
         stream: StreamName,
@@ -190,11 +189,11 @@ impl Service {
         seq: u64,
         edits: &Edits,
         trace: &Trace,
-    ) -> Answer<(u64, bool)> {
+    ) -> Answer<Placed> {
         let parked = self.parked_one(stream.clone(), group.clone(), seq).await?;
         let batch = edits.batch(self.broker().clock().moment(), parked.message.as_ref(), trace)?;
         let published = self.answer(self.caller.resubmit(stream, group, position(seq), batch).await)?;
-        Ok(stored(&published, 0))
+        Ok(placed(&published).next().expect("a batch of one has one answer"))
     }
 
     pub(in crate::native) async fn jobs(

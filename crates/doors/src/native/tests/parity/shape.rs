@@ -112,9 +112,10 @@ impl Shape for v1::StoredMessage {
 }
 
 fn stored(seq: u64, message: v1::Message) -> Value {
-    let expires_at_us = message.expires_at_us;
-    let mut value = content(v1::Message { expires_at_us: 0, ..message });
+    let v1::Message { expires_at_us, log_position, .. } = message;
+    let mut value = content(v1::Message { expires_at_us: 0, log_position: 0, ..message });
     value["seq"] = seq.into();
+    value["log_position"] = log_position.into();
     if expires_at_us > 0 {
         value["expires_at"] = json!(Time(expires_at_us));
     }
@@ -136,6 +137,7 @@ fn content(message: v1::Message) -> Value {
         deliver_at_us: 0,
         published_at_us,
         expires_at_us: 0,
+        log_position: 0,
     } = message
     else {
         panic!("a stored message has no terms of a publish: {message:?}")
@@ -306,7 +308,7 @@ impl Shape for v1::ListGroupsReply {
     fn shape(self) -> Value {
         let v1::ListGroupsReply { groups, next } = self;
         let next = next.map(|v1::GroupCursor { stream, group }| format!("{stream}/{group}"));
-        json!({ "subscriptions": all(groups), "next": next })
+        json!({ "groups": all(groups), "next": next })
     }
 }
 
@@ -421,8 +423,12 @@ impl Shape for v1::ParkedJobReply {
 
 impl Shape for v1::ResubmitParkedReply {
     fn shape(self) -> Value {
-        let v1::ResubmitParkedReply { seq, duplicate } = self;
-        json!({ "seq": seq, "duplicate": duplicate })
+        let v1::ResubmitParkedReply { seq, duplicate, log_position } = self;
+        let mut value = json!({ "seq": seq, "duplicate": duplicate });
+        if log_position > 0 {
+            value["log_position"] = log_position.into();
+        }
+        value
     }
 }
 
@@ -450,14 +456,18 @@ impl Shape for v1::Job {
 
 /// What became of a batch, for messages with these ids.
 pub(super) fn confirmation(of: v1::Confirmation, ids: &[Option<&str>]) -> Value {
-    let v1::Confirmation { ticket: _, first_seq, count: _, duplicates, problem } = of;
+    let v1::Confirmation { ticket: _, first_seq, count: _, duplicates, problem, first_log_position } = of;
     assert_eq!(problem, None, "it was stored");
-    let mut next = first_seq;
+    let (mut next, mut next_in_log) = (first_seq, first_log_position);
     let results = ids.iter().zip(0..).map(|(id, n)| {
         let before = duplicates.iter().find(|v1::Duplicate { index, .. }| *index == n);
         let seq = before.map_or(next, |duplicate| duplicate.seq);
-        next += u64::from(before.is_none());
-        json!({ "seq": seq, "id": id, "duplicate": before.is_some() })
+        let mut result = json!({ "seq": seq, "id": id, "duplicate": before.is_some() });
+        if before.is_none() {
+            result["log_position"] = next_in_log.into();
+            (next, next_in_log) = (next + 1, next_in_log + 1);
+        }
+        result
     });
     json!({ "results": results.collect::<Vec<_>>() })
 }
