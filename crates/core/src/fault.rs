@@ -128,7 +128,7 @@ impl Fault {
 
     /// Faults that histories of the shard task and its callers must notice. Some are in these two alone, and no history
     /// of the driver could show them.
-    pub const SHELL: [Fault; 11] = [
+    pub const SHELL: [Fault; 10] = [
         Fault::RoomKept,
         Fault::UntakenKept,
         Fault::CallOffLost,
@@ -139,7 +139,6 @@ impl Fault {
         Fault::LeaseTwice,
         Fault::StaleAckCounts,
         Fault::KeyLockedTwice,
-        Fault::ReadLeftOver,
     ];
 }
 

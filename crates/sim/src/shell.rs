@@ -10,7 +10,7 @@
 //! | `executor` | The tasks, and the whims by which futures are dropped |
 //! | `engine` | An engine that answers when the seed says so |
 //! | `clients` | Producers, consumers with and without a connection, onlookers |
-//! | `model` | What they did and saw, and the promises that follow |
+//! | `model` | The actions and observations of the clients, and the promises that follow |
 //! | `world` | One history: clients, mishaps, and the way to rest |
 
 mod clients;
@@ -28,7 +28,7 @@ use forebay_core::fault::{Fault, plant};
 use crate::history::{Failure, caught};
 use world::World;
 
-/// What a history that kept every promise came to.
+/// The figures of a history that kept every promise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The same for the same seed, always.

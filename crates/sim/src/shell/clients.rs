@@ -1,6 +1,6 @@
 //! The callers of a history: they publish, receive, subscribe, settle and look, through the real [`Caller`], and drop
-//! their futures whenever they like. Whatever a dropped future means for the model is said by guards, so a caller can be
-//! dropped as a whole at any point too.
+//! their futures whenever they like. Guards tell the model that a future was dropped, so a caller can be dropped as a
+//! whole at any point too.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;

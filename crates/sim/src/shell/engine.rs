@@ -59,7 +59,7 @@ enum Call {
         budget: ReadBudget,
         /// Recovery does not try again, so its reads do not fail.
         may_fail: bool,
-        /// What the log had when the read was asked for, if it is answered with that.
+        /// The frames that the log had when the read was asked for, if it is answered with that.
         early: Option<Vec<StoredFrame>>,
         answer: oneshot::Sender<Result<Vec<StoredFrame>, StorageError>>,
     },

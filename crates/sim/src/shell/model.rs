@@ -1,6 +1,6 @@
-//! What the callers of a history did and saw, and the promises that follow from it. The model knows nothing that a
-//! caller could not know: a message is held from the moment a caller has it until the first moment at which the server
-//! may have taken it back.
+//! The actions and observations of the callers of a history, and the promises that follow from them. The model knows
+//! nothing that a caller could not know: a message is held from the moment a caller has it until the first moment at
+//! which the server may have taken it back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,6 +9,9 @@ use forebay_broker::api::{Bound, Delivered, GroupFigures, Lease, Outcome, Publis
 use forebay_core::types::{Epoch, Grant, GroupName, Seq, StreamName, Timestamp};
 
 use crate::tale::tell;
+
+/// How late the server may notice that a lease has lapsed, and begin its backoff only then.
+const NOTICED: Duration = Duration::from_millis(150);
 
 /// Names a message. Its body begins with the number.
 pub(super) type Id = u64;
@@ -60,6 +63,8 @@ struct Held {
     deadline: Timestamp,
     /// As it was when the message came. A crash may undo a change that was answered without waiting for the disk.
     first_deadline: Timestamp,
+    /// The latest time at which it may end by itself, if a request to prolong it counted and was not answered.
+    latest: Timestamp,
     /// From then on the server may have given the message to another consumer.
     ended: Option<Timestamp>,
     /// A request to end it was sent.
@@ -101,6 +106,8 @@ pub(super) struct Model {
     /// The life of the server, as its leases tell it, and the last one that ended with a crash.
     epoch: Epoch,
     crashed: Option<Epoch>,
+    /// When a server last went. A receive whose answer it did not send keeps its messages until their leases lapse.
+    gone: Option<Timestamp>,
     next: Id,
 }
 
@@ -117,6 +124,7 @@ impl Model {
             redeliveries: 0,
             epoch: Epoch(1),
             crashed: None,
+            gone: None,
             next: 1,
         }
     }
@@ -232,6 +240,7 @@ impl Model {
             attempt,
             deadline,
             first_deadline: deadline,
+            latest: deadline,
             ended,
             was_asked: false,
             was_newest: true,
@@ -288,6 +297,7 @@ impl Model {
         (held.was_newest, held.asked) = (is_newest, epoch);
         if let Verb::Extend { by, .. } = verb {
             held.deadline = held.deadline.min(now + *by);
+            held.latest = held.latest.max(now + *by);
             return;
         }
         held.ended.get_or_insert(now);
@@ -322,7 +332,7 @@ impl Model {
         let is_newest = self.is_newest(of, id, lease);
         let crashed = self.crashed;
         let Some((done, free_from, held)) = self.held(of, id, lease) else { return };
-        // The answer was sent by a server that has died since, and what it says may not have been durable.
+        // The answer was sent by a server that has died since, and the change may not have been durable.
         let may_be_undone = !is_sure && crashed.is_some_and(|crashed| held.asked <= crashed);
         tell(|| format!("{id} on {lease:?}: {verb:?} is answered {outcome:?}"));
         let deadline = held.deadline;
@@ -385,6 +395,7 @@ impl Model {
             self.crashed = Some(self.epoch);
         }
         self.epoch = Epoch(self.epoch.0 + 1);
+        self.gone = Some(now);
         for (plan, group) in self.plans.iter().zip(&mut self.groups) {
             for standing in group.messages.values_mut() {
                 for held in &mut standing.held {
@@ -440,8 +451,9 @@ impl Model {
     /// The same of an ordered group. Its figures do not tell which of its messages wait for others of their key.
     pub(super) fn check_quiet_keys(&self, now: Timestamp, of: usize) {
         let (plan, group) = (&self.plans[of], &self.groups[of]);
+        let lost_until = self.gone.map(|at| at + plan.timeout + plan.backoff + NOTICED);
         // Which message of a key is next is known only if every caller has taken out its messages.
-        if group.untaken > 0 || self.may_park(of) {
+        if group.untaken > 0 || self.may_park(of) || lost_until.is_some_and(|until| now <= until) {
             return;
         }
         // A publish that was not answered may have stored a message before those that are known.
@@ -470,8 +482,8 @@ impl Model {
                     && standing
                         .held
                         .iter()
-                        .all(|held| held.deadline + plan.backoff < now || held.ended.is_some())
-                    && standing.free_from < now
+                        .all(|held| held.latest + plan.backoff + NOTICED < now || held.ended.is_some())
+                    && standing.free_from + NOTICED < now
             });
             assert!(
                 !is_free,
