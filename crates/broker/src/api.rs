@@ -4,7 +4,7 @@
 //! index, the window and recovery are public for the simulator, and no business of a door.
 
 pub use crate::access::{Denied, Principal, Role};
-pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
+pub use crate::batch::{Batch, BatchBuilder, ContentType, Dedupe, Message, Own, after, parse_content};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
 };

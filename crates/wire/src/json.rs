@@ -4,6 +4,7 @@
 //! takes them, so that an older client can read what a newer server says. Fields of a request that may be
 //! left out are options.
 
+pub mod body;
 mod consume;
 mod group;
 mod message;

@@ -311,8 +311,10 @@ async fn a_first_publish_creates_its_stream_where_that_is_wanted() {
 async fn messages_are_read_in_order_and_by_what_is_said_of_them() {
     let (caller, _running) =
         open_with(engine(), BrokerConfig { read_bytes_max: 64, ..BrokerConfig::new([7; 32]) }).await;
-    let keyed =
-        |n: usize| Message { key: Some(if n.is_multiple_of(3) { "a" } else { "b" }), ..plain("0123456789") };
+    let keyed = |n: usize| Message {
+        key: Some(if n.is_multiple_of(3) { b"a" } else { b"b" }),
+        ..plain("0123456789")
+    };
     publish(&caller, (1..=20).map(keyed)).await.expect("there is room");
     let page = caller.read(stream(), Seq(3), 100).await.expect("it is read");
     assert_eq!(page.messages[0].seq, Seq(3));
@@ -365,7 +367,7 @@ async fn finished(caller: &Caller, job: JobId) -> crate::report::JobReport {
 async fn parked_messages_are_listed_chosen_replayed_and_discarded() {
     let (caller, _running) = open().await;
     create(&caller, |_| {}).await;
-    let keyed = |n: usize| Message { key: Some(if n <= 5 { "a" } else { "b" }), ..plain("body") };
+    let keyed = |n: usize| Message { key: Some(if n <= 5 { b"a" } else { b"b" }), ..plain("body") };
     publish(&caller, (1..=10).map(keyed)).await.expect("there is room");
     park(&caller, 10).await;
     let list = |after, limit, reason: Option<&str>, filter: Filter| {

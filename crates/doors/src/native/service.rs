@@ -33,7 +33,7 @@ use forebay_wire::json::Span;
 use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, POSITION_MAX};
 use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
-pub(super) use parked::{Edits, ParkedFilter, Selection};
+pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
 pub(super) use publish::{MessageTerms, Placed, placed};
 pub(super) use read::From;
 pub(super) use reports::Overview;

@@ -2,6 +2,7 @@
 /// Content and properties of a message, as producers send it and as consumers receive it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Message {
+    /// See `content_type` for what it is.
     #[prost(bytes = "bytes", tag = "1")]
     pub body: ::prost::bytes::Bytes,
     /// Idempotency key: within the stream's dedupe window a second publish with the same id stores nothing, and
@@ -40,6 +41,16 @@ pub struct Message {
     /// positions of a stream's messages rise with `seq`, with gaps.
     #[prost(uint64, tag = "13")]
     pub log_position: u64,
+    /// Media type of the body, such as `application/json` or `text/plain`. Empty: the producer did not say; then APIs that
+    /// speak in text show a JSON object or array as JSON, other UTF-8 as text, and anything else in base64.
+    #[prost(string, tag = "14")]
+    pub content_type: ::prost::alloc::string::String,
+    /// The message has no body, which is not the same as an empty one. `body` is then empty.
+    #[prost(bool, tag = "15")]
+    pub no_body: bool,
+    /// A key that is not UTF-8, instead of `key`.
+    #[prost(bytes = "bytes", tag = "16")]
+    pub key_bytes: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Header {
@@ -47,6 +58,9 @@ pub struct Header {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
+    /// A value that is not UTF-8, instead of `value`.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub value_bytes: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Rate {
@@ -1387,7 +1401,7 @@ pub struct ResubmitParkedRequest {
     #[prost(message, optional, tag = "4")]
     pub message: ::core::option::Option<Message>,
     /// Fields of the message that the copy does not have, by their names: `key`, `type`, `schema`, `headers`,
-    /// `priority`, `body`.
+    /// `priority`, `body`. A new `body` comes with its own `content_type`.
     #[prost(string, repeated, tag = "5")]
     pub clear: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
