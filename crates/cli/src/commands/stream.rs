@@ -1,9 +1,8 @@
 //! `forebay stream`: see streams, make and change them, look into them, empty them.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use forebay_model::StreamSettings;
+use forebay_wire::json::body::from_base64;
 use forebay_wire::json::{PurgeReply, PurgeRequest, StoredMessage, StreamReport};
 use hyper::Method;
 
@@ -290,7 +289,7 @@ async fn browse(http: &mut Http, options: &Browse, output: Output) -> anyhow::Re
             message.published_at.to_string(),
             message.id.clone().unwrap_or_default(),
             message.kind.clone().unwrap_or_default(),
-            message.key.clone().unwrap_or_default(),
+            key(message),
             message.priority.to_string(),
             short_body(message),
         ]);
@@ -313,13 +312,24 @@ pub(super) fn short_body(message: &StoredMessage) -> String {
     }
 }
 
+/// A key as a person reads it.
+pub(super) fn key(message: &StoredMessage) -> String {
+    match (&message.key, &message.key_base64) {
+        (None, Some(text)) => {
+            from_base64("key_base64", text).map_or_else(|_| printable(text), |bytes| printable_bytes(&bytes))
+        }
+        (key, _) => key.clone().unwrap_or_default(),
+    }
+}
+
 /// A body as a person reads it.
 pub(super) fn body(message: &StoredMessage) -> String {
-    match (&message.body, &message.body_base64) {
-        (Some(body), _) => printable(body.get()),
-        (None, Some(text)) => {
-            STANDARD.decode(text).map_or_else(|_| printable(text), |bytes| printable_bytes(&bytes))
+    match (&message.body, &message.body_text, &message.body_base64) {
+        (Some(body), _, _) => printable(body.get()),
+        (None, Some(text), _) => printable(text),
+        (None, None, Some(text)) => {
+            from_base64("body_base64", text).map_or_else(|_| printable(text), |bytes| printable_bytes(&bytes))
         }
-        (None, None) => String::new(),
+        (None, None, None) => "(no body)".to_owned(),
     }
 }
