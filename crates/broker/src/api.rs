@@ -10,8 +10,8 @@ pub use crate::broker::{
 };
 pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
-    Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
-    NoteWish, Receive, Receiving, Select,
+    Absent, Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor,
+    JobTerms, NoteWish, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
 pub use crate::door::Door;

@@ -24,7 +24,7 @@ pub use crate::driver::Arranged;
 pub use arrange::{Arrangement, Change, NoteWish};
 pub use consume::{Consumer, Receive, Receiving};
 pub use operate::{Created, GroupCursor};
-pub use publish::Confirmation;
+pub use publish::{Absent, Confirmation};
 pub use read::Filter;
 pub use triage::{JobTerms, Select};
 

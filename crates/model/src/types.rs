@@ -91,6 +91,7 @@ pub enum NameError {
     TooLong { bytes: usize },
     Control,
     Reserved,
+    NotReserved,
 }
 
 impl fmt::Display for NameError {
@@ -102,6 +103,7 @@ impl fmt::Display for NameError {
             }
             NameError::Control => f.write_str("a name has no control characters"),
             NameError::Reserved => f.write_str("names beginning with `$` belong to the system"),
+            NameError::NotReserved => f.write_str("a name of the system begins with `$`"),
         }
     }
 }
@@ -161,7 +163,51 @@ name! {
     /// What users call a stream.
     StreamName
 }
+impl StreamName {
+    /// A name of the system, which begins with `$` and otherwise keeps to the rules of [`StreamName::parse`]. Streams
+    /// of the system belong to a part of the server. Users cannot create them or publish to them, and may read them.
+    pub fn of_system(text: &str) -> Result<StreamName, NameError> {
+        match check_name(text) {
+            Err(NameError::Reserved) if text.len() > 1 => Ok(StreamName(text.into())),
+            Err(NameError::Reserved) => Err(NameError::Empty),
+            Err(error) => Err(error),
+            Ok(()) => Err(NameError::NotReserved),
+        }
+    }
+
+    /// A name of a user or of the system, for calls that only look.
+    pub fn of_any(text: &str) -> Result<StreamName, NameError> {
+        StreamName::parse(text).or_else(|error| match error {
+            NameError::Reserved => StreamName::of_system(text),
+            error => Err(error),
+        })
+    }
+
+    pub fn is_of_system(&self) -> bool {
+        self.0.starts_with('$')
+    }
+}
 name! {
     /// What users call a group. Unique within its stream.
     GroupName
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_system_are_told_apart() {
+        assert_eq!(StreamName::parse("$x"), Err(NameError::Reserved));
+        assert_eq!(StreamName::of_system("x"), Err(NameError::NotReserved));
+        assert_eq!(StreamName::of_system("$"), Err(NameError::Empty));
+        assert_eq!(StreamName::of_system("$\n"), Err(NameError::Control));
+        let long = format!("${}", "x".repeat(NAME_BYTES_MAX));
+        assert_eq!(StreamName::of_system(&long), Err(NameError::TooLong { bytes: NAME_BYTES_MAX + 1 }));
+        for (text, of_system) in [("$x", true), ("$$x", true), ("x", false), ("x$", false)] {
+            let name = StreamName::of_any(text).expect("a name");
+            assert_eq!((name.as_str(), name.is_of_system()), (text, of_system));
+        }
+        assert_eq!(StreamName::of_any(""), Err(NameError::Empty));
+    }
 }

@@ -15,7 +15,7 @@ use super::commands::{Event, Member, Session, SettleRequest, Settled, Waiting, a
 use super::{CONSUMER_BYTES_MAX, ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
-use crate::caller::Reply;
+use crate::caller::{Absent, Reply};
 use crate::door::OWN_NOTES;
 use crate::driver::{Driver, NoteChange};
 use crate::error::{CallError, PublishError};
@@ -62,12 +62,17 @@ impl ShardTask {
         name: &StreamName,
         batch: &Batch,
         options: PublishOptions,
-        may_create: bool,
+        absent: &Absent,
     ) -> Result<StreamId, PublishError> {
         if let Some(stream) = self.driver.shard().stream_named(name) {
             return Ok(stream);
         }
-        let Some(settings) = self.config.stream_of_first_publish.clone().filter(|_| may_create) else {
+        let settings = match absent {
+            Absent::AsConfigured => self.config.stream_of_first_publish.clone(),
+            Absent::Refuse => None,
+            Absent::Create(settings) => Some(StreamSettings::clone(settings)),
+        };
+        let Some(settings) = settings else {
             return Err(PublishRefusal::NoSuchStream.into());
         };
         if self.space.is_full() {

@@ -99,6 +99,11 @@ pub(super) fn stream_name(text: &str) -> Answer<StreamName> {
     StreamName::parse(text).map_err(|error| Refusal::name("stream", &error))
 }
 
+/// The name of a stream that a call only looks at. It may be one of the system.
+pub(super) fn stream_to_read(text: &str) -> Answer<StreamName> {
+    StreamName::of_any(text).map_err(|error| Refusal::name("stream", &error))
+}
+
 pub(super) fn group_name(text: &str) -> Answer<GroupName> {
     GroupName::parse(text).map_err(|error| Refusal::name("group", &error))
 }

@@ -7,7 +7,7 @@ use forebay_wire::v1;
 
 use super::request::{Budget, some};
 use super::{convert, report, settings};
-use crate::native::service::{Answer, Service, filter, stream_name};
+use crate::native::service::{Answer, Service, filter, stream_name, stream_to_read};
 
 pub(super) async fn create(
     service: Service,
@@ -29,7 +29,7 @@ pub(super) async fn update(
 }
 
 pub(super) async fn get(service: Service, request: v1::GetStreamRequest) -> Answer<v1::StreamReport> {
-    Ok(report::stream(&service.stream(stream_name(&request.stream)?).await?))
+    Ok(report::stream(&service.stream(stream_to_read(&request.stream)?).await?))
 }
 
 pub(super) async fn list(service: Service, request: v1::ListStreamsRequest) -> Answer<v1::ListStreamsReply> {
@@ -66,7 +66,7 @@ pub(super) async fn read(
     service: Service,
     request: v1::ReadMessagesRequest,
 ) -> Answer<(v1::ReadMessagesReply, Hold)> {
-    let stream = stream_name(&request.stream)?;
+    let stream = stream_to_read(&request.stream)?;
     let filter = filter(Some(request.key), Some(request.r#type));
     let (page, hold) = service.read(stream, request.from, some(request.limit.into()), &filter).await?;
     let (messages, next) = stored(&page)?;

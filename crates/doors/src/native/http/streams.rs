@@ -8,7 +8,7 @@ use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
 use super::live::{HeldReply, Reply};
-use super::request::{Entered, InStream, Json, Messages, NoQuery, Query, bad_parameter};
+use super::request::{Entered, InStream, Json, Messages, NoQuery, OfStream, Query, bad_parameter};
 use super::{Door, message, report, sse};
 use crate::native::service::{From, Service, filter};
 
@@ -40,7 +40,7 @@ pub(super) async fn change(
 
 pub(super) async fn get(
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     _: NoQuery,
 ) -> Answer<json::StreamReport> {
     report_of(&service, StatusCode::OK, stream).await
@@ -81,7 +81,7 @@ pub(super) async fn publish(
 
 pub(super) async fn browse(
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     mut query: Query,
 ) -> Result<HeldReply<json::MessageList>, Failure> {
     let from = query.number("from")?.unwrap_or(1);
@@ -107,7 +107,7 @@ pub(super) async fn purge(
 pub(super) async fn follow(
     State(door): State<Door>,
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     mut query: Query,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {

@@ -60,7 +60,7 @@ impl Service {
         limit: Option<u64>,
     ) -> Answer<Page<StreamReport, StreamName>> {
         let limit = page(limit)?;
-        let after = after.map(StreamName::parse).transpose();
+        let after = after.map(StreamName::of_any).transpose();
         let after = after.map_err(|error| Refusal::name("after", &error))?;
         self.answer(self.caller.streams(after, limit).await)
     }

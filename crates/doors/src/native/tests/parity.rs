@@ -440,6 +440,10 @@ async fn streams(pair: &mut Pair) {
     let request = request!(CreateStreamRequest, stream: "work", settings: Some(other));
     both!(pair, "PUT" "/streams/work", { "dedupe_window": "5ms" } = create_stream request);
     both!(pair, "PUT" "/streams/$x", {} = create_stream request!(CreateStreamRequest, stream: "$x"));
+    // Streams of the system can be read, and do not exist here.
+    both!(pair, "GET" "/streams/$x", null = get_stream request!(GetStreamRequest, stream: "$x"));
+    let request = request!(ReadMessagesRequest, stream: "$x");
+    both!(pair, "GET" "/streams/$x/messages", null = read_messages request);
     let rate = Some(v1::Rate { per_second: 0.5, burst: 20 });
     let settings = v1::StreamSettings { ingress_rate: rate, ..Default::default() };
     let request = request!(UpdateStreamRequest, stream: "work", settings: Some(settings));
