@@ -40,6 +40,6 @@ pub use forebay_core::settings::{
     Retention, Retries, SettingsError, Strategy, StreamLimits, StreamSettings,
 };
 pub use forebay_core::shard::{
-    ChangeRefusal, CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo, Start,
-    StreamFigures,
+    ChangeRefusal, CreateRefusal, DeleteIf, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo,
+    Start, StreamFigures,
 };

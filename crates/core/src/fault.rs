@@ -60,6 +60,12 @@ pub enum Fault {
     MoveJobLoses,
     /// A full stream takes more messages.
     StreamLimitIgnored,
+    /// Cutting a stream before a position takes the message at the position along.
+    CutTooFar,
+    /// A purge of messages that no consumer holds takes leased ones along.
+    PurgeTakesLeased,
+    /// A stream that is deleted only if it is empty is deleted with its messages.
+    DeletedThoughNotEmpty,
     /// A stream with log retention lets go of messages that it has to keep.
     LogCutShort,
     /// Messages are let go that a reader has not read.
@@ -73,7 +79,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 35] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -101,6 +107,9 @@ impl Fault {
         Fault::StreamDelayIgnored,
         Fault::MoveJobLoses,
         Fault::StreamLimitIgnored,
+        Fault::CutTooFar,
+        Fault::PurgeTakesLeased,
+        Fault::DeletedThoughNotEmpty,
         Fault::LogCutShort,
         Fault::ReaderForgotten,
         Fault::RemovedNoteBack,

@@ -39,7 +39,7 @@ use crate::types::{
 };
 
 pub use crate::group::scan::KeyRun;
-pub use admin::{ChangeRefusal, CreateRefusal, Purge, ResetTo, ResubmitRefusal};
+pub use admin::{ChangeRefusal, CreateRefusal, DeleteIf, Purge, ResetTo, ResubmitRefusal};
 pub use arrange::Arrangement;
 pub use consume::MemberRefusal;
 pub use forebay_model::Start;

@@ -3,7 +3,7 @@
 
 use forebay_core::group::JobRefusal;
 use forebay_core::notes::{Expected, NoteRefusal};
-use forebay_core::shard::{ChangeRefusal, PublishRefusal, ResubmitRefusal};
+use forebay_core::shard::{ChangeRefusal, DeleteIf, PublishRefusal, ResubmitRefusal};
 use forebay_core::types::{GroupId, Seq, StreamId, Timestamp};
 
 use crate::batch::Batch;
@@ -28,7 +28,11 @@ impl<'a> NoteChange<'a> {
 
 impl Driver {
     pub fn delete_stream(&mut self, stream: StreamId, force: bool) -> Result<(), ChangeRefusal> {
-        self.decide(|shard| shard.delete_stream(stream, force))?;
+        self.delete_stream_if(stream, DeleteIf { unused: !force, empty: false })
+    }
+
+    pub fn delete_stream_if(&mut self, stream: StreamId, condition: DeleteIf) -> Result<(), ChangeRefusal> {
+        self.decide(|shard| shard.delete_stream_if(stream, condition))?;
         self.payloads.drop_stream(stream);
         Ok(())
     }
