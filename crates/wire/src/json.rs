@@ -33,7 +33,9 @@ pub use monitor::{
     ServerReport, ServerStage, Throughput,
 };
 pub use span::{BadSpan, Span};
-pub use stream::{PurgeReply, PurgeRequest, StreamList, StreamRates, StreamReport};
+pub use stream::{
+    PurgeReply, PurgeRequest, StreamList, StreamRates, StreamReport, TruncateReply, TruncateRequest,
+};
 pub use time::{BadTime, Time};
 pub use triage::{
     Failure, FailureCause, Job, JobList, JobState, JobWork, Parked, ParkedList, Reason, ReasonList,

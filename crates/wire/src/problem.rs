@@ -104,6 +104,7 @@ kinds! {
     ProducerTooOld "producer-too-old" 409 FailedPrecondition ProducerTooOld Never
         "The batch is older than the batches that the server remembers"
     InUse "in-use" 409 FailedPrecondition Conflict Never "There are consumers"
+    NotEmpty "not-empty" 409 FailedPrecondition Conflict Never "The stream has messages"
     NoSuchPosition "no-such-position" 409 OutOfRange Invalid Never "There is no such position yet"
     LimitReached "limit-reached" 409 ResourceExhausted Limit Never "There can be no more of these"
     MessageTooLarge "message-too-large" 413 InvalidArgument TooLarge Never "A message is too large"

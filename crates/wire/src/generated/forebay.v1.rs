@@ -418,6 +418,10 @@ pub struct DeleteStreamRequest {
     /// Delete even if groups have consumers. Their calls end.
     #[prost(bool, tag = "2")]
     pub force: bool,
+    /// Delete only if no group has a message left, parked ones included, and, without groups or with the retention `log`,
+    /// the stream has no message.
+    #[prost(bool, tag = "3")]
+    pub if_empty: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteStreamReply {}
@@ -428,9 +432,26 @@ pub struct PurgeStreamRequest {
     /// Also drop parked messages.
     #[prost(bool, tag = "2")]
     pub parked: bool,
+    /// Drop only messages that no consumer holds. Leased messages stay. Not together with `parked`.
+    #[prost(bool, tag = "3")]
+    pub ready_only: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PurgeStreamReply {
+    /// Number of messages dropped.
+    #[prost(uint64, tag = "1")]
+    pub messages: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TruncateStreamRequest {
+    #[prost(string, tag = "1")]
+    pub stream: ::prost::alloc::string::String,
+    /// The first position that stays. Must not be beyond the position after the last message.
+    #[prost(uint64, tag = "2")]
+    pub before: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TruncateStreamReply {
     /// Number of messages dropped.
     #[prost(uint64, tag = "1")]
     pub messages: u64,
@@ -2316,6 +2337,31 @@ pub mod forebay_client {
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "PurgeStream"));
             self.inner.unary(req, path, codec).await
         }
+        /// Drops all messages of a stream before a position, in all its groups and for readers. Parked messages stay.
+        pub async fn truncate_stream(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TruncateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TruncateStreamReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/TruncateStream",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "TruncateStream"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Reads messages of a stream without a group. Changes nothing.
         pub async fn read_messages(
             &mut self,
@@ -2902,6 +2948,16 @@ pub mod forebay_server {
             request: tonic::Request<super::PurgeStreamRequest>,
         ) -> std::result::Result<
             tonic::Response<super::PurgeStreamReply>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Drops all messages of a stream before a position, in all its groups and for readers. Parked messages stay.
+        async fn truncate_stream(
+            &self,
+            request: tonic::Request<super::TruncateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TruncateStreamReply>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -3599,6 +3655,51 @@ pub mod forebay_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PurgeStreamSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/TruncateStream" => {
+                    #[allow(non_camel_case_types)]
+                    struct TruncateStreamSvc<T: Forebay>(pub Arc<T>);
+                    impl<
+                        T: Forebay,
+                    > tonic::server::UnaryService<super::TruncateStreamRequest>
+                    for TruncateStreamSvc<T> {
+                        type Response = super::TruncateStreamReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TruncateStreamRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::truncate_stream(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TruncateStreamSvc(inner);
                         let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -53,13 +53,22 @@ pub(super) async fn delete(
     service: Service,
     request: v1::DeleteStreamRequest,
 ) -> Answer<v1::DeleteStreamReply> {
-    service.delete_stream(stream_name(&request.stream)?, request.force).await?;
+    service.delete_stream(stream_name(&request.stream)?, request.force, request.if_empty).await?;
     Ok(v1::DeleteStreamReply {})
 }
 
 pub(super) async fn purge(service: Service, request: v1::PurgeStreamRequest) -> Answer<v1::PurgeStreamReply> {
-    let messages = service.purge_stream(stream_name(&request.stream)?, request.parked).await?;
+    let (parked, ready_only) = (request.parked, request.ready_only);
+    let messages = service.purge_stream(stream_name(&request.stream)?, parked, ready_only).await?;
     Ok(v1::PurgeStreamReply { messages })
+}
+
+pub(super) async fn truncate(
+    service: Service,
+    request: v1::TruncateStreamRequest,
+) -> Answer<v1::TruncateStreamReply> {
+    let messages = service.truncate_stream(stream_name(&request.stream)?, request.before).await?;
+    Ok(v1::TruncateStreamReply { messages })
 }
 
 pub(super) async fn read(

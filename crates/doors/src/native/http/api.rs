@@ -47,7 +47,10 @@ fn stream_calls(api: &mut Api) {
     );
     api.add(stream(Method::GET, "Settings and figures of a stream.").grpc("GetStream"), streams::get);
     let delete = "Delete a stream with its groups. 409 while groups have consumers, unless forced.";
-    let force = [("force", "true deletes it while groups have consumers")];
+    let force = [
+        ("force", "true deletes it while groups have consumers"),
+        ("if_empty", "true deletes it only if no message is left, parked ones included; 409 otherwise"),
+    ];
     api.add(
         Call::new(Method::DELETE, STREAM, delete).query(&force).gives_nothing().grpc("DeleteStream"),
         streams::delete,
@@ -70,11 +73,18 @@ fn stream_calls(api: &mut Api) {
         ("type", "only messages of this type"),
     ];
     api.add(browse.query(&parameters).gives::<json::MessageList>(200).grpc("ReadMessages"), streams::browse);
-    let purge = "Drop everything ready, delayed and leased, and with `parked` also the parked messages.";
+    let purge = "Drop everything ready, delayed and leased, and with `parked` also the parked messages. With \
+                 `ready_only` leased messages stay.";
     let purge = Call::new(Method::POST, "/streams/{stream}/purge", purge);
     api.add(
         purge.takes::<json::PurgeRequest>().gives::<json::PurgeReply>(200).grpc("PurgeStream"),
         streams::purge,
+    );
+    let truncate = "Drop every message before a position, for groups and readers. Parked messages stay.";
+    let truncate = Call::new(Method::POST, "/streams/{stream}/truncate", truncate);
+    api.add(
+        truncate.takes::<json::TruncateRequest>().gives::<json::TruncateReply>(200).grpc("TruncateStream"),
+        streams::truncate,
     );
     let follow = "Messages in order as they come, as server-sent events. The id of an event is the position, so \
                   that Last-Event-ID resumes.";

@@ -59,9 +59,9 @@ pub(super) async fn delete(
     InStream(stream): InStream,
     mut query: Query,
 ) -> Result<StatusCode, Failure> {
-    let force = query.flag("force")?;
+    let (force, if_empty) = (query.flag("force")?, query.flag("if_empty")?);
     query.end()?;
-    service.delete_stream(stream, force).await?;
+    service.delete_stream(stream, force, if_empty).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -100,8 +100,18 @@ pub(super) async fn purge(
     _: NoQuery,
     Json(request): Json<json::PurgeRequest>,
 ) -> Answer<json::PurgeReply> {
-    let purged = service.purge_stream(stream, request.parked).await?;
+    let purged = service.purge_stream(stream, request.parked, request.ready_only).await?;
     Ok(Reply(StatusCode::OK, json::PurgeReply { purged }))
+}
+
+pub(super) async fn truncate(
+    Entered(service): Entered,
+    InStream(stream): InStream,
+    _: NoQuery,
+    Json(request): Json<json::TruncateRequest>,
+) -> Answer<json::TruncateReply> {
+    let truncated = service.truncate_stream(stream, request.before).await?;
+    Ok(Reply(StatusCode::OK, json::TruncateReply { truncated }))
 }
 
 pub(super) async fn follow(

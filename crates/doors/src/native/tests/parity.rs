@@ -728,6 +728,18 @@ async fn ends(pair: &mut Pair) {
     let to = Some(v1::Start { at: Some(At::End(true)) });
     let absent = request!(ResetGroupRequest, stream: "work", group: "none", to: to);
     both!(pair, "POST" "/subscriptions/work/none/reset", { "to": "end" } = reset_group absent);
+    let cut = |before: u64| request!(TruncateStreamRequest, stream: "work", before: before);
+    for before in [2, 2, 0, u64::MAX] {
+        both!(pair, "POST" "/streams/work/truncate", { "before": before } = truncate_stream cut(before));
+    }
+    let absent = request!(TruncateStreamRequest, stream: "none", before: 1u64);
+    both!(pair, "POST" "/streams/none/truncate", { "before": 1 } = truncate_stream absent);
+    let if_empty = request!(DeleteStreamRequest, stream: "work", force: true, if_empty: true);
+    both!(pair, "DELETE" "/streams/work?force=true&if_empty=true", null = delete_stream if_empty);
+    let ready = request!(PurgeStreamRequest, stream: "work", ready_only: true);
+    both!(pair, "POST" "/streams/work/purge", { "ready_only": true } = purge_stream ready);
+    let ready = request!(PurgeStreamRequest, stream: "work", ready_only: true, parked: true);
+    both!(pair, "POST" "/streams/work/purge", { "ready_only": true, "parked": true } = purge_stream ready);
     let purge = request!(PurgeStreamRequest, stream: "work", parked: true);
     both!(pair, "POST" "/streams/work/purge", { "parked": true } = purge_stream purge);
     both!(pair, "GET" "/streams/work", null = get_stream request!(GetStreamRequest, stream: "work"));

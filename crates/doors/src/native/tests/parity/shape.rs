@@ -97,6 +97,13 @@ impl Shape for v1::PurgeStreamReply {
     }
 }
 
+impl Shape for v1::TruncateStreamReply {
+    fn shape(self) -> Value {
+        let v1::TruncateStreamReply { messages } = self;
+        json!({ "truncated": messages })
+    }
+}
+
 impl Shape for v1::ReadMessagesReply {
     fn shape(self) -> Value {
         let v1::ReadMessagesReply { messages, next, last_seq } = self;
