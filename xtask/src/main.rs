@@ -33,9 +33,10 @@ Commands:
   model   Run the core against a plain model of it: [--commands N] [--seed S]
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
   tell    Replay one history and tell what happened in it: SEED [--steps N]
+  shell   Run simulated histories of the shard task and its callers: [--seeds N] [--from S], tell SEED, faults
   sweep   Try every crash, or every damage to a file: [crash|corruption] [--full]
   faults  Break each promise on purpose and show that the simulator notices
-  torture Kill the real server again and again: [--minutes N] [--seed S], or faults
+  torture Kill the real server again and again: [--minutes N] [--runs N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
   proto   Generate the code of the protocol anew, after a change to proto/
@@ -141,7 +142,7 @@ impl Task {
             "compat" => clients::Plan::parse(rest).map(Task::Compat),
             "services" => services_of(rest),
             services::KEEPER => services::KeeperPlan::parse(rest).map(Task::KeepServices),
-            "sim" | "tell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
+            "sim" | "tell" | "shell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
             "torture" => Ok(torture_of(rest)),
             "model" => model_of(rest),
             "full" => full_of(rest),
@@ -231,6 +232,17 @@ Replays the history of one seed and tells what happened in it, step by step: wha
 fails.
 "
         }
+        "shell" => {
+            "\
+Usage: cargo xtask shell [--seeds N] [--from S]
+       cargo xtask shell tell SEED
+       cargo xtask shell faults [--only NAME] [--seeds N]
+
+Runs histories of the real shard task and its callers on an executor of one thread, one per seed: the seed decides
+which task goes on, when the engine answers, how much time passes, and which futures are dropped.
+All arguments go to the simulator as they are.
+"
+        }
         "faults" => {
             "\
 Usage: cargo xtask faults
@@ -241,7 +253,7 @@ All arguments go to the simulator as they are.
         }
         "torture" => {
             "\
-Usage: cargo xtask torture [--minutes N] [--seed S] ...
+Usage: cargo xtask torture [--minutes N] [--runs N] [--seed S] ...
        cargo xtask torture faults [--only NAME] ...
 
 Builds the server in release mode and kills it again and again, for two minutes if not told, while producers and
@@ -252,6 +264,7 @@ checked. History and data of a run that fails are kept.
 All arguments go to `forebay-torture` as they are; its own --help lists them.
 
   cargo xtask torture --minutes 30
+  cargo xtask torture --runs 100
 "
         }
         "full" => {
@@ -491,6 +504,7 @@ mod tests {
         assert_eq!(parse("sweep crash --full"), tool("forebay-sim", "sweep crash --full"));
         assert_eq!(parse("faults"), tool("forebay-sim", "faults"));
         assert_eq!(parse("tell 4711"), tool("forebay-sim", "tell 4711"));
+        assert_eq!(parse("shell tell 4711"), tool("forebay-sim", "shell tell 4711"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
 use forebay_core::types::{Limits, Seq, StreamId, StreamName, Timestamp};
-use forebay_storage::engine::{Claim, Engine};
+use forebay_storage::engine::{BoxFuture, Claim, Engine};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -135,7 +135,10 @@ pub enum Stage {
     Stopping,
 }
 
-/// The task that owns the shard. Ends when it is told to stop, or when the engine fails.
+/// The work of the task that owns the shard. Ends when it is told to stop, or when the engine fails.
+pub type TaskFuture = BoxFuture<'static, Result<(), RecoveryError>>;
+
+/// The task that owns the shard.
 pub type Running = JoinHandle<Result<(), RecoveryError>>;
 
 impl Entrance {
@@ -221,8 +224,22 @@ impl Broker {
     pub async fn open(
         engine: Arc<dyn Engine>,
         clock: Clock,
-        mut config: BrokerConfig,
+        config: BrokerConfig,
     ) -> Result<(Broker, Running), OpenError> {
+        let mut running = None;
+        let spawn = |task: TaskFuture| running = Some(tokio::spawn(task));
+        let broker = Broker::open_on(engine, clock, config, spawn).await?;
+        Ok((broker, running.expect("the task runs before the broker serves")))
+    }
+
+    /// As [`Broker::open`], on an executor of the caller's: `spawn` is given the task, and must run it beside the
+    /// caller.
+    pub async fn open_on(
+        engine: Arc<dyn Engine>,
+        clock: Clock,
+        mut config: BrokerConfig,
+        spawn: impl FnOnce(TaskFuture),
+    ) -> Result<Broker, OpenError> {
         if clock.is_still() {
             // With a clock that stands still no timer fires, so frames are closed at once.
             config.driver.lazy_delay = Duration::ZERO;
@@ -257,7 +274,7 @@ impl Broker {
         };
         let task =
             ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
-        let running = tokio::spawn(task.run());
+        spawn(Box::pin(task.run()));
         let (reply, secret) = oneshot::channel();
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
         // Without an answer the task has ended already, and its handle says why.
@@ -265,7 +282,7 @@ impl Broker {
         let shards = Arc::from([ShardHandle::new(shard, commands, secret, &config)]);
         let limits = Arc::new(config.limits);
         let entrance = Entrance { shards, limits, clock, stage: at_stage, doors: Arc::default(), memory };
-        Ok((Broker { entrance, remarks: claim.remarks.into() }, running))
+        Ok(Broker { entrance, remarks: claim.remarks.into() })
     }
 
     /// The broker for doors.

@@ -17,6 +17,7 @@ mod deliveries;
 mod fetches;
 mod frames;
 mod images;
+mod lines;
 mod payloads;
 mod reads;
 mod reclaim;
@@ -81,6 +82,8 @@ pub struct DriverConfig {
     /// A frame that no reply waits for is written after this long, or once it has `lazy_bytes_max`.
     pub lazy_delay: Duration,
     pub lazy_bytes_max: usize,
+    /// Nothing is handed out while more bytes of entries than this wait for an engine that cannot write.
+    pub unwritten_bytes_max: usize,
     /// An image is made after this much log, or this many frames.
     pub image_log_bytes: u64,
     pub image_frames: u64,
@@ -108,6 +111,7 @@ impl Default for DriverConfig {
             window_bytes_max: 32 << 20,
             lazy_delay: Duration::from_millis(5),
             lazy_bytes_max: 64 << 10,
+            unwritten_bytes_max: 16 << 20,
             image_log_bytes: 64 << 20,
             image_frames: 250_000,
             image_slice_bytes: 256 << 10,
@@ -328,6 +332,10 @@ pub struct Driver {
     /// The driver's own counts. Its modules keep the others.
     figures: DriverFigures,
     storage_full: bool,
+    /// The engine has little space left, beside what it needs to free some.
+    is_scarce: bool,
+    /// The engine does not write, and more waits for it than should.
+    is_backed_up: bool,
     effects: Effects,
     admissions: Vec<Admission>,
     /// Tickets that wait for the end of the turn.
@@ -360,6 +368,8 @@ impl Driver {
             index,
             figures: DriverFigures::default(),
             storage_full: false,
+            is_scarce: false,
+            is_backed_up: false,
             effects: Effects::default(),
             admissions: Vec::new(),
             confirmations: Vec::new(),
@@ -372,7 +382,7 @@ impl Driver {
 
     /// The work that the shell has to do. Work that is taken from it counts as done.
     pub fn outbox(&mut self) -> &mut Outbox {
-        self.payloads.take_served(&mut self.outbox.served);
+        self.payloads.take_served(&mut self.shard, &mut self.outbox.served);
         &mut self.outbox
     }
 
@@ -404,23 +414,40 @@ impl Driver {
     /// handed out only as long as reclaim has its part of the reserve and messages in flight can be settled, each by
     /// itself, within another segment. Otherwise nothing is handed out until space has been freed; settling goes on.
     pub fn set_space_left(&mut self, left: u64) {
-        let was = self.shard.is_withheld();
-        let withheld = self.storage_full && {
+        let was = self.is_scarce;
+        self.is_scarce = self.storage_full && {
             let settling = self.shard.in_flight().saturating_mul(SETTLE_BYTES);
             left < self.reclaim.space_needed(settling, was)
         };
-        if withheld == was {
-            return;
-        }
-        if withheld {
-            tracing::warn!(
+        match (was, self.is_scarce) {
+            (false, true) => tracing::warn!(
                 left,
                 "the reserve is nearly used up: nothing is delivered until space has been freed; settling goes on"
-            );
-        } else {
-            tracing::info!(left, "space has been freed: delivery goes on");
+            ),
+            (true, false) => tracing::info!(left, "space has been freed: delivery goes on"),
+            _ => {}
         }
-        self.shard.withhold(withheld);
+        self.withhold_or_go_on();
+    }
+
+    /// A message that is handed out and comes back makes entries, as often as it does. While the engine cannot write,
+    /// for example because the next segment finds no descriptor, they stay in memory.
+    fn withhold_or_go_on(&mut self) {
+        let (was, unwritten) = (self.is_backed_up, self.frames.unwritten());
+        let most = self.config.unwritten_bytes_max;
+        self.is_backed_up = unwritten > if was { most / 2 } else { most };
+        match (was, self.is_backed_up) {
+            (false, true) => tracing::warn!(
+                unwritten,
+                "storage does not write: nothing is delivered until it does; settling goes on"
+            ),
+            (true, false) => tracing::info!(unwritten, "storage writes again: delivery goes on"),
+            _ => {}
+        }
+        let withheld = self.is_scarce || self.is_backed_up;
+        if withheld != self.shard.is_withheld() {
+            self.shard.withhold(withheld);
+        }
     }
 
     /// Lets the shard decide something, and puts its entries into the frame being filled. The decision must not be
@@ -632,6 +659,7 @@ impl Driver {
             covered: self.images.covered(),
             trimmed: self.images.trimmed(),
             storage_full: self.storage_full,
+            is_scarce: self.is_scarce,
         };
         if self.reclaim.step(now, &mut around) {
             self.images.want();
@@ -712,6 +740,7 @@ impl Driver {
 
     /// Expires, hands out, and closes the frame if it is time to.
     pub fn finish_turn(&mut self, now: Timestamp) {
+        self.withhold_or_go_on();
         self.hand_out(now);
         // The wanted messages may be in the window, and then the groups go on at once. Reads that they ask for in
         // the last round are begun by the next turn, which `wake_at` asks for.

@@ -3,6 +3,7 @@
 use forebay_core::group::JobRefusal;
 use forebay_core::notes::NoteRefusal;
 use forebay_core::shard::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal, ResubmitRefusal};
+use forebay_core::types::{GroupName, StreamName};
 
 use crate::access::Denied;
 use crate::driver;
@@ -73,13 +74,19 @@ impl PublishError {
 pub enum CallError {
     #[error(transparent)]
     Denied(#[from] Denied),
-    #[error("no such stream")]
-    NoSuchStream,
-    #[error("no such group")]
-    NoSuchGroup,
+    #[error("no such stream. stream=`{stream}`")]
+    NoSuchStream { stream: StreamName },
+    #[error("no such group. stream=`{stream}` group=`{group}`")]
+    NoSuchGroup { stream: StreamName, group: GroupName },
+    /// While the call waited.
+    #[error("the stream was deleted")]
+    StreamGone,
+    /// While the call waited.
+    #[error("the group was deleted")]
+    GroupGone,
     #[error(transparent)]
     NotCreated(#[from] CreateRefusal),
-    #[error("there is one of that name with other settings")]
+    #[error("it exists with other settings")]
     Different,
     #[error(transparent)]
     NotChanged(#[from] ChangeRefusal),

@@ -273,9 +273,13 @@ impl ShardTask {
     }
 
     fn withhold(&mut self) {
-        for (&consumer, member) in &self.members {
+        let mut members: Vec<_> =
+            self.members.iter().map(|(&consumer, member)| (consumer, member.group)).collect();
+        // The same order in every run of a simulated history.
+        members.sort_unstable_by_key(|(consumer, _)| *consumer);
+        for (consumer, group) in members {
             // A group that was deleted has no members any more.
-            let _ = self.driver.credit(self.now, member.group, consumer, Credit::slots(0));
+            let _ = self.driver.credit(self.now, group, consumer, Credit::slots(0));
         }
         self.call_off_all();
     }
@@ -414,7 +418,7 @@ impl ShardTask {
             self.work.spawn(async move { Done::Trimmed(engine.trim(shard, through).await) });
         }
         for consumer in served {
-            self.finish_receive(consumer);
+            self.on_served(consumer);
         }
         for (group, consumer, leases) in given_back {
             self.config.memory.count_held_back();

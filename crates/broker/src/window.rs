@@ -335,6 +335,15 @@ impl Window {
         next.min(range.last.next())
     }
 
+    /// The first message from `seq` on that is here.
+    pub fn first_from(&self, stream: StreamId, seq: Seq) -> Option<Seq> {
+        if self.chunk_within(stream, SeqRange::one(seq)).is_some() {
+            return Some(seq);
+        }
+        let (&(of, first), _) = self.chunks.range((stream, seq)..).next()?;
+        (of == stream).then_some(first)
+    }
+
     /// The first message from `next` on that is not here, unless more than `bytes` of contents come before it, or
     /// more pieces than one cares to look at.
     pub fn runs_out(&self, stream: StreamId, mut next: Seq, bytes: usize) -> Option<Seq> {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::connect::{Server, runtime};
+use crate::connect::{Server, runtime, unreachable};
 use crate::exit::Exit;
 use crate::print::{Output, print};
 use crate::safe::{printable, printable_bytes};
@@ -30,7 +30,8 @@ const PAGE: u64 = 500;
 
 /// The native API on one connection.
 pub(crate) struct Http {
-    server: Server,
+    /// Host and port.
+    address: String,
     connection: Connection,
 }
 
@@ -93,10 +94,21 @@ impl Refused {
 }
 
 impl Http {
+    /// Connects to the first address that answers.
     pub(crate) async fn connect(server: &Server) -> anyhow::Result<Http> {
-        let opened = Connection::open(server.authority()).await;
-        let connection = opened.with_context(|| server.unreachable())?;
-        Ok(Http { server: server.clone(), connection })
+        let mut failed = None;
+        for address in server.addresses()? {
+            match Connection::open(&address).await {
+                Ok(connection) => return Ok(Http { address, connection }),
+                Err(error) => failed.get_or_insert(unreachable(&address, error.as_ref())),
+            };
+        }
+        Err(failed.unwrap_or_else(|| anyhow!("there is no address")))
+    }
+
+    /// Host and port of the server.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Reply> {
@@ -114,12 +126,11 @@ impl Http {
     }
 
     pub(crate) async fn call(&mut self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Reply> {
-        let mut request = Request::builder().method(method).uri(path).header(HOST, self.server.authority());
+        let mut request = Request::builder().method(method).uri(path).header(HOST, &self.address);
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Full::new(body)).context(Exit::NotUnderstood);
-        let request = request.with_context(|| self.server.invalid())?;
+        let request = request.body(Full::new(body)).context(Exit::NotUnderstood)?;
         let (status, bytes) = self.connection.exchange(request).await?;
         if (200..300).contains(&status) {
             return Ok(Reply { status, bytes });

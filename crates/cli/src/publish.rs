@@ -13,16 +13,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use forebay_client::Message;
+use forebay_client::error::ProblemKind;
+use forebay_client::{Client, Message};
+use forebay_wire::json::Span;
 use forebay_wire::json::body::check_content_type;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::connect::{self, Server};
 use crate::exit::{Exit, say};
+use crate::failure;
 use crate::print::{Output, print};
 use crate::safe::printable;
-use crate::settings::values::duration;
+use crate::settings::values::{duration, some_duration};
 use crate::units;
 
 use self::input::{Input, Source};
@@ -52,6 +55,7 @@ const BATCHES_READ_AHEAD: usize = 4;
 
 #[derive(Debug, Args)]
 pub(crate) struct Pub {
+    /// The stream. One with a `/` in its name must exist, since it looks like STREAM/GROUP.
     stream: String,
     /// The messages. Default: each line of the standard input is a message.
     text: Vec<String>,
@@ -69,8 +73,8 @@ pub(crate) struct Pub {
     /// Not delivered before this time has passed, such as 250ms, 30s, 15m, 12h, 7d.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
-    /// Not delivered after this time has passed.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Not delivered after this time has passed. Longer than the delay.
+    #[arg(long, value_name = "TIME", value_parser = some_duration)]
     ttl: Option<Duration>,
     /// Messages with the same key belong together, where a group orders or spreads by key.
     #[arg(long, value_name = "KEY")]
@@ -112,14 +116,26 @@ pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
         return Err(anyhow::anyhow!(Exit::NotUnderstood)
             .context("--id needs exactly one message; use --id-prefix for several"));
     }
+    if let (Some(delay), Some(ttl)) = (options.delay, options.ttl)
+        && delay >= ttl
+    {
+        let (delay, ttl) = (Span(delay), Span(ttl));
+        return Err(anyhow::anyhow!(Exit::NotUnderstood).context(format!(
+            "--ttl must be longer than --delay, or the message expires before it is delivered. ttl=`{ttl}` \
+             delay=`{delay}`"
+        )));
+    }
     let (input, size) = open(options)?;
     let source = Source { input, ndjson: options.ndjson, make: Box::new(maker(options)) };
     connect::runtime()?.block_on(async {
         let client = options.server.client("forebay-pub").await?;
+        check_stream(&client, &options.stream).await?;
         let (lines, read) = mpsc::channel(BATCHES_READ_AHEAD);
         // Reading lines blocks, so it has a thread of its own.
         tokio::task::spawn_blocking(move || source.read(&lines));
-        let progress = Progress::new(size, std::io::stderr().is_terminal());
+        // A line that is being typed must not be drawn over.
+        let is_typed = options.text.is_empty() && size.is_none() && std::io::stdin().is_terminal();
+        let progress = Progress::new(size, std::io::stderr().is_terminal() && !is_typed);
         let tally = upload::run(&client, &options.stream, options.retry_for, read, progress).await?;
         match output {
             Output::Json => {
@@ -142,6 +158,22 @@ pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
             }
         }
     })
+}
+
+/// Refuses to create a stream whose name reads like that of a group.
+async fn check_stream(client: &Client, stream: &str) -> anyhow::Result<()> {
+    let Some((before, _)) = stream.rsplit_once('/') else { return Ok(()) };
+    match client.stream(stream).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is(ProblemKind::NoSuchStream) => {
+            let (stream, before) = (printable(stream), printable(before));
+            Err(anyhow::anyhow!(Exit::NotFound).context(format!(
+                "there is no stream {stream}, and it looks like a group: messages are published to a stream, such \
+                 as {before}. `forebay stream create {stream}` creates a stream of this name"
+            )))
+        }
+        Err(error) => Err(failure::from_call(&error)),
+    }
 }
 
 /// The input, and its size in bytes if that is known.

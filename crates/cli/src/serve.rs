@@ -187,6 +187,7 @@ pub(crate) fn open_error(error: OpenError) -> anyhow::Error {
         OpenError::InUse => Some(Exit::DataInUse),
         OpenError::Refused { .. }
         | OpenError::Unfinished { .. }
+        | OpenError::Backup
         | OpenError::TooNew { .. }
         | OpenError::UnknownFeatures { .. } => Some(Exit::DataRefused),
         OpenError::FolderTooSmall { .. } => Some(Exit::NotUnderstood),

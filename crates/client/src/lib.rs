@@ -32,7 +32,7 @@ mod sql;
 pub mod worker;
 
 pub use admin::settings::{Backoff, GroupSettings, Rate, Retries, Strategy, StreamSettings};
-pub use client::Client;
+pub use client::{Client, authority};
 pub use consumer::{Consumer, Delivery};
 pub use error::{Advice, CallError, ConnectError, PublishError};
 pub use fault::{Class, Fault};

@@ -159,10 +159,11 @@ impl Message {
         self
     }
 
-    /// Lets the message expire this long after it was published. An expired message is not delivered.
+    /// Lets the message expire this long after it was published, at least 1 ms. An expired message is not delivered.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Message {
-        self.0.ttl_ms = millis(ttl);
+        // Zero would mean that it never expires.
+        self.0.ttl_ms = millis(ttl).max(1);
         self
     }
 

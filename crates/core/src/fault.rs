@@ -28,6 +28,8 @@ pub enum Fault {
     KeyLockedTwice,
     /// A restart forgets the ids that were seen.
     DedupeForgotten,
+    /// The ids of a quiet stream are forgotten before their window is over.
+    IdsForgottenEarly,
     /// A replay loses some of the messages it brings back.
     ReplayLoses,
     /// A move settles the message without publishing it.
@@ -76,10 +78,22 @@ pub enum Fault {
     ProducersForgotten,
     /// A restart brings back groups and streams that were deleted.
     DeletedBack,
+    /// A publish that its caller does not wait for keeps its room.
+    RoomKept,
+    /// Messages that are not taken out of the answer to a receive stay leased.
+    UntakenKept,
+    /// A receive that its caller does not wait for goes on waiting.
+    CallOffLost,
+    /// A connected consumer that is dropped stays a member.
+    DepartureLost,
+    /// The contents in the queue of a consumer that is gone count as handed out for ever.
+    HandedOutForgotten,
+    /// A consumer that was held back is given nothing more.
+    HeldBackForGood,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 35] = [
+    pub const ALL: [Fault; 36] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -91,6 +105,7 @@ impl Fault {
         Fault::KeyOrderBroken,
         Fault::KeyLockedTwice,
         Fault::DedupeForgotten,
+        Fault::IdsForgottenEarly,
         Fault::ReplayLoses,
         Fault::MoveLoses,
         Fault::DeliveredEarly,
@@ -115,6 +130,22 @@ impl Fault {
         Fault::RemovedNoteBack,
         Fault::ProducersForgotten,
         Fault::DeletedBack,
+    ];
+
+    /// Faults that histories of the shard task and its callers must notice. Some are in these two alone, and no history
+    /// of the driver could show them.
+    pub const SHELL: [Fault; 11] = [
+        Fault::RoomKept,
+        Fault::UntakenKept,
+        Fault::CallOffLost,
+        Fault::DepartureLost,
+        Fault::HandedOutForgotten,
+        Fault::HeldBackForGood,
+        Fault::AnswerBeforeReceipt,
+        Fault::LeaseTwice,
+        Fault::StaleAckCounts,
+        Fault::KeyLockedTwice,
+        Fault::ReadLeftOver,
     ];
 }
 

@@ -83,27 +83,32 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// Why a name was refused.
+/// Why a name was refused. Reads after the name of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
     Empty,
-    TooLong { bytes: usize },
+    TooLong {
+        bytes: usize,
+    },
     Control,
     Reserved,
     NotReserved,
+    /// Of a group: `STREAM/GROUP` is read at its last slash.
+    Slash,
 }
 
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NameError::Empty => f.write_str("a name has at least one byte"),
+            NameError::Empty => f.write_str("must have at least one byte"),
             NameError::TooLong { bytes } => {
-                write!(f, "name is too long. bytes=`{bytes}` limit=`{NAME_BYTES_MAX}`")
+                write!(f, "must have at most {NAME_BYTES_MAX} bytes. bytes=`{bytes}`")
             }
-            NameError::Control => f.write_str("a name has no control characters"),
-            NameError::Reserved => f.write_str("names beginning with `$` belong to the system"),
-            NameError::NotReserved => f.write_str("a name of the system begins with `$`"),
+            NameError::Control => f.write_str("must not have control characters"),
+            NameError::Reserved => f.write_str("must not begin with `$`, which names of the system do"),
+            NameError::Slash => f.write_str("must not contain `/`, which separates stream and group"),
+            NameError::NotReserved => f.write_str("must begin with `$`, as names of the system do"),
         }
     }
 }
@@ -120,16 +125,22 @@ fn check_name(text: &str) -> Result<(), NameError> {
     }
 }
 
+/// Without a slash in it, a group's name ends every `STREAM/GROUP` in one way only, whatever the stream is called.
+fn check_group_name(text: &str) -> Result<(), NameError> {
+    check_name(text)?;
+    if text.contains('/') { Err(NameError::Slash) } else { Ok(()) }
+}
+
 macro_rules! name {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident $check:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Box<str>);
 
         impl $name {
-            /// 1 to 255 bytes of UTF-8 without control characters, not beginning with `$`.
+            /// 1 to 255 bytes of UTF-8 without control characters, not beginning with `$`; a group also without `/`.
             pub fn parse(text: &str) -> Result<$name, NameError> {
-                check_name(text)?;
+                $check(text)?;
                 Ok($name(text.into()))
             }
 
@@ -161,7 +172,7 @@ macro_rules! name {
 
 name! {
     /// What users call a stream.
-    StreamName
+    StreamName check_name
 }
 impl StreamName {
     /// A name of the system, which begins with `$` and otherwise keeps to the rules of [`StreamName::parse`]. Streams
@@ -189,7 +200,7 @@ impl StreamName {
 }
 name! {
     /// What users call a group. Unique within its stream.
-    GroupName
+    GroupName check_group_name
 }
 
 #[cfg(test)]

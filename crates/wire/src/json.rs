@@ -9,6 +9,7 @@ mod consume;
 mod group;
 mod message;
 mod monitor;
+mod read;
 #[cfg(feature = "openapi")]
 pub mod schema;
 mod span;
@@ -30,8 +31,9 @@ pub use message::{
 };
 pub use monitor::{
     Consumer, ConsumerKind, Counters, GroupList, GroupReport, GroupStatus, ProcessingTime, Rates, Scaling,
-    ServerReport, ServerStage, Throughput,
+    ServerReport, ServerStage, SubscriptionList, Throughput,
 };
+pub use read::read;
 pub use span::{BadSpan, Span};
 pub use stream::{
     PurgeReply, PurgeRequest, StreamList, StreamRates, StreamReport, TruncateReply, TruncateRequest,

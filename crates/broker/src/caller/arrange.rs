@@ -93,7 +93,7 @@ impl Caller {
         }
         self.may_note(Right::Change, &notes)?;
         if group.is_some() && stream.is_none() {
-            return Err(CallError::NoSuchStream);
+            return Err(CallError::NoSuchStream { stream: beside });
         }
         let shard = self.shard_of(&beside);
         let stream = stream.map(|change| (beside, change));

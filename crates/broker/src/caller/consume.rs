@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Departure, LeaseRun, Outcome, Settlement};
 use forebay_core::shard::MemberRefusal;
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamName};
@@ -112,7 +113,7 @@ impl Receiving {
 impl Drop for Receiving {
     fn drop(&mut self) {
         self.memory.hand_in(self.bytes);
-        if !self.messages.is_empty() {
+        if !self.messages.is_empty() && !planted(Fault::UntakenKept) {
             let group = self.group;
             let leases = LeaseRun::join(self.messages.iter().map(|message| message.lease));
             let give_back = Command::Call(Box::new(move |task| task.give_back(group, &leases)));
@@ -130,7 +131,7 @@ struct CallOff {
 
 impl Drop for CallOff {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
+        if let Some(id) = self.id.filter(|_| !planted(Fault::CallOffLost)) {
             let _ = self.commands.send(Command::Call(Box::new(move |task| task.call_off(id))));
         }
     }
@@ -284,7 +285,7 @@ impl Consumer {
 
     /// Contents of deliveries were encoded, or are not needed any more.
     pub fn encoded(&self, bytes: usize) {
-        if bytes > 0 && self.queued.done_with(bytes) {
+        if bytes > 0 && self.queued.done_with(bytes) && !planted(Fault::HeldBackForGood) {
             let _ = self.commands.send(Command::GoOn { consumer: self.id });
         }
     }
@@ -324,6 +325,9 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
+        if planted(Fault::DepartureLost) {
+            return;
+        }
         // After a goodbye the consumer has left already, and this does nothing.
         let _ = self.commands.send(Command::Leave { consumer: self.id, departure: Departure::Lost });
     }

@@ -258,7 +258,7 @@ impl Caller {
             .ask(move |task: &mut ShardTask, reply: Reply<_>| task.watch(&name, reply))
             .await?;
         // The sender goes with the stream, or with the server.
-        let last = *tail.wait_for(|last| *last > seen).await.map_err(|_| CallError::NoSuchStream)?;
+        let last = *tail.wait_for(|last| *last > seen).await.map_err(|_| CallError::StreamGone)?;
         Ok(last)
     }
 }

@@ -1,6 +1,7 @@
 //! The verbs of a caller, on an engine in memory.
 
 mod arranging;
+mod damaged;
 mod held_back;
 mod leases;
 mod moving;
@@ -232,12 +233,12 @@ async fn a_group_that_is_deleted_says_so_to_everybody_in_it() {
     };
     let (received, deleted) = tokio::join!(waiting, delete);
     deleted.expect("it is deleted");
-    assert!(matches!(received, Err(CallError::NoSuchGroup)));
+    assert!(matches!(received, Err(CallError::GroupGone)));
     let mut events = Vec::new();
     poll_fn(|cx| consumer.poll_events(cx, &mut events, 4)).await;
     assert!(matches!(events[..], [Event::GroupGone]), "{events:?}");
     let gone = caller.receive(stream(), group(), wish(1, SOON)).await;
-    assert!(matches!(gone, Err(CallError::NoSuchStream)));
+    assert!(matches!(gone, Err(CallError::NoSuchStream { .. })));
 }
 
 #[tokio::test]
@@ -549,7 +550,8 @@ async fn what_an_operator_does_is_seen_at_once() {
     assert_eq!(other, Err(CallError::Different), "it began at the beginning");
     assert_eq!(caller.purge(stream(), Purge::default()).await, Ok(1));
     let missing = StreamName::parse("missing").expect("a name");
-    assert_eq!(caller.purge(missing.clone(), Purge::default()).await, Err(CallError::NoSuchStream));
+    let absent = CallError::NoSuchStream { stream: missing.clone() };
+    assert_eq!(caller.purge(missing.clone(), Purge::default()).await, Err(absent));
     let refused = caller.create_group(missing.clone(), group(), |settings| settings.window_max = 0).await;
     assert!(matches!(refused, Err(CallError::NotCreated(_))), "{refused:?}");
     assert!(caller.stream(missing).await.is_err(), "a group that cannot be leaves no stream behind");

@@ -146,7 +146,7 @@ impl Caller {
         if dry_run {
             let count = move |task: &crate::shard_task::ShardTask| {
                 let group = task.find_group(&stream, &group)?;
-                task.shard().count_selected(group, &selection).ok_or(CallError::NoSuchGroup)
+                task.shard().count_selected(group, &selection).ok_or(CallError::GroupGone)
             };
             return Ok(Selected { matched: shard.query(count).await?.min(most), job: None });
         }

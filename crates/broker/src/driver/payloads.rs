@@ -17,6 +17,7 @@ use forebay_storage::engine::{Damage, StoredFrame};
 use crate::batch::Batch;
 use crate::driver::deliveries::{Deliveries, PendingDelivery, is_for};
 use crate::driver::fetches::{Fetches, collect_kept};
+use crate::driver::lines::Lines;
 use crate::driver::reads::{Brought, ReadRequest, Reads};
 use crate::driver::{DriverFigures, Outbox, Ticket};
 use crate::index::Index;
@@ -28,6 +29,7 @@ pub(super) struct Payloads {
     pub(super) window: Window,
     reads: Reads<Purpose>,
     deliveries: Deliveries,
+    lines: Lines,
     fetches: Fetches,
     /// Messages that are to be moved: with their contents, or without where these cannot be read.
     pub(super) moves: VecDeque<(MoveOut, Option<Found>)>,
@@ -129,6 +131,7 @@ impl Payloads {
             window,
             reads: Reads::new(),
             deliveries: Deliveries::default(),
+            lines: Lines::default(),
             fetches: Fetches::default(),
             moves: VecDeque::new(),
             settled: Vec::new(),
@@ -153,8 +156,8 @@ impl Payloads {
     }
 
     /// Consumers without a connection to whom all deliveries have left.
-    pub(super) fn take_served(&mut self, out: &mut Vec<ConsumerId>) {
-        self.deliveries.take_served(out);
+    pub(super) fn take_served(&mut self, shard: &mut Shard, out: &mut Vec<ConsumerId>) {
+        self.deliveries.take_served(shard, out);
     }
 
     /// Collects these messages for a caller. Messages that are gone or damaged are left out.
@@ -226,8 +229,14 @@ impl Payloads {
         self.hits += pending.len();
         self.misses += deliver.seqs.count() - pending.len();
         if next > deliver.seqs.last {
-            self.deliveries.send(pending, context);
+            let may_leave = if deliver.in_order { self.lines.stand_in_line(pending) } else { Some(pending) };
+            if let Some(pending) = may_leave {
+                self.deliveries.send(pending, context);
+            }
         } else {
+            if deliver.in_order {
+                self.lines.open(&deliver);
+            }
             let lacking = SeqRange::new(next, deliver.seqs.last);
             self.reads
                 .request(Request::new(deliver.stream, lacking, true, Purpose::Deliver(pending)), context);
@@ -354,6 +363,7 @@ impl Payloads {
                 }
             }
         }
+        self.send_in_line(shard, context);
         self.reads.start_reads(context);
         Ok(())
     }
@@ -378,6 +388,7 @@ impl Payloads {
                 self.finish(id, shard, context);
             }
         }
+        self.send_in_line(shard, context);
         self.reads.start_reads(context);
     }
 
@@ -387,7 +398,13 @@ impl Payloads {
         let Some(request) = self.reads.get(id) else { return self.reads.start_reads(context) };
         let (stream, rest) = (request.stream, SeqRange::new(request.next, request.last));
         match &request.purpose {
-            Purpose::Deliver(_) => self.lose_for(id, stream, rest, KeyRun::Plain, shard, context),
+            Purpose::Deliver(_) => {
+                self.lose_for(id, stream, rest, KeyRun::Plain, shard, context);
+                // Part of it was in memory.
+                if self.reads.get(id).is_some() {
+                    self.reads.queue_last(id);
+                }
+            }
             Purpose::Prefetch(_) | Purpose::Fetch(..) | Purpose::Move(..) => self.finish(id, shard, context),
             // The keys may be readable where the content is not.
             Purpose::ReadAhead(look) if look.keys.is_some() && request.contents => {
@@ -434,7 +451,18 @@ impl Payloads {
     ) {
         let Some(request) = self.reads.get(id) else { return };
         let first = request.next;
-        let here = SeqRange::new(first, lost.last.min(request.last));
+        let mut last = lost.last.min(request.last);
+        // Some of them may be in memory, with their keys, and need not be read.
+        if let Some(held) = self.window.first_from(stream, first).filter(|held| *held <= last) {
+            if held == first {
+                if self.take_more(id, shard) {
+                    self.finish(id, shard, context);
+                }
+                return;
+            }
+            last = Seq(held.0 - 1);
+        }
+        let here = SeqRange::new(first, last);
         match &request.purpose {
             Purpose::Deliver(_) => {
                 let Some(Request { purpose: Purpose::Deliver(pending), .. }) = self.remove(id) else {
@@ -472,16 +500,21 @@ impl Payloads {
         context: &mut Context<'_>,
     ) {
         let Deliver { group, consumer, .. } = pending.deliver;
+        let part = pending.deliver;
         let (before, leases, after) = pending.without(lost);
         self.damaged += shard.park_damaged(shard.latest(), group, leases);
+        let is_last = after.is_none();
         if let Some(after) = after {
             self.deliveries.begin(&after.deliver);
             let lacking = after.deliver.seqs;
             self.reads.request(Request::new(stream, lacking, true, Purpose::Deliver(after)), context);
         }
         match before {
-            Some(before) => self.deliveries.send_late(before, shard, context),
-            None => self.deliveries.ended(consumer),
+            Some(before) => self.send_read(before, shard, context),
+            None => self.deliveries.ended(group, consumer),
+        }
+        if is_last {
+            self.lines.close(&part);
         }
     }
 
@@ -631,7 +664,22 @@ impl Payloads {
         });
         if let Some(piece) = piece {
             self.deliveries.begin(&piece.deliver);
-            self.deliveries.send_late(piece, shard, context);
+            self.send_read(piece, shard, context);
+        }
+    }
+
+    /// A delivery that had to be read, or a part of it, leaves or stands in line.
+    fn send_read(&mut self, pending: PendingDelivery, shard: &Shard, context: &mut Context<'_>) {
+        let may_leave = if pending.deliver.in_order { self.lines.ready(pending) } else { Some(pending) };
+        if let Some(pending) = may_leave {
+            self.deliveries.send_late(pending, shard, context);
+        }
+    }
+
+    /// Deliveries that stood in line leave, as far as the ones before them have their contents.
+    fn send_in_line(&mut self, shard: &Shard, context: &mut Context<'_>) {
+        while let Some(pending) = self.lines.next() {
+            self.deliveries.send_late(pending, shard, context);
         }
     }
 
@@ -654,14 +702,19 @@ impl Payloads {
             Purpose::ReadAhead(look) => shard.read_nothing(look.group),
             Purpose::Prefetch(_) => {}
             Purpose::Fetch(..) | Purpose::Move(..) => self.complete(request, context),
-            Purpose::Deliver(pending) => self.deliveries.send_late(pending, shard, context),
+            Purpose::Deliver(pending) => {
+                let part = pending.deliver;
+                self.send_read(pending, shard, context);
+                self.lines.close(&part);
+            }
         }
     }
 
     /// Drops a request. A delivery that it was for never leaves.
     fn forget(&mut self, id: u64) {
         if let Some(Request { purpose: Purpose::Deliver(pending), .. }) = self.remove(id) {
-            self.deliveries.ended(pending.deliver.consumer);
+            self.lines.close(&pending.deliver);
+            self.deliveries.ended(pending.deliver.group, pending.deliver.consumer);
         }
     }
 
@@ -684,13 +737,14 @@ impl Payloads {
             Purpose::Deliver(pending) => Some(pending),
             _ => None,
         });
-        let all = self.deliveries.held().chain(reading);
+        let all = self.deliveries.held().chain(reading).chain(self.lines.waiting());
         all.filter(move |pending| pending.deliver.group == group).flat_map(PendingDelivery::leases)
     }
 
     /// Deliveries to a consumer that has left are not sent.
     pub(super) fn drop_consumer(&mut self, group: GroupId, consumer: ConsumerId) {
         self.deliveries.drop_held(group, Some(consumer));
+        self.lines.drop(group, Some(consumer));
         self.drop_requests(|request| match &request.purpose {
             Purpose::Deliver(pending) => is_for(&pending.deliver, group, Some(consumer)),
             Purpose::ReadAhead(_) | Purpose::Prefetch(_) | Purpose::Fetch(..) | Purpose::Move(..) => false,
@@ -707,6 +761,7 @@ impl Payloads {
             Purpose::Fetch(..) => false,
         });
         self.deliveries.drop_held(group, None);
+        self.lines.drop(group, None);
     }
 
     /// The stream is gone. Fetches return the messages found of it so far.

@@ -228,6 +228,36 @@ fn a_producer_is_answered_when_its_frame_is_durable_and_not_before() {
     assert_eq!(seqs, [1, 2, 3]);
 }
 
+/// While the log cannot be written, messages that come back again and again must not fill the memory.
+#[test]
+fn nothing_is_handed_out_while_the_engine_does_not_write() {
+    let config = DriverConfig { unwritten_bytes_max: 4 << 10, ..DriverConfig::default() };
+    let mut rig = Rig::with_frames(config, 2, 2 << 10);
+    rig.join(10);
+    rig.publish(10, 1);
+    rig.turn();
+    rig.sync();
+    let mut most = 0;
+    let mut now = NOW;
+    for _ in 0..1_000 {
+        now = now + Duration::from_secs(60);
+        rig.driver.finish_turn(now);
+        rig.gather();
+        for delivery in std::mem::take(&mut rig.deliveries) {
+            let leases: Vec<Lease> = each(&delivery).iter().map(|message| message.lease).collect();
+            settle(&mut rig.driver, now, rig.group, &leases, Verb::Return { delay: None });
+        }
+        most = most.max(rig.driver.frames.unwritten());
+    }
+    assert!(rig.driver.shard().is_withheld(), "the engine has not written for long");
+    assert!(most < 8 << 10, "{most} bytes wait to be written");
+    rig.sync();
+    rig.driver.finish_turn(now + Duration::from_secs(60));
+    rig.gather();
+    assert!(!rig.driver.shard().is_withheld());
+    assert!(!rig.deliveries.is_empty(), "delivery goes on");
+}
+
 #[test]
 fn a_duplicate_is_answered_no_earlier_than_the_first() {
     let mut rig = Rig::new(DriverConfig::default());

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Credit, Departure, LeaseRun, OutcomeRun, Settlement};
 use forebay_core::shard::PublishOptions;
 use forebay_core::types::{ConsumerId, GroupId, StreamName};
@@ -163,6 +164,9 @@ impl Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
+        if planted(Fault::HandedOutForgotten) {
+            return;
+        }
         // The consumer and the task have gone, and the rest of the queue with them.
         self.memory.hand_in(self.bytes.load(Ordering::Relaxed));
     }
@@ -242,7 +246,11 @@ impl Waiting {
     pub(super) fn send(self, durable: Durable<()>) {
         match self {
             Waiting::Publish(reply, published, room) => {
-                drop(room);
+                if planted(Fault::RoomKept) && reply.is_closed() {
+                    room.forget();
+                } else {
+                    drop(room);
+                }
                 answer(reply, Ok(durable.map(|()| published)));
             }
             Waiting::Settled(events, settled) => {

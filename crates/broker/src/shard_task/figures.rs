@@ -233,8 +233,8 @@ impl ShardTask {
     ) -> Result<(StreamFigures, GroupFigures), CallError> {
         let (stream, group) = (self.find_stream(stream)?, self.find_group(stream, group)?);
         let shard = self.driver.shard();
-        let of_stream = shard.stream_figures(self.now, stream).ok_or(CallError::NoSuchStream)?;
-        let of_group = shard.figures(self.now, group).ok_or(CallError::NoSuchGroup)?;
+        let of_stream = shard.stream_figures(self.now, stream).ok_or(CallError::StreamGone)?;
+        let of_group = shard.figures(self.now, group).ok_or(CallError::GroupGone)?;
         Ok((of_stream, of_group))
     }
 

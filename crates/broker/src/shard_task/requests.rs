@@ -304,7 +304,7 @@ impl ShardTask {
                 let _ = events.send(Event::GroupGone);
             }
             for reply in receives {
-                answer(reply, Err(CallError::NoSuchGroup));
+                answer(reply, Err(CallError::GroupGone));
             }
         });
     }
@@ -345,7 +345,7 @@ impl ShardTask {
 }
 
 pub(crate) fn find_stream(shard: &Shard, stream: &StreamName) -> Result<StreamId, CallError> {
-    shard.stream_named(stream).ok_or(CallError::NoSuchStream)
+    shard.stream_named(stream).ok_or_else(|| CallError::NoSuchStream { stream: stream.clone() })
 }
 
 pub(crate) fn find_group(
@@ -353,7 +353,8 @@ pub(crate) fn find_group(
     stream: &StreamName,
     group: &GroupName,
 ) -> Result<GroupId, CallError> {
-    shard.group_named(find_stream(shard, stream)?, group).ok_or(CallError::NoSuchGroup)
+    let found = shard.group_named(find_stream(shard, stream)?, group);
+    found.ok_or_else(|| CallError::NoSuchGroup { stream: stream.clone(), group: group.clone() })
 }
 
 fn is_durable(driver: &Driver, group: GroupId) -> bool {

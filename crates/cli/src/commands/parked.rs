@@ -39,6 +39,7 @@ enum ParkedCommand {
     Show {
         #[command(flatten)]
         one: One,
+        /// Position of the message.
         seq: u64,
     },
     /// Count parked messages by their reason.
@@ -73,6 +74,7 @@ enum ParkedCommand {
     Cancel {
         #[command(flatten)]
         one: One,
+        /// Number of the job.
         job: u32,
     },
 }
@@ -126,6 +128,7 @@ Examples:
 
 #[derive(Debug, Args)]
 struct One {
+    /// The group.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
     #[command(flatten)]
@@ -207,6 +210,7 @@ impl Select {
 struct Resubmit {
     #[command(flatten)]
     one: One,
+    /// Position of the message.
     seq: u64,
     /// The new body. All other fields are kept.
     #[arg(long, value_name = "TEXT", required_unless_present = "file")]
@@ -279,7 +283,7 @@ async fn list(http: &mut Http, options: &ListOptions, output: Output) -> anyhow:
     }
     let parked: Vec<ParkedMessage> = list.read()?;
     if parked.is_empty() {
-        say("nothing is parked, as far as this asks");
+        say("no parked messages match");
     }
     let mut table = Table::new(&[">SEQ", "PARKED", ">ATTEMPTS", "CONSUMER", "REASON", "TYPE", "KEY", "BODY"]);
     for one in &parked {
@@ -345,6 +349,14 @@ fn select(options: &Select, verb: &str, done: &str, output: Output) -> anyhow::R
     let group = &options.one.group;
     http::with(&options.one.server, async |http| {
         let reply = http.send(Method::POST, &format!("{}/parked/{verb}", group.path()), &request).await?;
+        let selected: SelectReply = reply.read()?;
+        if selected.matched == 0 && !options.seqs.is_empty() {
+            let positions: Vec<String> = options.seqs.iter().map(ToString::to_string).collect();
+            return Err(anyhow!(Exit::NotFound).context(format!(
+                "none of these messages is parked in the group {group}. positions=`{}`",
+                positions.join(", ")
+            )));
+        }
         http::show(&reply, output, |selected: &SelectReply| {
             let messages = units::of(selected.matched, "message");
             print(&match selected.job {
@@ -387,7 +399,8 @@ fn read_message(file: &std::path::Path) -> anyhow::Result<Message> {
     } else {
         text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
     }
-    serde_json::from_str(&text).with_context(|| format!("{shown} is no message object of the API"))
+    forebay_wire::json::read(text.as_bytes())
+        .with_context(|| format!("{shown} is not a message object of the API"))
 }
 
 fn jobs(jobs: &[Job]) -> anyhow::Result<()> {

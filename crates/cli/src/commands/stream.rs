@@ -1,10 +1,13 @@
 //! `forebay stream`: see streams, make and change them, look into them, empty them.
 
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use forebay_model::StreamSettings;
 use forebay_wire::json::body::from_base64;
 use forebay_wire::json::{
-    PurgeReply, PurgeRequest, StoredMessage, StreamReport, TruncateReply, TruncateRequest,
+    MessageList, PurgeReply, PurgeRequest, StoredMessage, StreamReport, TruncateReply, TruncateRequest,
 };
 use hyper::Method;
 
@@ -37,6 +40,7 @@ enum StreamCommand {
     /// Show a stream: statistics, groups and settings.
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
+        /// Name of the stream.
         stream: String,
         #[command(flatten)]
         server: Server,
@@ -44,6 +48,7 @@ enum StreamCommand {
     /// Create a stream. Succeeds if it exists with these settings.
     #[command(after_help = help(StreamSettings::FIELDS, CREATE_EXAMPLES))]
     Create {
+        /// Name of the stream.
         stream: String,
         #[command(flatten)]
         pairs: Pairs,
@@ -53,6 +58,7 @@ enum StreamCommand {
     /// Change settings of a stream.
     #[command(after_help = SET_EXAMPLES)]
     Set {
+        /// Name of the stream.
         stream: String,
         #[command(flatten)]
         pairs: Pairs,
@@ -64,6 +70,7 @@ enum StreamCommand {
         after_help = DELETE_EXAMPLES
     )]
     Delete {
+        /// Name of the stream.
         stream: String,
         /// Delete even if groups have consumers.
         #[arg(long)]
@@ -81,6 +88,7 @@ enum StreamCommand {
         after_help = PURGE_EXAMPLES
     )]
     Purge {
+        /// Name of the stream.
         stream: String,
         /// Also drop parked messages.
         #[arg(long)]
@@ -110,6 +118,9 @@ enum StreamCommand {
     /// Show messages without leasing them.
     #[command(visible_alias = "peek", after_help = BROWSE_EXAMPLES)]
     Browse(Browse),
+    /// Print messages as they arrive, without leasing them, until ^C.
+    #[command(visible_alias = "tail", after_help = FOLLOW_EXAMPLES)]
+    Follow(Follow),
 }
 
 const LIST_EXAMPLES: &str = "\
@@ -142,7 +153,7 @@ Examples:
 const CREATE_EXAMPLES: &str = "\
 Examples:
   forebay stream create emails
-  forebay stream create events retention.max_age=7d limits.max_bytes=10000000000
+  forebay stream create events retention.max_age=7d limits.max_bytes=10GiB
   forebay stream create emails --json '{\"ingress_rate\": {\"per_second\": 100}}'";
 
 const SET_EXAMPLES: &str = "\
@@ -159,8 +170,38 @@ Examples:
   forebay stream browse emails --key user-4 --type email.send
   forebay stream peek emails -o json | jq '.messages[].body'";
 
+const FOLLOW_EXAMPLES: &str = "\
+Every reader gets every message, and no group is changed. A line has the position, the time, and the body; with
+-o json it is an object as in the API.
+
+Examples:
+  forebay stream follow emails           new messages only
+  forebay stream follow emails --from 1  everything that is kept, then new messages
+  forebay stream follow emails --key user-4 --max 10 -o json | jq .body";
+
+#[derive(Debug, Args)]
+struct Follow {
+    /// Name of the stream.
+    stream: String,
+    /// The first position to print. Default: only new messages.
+    #[arg(long, value_name = "SEQ")]
+    from: Option<u64>,
+    /// Only messages of this key.
+    #[arg(long)]
+    key: Option<String>,
+    /// Only messages of this type.
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Exit after this many messages.
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    max: u64,
+    #[command(flatten)]
+    server: Server,
+}
+
 #[derive(Debug, Args)]
 struct Browse {
+    /// Name of the stream.
     stream: String,
     /// The first position to show. Default: the oldest message.
     #[arg(long, value_name = "SEQ")]
@@ -251,6 +292,9 @@ pub(crate) fn run(stream: &Stream, output: Output) -> anyhow::Result<()> {
         StreamCommand::Browse(options) => {
             http::with(&options.server, async |http| browse(http, options, output).await)
         }
+        StreamCommand::Follow(options) => {
+            http::with(&options.server, async |http| follow(http, options, output).await)
+        }
     }
 }
 
@@ -268,16 +312,22 @@ async fn list(http: &mut Http, output: Output) -> anyhow::Result<()> {
     let mut table = Table::new(&["STREAM", ">MESSAGES", ">SIZE", ">LAST", ">IN", ">OLDEST", ">GROUPS"]);
     for stream in streams {
         table.row([
-            stream.stream,
+            stream.stream.clone(),
             units::count(stream.messages),
             units::bytes(stream.bytes),
             units::count(stream.last_seq),
             units::rate(stream.rates.published.minute),
-            stream.oldest_age.map_or("-".to_owned(), units::age),
+            oldest(&stream),
             units::count(stream.groups),
         ]);
     }
     table.print()
+}
+
+/// The age of the oldest message that a group still needs. Settled messages wait for their deletion and do not count.
+pub(super) fn oldest(stream: &StreamReport) -> String {
+    let age = stream.oldest_age.filter(|_| stream.messages > 0);
+    age.map_or("-".to_owned(), units::age)
 }
 
 fn show(stream: &StreamReport) -> anyhow::Result<()> {
@@ -290,7 +340,7 @@ fn show(stream: &StreamReport) -> anyhow::Result<()> {
         ),
         ("positions".to_owned(), format!("{} to {}", stream.first_seq, stream.last_seq)),
         ("delayed".to_owned(), units::count(stream.delayed)),
-        ("oldest".to_owned(), stream.oldest_age.map_or("-".to_owned(), units::age)),
+        ("oldest".to_owned(), oldest(stream)),
         (
             "published".to_owned(),
             format!(
@@ -342,6 +392,57 @@ async fn browse(http: &mut Http, options: &Browse, output: Output) -> anyhow::Re
     table.print()?;
     if let Some(next) = list.next {
         say(&format!("there are more: --from {}", printable(&next)));
+    }
+    Ok(())
+}
+
+/// Messages of one page.
+const FOLLOW_PAGE: u64 = 500;
+/// How often a stream is asked for more when it had no more.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(250);
+
+/// Prints pages of messages, and waits where there are no more.
+async fn follow(http: &mut Http, options: &Follow, output: Output) -> anyhow::Result<()> {
+    let path = format!("{}/messages", stream_path(&options.stream));
+    let mut from = match options.from {
+        Some(from) => from,
+        None => http.get(&stream_path(&options.stream)).await?.read::<StreamReport>()?.last_seq + 1,
+    };
+    if output == Output::Text && std::io::stderr().is_terminal() {
+        say(&format!("following {} from position {from}; ^C ends", printable(&options.stream)));
+    }
+    let mut left = options.max;
+    while left > 0 {
+        let mut query = Query::default();
+        query.add("from", Some(from));
+        query.add("limit", Some(left.min(FOLLOW_PAGE)));
+        query.add("key", options.key.as_deref());
+        query.add("type", options.kind.as_deref());
+        let page_path = format!("{path}{query}");
+        let asked = http.get(&page_path);
+        let page: MessageList = tokio::select! {
+            page = asked => page?.read()?,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        for message in &page.messages {
+            print(&match output {
+                Output::Json => format!("{}\n", serde_json::to_string(message)?),
+                Output::Text => format!("{}\t{}\t{}\n", message.seq, message.published_at, body(message)),
+            })?;
+        }
+        left -= (page.messages.len() as u64).min(left);
+        // At the end, what was looked at is behind it.
+        let at_end = page.next.is_none();
+        from = match page.next.and_then(|next| next.parse().ok()) {
+            Some(next) => next,
+            None => page.last_seq.saturating_add(1).max(from),
+        };
+        if at_end && left > 0 {
+            tokio::select! {
+                () = tokio::time::sleep(FOLLOW_PAUSE) => {}
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+            }
+        }
     }
     Ok(())
 }

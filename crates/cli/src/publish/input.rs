@@ -150,12 +150,7 @@ impl Reader<'_> {
 
 /// A message object of the API.
 fn parse(line: &[u8]) -> anyhow::Result<Message> {
-    let message: json::Message = serde_json::from_slice(line).map_err(|error| {
-        // The place within the line. The reader knows the line's number.
-        let text = error.to_string();
-        let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
-        anyhow!("{text}, at column {}", error.column())
-    })?;
+    let message: json::Message = json::read(line)?;
     let made = match message.content()? {
         None => Message::new("null").content_type("application/json"),
         Some(Content { bytes: None, content_type }) => Message::without_body().content_type(content_type),
@@ -254,9 +249,9 @@ mod tests {
         for (line, text) in [
             ("{\"body\":1,\"body_base64\":\"AA==\"}", "must not be given together with `body`"),
             ("{\"body_base64\":\"?\"}", "must be base64"),
-            ("[1]", "column"),
-            ("{\"body\":1", "EOF"),
-            ("{\"body\":1,\"delay\":5}", "length of time"),
+            ("[1]", "the JSON must be an object, not a list"),
+            ("{\"body\":1", "not JSON"),
+            ("{\"body\":1,\"delay\":5}", "delay must be a duration"),
         ] {
             let (_, wrong) = read(line, true);
             let wrong = wrong.unwrap_or_else(|| panic!("{line} was taken"));

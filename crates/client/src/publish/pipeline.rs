@@ -661,9 +661,9 @@ fn is_about_content(code: Code) -> bool {
     matches!(code, Code::Invalid | Code::TooLarge | Code::WrongLastSeq | Code::Unspecified)
 }
 
-/// Whether the stream's name is wrong. The description of a wrong field begins with its name.
+/// Whether the stream's name is wrong.
 fn is_about_stream(problem: &v1::Problem) -> bool {
-    problem.detail.starts_with("stream: ")
+    problem.field == "stream"
 }
 
 /// The server answered for a batch that it was not sent.

@@ -15,13 +15,13 @@ use crate::types::{JobId, Seq, SeqRange, Timestamp};
 pub enum JobRefusal {
     #[error("no such group")]
     NoSuchGroup,
-    #[error("no parked message is meant")]
+    #[error("nothing is selected; expected `seqs`, `filter` or `all`")]
     Empty,
-    #[error("the group has as many jobs as it may have. limit=`{limit}`")]
+    #[error("the limit of jobs of a group is reached. limit=`{limit}`")]
     TooMany { limit: usize },
-    #[error("no such job, or it is over. job=`{}`", job.0)]
+    #[error("no such job, or it has ended. job=`{}`", job.0)]
     NoSuchJob { job: JobId },
-    #[error("a rate is between 0.001 and 10 million a second, with a burst of at least one")]
+    #[error("must be between 0.001 and 10 million per second, with a burst of at least 1")]
     Rate,
     #[error("another job moves the group's waiting messages. job=`{}`", job.0)]
     Moving { job: JobId },
@@ -29,7 +29,7 @@ pub enum JobRefusal {
     NoDestination,
     #[error("the message is not parked. seq=`{seq}`")]
     NotParked { seq: Seq },
-    #[error("the id is that of another message. seq=`{seq}`")]
+    #[error("another message has this id. seq=`{seq}`")]
     IdTaken { seq: Seq },
     #[error("too many separate positions are named. ranges=`{ranges}` limit=`{limit}`")]
     TooManyRanges { ranges: usize, limit: usize },

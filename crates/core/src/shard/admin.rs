@@ -21,7 +21,7 @@ pub enum CreateRefusal {
     GroupExists { name: GroupName, group: GroupId },
     #[error("no such stream")]
     NoSuchStream,
-    #[error("there can be no more of these. limit=`{limit}`")]
+    #[error("too many streams or groups. limit=`{limit}`")]
     TooMany { limit: u32 },
     #[error(transparent)]
     Settings(SettingsError),
@@ -35,14 +35,17 @@ pub enum ChangeRefusal {
     NoSuchStream,
     #[error("no such group")]
     NoSuchGroup,
-    #[error("groups of the stream have consumers. consumers=`{consumers}`")]
+    #[error(
+        "groups of the stream have consumers; `force` deletes it nevertheless. A consumer that polls counts for 30 \
+         seconds after its last receive. consumers=`{consumers}`"
+    )]
     InUse { consumers: usize },
     #[error("the stream is not empty. messages=`{messages}`")]
     NotEmpty { messages: u64 },
-    #[error("there can be no more of these. limit=`{limit}`")]
+    #[error("the limit of readers is reached. limit=`{limit}`")]
     TooMany { limit: usize },
-    #[error("there is no such position yet. last=`{last}`")]
-    Beyond { last: Seq },
+    #[error("the position lies beyond the end of the stream. position=`{seq}` last=`{last}`")]
+    Beyond { seq: Seq, last: Seq },
     #[error(transparent)]
     Settings(SettingsError),
 }
@@ -216,6 +219,9 @@ impl Shard {
 
     /// Begins anew from somewhere: leases end, attempts and settled messages are forgotten. Parked messages
     /// stay, unless they are to go as well. Returns the position before the first that will be offered.
+    ///
+    /// A position beyond the next message is refused: it would settle every message, which is more likely a typing
+    /// mistake than a wish. `Start::End` says the same on purpose.
     pub fn reset(
         &mut self,
         now: Timestamp,
@@ -225,6 +231,11 @@ impl Shard {
     ) -> Result<Seq, ChangeRefusal> {
         let of = self.groups.get_mut(&group).ok_or(ChangeRefusal::NoSuchGroup)?;
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+        if let Start::Seq(seq) = to
+            && seq > stream.last.next()
+        {
+            return Err(ChangeRefusal::Beyond { seq, last: stream.last });
+        }
         let floor = floor_of(stream, to);
         // Acks that were kept back are of the time before the reset.
         of.make_checkpoint();
@@ -250,7 +261,7 @@ impl Shard {
     pub fn truncate(&mut self, now: Timestamp, stream: StreamId, before: Seq) -> Result<u64, ChangeRefusal> {
         let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
         if before > of.last.next() {
-            return Err(ChangeRefusal::Beyond { last: of.last });
+            return Err(ChangeRefusal::Beyond { seq: before, last: of.last });
         }
         let through = Seq(before.0.saturating_sub(1));
         if through == Seq::START {
@@ -449,8 +460,8 @@ impl Shard {
         seq: Option<Seq>,
     ) -> Result<(), ChangeRefusal> {
         let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
-        if seq.is_some_and(|seq| seq > of.durable) {
-            return Err(ChangeRefusal::Beyond { last: of.durable });
+        if let Some(seq) = seq.filter(|seq| *seq > of.durable) {
+            return Err(ChangeRefusal::Beyond { seq, last: of.durable });
         }
         let limit = self.limits.readers_per_stream_max;
         if seq.is_some() && !of.readers.contains_key(name) && of.readers.len() >= limit {

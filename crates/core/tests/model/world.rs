@@ -117,11 +117,7 @@ impl World {
             Command::ChangeStream { stream, settings } => {
                 let id = self.stream(*stream);
                 self.shard.change_stream(self.now, id, settings).expect("good settings");
-                let of = self.streams.get_mut(&id).expect("it exists");
-                if of.settings.ingress_rate != settings.ingress_rate {
-                    of.taken.clear();
-                }
-                of.settings = settings.clone();
+                self.streams.get_mut(&id).expect("it exists").change(self.now, settings);
                 goes_on = false;
             }
             Command::Reset { group, to, parked } => {
@@ -253,30 +249,20 @@ impl World {
         // What must come of it, in the order in which it is asked.
         let count = metas.len() as u64;
         let verdict = stamp.map_or(Ok(None), |stamp| of.verdict(stamp, count));
-        let mut fresh: Vec<MessageMeta> = Vec::new();
-        let mut expected = Vec::new();
-        for meta in &metas {
-            let again = meta.id.and_then(|id| fresh.iter().position(|other| other.id == Some(id)));
-            let again = again.map(|at| of.last().plus(at as u64 + 1));
-            let known = meta.id.and_then(|id| of.duplicate(now, id)).or(again);
-            expected.push((known.unwrap_or(of.last().plus(fresh.len() as u64 + 1)), known.is_some()));
-            if known.is_none() {
-                fresh.push(*meta);
-            }
-        }
         let groups = self.groups.values().filter(|group| group.stream == id);
-        let limit = of.settings.limits.max_messages.filter(|_| !fresh.is_empty());
-        let over =
-            limit.map_or(0, |most| (held(of, groups.clone()) + fresh.len() as u64).saturating_sub(most));
+        let before_held = held(of, groups.clone());
         let before: Vec<(GroupId, Vec<Seq>)> = groups.map(|group| (group.id, droppable(group))).collect();
         let mut admissions = Vec::new();
         let options = PublishOptions { expect_last, stamp };
         let result = self.shard.publish(now, id, &metas, options, &mut admissions);
         let of = &self.streams[&id];
+        let given: Vec<_> = admissions.iter().map(|a| (a.seq, a.duplicate)).collect();
+        let (fresh, expected) = of.admissions(now, &metas, &given);
+        let limit = of.settings.limits.max_messages.filter(|_| !fresh.is_empty());
+        let over = limit.map_or(0, |most| (before_held + fresh.len() as u64).saturating_sub(most));
         match (&result, verdict) {
             (Err(PublishRefusal::Producer(_)), Err(())) => return,
             (Ok(None), Ok(Some(batch))) => {
-                let given: Vec<_> = admissions.iter().map(|a| (a.seq, a.duplicate)).collect();
                 let seqs: Vec<_> =
                     batch.seqs.iter().flat_map(SeqRange::seqs).map(|seq| (seq, true)).collect();
                 if batch.count == seqs.len() as u64 {
@@ -320,7 +306,6 @@ impl World {
             _ => {}
         }
         let stored = result.expect("there is no other reason to refuse");
-        let given: Vec<_> = admissions.iter().map(|a| (a.seq, a.duplicate)).collect();
         assert_eq!(given, expected, "positions, and what was a duplicate");
         assert_eq!(stored.map_or(0, |range| range.count()), fresh.len() as u64, "what is new is stored");
         self.adopt_drops(id, over, &before);
@@ -335,6 +320,10 @@ impl World {
             check_rate(&of.taken, rate.per_second, f64::from(rate.burst) + 7.0);
         }
         self.stored(id, range.first, &fresh);
+        let of = &self.streams[&id];
+        let after = held(of, self.groups.values().filter(|group| group.stream == id));
+        let fits = of.settings.limits.max_messages.is_none_or(|most| after <= most);
+        assert!(fits, "a stream holds no more than it may: {after} after {before_held}");
     }
 
     /// A full stream has let go of its oldest.
@@ -377,6 +366,7 @@ impl World {
             of.messages.insert(seq, message);
             if let Some(id) = meta.id {
                 of.ids.insert(id, (seq, self.now));
+                of.doubtful.remove(&id);
             }
         }
         let range = SeqRange::starting(first, metas.len() as u64);
@@ -532,7 +522,16 @@ impl World {
 
     fn reset(&mut self, group: u8, to: To, parked: bool) {
         let Some(id) = self.group(group) else { return };
-        let floor = self.shard.reset(self.now, id, self.start(to), parked).expect("the group exists");
+        let reset = self.shard.reset(self.now, id, self.start(to), parked);
+        let last = self.streams[&self.groups[&id].stream].last();
+        if let To::At(seq) = to
+            && Seq(seq) > last.next()
+        {
+            let beyond = ChangeRefusal::Beyond { seq: Seq(seq), last };
+            assert_eq!(reset, Err(beyond), "a position beyond the end is refused");
+            return;
+        }
+        let floor = reset.expect("the group exists");
         self.append();
         self.check_start(self.groups[&id].stream, to, floor);
         let of = self.of(id);
@@ -576,7 +575,11 @@ impl World {
         let last = self.streams[&id].last();
         let beyond = Seq(last.0 + 2);
         let refused = self.shard.truncate(self.now, id, beyond);
-        assert_eq!(refused, Err(ChangeRefusal::Beyond { last }), "only published messages are cut");
+        assert_eq!(
+            refused,
+            Err(ChangeRefusal::Beyond { seq: beyond, last }),
+            "only published messages are cut"
+        );
         let through = Seq(last.0.saturating_sub(back.into()));
         let count = self.shard.truncate(self.now, id, through.next()).expect("the position exists");
         self.append();
@@ -836,6 +839,7 @@ impl World {
             served.push((deliver.group, deliver.consumer));
         }
         for (group, consumer) in served {
+            self.shard.served(group, consumer);
             let member = self.of(group).members.get_mut(&consumer).expect("it was given something");
             if let Credit::Once { messages, .. } = &mut member.credit {
                 *messages = 0;

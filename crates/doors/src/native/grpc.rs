@@ -113,6 +113,11 @@ impl Forebay for NativeDoor {
         Ok(Response::new(Box::pin(publish::Publish::new(service, trace, request.into_inner()))))
     }
 
+    async fn publish_once(&self, request: Request<v1::PublishRequest>) -> Answer<v1::Confirmation> {
+        let trace = trace_of(&request);
+        self.answer(request, |service, request| publish::once(service, request, trace)).await
+    }
+
     async fn consume(
         &self,
         request: Request<Streaming<v1::ConsumeRequest>>,

@@ -3,6 +3,7 @@
 //! | Module | What it does |
 //! | --- | --- |
 //! | `api` | Every call, once: its path, its handler, its call of gRPC, and what the OpenAPI document says of it. |
+//! | `document` | The parts of the OpenAPI document: parameters, limits, examples, problems. |
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
 //! | `report`, `message` | Between the types of the wire and those of the broker. |
@@ -12,6 +13,7 @@
 
 pub(super) mod api;
 mod consume;
+mod document;
 mod events;
 mod failure;
 mod groups;
@@ -45,9 +47,10 @@ use events::Events;
 /// The reply to a client that connects when there are too many connections.
 pub(super) const BUSY_REPLY: &[u8] = concat!(
     "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n",
-    "connection: close\r\ncontent-length: 181\r\n\r\n",
-    r#"{"type":"/problems/busy","title":"The server has too much to do at the moment","status":503,"#,
-    r#""detail":"there are as many connections as there may be","retry":"later","retry_after":1}"#,
+    "connection: close\r\ncontent-length: 140\r\n\r\n",
+    r#"{"type":"/problems/busy","title":"Server busy","status":503,"#,
+    r#""detail":"the limit of connections is reached","retry":"later","retry_after":1}"#,
+    "\n",
 )
 .as_bytes();
 

@@ -108,7 +108,7 @@ async fn look_up(caller: &Caller, id: &QueueId, about: About) -> Result<Option<Q
         Ok(report) if report.groups.contains(&queue::group()) => {
             Ok(Some(Queue { id: id.clone(), stream: Arc::new(stream), stream_id: report.id, about }))
         }
-        Ok(_) | Err(CallError::NoSuchStream) => Ok(None),
+        Ok(_) | Err(CallError::NoSuchStream { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -145,7 +145,7 @@ impl Changing<'_> {
         let is_gone = match caller.stream(queue.stream()).await {
             // There may be another of that name by now.
             Ok(report) => report.id != queue.stream_id || !report.groups.contains(&queue.group()),
-            Err(CallError::NoSuchStream) => true,
+            Err(CallError::NoSuchStream { .. }) => true,
             Err(_) => false,
         };
         if is_gone {

@@ -148,7 +148,13 @@ impl Service {
 
     /// The SQS error for an error of the broker about a queue. A queue whose stream is gone is forgotten.
     async fn failed(&self, asker: &Asker, queue: &Queue, error: &CallError) -> SqsError {
-        if matches!(error, CallError::NoSuchStream | CallError::NoSuchGroup) {
+        if matches!(
+            error,
+            CallError::NoSuchStream { .. }
+                | CallError::NoSuchGroup { .. }
+                | CallError::StreamGone
+                | CallError::GroupGone
+        ) {
             self.registry.forget(&asker.caller, queue).await;
         }
         failure::of_call(error)

@@ -10,7 +10,7 @@ use forebay_core::pace::Rate;
 use forebay_core::settings::{
     Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnExhausted, OnParkedKey, Retries, Strategy,
 };
-use forebay_core::shard::{DeleteIf, Purge, Start};
+use forebay_core::shard::{ChangeRefusal, DeleteIf, Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId, Seq, SeqRange, StreamId, StreamName, Timestamp};
 
 use crate::situation::Situation;
@@ -150,7 +150,14 @@ impl World {
         let now = self.now;
         // Decisions until now come before the reset.
         self.end_turn();
-        self.decide(|shard, now| shard.reset(now, group, to, parked));
+        match self.try_decide(|shard, now| shard.reset(now, group, to, parked)).0 {
+            Ok(_) => {}
+            Err(ChangeRefusal::Beyond { seq, last }) => {
+                assert!(Start::Seq(seq) == to && seq > last.next(), "a reset to {to:?} is within {last}");
+                return;
+            }
+            Err(other) => panic!("a reset to {to:?} is refused: {other}"),
+        }
         let figures = self.server().driver.shard().figures(now, group).expect("the group exists");
         let following = self.groups.get_mut(&group).expect("the group exists");
         // It may begin before where it began when it was created.

@@ -86,6 +86,12 @@ pub struct Problem {
     /// TOO_FAST: time to wait.
     #[prost(uint64, optional, tag = "5")]
     pub retry_after_ms: ::core::option::Option<u64>,
+    /// The field of the request that is wrong, such as `stream` or `messages\[3\].delay_ms`. Empty if none is.
+    #[prost(string, tag = "6")]
+    pub field: ::prost::alloc::string::String,
+    /// The kind of problem, by its name in the list of problems, such as `no-such-stream`.
+    #[prost(string, tag = "7")]
+    pub kind: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `Problem`.
 pub mod problem {
@@ -1161,7 +1167,8 @@ pub struct ResetGroupRequest {
     pub stream: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub group: ::prost::alloc::string::String,
-    /// Required. A position or time after the last message means the end.
+    /// Required. A time after the last message means the end. A position may be at most one after the last message;
+    /// others are refused with OUT_OF_RANGE.
     #[prost(message, optional, tag = "3")]
     pub to: ::core::option::Option<Start>,
     /// Also discard parked messages. Otherwise they stay parked.
@@ -1632,8 +1639,10 @@ pub mod settlement {
     )]
     #[repr(i32)]
     pub enum Action {
+        /// Refused, so that a forgotten action is never taken for one.
+        Unspecified = 0,
         /// The message is done.
-        Ack = 0,
+        Ack = 8,
         /// Offer it again.
         Retry = 1,
         /// Set it aside as a dead letter.
@@ -1657,6 +1666,7 @@ pub mod settlement {
         /// (if the ProtoBuf definition does not change) and safe for programmatic use.
         pub fn as_str_name(&self) -> &'static str {
             match self {
+                Self::Unspecified => "ACTION_UNSPECIFIED",
                 Self::Ack => "ACK",
                 Self::Retry => "RETRY",
                 Self::Park => "PARK",
@@ -1670,6 +1680,7 @@ pub mod settlement {
         /// Creates an enum from field names used in the ProtoBuf definition.
         pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
             match value {
+                "ACTION_UNSPECIFIED" => Some(Self::Unspecified),
                 "ACK" => Some(Self::Ack),
                 "RETRY" => Some(Self::Retry),
                 "PARK" => Some(Self::Park),
@@ -2119,6 +2130,30 @@ pub mod forebay_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "Publish"));
             self.inner.streaming(req, path, codec).await
+        }
+        /// Stores one batch of one message or many, all or none, and answers when it is durable. A refusal is a status, not
+        /// a `problem` in the confirmation. For programs that publish now and then, and for gateways and retries that know
+        /// single requests only.
+        pub async fn publish_once(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PublishRequest>,
+        ) -> std::result::Result<tonic::Response<super::Confirmation>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/PublishOnce",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "PublishOnce"));
+            self.inner.unary(req, path, codec).await
         }
         /// Joins a group as one consumer. Leases are bound to the call: when it breaks, the leased messages go to
         /// other consumers and the attempt counts; after a goodbye it does not count.
@@ -2869,6 +2904,15 @@ pub mod forebay_server {
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
+        /// Stores one batch of one message or many, all or none, and answers when it is durable. A refusal is a status, not
+        /// a `problem` in the confirmation. For programs that publish now and then, and for gateways and retries that know
+        /// single requests only.
+        async fn publish_once(
+            &self,
+            request: tonic::Request<super::PublishRequest>,
+        ) -> std::result::Result<tonic::Response<super::Confirmation>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         /// Joins a group as one consumer. Leases are bound to the call: when it breaks, the leased messages go to
         /// other consumers and the attempt counts; after a goodbye it does not count.
         async fn consume(
@@ -3264,6 +3308,49 @@ pub mod forebay_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/PublishOnce" => {
+                    #[allow(non_camel_case_types)]
+                    struct PublishOnceSvc<T: Forebay>(pub Arc<T>);
+                    impl<T: Forebay> tonic::server::UnaryService<super::PublishRequest>
+                    for PublishOnceSvc<T> {
+                        type Response = super::Confirmation;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PublishRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::publish_once(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PublishOnceSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

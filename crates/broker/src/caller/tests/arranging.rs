@@ -43,7 +43,8 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     let arranged = caller.arrange(queue(&next, 9)).await.expect("it is as it was expected");
     assert!(!arranged.new);
     let alone = Arrangement::beside(stream()).group(group(), |_| {});
-    assert_eq!(caller.arrange(alone).await, Err(CallError::NoSuchStream), "a group is a stream's");
+    let absent = |stream| CallError::NoSuchStream { stream };
+    assert_eq!(caller.arrange(alone).await, Err(absent(stream())), "a group is a stream's");
 
     caller.broker().owner().stop();
     running.await.expect("no panic").expect("it stopped as asked");
@@ -52,8 +53,8 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 9);
 
     let other = StreamName::parse("other").expect("a name");
-    let missing = caller.dissolve(other, vec![wish(b"queue", None)]).await;
-    assert_eq!(missing, Err(CallError::NoSuchStream));
+    let missing = caller.dissolve(other.clone(), vec![wish(b"queue", None)]).await;
+    assert_eq!(missing, Err(absent(other)));
     assert!(value(&caller, b"queue").await.is_some(), "nothing of it was done");
     let waiting = tokio::spawn({
         let caller = caller.clone();
@@ -66,8 +67,8 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     assert!(matches!(refused, Err(CallError::NotChanged(ChangeRefusal::InUse { .. }))), "{refused:?}");
     let gone = vec![wish(b"queue", None), wish(b"grave", Some(b"now"))];
     caller.dissolve(stream(), gone).await.expect("whoever consumes it");
-    assert_eq!(waiting.await.expect("no panic"), Err(CallError::NoSuchGroup));
-    assert_eq!(caller.stream(stream()).await.map(|_| ()), Err(CallError::NoSuchStream));
+    assert_eq!(waiting.await.expect("no panic"), Err(CallError::GroupGone));
+    assert_eq!(caller.stream(stream()).await.map(|_| ()), Err(absent(stream())));
     assert_eq!(value(&caller, b"queue").await, None);
     assert!(value(&caller, b"grave").await.is_some());
 }

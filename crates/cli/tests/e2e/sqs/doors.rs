@@ -170,7 +170,7 @@ async fn json_and_bytes_are_the_same_by_every_door() {
             assert_eq!(&shown[field], value, "{field}");
         }
     }
-    let lines = doors.server.run(&["sub", "mix/all", "--ack", "--max", "6", "-o", "json"]);
+    let lines = doors.server.run(&["sub", "mix/all", "--create", "--ack", "--max", "6", "-o", "json"]);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     for (line, sent) in lines.iter().zip(messages["messages"].as_array().expect("a list")) {
         for (field, value) in sent.as_object().expect("an object") {

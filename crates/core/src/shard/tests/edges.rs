@@ -84,6 +84,35 @@ fn rig_stream(shard: &Shard) -> StreamId {
     shard.streams_after(None).next().expect("there is one").1
 }
 
+/// The messages of a slow disk may be on their way for longer than an idle poller is remembered.
+#[test]
+fn a_poller_is_a_member_until_its_messages_have_left() {
+    for timeout in [Duration::ZERO, Duration::from_secs(5)] {
+        let mut rig = Rig::new(StreamSettings::default());
+        let group = rig.group(GroupSettings::default());
+        let poller = ConsumerId(1);
+        rig.shard.join(rig.now, group, poller, "poller", Bound::Clock).expect("a new member");
+        let credit = Credit::Once { messages: 3, bytes: None, timeout: Some(timeout) };
+        rig.shard.credit(rig.now, group, poller, credit).expect("a member");
+        rig.publish_plain(3);
+        let mut effects = Effects::default();
+        rig.shard.finish_turn(rig.now, &mut effects);
+        assert_eq!(effects.deliveries.len(), 1);
+        for _ in 0..10 {
+            rig.pass(Duration::from_secs(20));
+            rig.shard.finish_turn(rig.now, &mut effects);
+        }
+        assert_eq!(effects.departed, [], "its receive is not answered");
+        rig.shard.served(group, poller);
+        rig.pass(Duration::from_secs(29));
+        rig.shard.finish_turn(rig.now, &mut effects);
+        assert_eq!(effects.departed, [], "it may ask again");
+        rig.pass(Duration::from_secs(31));
+        rig.shard.finish_turn(rig.now, &mut effects);
+        assert_eq!(effects.departed, [(group, poller)]);
+    }
+}
+
 #[test]
 fn waits_of_centuries_are_cut_to_a_year() {
     let mut rig = Rig::new(StreamSettings::default());
@@ -285,7 +314,7 @@ fn a_stream_is_cut_before_a_position_and_not_beyond_its_end() {
     let (now, stream) = (rig.now, rig.stream);
     assert_eq!(rig.shard.truncate(now, stream, Seq(1)), Ok(0), "there is nothing before the first");
     let refused = rig.shard.truncate(now, stream, Seq(12));
-    assert_eq!(refused, Err(ChangeRefusal::Beyond { last: Seq(10) }));
+    assert_eq!(refused, Err(ChangeRefusal::Beyond { seq: Seq(12), last: Seq(10) }));
     assert_eq!(rig.shard.truncate(now, stream, Seq(6)), Ok(4), "2 to 5: the first is parked");
     rig.turn();
     assert!(!rig.shard.is_current(group, rig.lease(2)), "its lease is over");

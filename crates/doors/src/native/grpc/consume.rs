@@ -230,7 +230,7 @@ impl Consume {
                     }
                     Event::CutOff => return Err(status::cut_off()),
                     Event::GroupGone => {
-                        let gone = Refusal::of_call(self.clock.now(), &CallError::NoSuchGroup);
+                        let gone = Refusal::of_call(self.clock.now(), &CallError::GroupGone);
                         return Err(status::refused(&gone));
                     }
                 }

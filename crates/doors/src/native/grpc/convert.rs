@@ -268,13 +268,15 @@ pub(super) fn settle_terms(
     rest_ms: Option<u64>,
 ) -> Answer<Terms<'_>> {
     use v1::settlement::Action as Wire;
-    // Never taken for an ack, which is the number zero.
-    let wire = Wire::try_from(number)
-        .map_err(|_| Refusal::value("action", "must be the number of an action", number))?;
+    let unknown = |_| Refusal::value("action", "must be one of the actions of Settlement.Action", number);
+    let wire = Wire::try_from(number).map_err(unknown)?;
     if wire != Wire::Move && !move_to.is_empty() {
         return Err(Refusal::field("action.move", "must not be given: the action is not MOVE"));
     }
     let action = match wire {
+        Wire::Unspecified => {
+            return Err(Refusal::field("action", "must be given: ACK, RETRY, PARK or another"));
+        }
         Wire::Ack => Action::Ack,
         Wire::Retry | Wire::Auto => Action::Retry,
         Wire::Park => Action::Park,

@@ -104,6 +104,8 @@ pub(super) fn problem(refusal: &Refusal) -> v1::Problem {
         detail: refusal.sentence(field.as_deref()),
         last_seq: refusal.last_seq,
         retry_after_ms: refusal.retry_after.map(millis),
+        field: field.unwrap_or_default().into_owned(),
+        kind: refusal.kind.slug().to_owned(),
     }
 }
 

@@ -73,6 +73,25 @@ pub(super) async fn list_of_stream(
     list_some(&service, Some(stream), query).await
 }
 
+/// The same as [`list`], in the words of the other path.
+pub(super) async fn list_subscriptions(entered: Entered, query: Query) -> Answer<json::SubscriptionList> {
+    Ok(as_subscriptions(list(entered, query).await?))
+}
+
+pub(super) async fn list_subscriptions_of_stream(
+    entered: Entered,
+    stream: InStream,
+    query: Query,
+) -> Answer<json::SubscriptionList> {
+    Ok(as_subscriptions(list_of_stream(entered, stream, query).await?))
+}
+
+fn as_subscriptions(
+    Reply(status, json::GroupList { groups, next }): Reply<json::GroupList>,
+) -> Reply<json::SubscriptionList> {
+    Reply(status, json::SubscriptionList { subscriptions: groups, next })
+}
+
 async fn list_some(
     service: &Service,
     stream: Option<StreamName>,
@@ -89,9 +108,9 @@ async fn list_some(
         }
     };
     let page = service.groups(stream, after, limit).await.map_err(in_query)?;
-    let subscriptions = page.items.iter().map(report::group).collect();
+    let groups = page.items.iter().map(report::group).collect();
     let next = page.next.as_ref().map(write_cursor);
-    Ok(Reply(StatusCode::OK, json::GroupList { subscriptions, next }))
+    Ok(Reply(StatusCode::OK, json::GroupList { groups, next }))
 }
 
 /// Bytes that have a meaning of their own in `stream/group`.
@@ -171,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_cursor_survives_the_round_trip() {
-        for (stream, group) in [("a", "b"), ("a/b%2F", "c/d%"), ("ü", "😀 x"), ("$a", "b")] {
+        for (stream, group) in [("a", "b"), ("a/b%2F", "c d%"), ("ü", "😀 x"), ("$a", "b")] {
             let cursor =
                 (StreamName::of_any(stream).expect("a name"), GroupName::parse(group).expect("a name"));
             assert_eq!(read_cursor(&write_cursor(&cursor)), Some(cursor));

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use forebay_broker::api::PublishOptions;
 use forebay_core::types::StreamName;
 use forebay_wire::json;
 
@@ -10,7 +11,7 @@ use super::failure::{Failure, in_query};
 use super::live::{HeldReply, Reply};
 use super::request::{Entered, InStream, Json, Messages, NoQuery, OfStream, Query, bad_parameter};
 use super::{Door, message, report, sse};
-use crate::native::service::{From, Service, filter};
+use crate::native::service::{From, Service, filter, position};
 
 type Answer<T> = Result<Reply<T>, Failure>;
 
@@ -74,7 +75,9 @@ pub(super) async fn publish(
 ) -> Answer<json::PublishReply> {
     let batch =
         message::batch(service.broker().clock().moment(), &request.messages, &message::trace(&headers))?;
-    let published = service.publish(stream, batch, request.expect_last_seq).await?;
+    let expect_last = request.expect_last_seq.map(position);
+    let options = PublishOptions { expect_last, ..PublishOptions::default() };
+    let published = service.publish(stream, batch, options).await?;
     let results = message::results(request.messages, &published);
     Ok(Reply(StatusCode::CREATED, json::PublishReply { results }))
 }

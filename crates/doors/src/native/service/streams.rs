@@ -21,11 +21,9 @@ impl Service {
         match self.answer(self.caller.create_stream(stream.clone(), change).await) {
             Ok(created) => Ok(created.new),
             Err(refusal) if refusal.kind == Kind::SettingsDiffer => {
+                let thing = format!("stream {stream}");
                 let is = self.stream(stream).await?.settings;
-                Err(match patch.difference(&is) {
-                    Some(field) => refusal.with_field(field),
-                    None => refusal,
-                })
+                Err(Refusal::differs(thing, patch.difference(&is), &patch, &StreamPatch::from(&is)))
             }
             Err(refusal) => Err(refusal),
         }

@@ -33,8 +33,9 @@ use crate::native::{NativeConfig, grpc, http};
 use shape::Shape;
 
 /// Calls that only one protocol can have.
-const ONLY_GRPC: [&str; 1] = ["Consume"];
-const ONLY_HTTP: [&str; 6] = ["/", "/events", "/livez", "/metrics", "/openapi.json", "/readyz"];
+const ONLY_GRPC: [&str; 2] = ["Consume", "Publish"];
+const ONLY_HTTP: [&str; 8] =
+    ["/", "/events", "/livez", "/metrics", "/openapi.json", "/problems/{kind}", "/readyz", "/server"];
 
 const FRAME_BYTES_MAX: usize = 32 << 20;
 const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
@@ -261,9 +262,10 @@ fn refused_over_grpc(status: &Status) -> Value {
 
 fn refused_in_call(problem: &v1::Problem) -> Value {
     let retry = problem.retry().as_str_name().to_ascii_lowercase();
+    let field = Some(&problem.field[..]).filter(|field| !field.is_empty());
     json!({
-        "code": problem.code().as_str_name(), "retry": retry, "detail": problem.detail,
-        "last_seq": problem.last_seq,
+        "kind": problem.kind, "code": problem.code().as_str_name(), "retry": retry, "detail": problem.detail,
+        "field": field, "last_seq": problem.last_seq,
         "retry_after": problem.retry_after_ms.map(|millis| millis as f64 / 1_000.0),
     })
 }
@@ -299,7 +301,7 @@ macro_rules! of_team {
     };
 }
 
-const TEAM: &str = "/subscriptions/work/team";
+const TEAM: &str = "/streams/work/groups/team";
 
 fn at(rest: &str) -> String {
     format!("{TEAM}/{rest}")
@@ -320,14 +322,31 @@ impl Pair {
             .map(|message| Some(&message.id[..]).filter(|id| !id.is_empty()))
             .collect();
         let requests = v1::PublishRequest { stream: stream.to_owned(), ..request.clone() };
-        let replies = self.grpc.publish(tokio_stream::iter([requests])).await.expect("the call opens");
+        let replies =
+            self.grpc.publish(tokio_stream::iter([requests.clone()])).await.expect("the call opens");
         let reply = replies.into_inner().message().await.expect("it goes on").expect("a reply");
         let confirmation = reply.confirmations.into_iter().next().expect("a confirmation");
         let over_grpc = match &confirmation.problem {
             Some(problem) => Err(refused_in_call(problem)),
             None => Ok(shape::confirmation(confirmation, &ids)),
         };
-        self.compare(&format!("POST {path} {body}"), "Publish", over_http, over_grpc);
+        let what = format!("POST {path} {body}");
+        let is_refused = over_grpc.is_err();
+        self.compare(&what, "PublishOnce", over_http.clone(), over_grpc);
+        // A refusal stores nothing, so the call with one request can be made as well.
+        if is_refused {
+            let status = self.grpc.publish_once(requests).await.expect_err("it is refused in any way");
+            self.compare(&what, "PublishOnce", over_http, Err(refused_over_grpc(&status)));
+        }
+    }
+
+    /// Publishes over HTTP, and over gRPC with one request.
+    async fn publish_once(&mut self, body: Value, request: v1::PublishRequest) {
+        let over_http = self.http("POST", "/streams/work/messages", &body).await;
+        let request = v1::PublishRequest { stream: "work".to_owned(), ..request };
+        let confirmation = self.grpc.publish_once(request).await.expect("it is stored").into_inner();
+        let over_grpc = Ok(shape::confirmation(confirmation, &[None]));
+        self.compare(&format!("POST /streams/work/messages {body}"), "PublishOnce", over_http, over_grpc);
     }
 
     /// Receives over both protocols, and gives the leases.
@@ -475,8 +494,9 @@ async fn streams(pair: &mut Pair) {
     let more: Vec<v1::Message> = (5..=10).map(|n| message(&n.to_string())).collect();
     let body = json!({ "messages": (5..=10).map(|n| json!({ "body": n })).collect::<Vec<_>>() });
     pair.publish(body, request!(PublishRequest, messages: more)).await;
-    // Each is refused.
     let one = |message| request!(PublishRequest, messages: vec![message]);
+    pair.publish_once(json!({ "messages": [{ "body": 11 }] }), one(message("11"))).await;
+    // Each is refused.
     pair.publish(json!({ "messages": [] }), v1::PublishRequest::default()).await;
     let wrong = json!({ "messages": [{ "body": 1, "priority": 10 }] });
     pair.publish(wrong, one(v1::Message { priority: 10, ..message("1") })).await;
@@ -536,23 +556,23 @@ async fn groups(pair: &mut Pair) {
     both!(pair, "GET" TEAM, null = get_group of_team!(GetGroupRequest));
     let plain = Some(v1::GroupSettings { extra_statistics: Some(false), ..Default::default() });
     let request = request!(CreateGroupRequest, stream: "other", group: "plain", settings: plain);
-    both!(pair, "PUT" "/subscriptions/other/plain", { "extra_statistics": false } = create_group request);
+    both!(pair, "PUT" "/streams/other/groups/plain", { "extra_statistics": false } = create_group request);
     let plain = request!(GetGroupRequest, stream: "other", group: "plain");
-    both!(pair, "GET" "/subscriptions/other/plain", null = get_group plain);
+    both!(pair, "GET" "/streams/other/groups/plain", null = get_group plain);
     let absent = request!(GetGroupRequest, stream: "work", group: "none");
-    both!(pair, "GET" "/subscriptions/work/none", null = get_group absent);
+    both!(pair, "GET" "/streams/work/groups/none", null = get_group absent);
     let absent = request!(GetGroupRequest, stream: "none", group: "none");
-    both!(pair, "GET" "/subscriptions/none/none", null = get_group absent);
+    both!(pair, "GET" "/streams/none/groups/none", null = get_group absent);
     let list = |stream: &str, limit: u32, after: Option<v1::GroupCursor>| {
         let stream = stream.to_owned();
         request!(ListGroupsRequest, stream: stream, limit: limit, after: after)
     };
-    both!(pair, "GET" "/subscriptions", null = list_groups list("", 0, None));
-    both!(pair, "GET" "/subscriptions?limit=1", null = list_groups list("", 1, None));
+    both!(pair, "GET" "/groups", null = list_groups list("", 0, None));
+    both!(pair, "GET" "/groups?limit=1", null = list_groups list("", 1, None));
     let after = v1::GroupCursor { stream: "other".into(), group: "plain".into() };
-    both!(pair, "GET" "/subscriptions?after=other/plain", null = list_groups list("", 0, Some(after)));
-    both!(pair, "GET" "/subscriptions/work", null = list_groups list("work", 0, None));
-    both!(pair, "GET" "/subscriptions/work?limit=2000", null = list_groups list("work", 2_000, None));
+    both!(pair, "GET" "/groups?after=other/plain", null = list_groups list("", 0, Some(after)));
+    both!(pair, "GET" "/streams/work/groups", null = list_groups list("work", 0, None));
+    both!(pair, "GET" "/streams/work/groups?limit=2000", null = list_groups list("work", 2_000, None));
 }
 
 async fn consuming(pair: &mut Pair) {
@@ -571,7 +591,7 @@ async fn consuming(pair: &mut Pair) {
         both!(pair, "POST" at("receive"), body = receive request);
     }
     let none = request!(ReceiveRequest, stream: "work", group: "none");
-    both!(pair, "POST" "/subscriptions/work/none/receive", {} = receive none);
+    both!(pair, "POST" "/streams/work/groups/none/receive", {} = receive none);
     // A receive without a wait gives the messages that are at hand, so it takes several for all of them.
     let mut leases = Vec::new();
     for _ in 0..8 {
@@ -727,7 +747,7 @@ async fn ends(pair: &mut Pair) {
     }
     let to = Some(v1::Start { at: Some(At::End(true)) });
     let absent = request!(ResetGroupRequest, stream: "work", group: "none", to: to);
-    both!(pair, "POST" "/subscriptions/work/none/reset", { "to": "end" } = reset_group absent);
+    both!(pair, "POST" "/streams/work/groups/none/reset", { "to": "end" } = reset_group absent);
     let cut = |before: u64| request!(TruncateStreamRequest, stream: "work", before: before);
     for before in [2, 2, 0, u64::MAX] {
         both!(pair, "POST" "/streams/work/truncate", { "before": before } = truncate_stream cut(before));

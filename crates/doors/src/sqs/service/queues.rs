@@ -59,7 +59,7 @@ impl Service {
         }
         let is_there = match caller.stream(stream.clone()).await {
             Ok(_) => true,
-            Err(CallError::NoSuchStream) => false,
+            Err(CallError::NoSuchStream { .. }) => false,
             Err(error) => return Err(failure::of_call(&error)),
         };
         let now = self.now().0 / 1_000_000;

@@ -177,9 +177,9 @@ fn what_cannot_work_is_said_before_any_message_is_taken() {
     refused(&["--exec", "cat", "--timeout", "0s"], 2, &["none"]);
     refused(&["--exec", "cat", "--header", "a: b"], 2, &["cannot be used with"]);
     refused(&["--exec", "cat", "--server", "ftp://x"], 2, &["http"]);
-    refused(&["--exec", "cat", "--server", "127.0.0.1:1"], 7, &["is the server running?"]);
+    refused(&["--exec", "cat", "--server", "127.0.0.1:1"], 7, &["Is it running?"]);
     let groups = server.run(&["group", "list", "-o", "json"]).json();
-    assert_eq!(groups["subscriptions"], json!([]));
+    assert_eq!(groups["groups"], json!([]));
 }
 
 #[test]

@@ -336,7 +336,7 @@ impl Shape for v1::ListGroupsReply {
     fn shape(self) -> Value {
         let v1::ListGroupsReply { groups, next } = self;
         let next = next.map(|v1::GroupCursor { stream, group }| format!("{stream}/{group}"));
-        json!({ "subscriptions": all(groups), "next": next })
+        json!({ "groups": all(groups), "next": next })
     }
 }
 
