@@ -25,7 +25,7 @@ pub use bundle::{Bundle, Change, NoteWish};
 pub(crate) use bundle::{Parts, SettledLeases, StreamPart};
 pub use consume::{Consumer, Receive, Receiving};
 pub use operate::{Created, GroupCursor};
-pub use publish::Confirmation;
+pub use publish::{Absent, Confirmation};
 pub use read::Filter;
 pub use triage::{JobTerms, Select};
 

@@ -62,6 +62,12 @@ pub enum Fault {
     MoveJobLoses,
     /// A full stream takes more messages.
     StreamLimitIgnored,
+    /// Cutting a stream before a position takes the message at the position along.
+    CutTooFar,
+    /// A purge of messages that no consumer holds takes leased ones along.
+    PurgeTakesLeased,
+    /// A stream that is deleted only if it is empty is deleted with its messages.
+    DeletedThoughNotEmpty,
     /// A stream with log retention lets go of messages that it has to keep.
     LogCutShort,
     /// Messages are let go that a reader has not read.
@@ -89,7 +95,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 34] = [
+    pub const ALL: [Fault; 37] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -118,6 +124,9 @@ impl Fault {
         Fault::StreamDelayIgnored,
         Fault::MoveJobLoses,
         Fault::StreamLimitIgnored,
+        Fault::CutTooFar,
+        Fault::PurgeTakesLeased,
+        Fault::DeletedThoughNotEmpty,
         Fault::LogCutShort,
         Fault::ReaderForgotten,
         Fault::RemovedNoteBack,

@@ -39,7 +39,7 @@ use crate::types::{
 };
 
 pub use crate::group::scan::KeyRun;
-pub use admin::{ChangeRefusal, CreateRefusal, Purge, ResetTo, ResubmitRefusal};
+pub use admin::{ChangeRefusal, CreateRefusal, DeleteIf, Purge, ResetTo, ResubmitRefusal};
 pub use bundle::{
     Arrangement, BUNDLE_LEASES_MAX, BUNDLE_PARTS_MAX, Bundle, BundleRefusal, Publication, Replacement,
     Settling, Target,

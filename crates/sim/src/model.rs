@@ -529,6 +529,11 @@ impl GroupModel {
         self.held.values()
     }
 
+    /// Whether a consumer holds the message on a lease that goes on.
+    pub(crate) fn is_leased(&self, now: Timestamp, seq: Seq) -> bool {
+        self.held.get(&seq).is_some_and(|hold| hold.deadline > now)
+    }
+
     pub(crate) fn held_by(&self, consumer: ConsumerId) -> impl Iterator<Item = &Hold> {
         self.held.values().filter(move |hold| hold.consumer == consumer)
     }

@@ -2,14 +2,18 @@
 //! that may be full. All others go through [`Driver::decide`].
 
 use forebay_core::notes::{NoteChange, NoteRefusal};
-use forebay_core::shard::ChangeRefusal;
+use forebay_core::shard::{ChangeRefusal, DeleteIf};
 use forebay_core::types::{GroupId, StreamId, Timestamp};
 
 use crate::driver::Driver;
 
 impl Driver {
     pub fn delete_stream(&mut self, stream: StreamId, force: bool) -> Result<(), ChangeRefusal> {
-        self.decide(|shard| shard.delete_stream(stream, force))?;
+        self.delete_stream_if(stream, DeleteIf { unused: !force, empty: false })
+    }
+
+    pub fn delete_stream_if(&mut self, stream: StreamId, condition: DeleteIf) -> Result<(), ChangeRefusal> {
+        self.decide(|shard| shard.delete_stream_if(stream, condition))?;
         self.payloads.drop_stream(stream);
         Ok(())
     }

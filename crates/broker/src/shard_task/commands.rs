@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::ShardTask;
 use crate::batch::Batch;
+use crate::caller::Absent;
 use crate::driver::{Committed, Delivery, Published, Ticket};
 use crate::error::{CallError, PublishError};
 use crate::memory::Memory;
@@ -27,8 +28,8 @@ pub(crate) enum Command {
         stream: Arc<StreamName>,
         batch: Batch,
         options: PublishOptions,
-        /// Whether a stream that is not there may be created, where the server is configured so.
-        may_create: bool,
+        /// What becomes of the batch if the stream does not exist.
+        absent: Absent,
         /// Given back after the sync.
         room: OwnedSemaphorePermit,
         reply: PublishReply,

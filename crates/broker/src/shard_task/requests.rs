@@ -7,7 +7,7 @@ use forebay_core::group::{
 };
 use forebay_core::notes::{Expected, NoteChange};
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
-use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal, Shard};
+use forebay_core::shard::{CreateRefusal, DeleteIf, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 use tokio::sync::{oneshot, watch};
 
@@ -15,7 +15,7 @@ use super::commands::{Event, Member, Session, SettleRequest, Settled, Waiting, a
 use super::{CONSUMER_BYTES_MAX, ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
-use crate::caller::Reply;
+use crate::caller::{Absent, Reply};
 use crate::door::OWN_NOTES;
 use crate::driver::Driver;
 use crate::error::{CallError, PublishError};
@@ -62,12 +62,17 @@ impl ShardTask {
         name: &StreamName,
         batch: &Batch,
         options: PublishOptions,
-        may_create: bool,
+        absent: &Absent,
     ) -> Result<StreamId, PublishError> {
         if let Some(stream) = self.driver.shard().stream_named(name) {
             return Ok(stream);
         }
-        let Some(settings) = self.config.stream_of_first_publish.clone().filter(|_| may_create) else {
+        let settings = match absent {
+            Absent::AsConfigured => self.config.stream_of_first_publish.clone(),
+            Absent::Refuse => None,
+            Absent::Create(settings) => Some(StreamSettings::clone(settings)),
+        };
+        let Some(settings) = settings else {
             return Err(PublishRefusal::NoSuchStream.into());
         };
         if self.space.is_full() {
@@ -256,11 +261,11 @@ impl ShardTask {
         });
     }
 
-    pub(crate) fn delete_stream(&mut self, name: &StreamName, force: bool, reply: Reply<()>) {
+    pub(crate) fn delete_stream(&mut self, name: &StreamName, condition: DeleteIf, reply: Reply<()>) {
         let found = self.find_stream(name);
         let stream = found.clone().ok();
         let groups = stream.map(|stream| self.groups_of(stream)).unwrap_or_default();
-        self.decide(reply, |driver, _| Ok(driver.delete_stream(found?, force)?));
+        self.decide(reply, |driver, _| Ok(driver.delete_stream_if(found?, condition)?));
         if let Some(stream) = stream.filter(|stream| self.driver.shard().stream_name(*stream).is_none()) {
             self.stream_deleted(stream, &groups);
         }

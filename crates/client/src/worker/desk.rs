@@ -288,7 +288,7 @@ impl Desk {
 
     fn key_of(&self, parcel: &Parcel) -> Option<u64> {
         self.keys.as_ref()?;
-        parcel.info.key().map(|key| self.hasher.hash_one(key))
+        parcel.info.key_bytes().map(|key| self.hasher.hash_one(key))
     }
 
     /// A message that waited for its key goes before messages that came later.

@@ -131,6 +131,18 @@ pub(crate) enum Command {
         stream: u8,
         purge: Purge,
     },
+    Truncate {
+        stream: u8,
+        /// How far before the end of the stream.
+        back: u8,
+    },
+    PurgeReady {
+        stream: u8,
+    },
+    /// Only if it is empty, and only tried if it is not.
+    DeleteEmpty {
+        stream: u8,
+    },
     Job {
         group: u8,
         replay: bool,
@@ -226,6 +238,9 @@ pub(crate) fn command() -> impl Strategy<Value = (Command, bool)> {
             .prop_map(|(group, to, parked)| Command::Reset { group, to, parked }),
         1 => (stream(), any::<bool>(), any::<bool>())
             .prop_map(|(stream, parked, ids)| Command::Purge { stream, purge: Purge { parked, ids } }),
+        1 => (stream(), 0u8..20).prop_map(|(stream, back)| Command::Truncate { stream, back }),
+        1 => stream().prop_map(|stream| Command::PurgeReady { stream }),
+        1 => stream().prop_map(|stream| Command::DeleteEmpty { stream }),
         4 => job(),
         2 => (group(), any::<bool>(), prop::option::of(prop::sample::select(vec![1u32, 50])))
             .prop_map(|(group, back, rate)| Command::Move { group, back, rate }),

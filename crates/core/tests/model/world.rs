@@ -12,7 +12,7 @@ use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention};
 use forebay_core::shard::{
-    ChangeRefusal, KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start,
+    ChangeRefusal, DeleteIf, KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start,
 };
 use forebay_core::types::{
     ConsumerId, Epoch, Grant, GroupId, GroupName, IdHash, KeyHash, Limits, PartKey, Position, Seq, SeqRange,
@@ -128,6 +128,9 @@ impl World {
             }
             Command::Move { group, back, rate } => self.start_move(*group, *back, *rate),
             Command::Purge { stream, purge } => self.purge(*stream, *purge),
+            Command::Truncate { stream, back } => self.truncate(*stream, *back),
+            Command::PurgeReady { stream } => self.purge_ready(*stream),
+            Command::DeleteEmpty { stream } => self.delete_empty(*stream),
             Command::Job { group, replay, which, limit, rate } => {
                 self.start_job(*group, *replay, *which, *limit, *rate);
             }
@@ -573,6 +576,75 @@ impl World {
             group.unwritten.clear();
         }
         self.adopt_gone(true);
+    }
+
+    /// Everything before a position goes, and nothing else.
+    fn truncate(&mut self, n: u8, back: u8) {
+        let id = self.stream(n);
+        let last = self.streams[&id].last();
+        let beyond = Seq(last.0 + 2);
+        let refused = self.shard.truncate(self.now, id, beyond);
+        assert_eq!(
+            refused,
+            Err(ChangeRefusal::Beyond { seq: beyond, last }),
+            "only published messages are cut"
+        );
+        let through = Seq(last.0.saturating_sub(back.into()));
+        let count = self.shard.truncate(self.now, id, through.next()).expect("the position exists");
+        self.append();
+        let of = self.streams.get_mut(&id).expect("it exists");
+        of.purged = of.purged.max(through);
+        let mut groups: Vec<&mut Group> = self.groups.values_mut().filter(|g| g.stream == id).collect();
+        if let [group] = &mut groups[..]
+            && of.settings.retention == Retention::Work
+        {
+            let goes =
+                |item: &crate::book::Item| !matches!(item.state, State::Settled(_)) && !item.is_parked();
+            assert_eq!(count, group.book.count_through(through, goes), "as many go as the answer says");
+        }
+        for group in groups {
+            group.book.purge(through, false);
+            group.leaving.clear();
+            group.pins.clear();
+            group.unwritten.clear();
+        }
+        self.adopt_gone(true);
+    }
+
+    /// Messages that are not leased, moving or parked go.
+    fn purge_ready(&mut self, n: u8) {
+        let id = self.stream(n);
+        if !self.groups.values().any(|group| group.stream == id) {
+            return self.purge(n, Purge::default());
+        }
+        let droppable: Vec<(GroupId, Vec<Seq>)> = self
+            .groups
+            .values()
+            .filter(|group| group.stream == id)
+            .map(|group| (group.id, droppable(group)))
+            .collect();
+        let count = self.shard.purge_ready(self.now, id).expect("the stream exists");
+        let most = droppable.iter().map(|(_, seqs)| seqs.len() as u64).max();
+        assert_eq!(Some(count), most, "as many go as the answer says");
+        for (id, seqs) in droppable {
+            let group = self.groups.get_mut(&id).expect("it was there just now");
+            for seq in seqs {
+                assert!(self.shard.is_settled(id, seq), "{seq} is ready, and goes");
+                group.book.item(seq).settle(How::Dropped);
+            }
+        }
+        self.append();
+        self.adopt_gone(true);
+    }
+
+    fn delete_empty(&mut self, n: u8) {
+        let id = self.stream(n);
+        let held = self.shard.stream_figures(self.now, id).expect("the stream exists").messages;
+        if held > 0 {
+            let condition = DeleteIf { unused: false, empty: true };
+            let refused = self.shard.delete_stream_if(id, condition);
+            assert_eq!(refused, Err(ChangeRefusal::NotEmpty { messages: held }));
+        }
     }
 
     fn resubmit(&mut self, n: u8, nth: u8) {

@@ -182,6 +182,13 @@ impl Forebay for NativeDoor {
         self.answer(request, streams::purge).await
     }
 
+    async fn truncate_stream(
+        &self,
+        request: Request<v1::TruncateStreamRequest>,
+    ) -> Answer<v1::TruncateStreamReply> {
+        self.answer(request, streams::truncate).await
+    }
+
     async fn read_messages(
         &self,
         request: Request<v1::ReadMessagesRequest>,

@@ -150,6 +150,7 @@ impl Refusal {
             CallError::NotCreated(CreateRefusal::StreamExists { .. } | CreateRefusal::GroupExists { .. })
             | CallError::Different => Kind::SettingsDiffer,
             CallError::NotChanged(ChangeRefusal::InUse { .. }) => Kind::InUse,
+            CallError::NotChanged(ChangeRefusal::NotEmpty { .. }) => Kind::NotEmpty,
             CallError::NotChanged(ChangeRefusal::Beyond { last, .. }) => {
                 let refusal = Refusal::new(Kind::NoSuchPosition, error.to_string());
                 return Refusal { last_seq: Some(last.0), ..refusal };

@@ -35,7 +35,7 @@ use forebay_wire::json::Span;
 use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, POSITION_MAX};
 use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
-pub(super) use parked::{Edits, ParkedFilter, Selection};
+pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
 pub(super) use publish::{MessageTerms, Placed, placed};
 pub(super) use read::From;
 pub(super) use reports::Overview;
@@ -100,6 +100,11 @@ fn content_bytes(reply: usize) -> usize {
 
 pub(super) fn stream_name(text: &str) -> Answer<StreamName> {
     StreamName::parse(text).map_err(|error| Refusal::name("stream", &error))
+}
+
+/// The name of a stream that a call only looks at. It may be one of the system.
+pub(super) fn stream_to_read(text: &str) -> Answer<StreamName> {
+    StreamName::of_any(text).map_err(|error| Refusal::name("stream", &error))
 }
 
 pub(super) fn group_name(text: &str) -> Answer<GroupName> {

@@ -133,7 +133,7 @@ pub(super) async fn produce(shared: Rc<Shared>, mut dice: Dice) {
             let id = shared.model().drafted(&stream, key.clone(), bytes);
             let mut body = id.to_le_bytes().to_vec();
             body.resize(bytes, b'.');
-            builder.push(&Message { key: key.as_deref(), body: &body, ..Message::default() });
+            builder.push(&Message { key: key.as_deref().map(str::as_bytes), body: &body, ..Message::default() });
             ids.push(id);
         }
         let batch = builder.build();

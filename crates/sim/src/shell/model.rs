@@ -183,7 +183,7 @@ impl Model {
             "I2: {id} came to {name:?} and is {:?}",
             sent.fate
         );
-        assert_eq!(parsed.key, sent.key.as_deref(), "I2: {id} has another key");
+        assert_eq!(parsed.key, sent.key.as_deref().map(str::as_bytes), "I2: {id} has another key");
         assert_eq!(parsed.body.len(), sent.bytes, "I2: {id} has another body");
         assert!(sent.stream == self.plans[of].stream, "I2: {id} is of another stream");
         if let Fate::Confirmed(seq) = sent.fate {

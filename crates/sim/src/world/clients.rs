@@ -76,7 +76,8 @@ impl World {
             let text = id.map(|id| format!("id-{id}"));
             let mut message = Message { id: text.as_deref(), body: &body, ..Message::default() };
             if self.wild {
-                message.key = self.dice.chance(4, 5).then(|| *self.dice.pick(&["a", "b", "c", "d", "e"]));
+                let keys: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"\xff"];
+                message.key = self.dice.chance(4, 5).then(|| *self.dice.pick(&keys));
                 message.priority = if self.dice.chance(1, 5) { self.dice.roll(10) as u8 } else { 0 };
                 let delay = Duration::from_millis(self.dice.roll(3_000));
                 message.not_before = self.dice.chance(1, 8).then_some(now + delay);

@@ -2,6 +2,7 @@
 /// Content and properties of a message, as producers send it and as consumers receive it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Message {
+    /// See `content_type` for what it is.
     #[prost(bytes = "bytes", tag = "1")]
     pub body: ::prost::bytes::Bytes,
     /// Idempotency key: within the stream's dedupe window a second publish with the same id stores nothing, and
@@ -40,6 +41,16 @@ pub struct Message {
     /// positions of a stream's messages rise with `seq`, with gaps.
     #[prost(uint64, tag = "13")]
     pub log_position: u64,
+    /// Media type of the body, such as `application/json` or `text/plain`. Empty: the producer did not say; then APIs that
+    /// speak in text show a JSON object or array as JSON, other UTF-8 as text, and anything else in base64.
+    #[prost(string, tag = "14")]
+    pub content_type: ::prost::alloc::string::String,
+    /// The message has no body, which is not the same as an empty one. `body` is then empty.
+    #[prost(bool, tag = "15")]
+    pub no_body: bool,
+    /// A key that is not UTF-8, instead of `key`.
+    #[prost(bytes = "bytes", tag = "16")]
+    pub key_bytes: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Header {
@@ -47,6 +58,9 @@ pub struct Header {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
+    /// A value that is not UTF-8, instead of `value`.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub value_bytes: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Rate {
@@ -414,6 +428,10 @@ pub struct DeleteStreamRequest {
     /// Delete even if groups have consumers. Their calls end.
     #[prost(bool, tag = "2")]
     pub force: bool,
+    /// Delete only if no group has a message left, parked ones included, and, without groups or with the retention `log`,
+    /// the stream has no message.
+    #[prost(bool, tag = "3")]
+    pub if_empty: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteStreamReply {}
@@ -424,9 +442,26 @@ pub struct PurgeStreamRequest {
     /// Also drop parked messages.
     #[prost(bool, tag = "2")]
     pub parked: bool,
+    /// Drop only messages that no consumer holds. Leased messages stay. Not together with `parked`.
+    #[prost(bool, tag = "3")]
+    pub ready_only: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PurgeStreamReply {
+    /// Number of messages dropped.
+    #[prost(uint64, tag = "1")]
+    pub messages: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TruncateStreamRequest {
+    #[prost(string, tag = "1")]
+    pub stream: ::prost::alloc::string::String,
+    /// The first position that stays. Must not be beyond the position after the last message.
+    #[prost(uint64, tag = "2")]
+    pub before: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TruncateStreamReply {
     /// Number of messages dropped.
     #[prost(uint64, tag = "1")]
     pub messages: u64,
@@ -1398,7 +1433,7 @@ pub struct ResubmitParkedRequest {
     #[prost(message, optional, tag = "4")]
     pub message: ::core::option::Option<Message>,
     /// Fields of the message that the copy does not have, by their names: `key`, `type`, `schema`, `headers`,
-    /// `priority`, `body`.
+    /// `priority`, `body`. A new `body` comes with its own `content_type`.
     #[prost(string, repeated, tag = "5")]
     pub clear: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -2435,6 +2470,31 @@ pub mod forebay_client {
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "PurgeStream"));
             self.inner.unary(req, path, codec).await
         }
+        /// Drops all messages of a stream before a position, in all its groups and for readers. Parked messages stay.
+        pub async fn truncate_stream(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TruncateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TruncateStreamReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/TruncateStream",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "TruncateStream"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Reads messages of a stream without a group. Changes nothing.
         pub async fn read_messages(
             &mut self,
@@ -3039,6 +3099,16 @@ pub mod forebay_server {
             request: tonic::Request<super::PurgeStreamRequest>,
         ) -> std::result::Result<
             tonic::Response<super::PurgeStreamReply>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Drops all messages of a stream before a position, in all its groups and for readers. Parked messages stay.
+        async fn truncate_stream(
+            &self,
+            request: tonic::Request<super::TruncateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TruncateStreamReply>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -3822,6 +3892,51 @@ pub mod forebay_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PurgeStreamSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/TruncateStream" => {
+                    #[allow(non_camel_case_types)]
+                    struct TruncateStreamSvc<T: Forebay>(pub Arc<T>);
+                    impl<
+                        T: Forebay,
+                    > tonic::server::UnaryService<super::TruncateStreamRequest>
+                    for TruncateStreamSvc<T> {
+                        type Response = super::TruncateStreamReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TruncateStreamRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::truncate_stream(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TruncateStreamSvc(inner);
                         let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -9,7 +9,7 @@ use crate::driver::reads::{ReadRequest, Reads};
 impl Rig {
     fn publish_key(&mut self, key: &str, ticket: u64) {
         let mut batch = BatchBuilder::default();
-        batch.push(&Message { key: Some(key), body: b"x", ..Message::default() });
+        batch.push(&Message { key: Some(key.as_bytes()), body: b"x", ..Message::default() });
         self.driver
             .publish(NOW, self.stream, &batch.build(), PublishOptions::default(), Ticket(ticket))
             .expect("a good batch");

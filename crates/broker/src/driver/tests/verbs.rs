@@ -16,7 +16,7 @@ fn forgetful() -> Rig {
 fn batch(bodies: &[&str]) -> Batch {
     let mut batch = BatchBuilder::default();
     for body in bodies {
-        batch.push(&Message { key: Some("k"), body: body.as_bytes(), ..Message::default() });
+        batch.push(&Message { key: Some(b"k"), body: body.as_bytes(), ..Message::default() });
     }
     batch.build()
 }

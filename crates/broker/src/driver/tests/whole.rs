@@ -121,7 +121,7 @@ fn ided(count: usize) -> Batch {
     let mut batch = BatchBuilder::default();
     for n in 0..count {
         let id = format!("id{n}");
-        batch.push(&Message { id: Some(&id), key: Some("k"), body: b"", ..Message::default() });
+        batch.push(&Message { id: Some(&id), key: Some(b"k"), body: b"", ..Message::default() });
     }
     batch.build()
 }

@@ -153,8 +153,8 @@ fn parked_messages_are_seen_replayed_resubmitted_and_discarded() {
     assert_eq!(edited["seq"], 5, "{edited}");
     let again = server.run(&["sub", "work/team", "--ack", "--max", "1", "-o", "json"]).json();
     assert_eq!(
-        (&again["key"], &again["type"], &again["body_base64"]),
-        (&"k3".into(), &"job".into(), &"YmV0dGVy".into())
+        (&again["key"], &again["type"], &again["body_text"]),
+        (&"k3".into(), &"job".into(), &"better".into())
     );
     server.run(&["parked", "resubmit", "work/team", "4"]).refused(2, &["--body"]);
     server.run(&["parked", "discard", "work/team", "--all", "--yes"]).good();

@@ -92,7 +92,10 @@ fn stream_calls(api: &mut Api) {
         "Delete a stream with its messages and groups. 409 while groups have consumers, unless forced.";
     api.add(
         of(Method::DELETE, "deleteStream", delete)
-            .query([Parameter::flag("force", "Delete it although groups have consumers.")])
+            .query([
+                Parameter::flag("force", "Delete it although groups have consumers."),
+                Parameter::flag("if_empty", "Delete it only if no message is left, parked ones included."),
+            ])
             .fails(&[404, 409])
             .grpc("DeleteStream"),
         streams::delete,
@@ -103,7 +106,8 @@ fn stream_calls(api: &mut Api) {
         list.tag("streams").query(page()).gives::<json::StreamList>(200).grpc("ListStreams"),
         streams::list,
     );
-    let purge = "Drop all messages that are ready, delayed or leased, for every group; with `parked` also parked ones.";
+    let purge = "Drop all messages that are ready, delayed or leased, for every group; with `parked` also parked ones. \
+                 With `ready_only` leased messages stay.";
     api.add(
         Call::new(Method::POST, "/streams/{stream}/purge", "purgeStream", purge)
             .tag("streams")
@@ -112,6 +116,16 @@ fn stream_calls(api: &mut Api) {
             .fails(&[404])
             .grpc("PurgeStream"),
         streams::purge,
+    );
+    let truncate = "Drop every message before a position, for groups and readers. Leases on them end. Parked messages stay.";
+    api.add(
+        Call::new(Method::POST, "/streams/{stream}/truncate", "truncateStream", truncate)
+            .tag("streams")
+            .takes::<json::TruncateRequest>(json!({ "before": 1000 }))
+            .gives::<json::TruncateReply>(200)
+            .fails(&[404, 409])
+            .grpc("TruncateStream"),
+        streams::truncate,
     );
 }
 

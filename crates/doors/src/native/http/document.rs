@@ -118,6 +118,8 @@ fn refined() -> Vec<(&'static str, &'static str, Value)> {
     vec![
         ("Message", "priority", json!({ "minimum": 0, "maximum": PRIORITY_MAX, "default": 0 })),
         ("Message", "body_base64", json!({ "contentEncoding": "base64" })),
+        ("Message", "key_base64", json!({ "contentEncoding": "base64" })),
+        ("TruncateRequest", "before", json!({ "minimum": 1 })),
         ("PublishRequest", "messages", json!({ "minItems": 1, "maxItems": 10_000 })),
         ("ReceiveRequest", "max", json!({ "minimum": 1, "maximum": RECEIVE_MAX, "default": 1 })),
         ("ReceiveRequest", "consumer", json!({ "maxLength": NAME_BYTES_MAX })),
@@ -134,7 +136,9 @@ fn rules() -> Vec<(&'static str, Value)> {
         (
             "Message",
             json!({ "not": { "anyOf": [
-                { "required": ["body", "body_base64"] }, { "required": ["delay", "deliver_at"] },
+                { "required": ["body", "body_text"] }, { "required": ["body", "body_base64"] },
+                { "required": ["body_text", "body_base64"] }, { "required": ["key", "key_base64"] },
+                { "required": ["delay", "deliver_at"] },
             ] } }),
         ),
         (
