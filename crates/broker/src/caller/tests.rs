@@ -310,7 +310,7 @@ async fn a_first_publish_creates_its_stream_where_that_is_wanted() {
 
     // A publish may bring the settings of a stream that it creates, whatever the server is configured with.
     let log = Retention::Log { max_messages: Some(5), max_bytes: None, max_age: None };
-    let settings = Arc::new(StreamSettings { retention: log.clone(), ..StreamSettings::default() });
+    let settings = Arc::new(StreamSettings { retention: log, ..StreamSettings::default() });
     let own = Arc::new(StreamName::of_system("$own").expect("a name"));
     for (settings, expected) in [(&settings, Seq(1)), (&Arc::default(), Seq(2))] {
         let batch = batch([plain("x")]);

@@ -133,7 +133,11 @@ pub(super) async fn produce(shared: Rc<Shared>, mut dice: Dice) {
             let id = shared.model().drafted(&stream, key.clone(), bytes);
             let mut body = id.to_le_bytes().to_vec();
             body.resize(bytes, b'.');
-            builder.push(&Message { key: key.as_deref().map(str::as_bytes), body: &body, ..Message::default() });
+            builder.push(&Message {
+                key: key.as_deref().map(str::as_bytes),
+                body: &body,
+                ..Message::default()
+            });
             ids.push(id);
         }
         let batch = builder.build();
@@ -266,6 +270,9 @@ pub(super) async fn subscribe(shared: Rc<Shared>, of: usize, name: String, mut d
     }
 }
 
+/// When a consumer asked to settle these leases, and how.
+type Asked = (Timestamp, Vec<(Id, Lease)>, Verb);
+
 /// One life of a connected consumer. Its leases end with it.
 struct Session {
     shared: Rc<Shared>,
@@ -274,7 +281,7 @@ struct Session {
     credit: u32,
     held: Vec<(Id, Lease)>,
     /// Requests that were not answered yet.
-    asked: BTreeMap<u64, (Timestamp, Vec<(Id, Lease)>, Verb)>,
+    asked: BTreeMap<u64, Asked>,
     ticket: u64,
     unencoded: usize,
     /// While its queue may have something.

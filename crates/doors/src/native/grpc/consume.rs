@@ -217,7 +217,7 @@ impl Consume {
         let Some(consumer) = &self.consumer else { return };
         let (ticket, moment) = (request.ticket, self.clock.moment());
         let read = transact::of_consumer(request, &self.stream, consumer, &self.limits, moment, &self.trace);
-        match read.and_then(|transaction| transaction.finish()) {
+        match read.and_then(crate::native::service::Transaction::finish) {
             Ok((bundle, streams)) => {
                 self.transactions.waiting_bytes += bundle.bytes();
                 self.transactions.waiting.push_back(Waiting { ticket, bundle, streams });

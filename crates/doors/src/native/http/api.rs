@@ -117,7 +117,8 @@ fn stream_calls(api: &mut Api) {
             .grpc("PurgeStream"),
         streams::purge,
     );
-    let truncate = "Drop every message before a position, for groups and readers. Leases on them end. Parked messages stay.";
+    let truncate =
+        "Drop all messages before a position, for groups and readers. Leases on them end, parked ones stay.";
     api.add(
         Call::new(Method::POST, "/streams/{stream}/truncate", "truncateStream", truncate)
             .tag("streams")
