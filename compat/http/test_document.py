@@ -24,6 +24,10 @@ EXAMPLES = os.environ.get("FOREBAY_TEST_EXAMPLES", "25")
 EXCLUDED = "positive_data_acceptance,negative_data_rejection"
 # Calls whose answers do not end.
 ENDLESS = ["/events", "/streams/{stream}/follow"]
+# A receive may wait for ten minutes, as asked, once a chain of calls has made its group.
+WAITS = "/streams/{stream}/groups/{group}/receive"
+# How many seconds chains and random requests may take; the cases that follow from the document are all played.
+CHAINS_WITHIN = os.environ.get("FOREBAY_TEST_SECONDS", "45")
 
 
 @pytest.fixture
@@ -52,8 +56,15 @@ def test_the_document_is_valid(server):
         validate(json.load(reply))
 
 
-def test_generated_requests_are_answered_as_the_document_says(server, tmp_path):
-    words = [sys.executable, "-m", "schemathesis.cli", "run", f"{server}/openapi.json"]
+@pytest.mark.parametrize(
+    ("phases", "more"),
+    [
+        ("examples,coverage", []),
+        ("fuzzing,stateful", ["--exclude-path", WAITS, "--max-time", CHAINS_WITHIN]),
+    ],
+)
+def test_generated_requests_are_answered_as_the_document_says(server, tmp_path, phases, more):
+    words = [sys.executable, "-m", "schemathesis.cli", "run", f"{server}/openapi.json", "--phases", phases, *more]
     words += ["--max-examples", EXAMPLES, "--seed", "4711", "--request-timeout", "60", "--no-color"]
     words += ["--exclude-checks", EXCLUDED]
     for path in ENDLESS:
