@@ -226,24 +226,24 @@ impl Server {
     /// The disk has time for one block, and finds only the oldest frame: the others have not reached the journal's
     /// thread yet.
     pub(crate) fn commit_one(&mut self) -> Result<(), Down> {
-        if self.frames.len() < 2 {
-            return self.commit();
-        }
-        let mut others = self.frames.split_off(1);
-        let committed = self.commit();
-        // Frames that the turn has closed meanwhile come after them.
-        others.append(&mut self.frames);
-        self.frames = others;
-        committed
+        self.commit_some(1)
     }
 
     /// The disk has time for one block.
     pub(crate) fn commit(&mut self) -> Result<(), Down> {
+        self.commit_some(usize::MAX)
+    }
+
+    fn commit_some(&mut self, most: usize) -> Result<(), Down> {
         if self.frames.is_empty() {
             return Ok(());
         }
+        let mut others = self.frames.split_off(most.min(self.frames.len()));
         let mut durable = Vec::new();
-        match self.writer.commit(&mut self.frames, &mut durable) {
+        let done = self.writer.commit(&mut self.frames, &mut durable);
+        // Frames that were not written stay before the others.
+        self.frames.append(&mut others);
+        match done {
             // As in the product: nothing was written, and the frames wait.
             Err(error) if error.is_passing() => self.waited += 1,
             done => drop(done?),

@@ -106,6 +106,7 @@ enum StreamCommand {
         after_help = TRUNCATE_EXAMPLES
     )]
     Truncate {
+        /// Name of the stream.
         stream: String,
         /// The first position that stays.
         #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]

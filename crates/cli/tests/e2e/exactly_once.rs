@@ -130,7 +130,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_output_is_there_once_though_worker_and_server_are_killed() {
-    let size = std::env::var(SIZE).unwrap_or_else(|_| "400:6".to_owned());
+    let size = std::env::var(SIZE).unwrap_or_else(|_| "4000:6".to_owned());
     let (messages, kills) = size.split_once(':').expect("MESSAGES:KILLS");
     let (messages, kills): (u64, u64) =
         (messages.parse().expect("a number"), kills.parse().expect("a number"));

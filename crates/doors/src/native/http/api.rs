@@ -736,6 +736,8 @@ mod tests {
                 "StreamSettings" => read::<json::StreamSettings>(example),
                 "GroupSettings" => read::<json::GroupSettings>(example),
                 "PurgeRequest" => read::<json::PurgeRequest>(example),
+                "TruncateRequest" => read::<json::TruncateRequest>(example),
+                "TransactionRequest" => read::<json::TransactionRequest>(example),
                 "PublishRequest" => read::<json::PublishRequest>(example),
                 "ResetRequest" => read::<json::ResetRequest>(example),
                 "ReceiveRequest" => read::<json::ReceiveRequest>(example),

@@ -84,7 +84,7 @@ async fn streams_are_listed_in_pages() {
     assert!(b.bytes > 0 && b.created_at_us > 0 && b.oldest_age_ms.is_some() && b.published.is_some());
     let page = client.list_streams(v1::ListStreamsRequest { limit: 1_001, ..Default::default() }).await;
     is_refused(page, Code::InvalidArgument, "invalid-field", "limit must be between 1 and 1000");
-    let page = client.list_streams(v1::ListStreamsRequest { after: "$a".to_owned(), limit: 1 }).await;
+    let page = client.list_streams(v1::ListStreamsRequest { after: "a\n".to_owned(), limit: 1 }).await;
     is_refused(page, Code::InvalidArgument, "invalid-name", "after must");
     let stream = client.get_stream(of_stream!(GetStreamRequest, "nothing")).await;
     is_refused(stream, Code::NotFound, "no-such-stream", "no such stream");

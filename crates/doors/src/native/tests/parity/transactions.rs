@@ -12,6 +12,7 @@ fn settle(leases: &[String]) -> v1::SettleRequest {
         stream: "in".into(),
         group: "makers".into(),
         leases: leases.to_vec(),
+        action: v1::settlement::Action::Ack.into(),
         ..Default::default()
     }
 }
@@ -160,7 +161,12 @@ async fn leases_of_an_open_call_are_settled_with_messages() {
     let settlement = |n: usize| {
         let (epoch, first_seq, first_grant) = leases[n];
         let run = v1::LeaseRun { first_seq, first_grant, count: 1 };
-        v1::Settlement { epoch, leases: vec![run], ..Default::default() }
+        v1::Settlement {
+            action: v1::settlement::Action::Ack.into(),
+            epoch,
+            leases: vec![run],
+            ..Default::default()
+        }
     };
     let transaction = |ticket: u64, settle: Vec<v1::Settlement>, id: &str| v1::Commit {
         ticket,
