@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use forebay_client::{Client, Fault, GroupSettings, Job, Message, MessageSet, Payload, PublishError, Worker};
+use forebay_client::{
+    Backoff, Client, Fault, GroupSettings, Job, Message, MessageSet, Payload, PublishError, Retries, Worker,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::rig::{Mood, PATIENCE, Proxy, Server, bodies};
@@ -29,7 +31,10 @@ async fn bill(_state: (), job: Job<Order>) -> Result<(), Fault> {
 }
 
 async fn fill(client: &Client, orders: u64) {
-    client.create_group(FROM, GROUP, GroupSettings::new()).await.expect("there was none");
+    // Each connection that breaks costs every message that was on its way an attempt.
+    let soon = Backoff::new().min(Duration::from_millis(5)).max(Duration::from_millis(5));
+    let settings = GroupSettings::new().max_retries(Retries::Unlimited).backoff(soon);
+    client.create_group(FROM, GROUP, settings).await.expect("there was none");
     let orders: Vec<Order> = (0..orders).map(|number| Order { number }).collect();
     client.publish_batch(FROM, &orders).await.expect("they are stored");
 }
@@ -76,12 +81,13 @@ async fn outputs_are_there_once_though_connections_break_at_any_moment() {
     let builder = loop {
         // The first connection may be cut too.
         if let Ok(through) = Client::connect(proxy.url()).await {
-            break Worker::builder(through, FROM, GROUP, ()).concurrency(8).on(bill);
+            break Worker::builder(through, FROM, GROUP, ()).concurrency(8).prefetch(8).on(bill);
         }
     };
     let stop = until_settled(&client);
     builder.run_until(stop).await.expect("it works until it is told to stop");
     assert!(proxy.cuts() > 3, "only {} connections were cut", proxy.cuts());
+    assert_eq!(client.parked_reasons(FROM, GROUP).await.expect("it is there"), [], "no order is parked");
     check(&client, "invoices", ORDERS).await;
     check(&client, "audit", ORDERS).await;
 }
