@@ -287,10 +287,7 @@ fn scripts_in_messages_and_names_are_text() {
         let updates = "Number(document.documentElement.dataset.updates || 0)";
         tab.open(&server.url(&path));
         tab.until(&format!("!document.querySelector('[data-live]') || {updates} > 0"));
-        // The overview tells of a group only while it needs attention.
-        if path != "/" {
-            tab.until("document.body.innerText.includes('<script>alert(2)</script>')");
-        }
+        tab.until("document.body.innerText.includes('<script>alert(2)</script>')");
         assert_eq!(tab.eval("document.querySelectorAll('main img, main script').length"), 0, "{path}");
         assert_eq!(complaints(&mut tab), Vec::<String>::new(), "{path}");
     }

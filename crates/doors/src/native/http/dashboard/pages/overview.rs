@@ -43,18 +43,25 @@ impl Charts {
 }
 
 pub(super) fn write(view: &View, snapshot: &Snapshot, charts: &Charts) -> Page {
+    let is_empty = snapshot.streams.is_empty();
     let content = html! {
         (heading(html! { "Overview" }, html! {}, html! {}))
-        @if snapshot.streams.is_empty() {
-            (first_steps())
-        } @else {
-            (view.live("attention", "", sentences(view, &snapshot.attention)))
-            (view.live("totals", "", totals(view, snapshot)))
-            (spans(charts.span))
-            (view.live("charts", "charts", pictures(charts)))
-        }
+        // All of it is live, so that a page that was opened before the first stream shows that stream.
+        (view.live("first-steps", "", shown(is_empty, first_steps)))
+        (view.live("attention", "", shown(!is_empty, || sentences(view, &snapshot.attention))))
+        (view.live("totals", "", shown(!is_empty, || totals(view, snapshot))))
+        (view.live("spans", "", shown(!is_empty, || spans(charts.span))))
+        (view.live("charts", "charts", shown(!is_empty, || pictures(charts))))
     };
     Page { title: "Overview".to_owned(), section: Section::Overview, trail: Vec::new(), content }
+}
+
+fn shown(is_shown: bool, part: impl FnOnce() -> Markup) -> Markup {
+    if is_shown {
+        part()
+    } else {
+        html! {}
+    }
 }
 
 fn sentences(view: &View, found: &[Attention]) -> Markup {
@@ -169,7 +176,7 @@ fn first_steps() -> Markup {
         "No streams yet",
         html! {
             "Publish a first message, and it appears here: "
-            code { "forebay publish emails '{\"to\":\"a@example.com\"}'" }
+            code { "forebay pub emails '{\"to\":\"a@example.com\"}'" }
             ". Or see a burst being absorbed: " code { "forebay demo --keep" } "."
         },
     )
