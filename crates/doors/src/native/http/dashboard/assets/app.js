@@ -18,7 +18,9 @@ function morph(old, next) {
     if (old.nodeValue !== next.nodeValue) old.nodeValue = next.nodeValue;
     return;
   }
-  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+  // An open dialog is a matter between the browser and its user; the server does not know of it.
+  const gone = [...old.attributes].filter(({ name }) => name !== "open" && !next.hasAttribute(name));
+  for (const { name } of gone) old.removeAttribute(name);
   for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   morphChildren(old, next);
 }
