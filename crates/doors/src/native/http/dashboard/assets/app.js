@@ -217,7 +217,10 @@ async function refreshStatic() {
     const read = new DOMParser().parseFromString(text, "text/html");
     for (const selector of [".heading .buttons", ".settings", ".selected", ".listing"]) {
       const [old, next] = [$(selector), read.querySelector(selector)];
-      if (old && next) old.replaceWith(document.importNode(next, true));
+      if (!old || !next) continue;
+      // Buttons keep the focus. Forms begin anew, with the values of the server.
+      if (old.querySelector("form, input")) old.replaceWith(document.importNode(next, true));
+      else morph(old, document.importNode(next, true));
     }
     prettify();
   } catch {
