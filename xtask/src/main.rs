@@ -605,6 +605,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 17);
+        assert_eq!(count, 20);
     }
 }

@@ -4,14 +4,14 @@
 //! index, the window and recovery are public for the simulator, and no business of a door.
 
 pub use crate::access::{Denied, Principal, Role};
-pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
+pub use crate::batch::{Batch, BatchBuilder, ContentType, Dedupe, Message, Own, after, parse_content};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
 };
 pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
-    Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
-    NoteWish, Reader, Receive, Receiving, Select,
+    Absent, Bundle, Caller, Change, Committed, Confirmation, Consumer, Created, Filter, GroupCursor,
+    JobTerms, NoteWish, Reader, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
 pub use crate::door::Door;
@@ -41,6 +41,6 @@ pub use forebay_core::settings::{
     Retention, Retries, SettingsError, Strategy, StreamLimits, StreamSettings,
 };
 pub use forebay_core::shard::{
-    ChangeRefusal, CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo, Start,
-    StreamFigures,
+    ChangeRefusal, CreateRefusal, DeleteIf, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo,
+    Start, StreamFigures,
 };

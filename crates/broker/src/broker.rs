@@ -202,12 +202,14 @@ impl Entrance {
 
     /// Room for a batch to a stream, if there is some now.
     pub fn try_room(&self, stream: &StreamName, batch: &Batch) -> Option<Room> {
-        self.shard_of(stream).try_room(batch)
+        let shard = self.shard_of(stream);
+        shard.try_room(shard.cost([batch]))
     }
 
     /// Room for a batch to a stream, as soon as there is some. Requests for room are served in their order.
     pub fn room(&self, stream: &StreamName, batch: &Batch) -> impl Future<Output = Room> + Send + use<> {
-        self.shard_of(stream).room(batch)
+        let shard = self.shard_of(stream);
+        shard.room(shard.cost([batch]))
     }
 }
 

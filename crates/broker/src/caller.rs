@@ -1,7 +1,7 @@
 //! The verbs of the broker. A [`Caller`] is a handle in the name of a principal: each of its verbs checks first whether
 //! that principal may do it, and then asks the shard of the stream.
 
-mod arrange;
+mod bundle;
 mod consume;
 mod notes;
 mod operate;
@@ -20,11 +20,12 @@ use crate::shard_handle::ShardHandle;
 
 pub(crate) use crate::shard_handle::Reply;
 
-pub use crate::driver::Arranged;
-pub use arrange::{Arrangement, Change, NoteWish};
+pub use crate::driver::Committed;
+pub use bundle::{Bundle, Change, NoteWish};
+pub(crate) use bundle::{Parts, SettledLeases, StreamPart};
 pub use consume::{Consumer, Receive, Receiving};
 pub use operate::{Created, GroupCursor};
-pub use publish::Confirmation;
+pub use publish::{Absent, Confirmation};
 pub(crate) use read::Signal;
 pub use read::{Filter, Reader};
 pub use triage::{JobTerms, Select};

@@ -9,8 +9,8 @@
 //! (`SLOWER_BY`) until the date has caught up, so that nothing ends before its time, and times are right again one
 //! day. Meanwhile, a date that a client names is translated ([`Moment::of_date`]).
 //!
-//! Monotonic time comes from `tokio`, as the timers do. The simulator runs the shard task on a runtime whose time it moves
-//! by itself, and the clock follows ([`Clock::starting_at`]).
+//! Monotonic time comes from `tokio`, as the timers do. The simulator runs the shard task on a runtime whose time it
+//! moves by itself, and the clock follows ([`Clock::starting_at`]).
 //!
 //! A test may have a clock that stands still until the test moves it ([`Clock::still`],
 //! [`crate::broker::Broker::advance`]), so that an hour passes at once. Everything that a group, a stream or a

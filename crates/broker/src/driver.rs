@@ -12,7 +12,7 @@
 //! then is durable; the value that was decided is with the caller, who answers with it then.
 
 mod admin;
-mod arrange;
+mod bundle;
 mod deliveries;
 mod fetches;
 mod frames;
@@ -46,8 +46,7 @@ use images::Images;
 use payloads::Payloads;
 use reclaim::Reclaim;
 
-pub use admin::NoteChange;
-pub use arrange::{ArrangeError, Arranged, PublishAllError};
+pub use bundle::{Bundle, Committed};
 pub use reclaim::ReclaimFigures;
 
 /// The counts of a driver since the start, and its present state.

@@ -8,6 +8,7 @@
 //! a batch has taken room from the byte budget, a consumer has a limited number of unanswered
 //! settlements, every other call holds one of a fixed number of permits, and a consumer leaves once.
 
+mod bundles;
 mod commands;
 pub(crate) mod engine_calls;
 mod figures;
@@ -191,11 +192,11 @@ impl ShardTask {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Publish { stream, batch, options, may_create, room, reply } => {
+            Command::Publish { stream, batch, options, absent, room, reply } => {
                 if self.stage != Stage::Running {
                     return answer(reply, Err(PublishError::Stopping));
                 }
-                let stream = match self.stream_to_publish(&stream, &batch, options, may_create) {
+                let stream = match self.stream_to_publish(&stream, &batch, options, &absent) {
                     Ok(stream) => stream,
                     // The deletion of the stream may not be durable yet, and must not be told before.
                     Err(error @ PublishError::Refused(PublishRefusal::NoSuchStream)) => {

@@ -197,7 +197,7 @@ impl Drop for Folder {
         for _ in 0..REMOVE_TRIES {
             match std::fs::remove_dir_all(&self.0) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    std::thread::sleep(REMOVE_PAUSE)
+                    std::thread::sleep(REMOVE_PAUSE);
                 }
                 _ => return,
             }

@@ -16,6 +16,7 @@ use clap::Args;
 use forebay_client::error::ProblemKind;
 use forebay_client::{Client, Message};
 use forebay_wire::json::Span;
+use forebay_wire::json::body::check_content_type;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -31,8 +32,10 @@ use self::input::{Input, Source};
 use self::progress::Progress;
 
 pub(crate) const EXAMPLES: &str = "\
-With --ndjson each line is a message object of the API: id, type, key, headers, body or body_base64, delay or
-deliver_at, priority, ttl, schema.
+With --ndjson each line is a message object of the API: id, type, key, headers, body, body_text or body_base64,
+content_type, delay or deliver_at, priority, ttl, schema.
+
+Without --content-type the server shows a message that is a JSON object or array as JSON, and any other text as text.
 
 A batch that could not be stored is sent again for --retry-for, and is stored once even if the connection breaks.
 To be safe across several runs of the command, give messages ids.
@@ -60,7 +63,9 @@ pub(crate) struct Pub {
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
     /// Each line is a message object of the API.
-    #[arg(long, conflicts_with_all = ["text", "priority", "delay", "ttl", "key", "kind", "headers", "id", "id_prefix"])]
+    #[arg(long, conflicts_with_all = [
+        "text", "priority", "delay", "ttl", "key", "kind", "content_type", "headers", "id", "id_prefix",
+    ])]
     ndjson: bool,
     /// Priority from 0 to 9. Higher priorities are delivered first.
     #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
@@ -77,6 +82,9 @@ pub(crate) struct Pub {
     /// Type of the message.
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
+    /// Media type of the bodies, such as text/plain or application/json.
+    #[arg(long, value_name = "TYPE", value_parser = content_type)]
+    content_type: Option<String>,
     /// A header of the message. May be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
@@ -96,6 +104,11 @@ pub(crate) struct Pub {
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, for example trace=4711")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn content_type(text: &str) -> Result<String, String> {
+    check_content_type(text).map_err(|bad| bad.to_string())?;
+    Ok(text.to_owned())
 }
 
 pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
@@ -191,6 +204,9 @@ fn maker(options: &Pub) -> impl Fn(u64, Vec<u8>) -> Message + Send + use<> {
     }
     if let Some(kind) = &options.kind {
         terms = terms.kind(kind);
+    }
+    if let Some(content_type) = &options.content_type {
+        terms = terms.content_type(content_type);
     }
     for (name, value) in &options.headers {
         terms = terms.header(name, value);

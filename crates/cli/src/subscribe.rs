@@ -5,14 +5,13 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use forebay_client::admin::Created;
 use forebay_client::consumer::{Consumer, Delivery, Settlement};
 use forebay_client::error::ProblemKind;
 use forebay_client::{CallError, Client, GroupSettings};
 use forebay_wire::json;
+use forebay_wire::json::body::{Body, to_base64};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
@@ -211,17 +210,30 @@ struct Printed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<u64>,
     key: Option<&'a str>,
-    headers: BTreeMap<&'a str, &'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<&'a RawValue>,
+    key_base64: Option<String>,
+    headers: BTreeMap<&'a str, &'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers_base64: BTreeMap<&'a str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_text: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     body_base64: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    no_body: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
     priority: u8,
 }
 
 impl Printed<'_> {
     fn from_delivery(delivery: &Delivery) -> Printed<'_> {
-        let body = serde_json::from_slice::<&RawValue>(delivery.body()).ok();
+        let bytes = delivery.has_body().then_some(&delivery.body()[..]);
+        let body = Body::of(bytes, delivery.content_type().unwrap_or_default());
+        let Body { body, body_text, body_base64, no_body, content_type } = body;
+        let binary = |value: &[u8]| std::str::from_utf8(value).is_err();
         Printed {
             seq: delivery.seq(),
             attempt: delivery.attempt(),
@@ -231,9 +243,18 @@ impl Printed<'_> {
             kind: delivery.kind(),
             schema: delivery.schema(),
             key: delivery.key(),
+            key_base64: delivery.key_bytes().filter(|key| binary(key)).map(to_base64),
             headers: delivery.headers().collect(),
+            headers_base64: delivery
+                .headers_bytes()
+                .filter(|(_, value)| binary(value))
+                .map(|(name, value)| (name, to_base64(value)))
+                .collect(),
             body,
-            body_base64: body.is_none().then(|| STANDARD.encode(delivery.body())),
+            body_text,
+            body_base64,
+            no_body,
+            content_type,
             priority: delivery.priority(),
         }
     }

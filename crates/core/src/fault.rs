@@ -62,6 +62,12 @@ pub enum Fault {
     MoveJobLoses,
     /// A full stream takes more messages.
     StreamLimitIgnored,
+    /// Cutting a stream before a position takes the message at the position along.
+    CutTooFar,
+    /// A purge of messages that no consumer holds takes leased ones along.
+    PurgeTakesLeased,
+    /// A stream that is deleted only if it is empty is deleted with its messages.
+    DeletedThoughNotEmpty,
     /// A stream with log retention lets go of messages that it has to keep.
     LogCutShort,
     /// Messages are let go that a reader has not read.
@@ -72,6 +78,8 @@ pub enum Fault {
     ProducersForgotten,
     /// A restart brings back groups and streams that were deleted.
     DeletedBack,
+    /// The messages of a bundle and its settlements are in two frames.
+    BundleTorn,
     /// A reader of a log shows messages that are not durable yet.
     ReaderSeesUndurable,
     /// A reader of a log goes on where it finds later messages, without asking where the missing ones are.
@@ -91,7 +99,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 35] = [
+    pub const ALL: [Fault; 39] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -120,18 +128,22 @@ impl Fault {
         Fault::StreamDelayIgnored,
         Fault::MoveJobLoses,
         Fault::StreamLimitIgnored,
+        Fault::CutTooFar,
+        Fault::PurgeTakesLeased,
+        Fault::DeletedThoughNotEmpty,
         Fault::LogCutShort,
         Fault::ReaderForgotten,
         Fault::RemovedNoteBack,
         Fault::ProducersForgotten,
         Fault::DeletedBack,
+        Fault::BundleTorn,
         Fault::ReaderSeesUndurable,
         Fault::ReaderPassesGap,
     ];
 
     /// Faults that histories of the shard task and its callers must notice. Some are in these two alone, and no history
     /// of the driver could show them.
-    pub const SHELL: [Fault; 11] = [
+    pub const SHELL: [Fault; 10] = [
         Fault::RoomKept,
         Fault::UntakenKept,
         Fault::CallOffLost,
@@ -142,7 +154,6 @@ impl Fault {
         Fault::LeaseTwice,
         Fault::StaleAckCounts,
         Fault::KeyLockedTwice,
-        Fault::ReadLeftOver,
     ];
 }
 

@@ -88,7 +88,7 @@ macro_rules! settings {
             }
         }
 
-        // The first of two settings with the same tag would be given what is stored of the other.
+        // The first of two settings with the same tag would be given the stored value of the other.
         const _: () = assert!(
             !overlap(&[
                 $(($tag, <$type $(<$inner>)? as Setting>::TAGS),)+

@@ -93,6 +93,7 @@ pub enum NameError {
     },
     Control,
     Reserved,
+    NotReserved,
     /// Of a group: `STREAM/GROUP` is read at its last slash.
     Slash,
 }
@@ -107,6 +108,7 @@ impl fmt::Display for NameError {
             NameError::Control => f.write_str("must not have control characters"),
             NameError::Reserved => f.write_str("must not begin with `$`, which names of the system do"),
             NameError::Slash => f.write_str("must not contain `/`, which separates stream and group"),
+            NameError::NotReserved => f.write_str("must begin with `$`, as names of the system do"),
         }
     }
 }
@@ -172,7 +174,51 @@ name! {
     /// What users call a stream.
     StreamName check_name
 }
+impl StreamName {
+    /// A name of the system, which begins with `$` and otherwise keeps to the rules of [`StreamName::parse`]. Streams
+    /// of the system belong to a part of the server. Users cannot create them or publish to them, and may read them.
+    pub fn of_system(text: &str) -> Result<StreamName, NameError> {
+        match check_name(text) {
+            Err(NameError::Reserved) if text.len() > 1 => Ok(StreamName(text.into())),
+            Err(NameError::Reserved) => Err(NameError::Empty),
+            Err(error) => Err(error),
+            Ok(()) => Err(NameError::NotReserved),
+        }
+    }
+
+    /// A name of a user or of the system, for calls that only look.
+    pub fn of_any(text: &str) -> Result<StreamName, NameError> {
+        StreamName::parse(text).or_else(|error| match error {
+            NameError::Reserved => StreamName::of_system(text),
+            error => Err(error),
+        })
+    }
+
+    pub fn is_of_system(&self) -> bool {
+        self.0.starts_with('$')
+    }
+}
 name! {
     /// What users call a group. Unique within its stream.
     GroupName check_group_name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_system_are_told_apart() {
+        assert_eq!(StreamName::parse("$x"), Err(NameError::Reserved));
+        assert_eq!(StreamName::of_system("x"), Err(NameError::NotReserved));
+        assert_eq!(StreamName::of_system("$"), Err(NameError::Empty));
+        assert_eq!(StreamName::of_system("$\n"), Err(NameError::Control));
+        let long = format!("${}", "x".repeat(NAME_BYTES_MAX));
+        assert_eq!(StreamName::of_system(&long), Err(NameError::TooLong { bytes: NAME_BYTES_MAX + 1 }));
+        for (text, of_system) in [("$x", true), ("$$x", true), ("x", false), ("x$", false)] {
+            let name = StreamName::of_any(text).expect("a name");
+            assert_eq!((name.as_str(), name.is_of_system()), (text, of_system));
+        }
+        assert_eq!(StreamName::of_any(""), Err(NameError::Empty));
+    }
 }

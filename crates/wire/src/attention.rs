@@ -536,14 +536,14 @@ mod tests {
             "
             orders/mail     lag=4 oldest=0 status=paused
             orders/billing  lag=9000 oldest=720 in=90 out=40 delivered=40
-            orders/log      lag=900 oldest=700 in=1 out=4 catch_up=30 consumers=1
-            o/slow          lag=900 oldest=100 in=1 out=4 catch_up=240 consumers=1
+            o/log           lag=9 oldest=700 in=1 out=4 consumers=1
+            o/b             lag=9 oldest=70 in=1 out=4 catch_up=9 consumers=1
             ",
             expect![[r#"
                 critical orders/billing is 12 minutes behind and falling further: 3 consumers, 40/s out, 90/s in
-                warning  orders/log is 12 minutes behind and catching up, done in about 30 seconds: 1 consumer, 4/s out, 1/s in
+                warning  o/log is 12 minutes behind and catching up: 1 consumer, 4/s out, 1/s in
                 warning  orders/mail is paused: 4 messages wait, the oldest for 0 seconds
-                notice   o/slow is 100 seconds behind and catching up, done in about 4 minutes: 1 consumer, 4/s out, 1/s in
+                notice   o/b is 70 seconds behind and catching up, done in about 9 seconds: 1 consumer, 4/s out, 1/s in
             "#]],
         );
     }

@@ -4,6 +4,7 @@
 //! takes them, so that an older client can read what a newer server says. Fields of a request that may be
 //! left out are options.
 
+pub mod body;
 mod consume;
 mod group;
 mod message;
@@ -14,6 +15,7 @@ pub mod schema;
 mod span;
 mod stream;
 mod time;
+mod transaction;
 mod triage;
 
 use serde::{Deserialize, Deserializer};
@@ -34,8 +36,13 @@ pub use monitor::{
 };
 pub use read::read;
 pub use span::{BadSpan, Span};
-pub use stream::{PurgeReply, PurgeRequest, StreamList, StreamRates, StreamReport};
+pub use stream::{
+    PurgeReply, PurgeRequest, StreamList, StreamRates, StreamReport, TruncateReply, TruncateRequest,
+};
 pub use time::{BadTime, Time};
+pub use transaction::{
+    SettleAction, TransactionBatch, TransactionReply, TransactionRequest, TransactionSettlement,
+};
 pub use triage::{
     Failure, FailureCause, Job, JobList, JobState, JobWork, Parked, ParkedList, Reason, ReasonList,
     SelectFilter, SelectReply, SelectRequest,

@@ -291,7 +291,8 @@ fn one_place(queues: &Queues, number: Number, sent: &Sent, report: &mut Report) 
     }
 }
 
-/// I3, I5, I8: a message is with one consumer at a time, does not come back after it was deleted, and counts its receives.
+/// I3, I5, I8: a message is with one consumer at a time, does not come back after it was deleted, and its receives are
+/// counted.
 fn one_at_a_time(queues: &Queues, number: Number, deliveries: &[usize], report: &mut Report) {
     for (n, &first) in deliveries.iter().enumerate() {
         let first = &queues.got[first];

@@ -1,5 +1,6 @@
 //! Clients of SQS queues: producers that send one message or a batch, and consumers that receive, delete and change the
-//! visibility of what they hold. They speak the JSON protocol of SQS, and know nothing of streams and groups.
+//! visibility of the messages that they hold. They speak the JSON protocol of SQS, and know nothing of streams and
+//! groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl Link {
         Ok(found.status != 200)
     }
 
-    /// How many messages the queue has, in whatever state.
+    /// How many messages the queue has, in any state.
     pub(crate) async fn left(&mut self) -> anyhow::Result<u64> {
         let names = [
             "ApproximateNumberOfMessages",
@@ -193,7 +194,7 @@ impl Sender {
     fn answered(&mut self, answer: Result<Answer, HttpError>) -> bool {
         let answer = match answer {
             Ok(answer) if answer.status == 200 => answer,
-            // What the server refuses it has not stored, unless it says that it does not know.
+            // A refused message is not stored.
             Ok(answer) if (400..500).contains(&answer.status) => {
                 for draft in std::mem::take(&mut self.batch) {
                     let fields = [("n", draft.number.to_string()), ("why", answer.body.to_string())];
@@ -248,7 +249,7 @@ pub(crate) async fn work_off(world: Arc<World>, process: u32, queue: QueuePlan, 
         if let Some(address) = server.sqs
             && let Ok(mut link) = Link::open(address, &consumer.queue).await
         {
-            // Whatever went wrong, held messages are still held.
+            // Messages that are held stay held if the connection fails.
             let _ = consumer.work(&mut link).await;
         }
         tokio::time::sleep(AGAIN).await;
@@ -370,7 +371,7 @@ impl Consumer {
         }
     }
 
-    /// Does what is due, one message at a time or all deletes together.
+    /// Carries out all intents that are due, one message at a time or all deletes together.
     async fn settle_due(&mut self, link: &mut Link) -> Result<(), Gone> {
         let now = Instant::now();
         let due = self.held.iter().filter(|(_, held)| held.due <= now);

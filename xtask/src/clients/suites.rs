@@ -22,6 +22,8 @@ pub(super) enum Suite {
     Node,
     /// Metrics, alerts and the Grafana dashboard, against Prometheus.
     Metrics,
+    /// The HTTP API against its OpenAPI document.
+    Document,
 }
 
 /// A suite with all that it needs.
@@ -43,7 +45,7 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 8] = [
+    pub(super) const ALL: [Suite; 9] = [
         Suite::Python,
         Suite::Celery,
         Suite::Js,
@@ -52,6 +54,7 @@ impl Suite {
         Suite::Package,
         Suite::Node,
         Suite::Metrics,
+        Suite::Document,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -64,6 +67,7 @@ impl Suite {
             Suite::Package => "package",
             Suite::Node => "node",
             Suite::Metrics => "metrics",
+            Suite::Document => "document",
         }
     }
 
@@ -73,7 +77,7 @@ impl Suite {
 
     pub(super) fn language(self) -> Language {
         match self {
-            Suite::Python | Suite::Celery | Suite::Package => Language::Python,
+            Suite::Python | Suite::Celery | Suite::Package | Suite::Document => Language::Python,
             Suite::Js | Suite::Node => Language::Js,
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
@@ -85,7 +89,7 @@ impl Suite {
         match self {
             Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
-            Suite::Package | Suite::Metrics => python(self, &[], tools, cache, places),
+            Suite::Package | Suite::Metrics | Suite::Document => python(self, &[], tools, cache, places),
             Suite::Js => js(tools, cache, places),
             Suite::Node => node(tools, cache, places),
             Suite::Java => java(tools, cache, places),
@@ -103,7 +107,7 @@ impl Suite {
                 Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
             }
             Suite::Celery => None,
-            Suite::Package | Suite::Metrics => {
+            Suite::Package | Suite::Metrics | Suite::Document => {
                 let line = said.lines().rfind(|line| line.contains(" passed"))?;
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
@@ -130,6 +134,7 @@ fn python(
     let (folder, name, of) = match suite {
         Suite::Package => (package.clone(), "package", package),
         Suite::Metrics => (places.metrics.clone(), "package", package),
+        Suite::Document => (places.http.clone(), "document", places.http.clone()),
         _ => (places.compat.join("python"), "python", places.compat.join("python")),
     };
     let requirements = of.join("requirements.txt");

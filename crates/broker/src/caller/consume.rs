@@ -249,6 +249,10 @@ pub struct Consumer {
 }
 
 impl Consumer {
+    pub(super) fn id(&self) -> ConsumerId {
+        self.id
+    }
+
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -276,7 +280,7 @@ impl Consumer {
                 Event::Delivery(delivery) => {
                     self.queued.take_out(delivery.messages.len());
                 }
-                Event::Settled(_) => self.unanswered -= 1,
+                Event::Settled(_) | Event::Committed(..) => self.unanswered -= 1,
                 Event::CutOff | Event::GroupGone => {}
             }
         }
@@ -297,9 +301,14 @@ impl Consumer {
 
     /// Ends leases. The answer comes as an event. Never waits, and takes no room.
     pub fn settle(&mut self, requests: Vec<SettleRequest>) {
+        self.ask(|consumer| Command::Settle { consumer, requests });
+    }
+
+    /// Sends a request that is answered by an event.
+    pub(super) fn ask(&mut self, request: impl FnOnce(ConsumerId) -> Command) {
         assert!(self.may_settle(), "answers are taken before more is asked");
         self.unanswered += 1;
-        let _ = self.commands.send(Command::Settle { consumer: self.id, requests });
+        let _ = self.commands.send(request(self.id));
     }
 
     /// From now on the consumer is willing to hold this many messages.

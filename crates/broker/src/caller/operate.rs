@@ -2,7 +2,7 @@
 
 use forebay_core::group::GroupFigures;
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{Purge, ResetTo, StreamFigures};
+use forebay_core::shard::{DeleteIf, Purge, ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
 use super::Caller;
@@ -86,16 +86,13 @@ impl Caller {
 
     /// Deletes a stream with its groups. While they have consumers, only if forced.
     pub async fn delete_stream(&self, name: StreamName, force: bool) -> Result<(), CallError> {
+        self.delete_stream_if(name, DeleteIf { unused: !force, empty: false }).await
+    }
+
+    /// Deletes a stream with its groups, under conditions.
+    pub async fn delete_stream_if(&self, name: StreamName, condition: DeleteIf) -> Result<(), CallError> {
         self.may(Right::Delete, Resource::Stream(&name))?;
-        self.shard_of(&name)
-            .ask(move |task, reply| {
-                task.delete_stream(
-                    &name,
-                    reply,
-                    |driver, _, stream| Ok(driver.delete_stream(stream, force)?),
-                );
-            })
-            .await
+        self.shard_of(&name).ask(move |task, reply| task.delete_stream(&name, condition, reply)).await
     }
 
     pub async fn delete_group(&self, stream: StreamName, group: GroupName) -> Result<(), CallError> {
@@ -109,6 +106,22 @@ impl Caller {
         self.may(Right::Operate, Resource::Stream(&name))?;
         self.shard_of(&name)
             .decide(move |shard, now| Ok(shard.purge(now, find_stream(shard, &name)?, purge)?))
+            .await
+    }
+
+    /// Drops the messages that no consumer holds. Leased and parked ones stay. Returns how many messages were dropped.
+    pub async fn purge_ready(&self, name: StreamName) -> Result<u64, CallError> {
+        self.may(Right::Operate, Resource::Stream(&name))?;
+        self.shard_of(&name)
+            .decide(move |shard, now| Ok(shard.purge_ready(now, find_stream(shard, &name)?)?))
+            .await
+    }
+
+    /// Drops every message before this position. Parked ones stay. Returns how many messages were dropped.
+    pub async fn truncate(&self, name: StreamName, before: Seq) -> Result<u64, CallError> {
+        self.may(Right::Operate, Resource::Stream(&name))?;
+        self.shard_of(&name)
+            .decide(move |shard, now| Ok(shard.truncate(now, find_stream(shard, &name)?, before)?))
             .await
     }
 

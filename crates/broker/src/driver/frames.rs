@@ -122,6 +122,11 @@ impl Frames {
         if self.filling.entries.is_empty() { self.number - 1 } else { self.number }
     }
 
+    /// Number of the frame being filled.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(super) fn durable_number(&self) -> u64 {
         self.durable_number
     }
@@ -155,15 +160,6 @@ impl Frames {
             self.filling.entries.extend_from_slice(entry);
         }
         entries.clear();
-    }
-
-    /// Takes entries into one frame, so that they are durable together. They must fit into a frame.
-    pub(super) fn take_together(&mut self, entries: &mut Vec<u8>, outbox: &mut Outbox) {
-        if !self.fits(entries.len()) {
-            self.close(outbox);
-        }
-        assert!(self.fits(entries.len()), "what belongs together fits in a frame");
-        self.filling.entries.append(entries);
     }
 
     fn fits(&self, bytes: usize) -> bool {

@@ -1,9 +1,9 @@
 //! Deliveries that leave in the order in which they were decided.
 //!
 //! A group that hands out several messages of a key at a time leases them to one consumer, perhaps in several
-//! deliveries. One whose contents are in memory would overtake an earlier one that has to be read, and with it the order
-//! of the key. So the deliveries of these groups to one connection stand in line, from the first one that has to be
-//! read on. Receives need no line: they are answered once, with everything in order.
+//! deliveries. One whose contents are in memory would overtake an earlier one that has to be read, and break the
+//! order of the key. So the deliveries of these groups to one connection stand in line, from the first one that has to
+//! be read on. Receives need no line: they are answered once, with everything in order.
 
 use std::collections::{BTreeMap, VecDeque};
 

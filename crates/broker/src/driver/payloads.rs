@@ -455,10 +455,7 @@ impl Payloads {
         // Some of them may be in memory, with their keys, and need not be read.
         if let Some(held) = self.window.first_from(stream, first).filter(|held| *held <= last) {
             if held == first {
-                if self.take_more(id, shard) {
-                    self.finish(id, shard, context);
-                }
-                return;
+                return self.go_on_behind(id, stream, (first, lost), keys, shard, context);
             }
             last = Seq(held.0 - 1);
         }
@@ -485,8 +482,28 @@ impl Payloads {
             request.next = here.last.next();
             request.is_complete()
         });
-        if whole || self.take_more(id, shard) {
+        if whole {
             self.finish(id, shard, context);
+        } else {
+            self.go_on_behind(id, stream, (first, lost), keys, shard, context);
+        }
+    }
+
+    /// Takes messages from `from` on that are in memory, and loses those behind them that cannot be read.
+    fn go_on_behind(
+        &mut self,
+        id: u64,
+        stream: StreamId,
+        (from, lost): (Seq, SeqRange),
+        keys: KeyRun<'_>,
+        shard: &mut Shard,
+        context: &mut Context<'_>,
+    ) {
+        if self.take_more(id, shard) {
+            self.finish(id, shard, context);
+        } else if self.reads.get(id).is_some_and(|request| (from.next()..=lost.last).contains(&request.next))
+        {
+            self.lose_for(id, stream, lost, keys, shard, context);
         }
     }
 
@@ -503,18 +520,21 @@ impl Payloads {
         let part = pending.deliver;
         let (before, leases, after) = pending.without(lost);
         self.damaged += shard.park_damaged(shard.latest(), group, leases);
-        let is_last = after.is_none();
-        if let Some(after) = after {
+        if let Some(after) = &after {
             self.deliveries.begin(&after.deliver);
-            let lacking = after.deliver.seqs;
-            self.reads.request(Request::new(stream, lacking, true, Purpose::Deliver(after)), context);
         }
         match before {
             Some(before) => self.send_read(before, shard, context),
             None => self.deliveries.ended(group, consumer),
         }
-        if is_last {
+        let Some(mut after) = after else { return self.lines.close(&part) };
+        let (next, last) = (after.collect(&self.window, shard), after.deliver.seqs.last);
+        if next > last {
+            self.send_read(after, shard, context);
             self.lines.close(&part);
+        } else {
+            let lacking = SeqRange::new(next, last);
+            self.reads.request(Request::new(stream, lacking, true, Purpose::Deliver(after)), context);
         }
     }
 

@@ -14,8 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::ShardTask;
 use crate::batch::Batch;
-use crate::driver::{Delivery, Published, Ticket};
-use crate::error::PublishError;
+use crate::caller::Absent;
+use crate::driver::{Committed, Delivery, Published, Ticket};
+use crate::error::{CallError, PublishError};
 use crate::memory::Memory;
 use crate::stats::Histogram;
 use crate::window::Found;
@@ -27,8 +28,8 @@ pub(crate) enum Command {
         stream: Arc<StreamName>,
         batch: Batch,
         options: PublishOptions,
-        /// Whether a stream that is not there may be created, where the server is configured so.
-        may_create: bool,
+        /// What becomes of the batch if the stream does not exist.
+        absent: Absent,
         /// Given back after the sync.
         room: OwnedSemaphorePermit,
         reply: PublishReply,
@@ -77,6 +78,8 @@ pub struct Settled {
 pub enum Event {
     Delivery(Delivery),
     Settled(Vec<Settled>),
+    /// The answer to a bundle, with its ticket.
+    Committed(u64, Box<Result<Committed, CallError>>),
     /// The last event: the consumer left messages lying until their leases lapsed, and has been taken
     /// for lost.
     CutOff,

@@ -4,17 +4,15 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
+use forebay_wire::json::body::Body;
 use forebay_wire::json::{
     Job, JobList, Message, Parked as ParkedMessage, PublishResult, Rate, ReasonList, SelectFilter,
     SelectReply, SelectRequest, StoredMessage,
 };
 use hyper::Method;
-use serde_json::value::RawValue;
 
-use super::stream::{body, short_body};
+use super::stream::{body, key, short_body};
 use super::{GroupPath, Sure, word};
 use crate::connect::Server;
 use crate::exit::{Exit, say};
@@ -300,7 +298,7 @@ async fn list(http: &mut Http, options: &ListOptions, output: Output) -> anyhow:
             one.consumer.clone().unwrap_or("-".to_owned()),
             one.reason.clone(),
             text(|message| &message.kind),
-            text(|message| &message.key),
+            message.map(key).unwrap_or_default(),
             message.map_or("(cannot be read)".to_owned(), short_body),
         ]);
     }
@@ -389,9 +387,8 @@ async fn resubmit(http: &mut Http, options: &Resubmit, output: Output) -> anyhow
 
 /// A message of which only the body is given. The server leaves the rest as it was.
 fn with_body(text: &str) -> Message {
-    let body = serde_json::from_str::<Box<RawValue>>(text).ok();
-    let body_base64 = body.is_none().then(|| STANDARD.encode(text));
-    Message { body, body_base64, ..Message::default() }
+    let Body { body, body_text, .. } = Body::of(Some(text.as_bytes()), "");
+    Message { body, body_text, ..Message::default() }
 }
 
 fn read_message(file: &std::path::Path) -> anyhow::Result<Message> {

@@ -3,11 +3,12 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use forebay_model::StreamSettings;
-use forebay_wire::json::{MessageList, PurgeReply, PurgeRequest, StoredMessage, StreamReport};
+use forebay_wire::json::body::from_base64;
+use forebay_wire::json::{
+    MessageList, PurgeReply, PurgeRequest, StoredMessage, StreamReport, TruncateReply, TruncateRequest,
+};
 use hyper::Method;
 
 use super::pairs::{Pairs, flat, help};
@@ -74,6 +75,9 @@ enum StreamCommand {
         /// Delete even if groups have consumers.
         #[arg(long)]
         force: bool,
+        /// Delete only if no message is left, parked ones included.
+        #[arg(long)]
+        if_empty: bool,
         #[command(flatten)]
         sure: Sure,
         #[command(flatten)]
@@ -89,6 +93,24 @@ enum StreamCommand {
         /// Also drop parked messages.
         #[arg(long)]
         parked: bool,
+        /// Drop only messages that no consumer holds.
+        #[arg(long, conflicts_with = "parked")]
+        ready_only: bool,
+        #[command(flatten)]
+        sure: Sure,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Drop every message before a position, for all groups and readers. Parked messages stay.
+    #[command(
+        after_help = TRUNCATE_EXAMPLES
+    )]
+    Truncate {
+        /// Name of the stream.
+        stream: String,
+        /// The first position that stays.
+        #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+        before: u64,
         #[command(flatten)]
         sure: Sure,
         #[command(flatten)]
@@ -115,12 +137,19 @@ Examples:
 const DELETE_EXAMPLES: &str = "\
 Examples:
   forebay stream delete emails
-  forebay stream delete emails --force --yes   even if groups have consumers";
+  forebay stream delete emails --force --yes   even if groups have consumers
+  forebay stream delete emails --if-empty --yes";
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
   forebay stream purge emails
-  forebay stream purge emails --parked --yes";
+  forebay stream purge emails --parked --yes
+  forebay stream purge emails --ready-only     leased messages stay";
+
+const TRUNCATE_EXAMPLES: &str = "\
+Examples:
+  forebay stream truncate events --before 1000
+  forebay stream truncate events --before 1000 --yes";
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -221,10 +250,11 @@ pub(crate) fn run(stream: &Stream, output: Output) -> anyhow::Result<()> {
                 })
             })
         }
-        StreamCommand::Delete { stream, force, sure, server } => {
+        StreamCommand::Delete { stream, force, if_empty, sure, server } => {
             sure.ask(&format!("Delete the stream {} with its messages and groups?", printable(stream)))?;
             let mut query = Query::default();
             query.add("force", force.then_some(true));
+            query.add("if_empty", if_empty.then_some(true));
             http::with(server, async |http| {
                 let path = format!("{}{query}", stream_path(stream));
                 let reply = http.call(Method::DELETE, &path, bytes::Bytes::new()).await?;
@@ -234,14 +264,29 @@ pub(crate) fn run(stream: &Stream, output: Output) -> anyhow::Result<()> {
                 }
             })
         }
-        StreamCommand::Purge { stream, parked, sure, server } => {
-            let what = if *parked { "every message, parked ones too," } else { "every message" };
+        StreamCommand::Purge { stream, parked, ready_only, sure, server } => {
+            let what = match (parked, ready_only) {
+                (true, _) => "every message, parked ones too,",
+                (_, true) => "every message that no consumer holds",
+                _ => "every message",
+            };
             sure.ask(&format!("Drop {what} of the stream {}?", printable(stream)))?;
             http::with(server, async |http| {
                 let path = format!("{}/purge", stream_path(stream));
-                let reply = http.send(Method::POST, &path, &PurgeRequest { parked: *parked }).await?;
+                let request = PurgeRequest { parked: *parked, ready_only: *ready_only };
+                let reply = http.send(Method::POST, &path, &request).await?;
                 http::show(&reply, output, |done: &PurgeReply| {
                     print(&format!("dropped {}\n", units::of(done.purged, "message")))
+                })
+            })
+        }
+        StreamCommand::Truncate { stream, before, sure, server } => {
+            sure.ask(&format!("Drop every message before position {before} of {}?", printable(stream)))?;
+            http::with(server, async |http| {
+                let path = format!("{}/truncate", stream_path(stream));
+                let reply = http.send(Method::POST, &path, &TruncateRequest { before: *before }).await?;
+                http::show(&reply, output, |done: &TruncateReply| {
+                    print(&format!("dropped {}\n", units::of(done.truncated, "message")))
                 })
             })
         }
@@ -340,7 +385,7 @@ async fn browse(http: &mut Http, options: &Browse, output: Output) -> anyhow::Re
             message.published_at.to_string(),
             message.id.clone().unwrap_or_default(),
             message.kind.clone().unwrap_or_default(),
-            message.key.clone().unwrap_or_default(),
+            key(message),
             message.priority.to_string(),
             short_body(message),
         ]);
@@ -387,7 +432,7 @@ async fn follow(http: &mut Http, options: &Follow, output: Output) -> anyhow::Re
             })?;
         }
         left -= (page.messages.len() as u64).min(left);
-        // At the end, what was looked at is behind it.
+        // At the end, the next page begins behind the last message.
         let at_end = page.next.is_none();
         from = match page.next.and_then(|next| next.parse().ok()) {
             Some(next) => next,
@@ -414,13 +459,24 @@ pub(super) fn short_body(message: &StoredMessage) -> String {
     }
 }
 
+/// A key as a person reads it.
+pub(super) fn key(message: &StoredMessage) -> String {
+    match (&message.key, &message.key_base64) {
+        (None, Some(text)) => {
+            from_base64("key_base64", text).map_or_else(|_| printable(text), |bytes| printable_bytes(&bytes))
+        }
+        (key, _) => key.clone().unwrap_or_default(),
+    }
+}
+
 /// A body as a person reads it.
 pub(super) fn body(message: &StoredMessage) -> String {
-    match (&message.body, &message.body_base64) {
-        (Some(body), _) => printable(body.get()),
-        (None, Some(text)) => {
-            STANDARD.decode(text).map_or_else(|_| printable(text), |bytes| printable_bytes(&bytes))
+    match (&message.body, &message.body_text, &message.body_base64) {
+        (Some(body), _, _) => printable(body.get()),
+        (None, Some(text), _) => printable(text),
+        (None, None, Some(text)) => {
+            from_base64("body_base64", text).map_or_else(|_| printable(text), |bytes| printable_bytes(&bytes))
         }
-        (None, None) => String::new(),
+        (None, None, None) => "(no body)".to_owned(),
     }
 }

@@ -424,7 +424,7 @@ fn tables(shown: &View, look: &Look, (width, height): (usize, usize), colours: b
     lines.extend(streams_table(some, width).lines(colours, width));
     lines.push(left_out(shown.streams.len() - some.len(), 0, colours));
     let selected = look.selected.min(shown.groups.len().saturating_sub(1));
-    let first = (selected + 1).saturating_sub(for_groups);
+    let first = (selected + 1).saturating_sub(for_groups).min(shown.groups.len() - for_groups);
     let some = &shown.groups[first..first + for_groups];
     let rows = groups_table(some, width).lines(colours, width);
     let cursor = selected - first + 1;
@@ -608,10 +608,10 @@ mod tests {
         for _ in 0..39 {
             assert!(look.on_key(Key::Down, &view));
         }
-        let lines = frame(&view, &look, (80, 24), false);
+        let lines = frame(&view, &look, (120, 24), false);
         assert!(lines.iter().any(|line| line.contains("/g\\x1b1 ")), "the last one is in sight: {lines:#?}");
         assert!(lines.iter().any(|line| line.contains(" above")), "{lines:#?}");
-        press(&mut look, "/b17");
+        press(&mut look, "/17");
         assert_eq!((look.typing, look.filtered(&view).groups.len()), (true, 1));
         press(&mut look, "\r\r");
         assert_eq!(look.page.as_ref().map(|(_, group)| group.as_str()), Some("g\u{1b}17"));

@@ -17,13 +17,18 @@
     level = next;
   }
   const ids = all("[id]").map((element) => element.id);
-  for (const id of new Set(ids)) if (ids.filter((other) => other === id).length > 1) found.push(`an id is there twice: ${id}`);
+  for (const id of new Set(ids)) {
+    if (ids.filter((other) => other === id).length > 1) found.push(`an id is there twice: ${id}`);
+  }
 
+  const texts = (elements) => elements.map((one) => one?.textContent || "").join(" ").trim();
   const label = (element) =>
     element.getAttribute("aria-label") ||
-    (element.getAttribute("aria-labelledby") || "").split(" ").map((id) => document.getElementById(id)?.textContent || "").join(" ").trim() ||
-    [...(element.labels || [])].map((one) => one.textContent).join(" ").trim();
-  for (const field of all("input:not([type=hidden]), select, textarea")) if (!label(field)) found.push(`a field has no label: ${name(field)}`);
+    texts((element.getAttribute("aria-labelledby") || "").split(" ").map((id) => document.getElementById(id))) ||
+    texts([...(element.labels || [])]);
+  for (const field of all("input:not([type=hidden]), select, textarea")) {
+    if (!label(field)) found.push(`a field has no label: ${name(field)}`);
+  }
   for (const control of all("a[href], button")) {
     if (!label(control) && !control.textContent.trim()) found.push(`a control has no name: ${name(control)}`);
   }
@@ -32,13 +37,19 @@
       found.push(`a picture is neither named nor hidden: ${name(picture)}`);
     }
   }
-  for (const part of all("[role=region], dialog, nav")) if (!label(part)) found.push(`a part has no name: ${name(part)}`);
-  for (const cell of all("th")) if (!cell.hasAttribute("scope")) found.push(`a heading of a table has no scope: ${name(cell)}`);
+  for (const part of all("[role=region], dialog, nav")) {
+    if (!label(part)) found.push(`a part has no name: ${name(part)}`);
+  }
+  for (const cell of all("th")) {
+    if (!cell.hasAttribute("scope")) found.push(`a heading of a table has no scope: ${name(cell)}`);
+  }
   for (const area of all(".table")) {
-    if (area.scrollWidth > area.clientWidth && area.tabIndex < 0) found.push(`a part scrolls and has no focus: ${name(area)}`);
+    const scrolls = area.scrollWidth > area.clientWidth;
+    if (scrolls && area.tabIndex < 0) found.push(`a part scrolls and has no focus: ${name(area)}`);
   }
   for (const list of all("ul, ol")) {
-    if ([...list.children].some((child) => child.tagName !== "LI")) found.push(`a list has other children: ${name(list)}`);
+    const others = [...list.children].filter((child) => child.tagName !== "LI");
+    if (others.length > 0) found.push(`a list has other children: ${name(list)}`);
   }
 
   // Contrast. Colours come from the browser as rgb() or color(srgb …).
@@ -77,7 +88,9 @@
     const ratio = (a + 0.05) / (b + 0.05);
     const size = parseFloat(style.fontSize);
     const isLarge = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
-    if (ratio < (isLarge ? 3 : 4.5)) found.push(`contrast ${ratio.toFixed(2)} of "${element.textContent.trim().slice(0, 40)}" (${element.className}), ${style.color} on ${below.map(Math.round)}`);
+    if (ratio >= (isLarge ? 3 : 4.5)) continue;
+    const text = element.textContent.trim().slice(0, 40);
+    found.push(`contrast ${ratio.toFixed(2)} of "${text}", ${style.color} on ${below.map(Math.round)}`);
   }
   return [...new Set(found)].slice(0, 20);
 })();

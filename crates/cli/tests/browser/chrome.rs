@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -22,11 +24,19 @@ pub(crate) struct Browser {
     next: u64,
     events: VecDeque<Value>,
     profile: std::path::PathBuf,
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// One browser at a time: each wants the whole machine.
+static ALONE: Mutex<()> = Mutex::new(());
+/// A profile has one browser. A second one would hand its work to the first and exit.
+static PROFILES: AtomicU32 = AtomicU32::new(0);
 
 impl Browser {
     pub(crate) fn start(program: &str) -> Browser {
-        let profile = std::env::temp_dir().join(format!("forebay-browser-{}", std::process::id()));
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = PROFILES.fetch_add(1, Ordering::Relaxed);
+        let profile = std::env::temp_dir().join(format!("forebay-browser-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&profile).expect("a folder for the profile");
         // A shell can pass on descriptors 3 and 4 without unsafe code.
         let script = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null";
@@ -57,7 +67,7 @@ impl Browser {
                 message.clear();
             }
         });
-        Browser { process, to, from, next: 0, events: VecDeque::new(), profile }
+        Browser { process, to, from, next: 0, events: VecDeque::new(), profile, _alone: alone }
     }
 
     fn call(&mut self, session: Option<&str>, method: &str, params: &Value) -> Value {

@@ -85,6 +85,7 @@ fn every_page_renders_at_every_width_without_an_error() {
     server.call("PUT", &format!("/subscriptions/{long}/{long}"), &json!({}));
     let mut all = pages();
     all.push(("long", format!("/ui/streams/{long}/groups/{long}")));
+    let mut wrong = Vec::new();
     for width in [390, 800, 1_440] {
         let mut tab = browser.tab(width, 900);
         for theme in ["light", "dark"] {
@@ -94,14 +95,16 @@ fn every_page_renders_at_every_width_without_an_error() {
                 assert!(!tab.text("document.querySelector('h1').innerText").is_empty(), "{name}");
                 let over = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
                 let over = tab.eval(over);
-                assert_eq!(over, 0, "{name} is wider than its window of {width} pixels");
-                let found = checks(&mut tab);
-                assert!(found.is_empty(), "{name}, {theme}, {width} pixels wide: {found:#?}");
-                assert_eq!(complaints(&mut tab), Vec::<String>::new(), "{name}");
+                if over != 0 {
+                    wrong.push(format!("{name} is {over} pixels wider than its window of {width}"));
+                }
+                let found = checks(&mut tab).into_iter().chain(complaints(&mut tab));
+                wrong.extend(found.map(|what| format!("{name}, {theme}, {width} pixels wide: {what}")));
             }
         }
     }
     drop(scene);
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Labels, names, headings and contrast, as a checker of accessibility looks at them.
@@ -135,7 +138,7 @@ fn figures_agree_with_the_api_and_change_by_themselves() {
     tab.open(&server.url("/ui/streams"));
     tab.until("document.querySelector('tbody td.number').innerText === '12'");
     tab.open(&server.url("/"));
-    tab.until("document.body.innerText.includes('orders/billing has 2 messages parked')");
+    tab.until("/orders.billing parks .* 2 messages so far/.test(document.body.innerText)");
     server.call("DELETE", "/subscriptions/orders/billing", &Value::Null);
     tab.until("!document.body.innerText.includes('orders/billing')");
     assert_eq!(complaints(&mut tab), Vec::<String>::new());
@@ -156,7 +159,7 @@ fn a_selection_of_parked_messages_is_replayed_and_discarded() {
     tab.eval("document.querySelectorAll('[data-seq]')[1].click(); document.querySelectorAll('[data-seq]')[2].click()");
     tab.until("document.querySelector('[data-selected-count]').innerText === '2 selected'");
     tab.eval("document.querySelector('[data-open=replay][data-of=selected]').click()");
-    tab.until("document.querySelector('#replay [data-matched]').innerText === '2'");
+    tab.until("document.querySelector('#replay b[data-matched]').innerText === '2'");
     let command = tab.text("document.querySelector('#replay [data-command]').innerText");
     assert_eq!(command, "forebay parked replay orders/billing 2 3");
     tab.until("!document.querySelector('#replay [type=submit]').disabled");
@@ -166,7 +169,7 @@ fn a_selection_of_parked_messages_is_replayed_and_discarded() {
     tab.until("document.querySelector('.jobs').innerText.includes('2 of 2')");
     // All with this reason, which needs the name.
     tab.eval("document.querySelector('[data-open=discard][data-of=all]').click()");
-    tab.until("document.querySelector('#discard [data-matched]').innerText === '2'");
+    tab.until("document.querySelector('#discard b[data-matched]').innerText === '2'");
     assert_eq!(tab.eval("document.querySelector('#discard [type=submit]').disabled"), true);
     tab.eval("document.querySelector('#discard-confirm').focus()");
     tab.type_text("orders/billing");
@@ -283,8 +286,8 @@ fn scripts_in_messages_and_names_are_text() {
     ] {
         let updates = "Number(document.documentElement.dataset.updates || 0)";
         tab.open(&server.url(&path));
-        tab.until(&format!("{updates} > 0"));
-        assert!(tab.text("document.body.innerText").contains("<script>alert(2)</script>"), "{path}");
+        tab.until(&format!("!document.querySelector('[data-live]') || {updates} > 0"));
+        tab.until("document.body.innerText.includes('<script>alert(2)</script>')");
         assert_eq!(tab.eval("document.querySelectorAll('main img, main script').length"), 0, "{path}");
         assert_eq!(complaints(&mut tab), Vec::<String>::new(), "{path}");
     }
@@ -319,7 +322,7 @@ fn colours_are_kept_and_a_test_message_is_published() {
         list["messages"].as_array().is_some_and(|all| all.len() == 1)
     });
     assert_eq!(stored["messages"][0]["key"], "it's me");
-    tab.until("document.querySelector('table.messages')?.innerText.includes(\"it's me\")");
+    tab.until("document.querySelector('.listing').innerText.includes(\"it's me\")");
     // The API's own words about a wrong value.
     tab.eval("document.querySelector('[data-open=publish]').click()");
     tab.eval("document.querySelector('#publish-messages-0-delay').focus()");

@@ -104,7 +104,7 @@ async fn a_message_keeps_its_fields_and_its_id_is_stored_once() {
         key: "user-4".to_owned(),
         r#type: "email.send".to_owned(),
         schema: Some(3),
-        headers: vec![v1::Header { name: "trace".to_owned(), value: "abc".to_owned() }],
+        headers: vec![v1::Header { name: "trace".to_owned(), value: "abc".to_owned(), ..Default::default() }],
         body: "hello".into(),
         ..v1::Message::default()
     };

@@ -86,6 +86,7 @@ pub(super) struct Item {
     pub(super) reply: Reply,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each message")]
 pub(super) enum Content {
     One(v1::Message),
     /// Stored whole or not at all, and only behind a certain message if one is named.

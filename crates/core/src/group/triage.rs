@@ -284,6 +284,23 @@ impl Group {
         }
     }
 
+    /// Drops the messages that are neither leased, nor on their way to another stream, nor parked. Returns how many.
+    pub(crate) fn drop_ready(&mut self, now: Timestamp, stream: &Stream) -> u64 {
+        let before = self.counters.dropped;
+        // What a reset or a purge has ended only waits to be forgotten.
+        let swept = self.ledger.sweeps_through().map_or(Seq::START, Seq::next);
+        let mut next = self.ledger.oldest_wanted().max(swept);
+        while next <= stream.last {
+            let (hold, until) = self.hold(next);
+            let last = until.min(stream.last);
+            if hold == Hold::Wanted {
+                self.drop_messages(now, stream, SeqRange::new(next, last));
+            }
+            next = last.next();
+        }
+        self.counters.dropped - before
+    }
+
     /// These are gone, to make room: the stream is full and lets go of its oldest. Leased and parked
     /// messages are not among them.
     pub(crate) fn drop_messages(&mut self, now: Timestamp, stream: &Stream, range: SeqRange) {

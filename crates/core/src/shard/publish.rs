@@ -178,15 +178,28 @@ impl Shard {
         self.commit(&entry::Entry::Numbered { stream: id, at: now, stamp, count, seqs: stored });
     }
 
-    /// Whether a batch would be stored now, for callers that store several together. Changes nothing.
-    pub fn check_admissible(
+    /// Whether a batch would be stored now, for a bundle that stores several together. Changes nothing. Returns how
+    /// many stretches of older messages would be dropped for it.
+    pub(super) fn check_admissible(
         &self,
         now: Timestamp,
         id: StreamId,
         messages: &[MessageMeta],
         options: PublishOptions,
-    ) -> Result<(), PublishRefusal> {
-        self.plan(now, id, messages, options).map(|_| ())
+    ) -> Result<usize, PublishRefusal> {
+        self.plan(now, id, messages, options).map(|plan| plan.stretches())
+    }
+
+    /// The same for a stream that would be created for it.
+    pub(super) fn check_admissible_to(
+        &self,
+        now: Timestamp,
+        stream: &Stream,
+        messages: &[MessageMeta],
+        options: PublishOptions,
+    ) -> Result<usize, PublishRefusal> {
+        self.check_batch(now, messages)?;
+        self.plan_for(now, stream, messages, options).map(|plan| plan.stretches())
     }
 
     /// Lets a batch in, and makes room for it where that is the stream's way. Returns where the batch is, if
@@ -220,6 +233,16 @@ impl Shard {
     ) -> Result<Plan, PublishRefusal> {
         self.check_batch(now, messages)?;
         let stream = self.streams.get(&id).ok_or(PublishRefusal::NoSuchStream)?;
+        self.plan_for(now, stream, messages, options)
+    }
+
+    fn plan_for(
+        &self,
+        now: Timestamp,
+        stream: &Stream,
+        messages: &[MessageMeta],
+        options: PublishOptions,
+    ) -> Result<Plan, PublishRefusal> {
         if let Some(stamp) = options.stamp
             && let Verdict::Duplicate(seqs) = stream.producers.admit(stamp, messages.len() as u64)?
         {
@@ -580,6 +603,16 @@ enum Plan {
         fresh: u64,
         room: Room,
     },
+}
+
+impl Plan {
+    /// How many stretches of older messages are dropped.
+    fn stretches(&self) -> usize {
+        match self {
+            Plan::Store { room: Room::Drop(chosen), .. } => chosen.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// Where a stream has room for more.

@@ -7,7 +7,7 @@
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
 //! | `report`, `message` | Between the types of the wire and those of the broker. |
-//! | `streams`, `groups`, `consume`, `parked`, `live` | The handlers: request to service, report to reply. |
+//! | `streams`, `groups`, `consume`, `transact`, `parked`, `live` | Handlers: request to service, report to reply. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
 //! | `dashboard` | Pages for people. |
@@ -29,6 +29,7 @@ mod report;
 mod request;
 mod sse;
 mod streams;
+mod transact;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -64,6 +64,12 @@ impl Refusal {
         Refusal { field: Some(field.into()), ..self }
     }
 
+    /// The same with a fact at the end of its sentence.
+    pub(super) fn with_fact(self, name: &str, value: impl Display) -> Refusal {
+        let separator = if self.text.contains("=`") { "" } else { "." };
+        Refusal { text: format!("{}{separator} {name}=`{value}`", self.text), ..self }
+    }
+
     /// The same of another kind.
     pub(super) fn with_kind(self, kind: Kind) -> Refusal {
         Refusal { kind, ..self }
@@ -77,11 +83,10 @@ impl Refusal {
         is: &P,
     ) -> Refusal {
         let Some(field) = field else {
-            return Refusal::new(Kind::SettingsDiffer, format!("{thing} exists with other settings"));
+            return Refusal::new(Kind::SettingsDiffer, format!("the {thing} exists with other settings"));
         };
         let (asked, is) = (setting(asked, &field), setting(is, &field));
-        let text =
-            format!("{thing} exists with another value of {field}. {field}=`{is}` requested=`{asked}`");
+        let text = format!(" of the existing {thing} has another value. value=`{is}` requested=`{asked}`");
         Refusal::new(Kind::SettingsDiffer, text).with_field(field)
     }
 
@@ -104,7 +109,10 @@ impl Refusal {
     /// The sentence, for a protocol that calls the field so.
     pub(super) fn sentence(&self, field: Option<&str>) -> String {
         match (self.kind, field) {
-            (Kind::InvalidField | Kind::InvalidName | Kind::InvalidParameter, Some(field)) => {
+            (
+                Kind::InvalidField | Kind::InvalidName | Kind::InvalidParameter | Kind::SettingsDiffer,
+                Some(field),
+            ) => {
                 format!("{field}{}", self.text)
             }
             _ => self.text.clone(),
@@ -142,6 +150,7 @@ impl Refusal {
             CallError::NotCreated(CreateRefusal::StreamExists { .. } | CreateRefusal::GroupExists { .. })
             | CallError::Different => Kind::SettingsDiffer,
             CallError::NotChanged(ChangeRefusal::InUse { .. }) => Kind::InUse,
+            CallError::NotChanged(ChangeRefusal::NotEmpty { .. }) => Kind::NotEmpty,
             CallError::NotChanged(ChangeRefusal::Beyond { last, .. }) => {
                 let refusal = Refusal::new(Kind::NoSuchPosition, error.to_string());
                 return Refusal { last_seq: Some(last.0), ..refusal };
@@ -151,6 +160,10 @@ impl Refusal {
             }
             CallError::NotAMember(MemberRefusal::TooManyConsumers { .. }) => Kind::TooManyConsumers,
             CallError::NotPublished(error) => return Refusal::of_publish(now, error),
+            CallError::NotStored { error, .. } => return Refusal::of_publish(now, error),
+            CallError::NotCurrent { .. } => Kind::LeaseNotCurrent,
+            CallError::TooLarge { .. } => Kind::BatchTooLarge,
+            CallError::Twice { .. } => Kind::InvalidField,
             CallError::TooManyBytes => Kind::Busy,
             CallError::TooManyWaiting { .. } | CallError::InFlightFull { .. } => Kind::TooManyWaiting,
             CallError::Stopping => Kind::Stopping,
@@ -246,11 +259,8 @@ mod tests {
         let (asked, is) = (GroupPatch::new().max_retries(99u32), GroupPatch::from(&GroupSettings::default()));
         let differs = Refusal::differs("group jobs/workers", Some("max_retries".to_owned()), &asked, &is);
         let text =
-            "group jobs/workers exists with another value of max_retries. max_retries=`10` requested=`99`";
-        assert_eq!(
-            (differs.sentence(None), differs.field.as_deref()),
-            (text.to_owned(), Some("max_retries"))
-        );
+            "max_retries of the existing group jobs/workers has another value. value=`10` requested=`99`";
+        assert_eq!(differs.sentence(differs.field.as_deref()), text);
     }
 
     /// Each was once answered as a mistake of the server.

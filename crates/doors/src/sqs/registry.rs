@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use forebay_broker::api::{Arrangement, CallError, Caller, NOTE_VALUE_BYTES_MAX};
+use forebay_broker::api::{Bundle, CallError, Caller, NOTE_VALUE_BYTES_MAX};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::failure;
@@ -120,7 +120,7 @@ impl Changing<'_> {
         caller: &Caller,
         id: QueueId,
         about: About,
-        arrangement: Arrangement,
+        bundle: Bundle,
     ) -> Result<Arc<Queue>, SqsError> {
         let note = about.note(&id);
         if note.value.as_ref().is_some_and(|value| value.len() > NOTE_VALUE_BYTES_MAX) {
@@ -128,7 +128,7 @@ impl Changing<'_> {
                 format!("Attributes and tags of a queue have at most {NOTE_VALUE_BYTES_MAX} bytes together.");
             return Err(SqsError::new(ErrorKind::OverLimit, message));
         }
-        caller.arrange(arrangement.note(note)).await.map_err(|error| failure::of_call(&error))?;
+        caller.commit(bundle.note(note)).await.map_err(|error| failure::of_call(&error))?;
         let found = look_up(caller, &id, about).await.map_err(|error| failure::of_call(&error))?;
         let queue = Arc::new(found.ok_or_else(SqsError::no_such_queue)?);
         let mut queues = self.registry.queues.write().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +150,7 @@ impl Changing<'_> {
         };
         if is_gone {
             // If that cannot be written, the next start finds out again.
-            let _ = caller.arrange(Arrangement::beside(queue.stream()).note(queue.id.gone())).await;
+            let _ = caller.commit(Bundle::beside(queue.stream()).note(queue.id.gone())).await;
             self.remove(&queue.id);
         }
         is_gone

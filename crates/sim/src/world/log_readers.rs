@@ -142,7 +142,7 @@ impl World {
                 };
                 assert!(
                     seq == next || is_gone,
-                    "I19: a reader of {stream:?} is shown {seq} instead of {next}"
+                    "I20: a reader of {stream:?} is shown {seq} instead of {next}"
                 );
                 if seq != next {
                     self.situations.reached(Situation::LogReaderSkippedGone);

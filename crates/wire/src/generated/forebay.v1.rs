@@ -2,6 +2,7 @@
 /// Content and properties of a message, as producers send it and as consumers receive it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Message {
+    /// See `content_type` for what it is.
     #[prost(bytes = "bytes", tag = "1")]
     pub body: ::prost::bytes::Bytes,
     /// Idempotency key: within the stream's dedupe window a second publish with the same id stores nothing, and
@@ -40,6 +41,16 @@ pub struct Message {
     /// positions of a stream's messages rise with `seq`, with gaps.
     #[prost(uint64, tag = "13")]
     pub log_position: u64,
+    /// Media type of the body, such as `application/json` or `text/plain`. Empty: the producer did not say; then APIs that
+    /// speak in text show a JSON object or array as JSON, other UTF-8 as text, and anything else in base64.
+    #[prost(string, tag = "14")]
+    pub content_type: ::prost::alloc::string::String,
+    /// The message has no body, which is not the same as an empty one. `body` is then empty.
+    #[prost(bool, tag = "15")]
+    pub no_body: bool,
+    /// A key that is not UTF-8, instead of `key`.
+    #[prost(bytes = "bytes", tag = "16")]
+    pub key_bytes: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Header {
@@ -47,6 +58,9 @@ pub struct Header {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
+    /// A value that is not UTF-8, instead of `value`.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub value_bytes: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Rate {
@@ -124,6 +138,8 @@ pub mod problem {
         ProducerTooOld = 16,
         /// Permission denied.
         Denied = 17,
+        /// A lease of the transaction is not current. Nothing was done.
+        LeaseNotCurrent = 18,
     }
     impl Code {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -150,6 +166,7 @@ pub mod problem {
                 Self::ProducerGap => "PRODUCER_GAP",
                 Self::ProducerTooOld => "PRODUCER_TOO_OLD",
                 Self::Denied => "DENIED",
+                Self::LeaseNotCurrent => "LEASE_NOT_CURRENT",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -173,6 +190,7 @@ pub mod problem {
                 "PRODUCER_GAP" => Some(Self::ProducerGap),
                 "PRODUCER_TOO_OLD" => Some(Self::ProducerTooOld),
                 "DENIED" => Some(Self::Denied),
+                "LEASE_NOT_CURRENT" => Some(Self::LeaseNotCurrent),
                 _ => None,
             }
         }
@@ -410,6 +428,10 @@ pub struct DeleteStreamRequest {
     /// Delete even if groups have consumers. Their calls end.
     #[prost(bool, tag = "2")]
     pub force: bool,
+    /// Delete only if no group has a message left, parked ones included, and, without groups or with the retention `log`,
+    /// the stream has no message.
+    #[prost(bool, tag = "3")]
+    pub if_empty: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteStreamReply {}
@@ -420,9 +442,26 @@ pub struct PurgeStreamRequest {
     /// Also drop parked messages.
     #[prost(bool, tag = "2")]
     pub parked: bool,
+    /// Drop only messages that no consumer holds. Leased messages stay. Not together with `parked`.
+    #[prost(bool, tag = "3")]
+    pub ready_only: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PurgeStreamReply {
+    /// Number of messages dropped.
+    #[prost(uint64, tag = "1")]
+    pub messages: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TruncateStreamRequest {
+    #[prost(string, tag = "1")]
+    pub stream: ::prost::alloc::string::String,
+    /// The first position that stays. Must not be beyond the position after the last message.
+    #[prost(uint64, tag = "2")]
+    pub before: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TruncateStreamReply {
     /// Number of messages dropped.
     #[prost(uint64, tag = "1")]
     pub messages: u64,
@@ -1398,7 +1437,7 @@ pub struct ResubmitParkedRequest {
     #[prost(message, optional, tag = "4")]
     pub message: ::core::option::Option<Message>,
     /// Fields of the message that the copy does not have, by their names: `key`, `type`, `schema`, `headers`,
-    /// `priority`, `body`.
+    /// `priority`, `body`. A new `body` comes with its own `content_type`.
     #[prost(string, repeated, tag = "5")]
     pub clear: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -1928,6 +1967,74 @@ pub struct ConsumeRequest {
     /// message always fits. Applies until the next `credit`, which has a byte limit only if it comes with one.
     #[prost(uint64, optional, tag = "5")]
     pub credit_bytes: ::core::option::Option<u64>,
+    /// Transactions, each by itself.
+    #[prost(message, repeated, tag = "6")]
+    pub commits: ::prost::alloc::vec::Vec<Commit>,
+}
+/// Settles leases of this call's group and publishes messages: all of it or nothing.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Commit {
+    /// Chosen by the client; returned in the answer.
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    /// The leases to settle. Every one of them has to be current. EXTEND is not allowed, and `ticket` means nothing.
+    #[prost(message, repeated, tag = "2")]
+    pub settle: ::prost::alloc::vec::Vec<Settlement>,
+    #[prost(message, repeated, tag = "3")]
+    pub publish: ::prost::alloc::vec::Vec<Publication>,
+}
+/// The result of one transaction.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Committed {
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    /// In the order of `settle`.
+    #[prost(message, repeated, tag = "2")]
+    pub settled: ::prost::alloc::vec::Vec<Settled>,
+    /// In the order of `publish`.
+    #[prost(message, repeated, tag = "3")]
+    pub published: ::prost::alloc::vec::Vec<Confirmation>,
+    /// The transaction had been done before, and came again: the group is done with its leased messages, and all its
+    /// messages are stored under their ids.
+    #[prost(bool, tag = "4")]
+    pub already_committed: bool,
+    /// Nothing was done; the fields above are then absent. With LEASE_NOT_CURRENT the messages of the leases have been
+    /// delivered again or settled.
+    #[prost(message, optional, tag = "5")]
+    pub problem: ::core::option::Option<Problem>,
+}
+/// Messages for one stream. A stream that does not exist is created with default settings.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Publication {
+    #[prost(string, tag = "1")]
+    pub stream: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub messages: ::prost::alloc::vec::Vec<Message>,
+    /// Only if this is the last position of the stream. Zero: only if the stream has had no message.
+    #[prost(uint64, optional, tag = "3")]
+    pub expect_last_seq: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CommitRequest {
+    /// The leases to settle. Every one of them has to be current. EXTEND is not allowed.
+    #[prost(message, repeated, tag = "1")]
+    pub settle: ::prost::alloc::vec::Vec<SettleRequest>,
+    /// The messages to publish, by stream. A stream may be named once.
+    #[prost(message, repeated, tag = "2")]
+    pub publish: ::prost::alloc::vec::Vec<Publication>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CommitReply {
+    /// In the order of `settle`.
+    #[prost(message, repeated, tag = "1")]
+    pub settled: ::prost::alloc::vec::Vec<SettleReply>,
+    /// In the order of `publish`, without a ticket.
+    #[prost(message, repeated, tag = "2")]
+    pub published: ::prost::alloc::vec::Vec<Confirmation>,
+    /// The transaction had been done before, and came again: the group is done with its leased messages, and all its
+    /// messages are stored under their ids.
+    #[prost(bool, tag = "3")]
+    pub already_committed: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Open {
@@ -1952,6 +2059,9 @@ pub struct ConsumeReply {
     /// In the order of the settlements.
     #[prost(message, repeated, tag = "3")]
     pub settled: ::prost::alloc::vec::Vec<Settled>,
+    /// In the order of the transactions.
+    #[prost(message, repeated, tag = "4")]
+    pub committed: ::prost::alloc::vec::Vec<Committed>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Opened {
@@ -2194,6 +2304,29 @@ pub mod forebay_client {
             req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Forebay", "Settle"));
             self.inner.unary(req, path, codec).await
         }
+        /// Settles leases and publishes messages in one transaction: all of it is done and durable, or nothing is. Every lease
+        /// has to be current. Without leases it publishes to several streams at once. Leases of a `Consume` call are settled
+        /// with `commits` of that call.
+        pub async fn commit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CommitRequest>,
+        ) -> std::result::Result<tonic::Response<super::CommitReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/Commit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Forebay", "Commit"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Creates a stream. If it exists and its settings agree with the given ones, the reply says so.
         pub async fn create_stream(
             &mut self,
@@ -2339,6 +2472,31 @@ pub mod forebay_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "PurgeStream"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Drops all messages of a stream before a position, in all its groups and for readers. Parked messages stay.
+        pub async fn truncate_stream(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TruncateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TruncateStreamReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/TruncateStream",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "TruncateStream"));
             self.inner.unary(req, path, codec).await
         }
         /// Reads messages of a stream without a group. Changes nothing.
@@ -2883,6 +3041,15 @@ pub mod forebay_server {
         ) -> std::result::Result<tonic::Response<super::SettleReply>, tonic::Status> {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
+        /// Settles leases and publishes messages in one transaction: all of it is done and durable, or nothing is. Every lease
+        /// has to be current. Without leases it publishes to several streams at once. Leases of a `Consume` call are settled
+        /// with `commits` of that call.
+        async fn commit(
+            &self,
+            request: tonic::Request<super::CommitRequest>,
+        ) -> std::result::Result<tonic::Response<super::CommitReply>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         /// Creates a stream. If it exists and its settings agree with the given ones, the reply says so.
         async fn create_stream(
             &self,
@@ -2936,6 +3103,16 @@ pub mod forebay_server {
             request: tonic::Request<super::PurgeStreamRequest>,
         ) -> std::result::Result<
             tonic::Response<super::PurgeStreamReply>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Drops all messages of a stream before a position, in all its groups and for readers. Parked messages stay.
+        async fn truncate_stream(
+            &self,
+            request: tonic::Request<super::TruncateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TruncateStreamReply>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -3423,6 +3600,49 @@ pub mod forebay_server {
                     };
                     Box::pin(fut)
                 }
+                "/forebay.v1.Forebay/Commit" => {
+                    #[allow(non_camel_case_types)]
+                    struct CommitSvc<T: Forebay>(pub Arc<T>);
+                    impl<T: Forebay> tonic::server::UnaryService<super::CommitRequest>
+                    for CommitSvc<T> {
+                        type Response = super::CommitReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CommitRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::commit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CommitSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/forebay.v1.Forebay/CreateStream" => {
                     #[allow(non_camel_case_types)]
                     struct CreateStreamSvc<T: Forebay>(pub Arc<T>);
@@ -3676,6 +3896,51 @@ pub mod forebay_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PurgeStreamSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/TruncateStream" => {
+                    #[allow(non_camel_case_types)]
+                    struct TruncateStreamSvc<T: Forebay>(pub Arc<T>);
+                    impl<
+                        T: Forebay,
+                    > tonic::server::UnaryService<super::TruncateStreamRequest>
+                    for TruncateStreamSvc<T> {
+                        type Response = super::TruncateStreamReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TruncateStreamRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::truncate_stream(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TruncateStreamSvc(inner);
                         let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -110,7 +110,7 @@ fn value(found: &str) -> Option<&str> {
     value.strip_suffix('`')
 }
 
-/// What was found, in words of JSON.
+/// The kind of value that was found, in words of JSON.
 fn kind(found: &str) -> &str {
     match found {
         "sequence" => "a list",
@@ -120,7 +120,7 @@ fn kind(found: &str) -> &str {
     }
 }
 
-/// What was expected, without the names of Rust's types.
+/// The kind of value that was expected, without the names of Rust types.
 fn plain(expected: &str) -> &str {
     match expected {
         "u8" => "a whole number from 0 to 255",
@@ -180,7 +180,10 @@ mod tests {
                 group(r#"{"message_timeout":5}"#),
                 "invalid-field message_timeout: message_timeout must be a duration",
             ),
-            (group(r#"{"strategy":"random"}"#), "invalid-field strategy: strategy must be one of `balanced`"),
+            (
+                group(r#"{"strategy":"random"}"#),
+                "invalid-field strategy: strategy must be one of `round_robin`",
+            ),
             (group(r#"{"rate":10}"#), "invalid-field rate: rate must be an object with per_second and burst"),
             (
                 group(r#"{"buffer":-1}"#),

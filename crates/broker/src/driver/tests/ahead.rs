@@ -9,7 +9,7 @@ use crate::driver::reads::{ReadRequest, Reads};
 impl Rig {
     fn publish_key(&mut self, key: &str, ticket: u64) {
         let mut batch = BatchBuilder::default();
-        batch.push(&Message { key: Some(key), body: b"x", ..Message::default() });
+        batch.push(&Message { key: Some(key.as_bytes()), body: b"x", ..Message::default() });
         self.driver
             .publish(NOW, self.stream, &batch.build(), PublishOptions::default(), Ticket(ticket))
             .expect("a good batch");
@@ -68,7 +68,7 @@ fn a_message_of_a_key_does_not_overtake_an_earlier_one_that_has_to_be_read() {
         // Between the two, so that they are not one delivery.
         let mut later = BatchBuilder::default();
         let not_before = Some(NOW + Duration::from_secs(60));
-        later.push(&Message { key: Some("b"), body: b"x", not_before, ..Message::default() });
+        later.push(&Message { key: Some(b"b"), body: b"x", not_before, ..Message::default() });
         rig.driver
             .publish(NOW, rig.stream, &later.build(), PublishOptions::default(), Ticket(2))
             .expect("a good batch");

@@ -66,8 +66,11 @@ fn many_lines_are_stored_once_and_in_order_although_the_server_goes_away() {
     const COUNT: usize = 200_000;
     let input: String = (1..=COUNT).map(|n| format!("{n}\n")).collect();
     let publishing = std::thread::spawn(move || run(&["pub", "numbers", "--server", &address], &input, &[]));
-    // Somewhere in the middle, if the machine is as fast as usual; the result is the same wherever it is.
-    std::thread::sleep(Duration::from_millis(150));
+    // Somewhere in the middle, if the machine is as fast as usual; the result is the same wherever it is, once the
+    // first of them are stored.
+    while server.run(&["stream", "show", "numbers"]).code != 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let address = server.address.clone();
     drop(server);
     let server = Server::start_first(&["--listen", &address, "--data", &data]);

@@ -14,6 +14,8 @@ const CONTRACT: &str = "
     POST /streams/{stream}/messages
     GET /streams/{stream}/messages
     POST /streams/{stream}/purge
+    POST /streams/{stream}/truncate
+    POST /transactions
     GET /streams/{stream}/follow
     PUT /streams/{stream}/groups/{group}
     PATCH /streams/{stream}/groups/{group}

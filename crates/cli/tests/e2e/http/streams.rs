@@ -60,11 +60,11 @@ fn names_are_percent_encoded_and_lists_have_pages() {
         }
     }
     assert_eq!(names, ["a", "b/c", "z", "ü %"]);
-    for (stream, group) in [("a", "one"), ("a", "two%20"), ("z", "one")] {
+    for (stream, group) in [("a", "one"), ("a", "two%25"), ("z", "one")] {
         assert_eq!(server.call("PUT", &format!("/subscriptions/{stream}/{group}"), "{}").status, 201);
     }
     let page = server.ok("GET", "/subscriptions?limit=2", "");
-    assert_eq!(page["subscriptions"][1]["group"], "two ");
+    assert_eq!(page["subscriptions"][1]["group"], "two%");
     let next = page["next"].as_str().expect("there are more").replace('%', "%25");
     let rest = server.ok("GET", &format!("/subscriptions?limit=2&after={next}"), "");
     assert_eq!((&rest["subscriptions"][0]["stream"], &rest["next"]), (&json!("z"), &json!(null)));

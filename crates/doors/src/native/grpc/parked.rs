@@ -88,7 +88,7 @@ pub(super) async fn resubmit(
     let (stream, group) = names(&request.stream, &request.group)?;
     let seq = given("seq", request.seq)?;
     let message = request.message.ok_or_else(|| Refusal::field("message", "must be given"))?;
-    let edits = convert::edits(message, &request.clear)?;
+    let edits = convert::edits(&message, &request.clear)?;
     let resubmitted = service.resubmit(stream, group, seq, &edits, &trace).await;
     let Placed { seq, duplicate, log_position } = resubmitted.map_err(|refusal| refusal.within("message"))?;
     Ok(v1::ResubmitParkedReply { seq, duplicate, log_position: log_position.unwrap_or(0) })

@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::dashboard;
 use super::document::{self, Parameter};
 use super::failure::Failure;
-use super::{Door, consume, groups, live, parked, streams};
+use super::{Door, consume, groups, live, parked, streams, transact};
 use crate::telemetry::CallName;
 
 const STREAM: &str = "/streams/{stream}";
@@ -92,7 +92,10 @@ fn stream_calls(api: &mut Api) {
         "Delete a stream with its messages and groups. 409 while groups have consumers, unless forced.";
     api.add(
         of(Method::DELETE, "deleteStream", delete)
-            .query([Parameter::flag("force", "Delete it although groups have consumers.")])
+            .query([
+                Parameter::flag("force", "Delete it although groups have consumers."),
+                Parameter::flag("if_empty", "Delete it only if no message is left, parked ones included."),
+            ])
             .fails(&[404, 409])
             .grpc("DeleteStream"),
         streams::delete,
@@ -103,7 +106,8 @@ fn stream_calls(api: &mut Api) {
         list.tag("streams").query(page()).gives::<json::StreamList>(200).grpc("ListStreams"),
         streams::list,
     );
-    let purge = "Drop all messages that are ready, delayed or leased, for every group; with `parked` also parked ones.";
+    let purge = "Drop all messages that are ready, delayed or leased, for every group; with `parked` also parked ones. \
+                 With `ready_only` leased messages stay.";
     api.add(
         Call::new(Method::POST, "/streams/{stream}/purge", "purgeStream", purge)
             .tag("streams")
@@ -112,6 +116,17 @@ fn stream_calls(api: &mut Api) {
             .fails(&[404])
             .grpc("PurgeStream"),
         streams::purge,
+    );
+    let truncate =
+        "Drop all messages before a position, for groups and readers. Leases on them end, parked ones stay.";
+    api.add(
+        Call::new(Method::POST, "/streams/{stream}/truncate", "truncateStream", truncate)
+            .tag("streams")
+            .takes::<json::TruncateRequest>(json!({ "before": 1000 }))
+            .gives::<json::TruncateReply>(200)
+            .fails(&[404, 409])
+            .grpc("TruncateStream"),
+        streams::truncate,
     );
 }
 
@@ -263,6 +278,20 @@ fn consumer_calls(api: &mut Api) {
     api.add(nack.takes::<json::NackRequest>(example), consume::nack);
     let extend = settle(in_group!("/extend"), "extend", "Move the deadline of leases, counted from now.");
     api.add(extend.takes::<json::ExtendRequest>(json!({ "leases": leases(), "by": "30s" })), consume::extend);
+    let commit = "Settle leases and publish messages in one transaction: all of it is done and durable, or nothing is. \
+                  Every lease has to be current. Without leases, publish to several streams at once.";
+    let example = json!({
+        "settle": [{ "stream": "orders", "group": "billing", "leases": leases() }],
+        "publish": [{ "stream": "invoices", "messages": [{ "id": "invoice-of-17", "body": { "order": 17 } }] }],
+    });
+    api.add(
+        of("/transactions", "commit", commit)
+            .takes::<json::TransactionRequest>(example)
+            .gives::<json::TransactionReply>(200)
+            .fails(&[404, 409, 413, 429, 507])
+            .grpc("Commit"),
+        transact::commit,
+    );
 }
 
 fn parked_calls(api: &mut Api) {
@@ -711,6 +740,8 @@ mod tests {
                 "StreamSettings" => read::<json::StreamSettings>(example),
                 "GroupSettings" => read::<json::GroupSettings>(example),
                 "PurgeRequest" => read::<json::PurgeRequest>(example),
+                "TruncateRequest" => read::<json::TruncateRequest>(example),
+                "TransactionRequest" => read::<json::TransactionRequest>(example),
                 "PublishRequest" => read::<json::PublishRequest>(example),
                 "ResetRequest" => read::<json::ResetRequest>(example),
                 "ReceiveRequest" => read::<json::ReceiveRequest>(example),

@@ -97,7 +97,7 @@ async fn settle(
     Ok(Reply(StatusCode::OK, json::SettleReply { results }))
 }
 
-fn outcome(outcome: Outcome) -> json::Outcome {
+pub(super) fn outcome(outcome: Outcome) -> json::Outcome {
     match outcome {
         Outcome::Acked => json::Outcome::Acked,
         Outcome::Retrying => json::Outcome::Retrying,

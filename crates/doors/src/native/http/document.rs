@@ -1,7 +1,7 @@
 //! The OpenAPI document: parameters with their types and limits, request bodies with examples, and the problems that
 //! each call may answer with.
 //!
-//! Schemas come from the types of the wire. [`REFINED`] adds to them the limits and defaults that the service
+//! Schemas come from the types of the wire. [`refined`] adds to them the limits and defaults that the service
 //! enforces, from the constants that it enforces them with.
 
 use forebay_core::types::NAME_BYTES_MAX;
@@ -41,7 +41,7 @@ impl Parameter {
 
     pub(super) fn place(name: &'static str, what: &'static str) -> Parameter {
         let schema =
-            json!({ "type": "string", "pattern": "^(beginning|end|[0-9]{1,19})$", "default": "beginning" });
+            json!({ "type": "string", "pattern": "^(beginning|end|[0-9]{1,19})?$", "default": "beginning" });
         Parameter::new(name, what, schema)
     }
 
@@ -59,7 +59,7 @@ impl Parameter {
     pub(super) fn target_drain() -> Parameter {
         let what = "Time within which the backlog should be worked off.";
         let schema = json!({
-            "type": "string", "pattern": "^[0-9]+(ns|us|ms|s|m|h|d)$", "default": Span(TARGET_DRAIN).to_string(),
+            "type": "string", "pattern": "^([0-9]+(ns|us|ms|s|m|h|d))?$", "default": Span(TARGET_DRAIN).to_string(),
         });
         Parameter::new("target_drain", what, schema)
     }
@@ -107,12 +107,14 @@ pub(super) fn path_variable(name: &str) -> Value {
     json!({ "name": name, "in": "path", "required": true, "description": what, "schema": schema })
 }
 
-/// Limits and defaults of fields, which the types alone do not have: the schema, the field, and what is added.
+/// Limits and defaults of fields, which the types alone do not have: the schema, the field, and the part that is added.
 fn refined() -> Vec<(&'static str, &'static str, Value)> {
     let leases = json!({ "minItems": 1, "maxItems": LEASES_MAX });
     vec![
         ("Message", "priority", json!({ "minimum": 0, "maximum": PRIORITY_MAX, "default": 0 })),
         ("Message", "body_base64", json!({ "contentEncoding": "base64" })),
+        ("Message", "key_base64", json!({ "contentEncoding": "base64" })),
+        ("TruncateRequest", "before", json!({ "minimum": 1 })),
         ("PublishRequest", "messages", json!({ "minItems": 1, "maxItems": 10_000 })),
         ("ReceiveRequest", "max", json!({ "minimum": 1, "maximum": RECEIVE_MAX, "default": 1 })),
         ("ReceiveRequest", "consumer", json!({ "maxLength": NAME_BYTES_MAX })),
@@ -129,7 +131,9 @@ fn rules() -> Vec<(&'static str, Value)> {
         (
             "Message",
             json!({ "not": { "anyOf": [
-                { "required": ["body", "body_base64"] }, { "required": ["delay", "deliver_at"] },
+                { "required": ["body", "body_text"] }, { "required": ["body", "body_base64"] },
+                { "required": ["body_text", "body_base64"] }, { "required": ["key", "key_base64"] },
+                { "required": ["delay", "deliver_at"] },
             ] } }),
         ),
         (

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use super::failure::Failure;
 use super::{BodyShares, Door, Peer};
 use crate::http::body::{self, BodyError};
-use crate::native::service::{Service, group_name, stream_name};
+use crate::native::service::{Service, group_name, stream_name, stream_to_read};
 
 /// The largest body but for one with messages in it.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -54,6 +54,19 @@ impl FromRequestParts<Door> for InStream {
         let variables = variables(parts, door).await?;
         let [stream, ..] = &variables[..] else { unreachable!("the path has a stream") };
         Ok(InStream(stream_name(stream)?))
+    }
+}
+
+/// A call that only looks at a stream, which may be one of the system.
+pub(super) struct OfStream(pub(super) StreamName);
+
+impl FromRequestParts<Door> for OfStream {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<OfStream, Failure> {
+        let variables = variables(parts, door).await?;
+        let [stream, ..] = &variables[..] else { unreachable!("the path has a stream") };
+        Ok(OfStream(stream_to_read(stream)?))
     }
 }
 

@@ -9,7 +9,7 @@ use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
 use super::live::{HeldReply, Reply};
-use super::request::{Entered, InStream, Json, Messages, NoQuery, Query, bad_parameter};
+use super::request::{Entered, InStream, Json, Messages, NoQuery, OfStream, Query, bad_parameter};
 use super::{Door, message, report, sse};
 use crate::native::service::{From, Service, filter, position};
 
@@ -41,7 +41,7 @@ pub(super) async fn change(
 
 pub(super) async fn get(
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     _: NoQuery,
 ) -> Answer<json::StreamReport> {
     report_of(&service, StatusCode::OK, stream).await
@@ -60,9 +60,9 @@ pub(super) async fn delete(
     InStream(stream): InStream,
     mut query: Query,
 ) -> Result<StatusCode, Failure> {
-    let force = query.flag("force")?;
+    let (force, if_empty) = (query.flag("force")?, query.flag("if_empty")?);
     query.end()?;
-    service.delete_stream(stream, force).await?;
+    service.delete_stream(stream, force, if_empty).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn publish(
 
 pub(super) async fn browse(
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     mut query: Query,
 ) -> Result<HeldReply<json::MessageList>, Failure> {
     let from = query.number("from")?;
@@ -112,14 +112,24 @@ pub(super) async fn purge(
     _: NoQuery,
     Json(request): Json<json::PurgeRequest>,
 ) -> Answer<json::PurgeReply> {
-    let purged = service.purge_stream(stream, request.parked).await?;
+    let purged = service.purge_stream(stream, request.parked, request.ready_only).await?;
     Ok(Reply(StatusCode::OK, json::PurgeReply { purged }))
+}
+
+pub(super) async fn truncate(
+    Entered(service): Entered,
+    InStream(stream): InStream,
+    _: NoQuery,
+    Json(request): Json<json::TruncateRequest>,
+) -> Answer<json::TruncateReply> {
+    let truncated = service.truncate_stream(stream, request.before).await?;
+    Ok(Reply(StatusCode::OK, json::TruncateReply { truncated }))
 }
 
 pub(super) async fn follow(
     State(door): State<Door>,
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     mut query: Query,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {

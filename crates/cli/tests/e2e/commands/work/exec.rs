@@ -73,6 +73,7 @@ fn a_handler_knows_everything_about_its_message_and_nothing_about_another() {
     assert!(first.remove("PUBLISHED_AT").is_some_and(|at| at.ends_with('Z')));
     let expected = [
         ("ATTEMPT", "1"),
+        ("CONTENT_TYPE", "application/json"),
         ("GROUP", "senders"),
         ("HEADER_TRACE_ID", "a b"),
         ("ID", "email-17"),
@@ -87,7 +88,10 @@ fn a_handler_knows_everything_about_its_message_and_nothing_about_another() {
     assert_eq!(first, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     assert_eq!(read("1.body"), br#"{"to":"a@example.com"}"#);
     let second: Vec<String> = variables("2.env").into_keys().collect();
-    assert_eq!(second, ["ATTEMPT", "GROUP", "PRIORITY", "PUBLISHED_AT", "SEQ", "SERVER", "STREAM"]);
+    assert_eq!(
+        second,
+        ["ATTEMPT", "CONTENT_TYPE", "GROUP", "PRIORITY", "PUBLISHED_AT", "SEQ", "SERVER", "STREAM"]
+    );
     assert_eq!(read("2.body"), [0, 0xff]);
 }
 

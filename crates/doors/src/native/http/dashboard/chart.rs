@@ -33,12 +33,14 @@ pub(super) struct Chart<'a> {
     pub(super) write: fn(f64) -> String,
     /// What follows a value, as `/s`.
     pub(super) unit: &'a str,
+    /// Values are seconds, and the scale ends at a round time.
+    pub(super) is_time: bool,
 }
 
 impl Chart<'_> {
     pub(super) fn render(&self) -> Markup {
         let largest = self.series.iter().flat_map(|series| &series.points).copied().fold(0.0, f32::max);
-        let top = round_up(largest);
+        let top = if self.is_time { round_time(largest) } else { round_up(largest) };
         let seen = self.series.iter().any(|series| series.points.iter().any(|point| !point.is_nan()));
         html! {
             figure.chart {
@@ -111,6 +113,20 @@ fn round_up(value: f32) -> f32 {
     let power = 10_f32.powf(value.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| value <= step * power * 1.000_1);
     step.unwrap_or(10.0) * power
+}
+
+/// The next time that people would put on a scale, in seconds.
+fn round_time(seconds: f32) -> f32 {
+    const MINUTE: f32 = 60.0;
+    const HOUR: f32 = 3_600.0;
+    const DAY: f32 = 86_400.0;
+    let minutes = [1.0, 2.0, 5.0, 10.0, 15.0, 30.0].map(|n| n * MINUTE);
+    let hours = [1.0, 2.0, 6.0, 12.0].map(|n| n * HOUR);
+    let mut steps = [5.0, 10.0, 30.0].into_iter().chain(minutes).chain(hours);
+    if seconds <= 2.0 {
+        return round_up(seconds);
+    }
+    steps.find(|step| seconds <= *step).unwrap_or_else(|| round_up(seconds / DAY) * DAY)
 }
 
 fn x(index: usize, points: usize) -> f32 {
@@ -249,6 +265,8 @@ mod tests {
     fn scales_end_at_round_numbers() {
         let ups = [0.0, 0.4, 1.0, 1.1, 3.0, 7.0, 10.0, 101.0, 499.0].map(round_up);
         assert_eq!(ups, [1.0, 1.0, 1.0, 2.0, 5.0, 10.0, 10.0, 200.0, 500.0]);
+        let times = [0.2, 3.0, 42.0, 103.0, 700.0, 5_000.0, 50_000.0, 200_000.0].map(round_time);
+        assert_eq!(times, [1.0, 5.0, 60.0, 120.0, 900.0, 7_200.0, 86_400.0, 432_000.0]);
     }
 
     #[test]
@@ -268,6 +286,7 @@ mod tests {
             series: vec![series("in", vec![1.0, 20.0]), series("out", vec![f32::NAN])],
             write: format::rate,
             unit: "/s",
+            is_time: false,
         };
         assert_eq!(chart.words(), "Rates, the last 1h. in: 20/s now, 20/s at most. out: – now, – at most.");
         assert!(chart.render().0.contains(r#"role="img""#));

@@ -126,7 +126,7 @@ impl Ring {
             _ if is_rate => (sum / f64::from(count)) as f32,
             _ => max,
         };
-        sums.into_iter().map(one).collect()
+        bridged(sums.into_iter().map(one).collect(), width)
     }
 
     /// The seconds since the first sample that is there.
@@ -140,6 +140,32 @@ impl Ring {
     fn last(&self) -> Option<&Sample> {
         self.slots.back()
     }
+}
+
+/// Samples that are this far apart, in seconds, belong together: a busy server is looked at less often.
+const BRIDGED: u64 = 60;
+
+/// Points with short gaps closed by the value before.
+fn bridged(mut points: Vec<f32>, width: u64) -> Vec<f32> {
+    let most = (BRIDGED / width) as usize;
+    let (mut before, mut gap) = (f32::NAN, 0);
+    for n in 0..points.len() {
+        if points[n].is_nan() {
+            gap += 1;
+        }
+        let is_end = n + 1 == points.len();
+        if !points[n].is_nan() || is_end {
+            if gap <= most && !before.is_nan() {
+                let first = n + usize::from(points[n].is_nan()) - gap;
+                points[first..first + gap].fill(before);
+            }
+            gap = 0;
+        }
+        if !points[n].is_nan() {
+            before = points[n];
+        }
+    }
+    points
 }
 
 /// An hour by the second.
@@ -380,7 +406,8 @@ mod tests {
         assert_eq!(ring.slots.len(), 10);
         assert_eq!(ring.last().map(|last| last.settled), Some(24.0));
         ring.push(28, sample(28.0, 1.0));
-        let points = ring.points(28, 10, 10, |sample| sample.settled);
+        assert_eq!(ring.points(28, 10, 10, |sample| sample.settled)[6..], [24.0, 24.0, 24.0, 28.0]);
+        let points: Vec<f32> = ring.slots.iter().map(|sample| sample.settled).collect();
         let shown: Vec<Option<f32>> = points.iter().map(|x| Some(*x).filter(|x| !x.is_nan())).collect();
         let some = |from: u8, to: u8| (from..=to).map(|n| Some(f32::from(n)));
         let expected: Vec<Option<f32>> = some(19, 24).chain([None, None, None]).chain([Some(28.0)]).collect();
@@ -394,25 +421,39 @@ mod tests {
     #[test]
     fn samples_of_one_step_are_merged_as_means_and_peaks() {
         let mut ring = Ring::new(60, 10);
-        for (second, settled, lag) in [(0, 1.0, 5.0), (1, 2.0, 50.0), (2, 3.0, 0.0)] {
+        for (second, settled, lag) in [(600, 1.0, 5.0), (601, 2.0, 50.0), (602, 3.0, 0.0)] {
             ring.push(second, sample(settled, lag));
         }
         assert_eq!(ring.last(), Some(&sample(2.0, 50.0)));
-        let points = |of| ring.points(59, 120, 2, of);
-        assert!(points(|sample: &Sample| sample.settled)[0].is_nan());
+        let points = |of| ring.points(659, 120, 2, of);
+        assert!(points(|sample: &Sample| sample.settled)[0].is_nan(), "nothing came before");
         assert_eq!(points(|sample: &Sample| sample.lag)[1], 50.0);
     }
 
     #[test]
     fn points_do_not_move_while_their_time_has_not_passed() {
         let mut ring = Ring::new(1, 3_600);
-        for second in 0..100 {
+        for second in 900..1_000 {
             ring.push(second, sample(second as f32, 1.0));
         }
         let at = |now| ring.points(now, 600, 40, |sample| sample.settled);
         let text = |points: Vec<f32>| format!("{points:?}");
-        assert_eq!(text(at(105)), text(at(119)));
-        assert_ne!(text(at(105)), text(at(120)));
+        assert_eq!(text(at(1_005)), text(at(1_019)));
+        assert_ne!(text(at(1_005)), text(at(1_020)));
+    }
+
+    #[test]
+    fn short_gaps_are_closed_and_long_ones_stay() {
+        const GAP: f32 = f32::NAN;
+        let shown = |points: &[f32]| {
+            bridged(points.to_vec(), 30).iter().map(|x| Some(*x).filter(|x| !x.is_nan())).collect::<Vec<_>>()
+        };
+        let (one, two) = (Some(1.0), Some(2.0));
+        assert_eq!(shown(&[GAP, 1.0, GAP, GAP, 2.0]), [None, one, one, one, two]);
+        assert_eq!(shown(&[1.0, GAP, GAP, GAP, 2.0]), [one, None, None, None, two]);
+        assert_eq!(shown(&[1.0, 2.0, GAP]), [one, two, two]);
+        assert_eq!(shown(&[1.0, GAP, GAP, GAP]), [one, None, None, None]);
+        assert_eq!(shown(&[GAP, GAP]), [None, None]);
     }
 
     #[test]

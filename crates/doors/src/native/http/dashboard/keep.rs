@@ -1,7 +1,7 @@
 //! The history across restarts: the minutes of each day are a note in the log, which goes by itself when it is of
 //! no use any more.
 
-use forebay_broker::api::{Arrangement, Door as Notes, Expected, NoteWish};
+use forebay_broker::api::{Bundle, Door as Notes, Expected, NoteWish};
 use forebay_core::types::{StreamName, Timestamp};
 
 use super::Dashboard;
@@ -72,7 +72,7 @@ pub(super) async fn save_if_due(
             expected: Expected::Any,
             expires: Some(Timestamp((day * DAY + DAY + KEPT_FOR) * 1_000_000)),
         };
-        if let Err(error) = service.caller().arrange(Arrangement::beside(beside()).note(note)).await {
+        if let Err(error) = service.caller().commit(Bundle::beside(beside()).note(note)).await {
             tracing::debug!(%error, "the history of the dashboard could not be written");
         }
     }

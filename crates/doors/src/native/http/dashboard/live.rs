@@ -57,9 +57,8 @@ async fn send(visit: &Visit, sender: &mpsc::Sender<Bytes>) {
         if sender.send(text).await.is_err() {
             return;
         }
-        match tokio::time::timeout(AT_LEAST_EVERY, latest.changed()).await {
-            Ok(Err(_)) => return,
-            Ok(Ok(())) | Err(_) => {}
+        if let Ok(Err(_)) = tokio::time::timeout(AT_LEAST_EVERY, latest.changed()).await {
+            return;
         }
     }
 }

@@ -198,7 +198,7 @@ async fn take(
     reasons: &HashMap<(String, String), String>,
 ) -> Result<Snapshot, CallError> {
     let clock = door.broker().clock();
-    let began = std::time::Instant::now();
+    let began = clock.now();
     let caller = service.caller();
     let server = caller.server().await?;
     let mut totals = Totals { consumers: (server.connected + server.polling) as u64, ..Totals::default() };
@@ -251,7 +251,7 @@ async fn take(
         consumers,
         attention,
         totals,
-        taken_in: began.elapsed(),
+        taken_in: clock.now().since(began),
     })
 }
 

@@ -58,7 +58,7 @@ impl Rig {
         let rig = Rig::start().await;
         let name = super::view::encoded(SCRIPT);
         let group = format!("/subscriptions/{name}/{}", super::view::encoded(GROUP));
-        rig.call("PUT", &group, json!({ "on_exhausted": { "move": SCRIPT } })).await;
+        rig.call("PUT", &group, json!({ "on_exhausted": { "move": GROUP } })).await;
         let message = json!({
             "id": SCRIPT, "key": SCRIPT, "type": SCRIPT, "headers": { SCRIPT: SCRIPT }, "body": { SCRIPT: SCRIPT },
         });

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_broker::api::Cause;
 use forebay_model::{GroupPatch, GroupSettings, StreamPatch, StreamSettings};
 use forebay_wire::json::Time;
+use forebay_wire::json::body::{Body, to_base64};
 use forebay_wire::settings::reported;
 use forebay_wire::v1;
 use serde_json::{Value, json};
@@ -96,6 +97,13 @@ impl Shape for v1::PurgeStreamReply {
     }
 }
 
+impl Shape for v1::TruncateStreamReply {
+    fn shape(self) -> Value {
+        let v1::TruncateStreamReply { messages } = self;
+        json!({ "truncated": messages })
+    }
+}
+
 impl Shape for v1::ReadMessagesReply {
     fn shape(self) -> Value {
         let v1::ReadMessagesReply { messages, next, last_seq } = self;
@@ -122,7 +130,7 @@ fn stored(seq: u64, message: v1::Message) -> Value {
     value
 }
 
-/// Content and terms of a message that was stored. All bodies of the test are JSON.
+/// Content and terms of a message that was stored.
 fn content(message: v1::Message) -> Value {
     let v1::Message {
         body,
@@ -138,21 +146,41 @@ fn content(message: v1::Message) -> Value {
         published_at_us,
         expires_at_us: 0,
         log_position: 0,
+        content_type,
+        no_body,
+        key_bytes,
     } = message
     else {
         panic!("a stored message has no terms of a publish: {message:?}")
     };
+    let (binary, headers): (Vec<_>, Vec<_>) =
+        headers.into_iter().partition(|header| !header.value_bytes.is_empty());
     let headers: serde_json::Map<String, Value> =
-        headers.into_iter().map(|v1::Header { name, value }| (name, value.into())).collect();
+        headers.into_iter().map(|header| (header.name, header.value.into())).collect();
     let mut value = json!({
         "published_at": Time(published_at_us),
         "id": text(id),
         "type": text(r#type),
         "key": text(key),
         "headers": headers,
-        "body": serde_json::from_slice::<Value>(&body).expect("JSON"),
         "priority": priority,
     });
+    let shown = Body::of((!no_body).then_some(&body[..]), &content_type);
+    for (field, shown) in [
+        ("body", shown.body.map(|body| serde_json::from_str(body.get()).expect("JSON"))),
+        ("body_text", shown.body_text.map(Value::from)),
+        ("body_base64", shown.body_base64.map(Value::from)),
+        ("no_body", shown.no_body.then_some(true.into())),
+        ("content_type", shown.content_type.map(Value::from)),
+        ("key_base64", (!key_bytes.is_empty()).then(|| to_base64(&key_bytes).into())),
+    ] {
+        if let Some(shown) = shown {
+            value[field] = shown;
+        }
+    }
+    for header in binary {
+        value["headers_base64"][header.name] = to_base64(&header.value_bytes).into();
+    }
     if let Some(schema) = schema {
         value["schema"] = schema.into();
     }
@@ -451,6 +479,30 @@ impl Shape for v1::Job {
             "ended_at": (ended_at_us > 0).then_some(Time(ended_at_us)), "rate": rate, "matched": matched,
             "done": done, "failed": failed,
         })
+    }
+}
+
+impl Shape for v1::CommitReply {
+    fn shape(self) -> Value {
+        let v1::CommitReply { settled, published, already_committed } = self;
+        let settled = settled.into_iter().map(|v1::SettleReply { outcomes }| {
+            let outcome = |number| {
+                let outcome = v1::outcome_run::Outcome::try_from(number).expect("a known outcome");
+                json!({ "outcome": word(outcome.as_str_name()) })
+            };
+            json!({ "results": outcomes.into_iter().map(outcome).collect::<Vec<_>>() })
+        });
+        let settled: Vec<Value> = settled.collect();
+        let published = published.into_iter().map(|of| {
+            let count = of.count as usize + of.duplicates.len();
+            let mut of = confirmation(of, &vec![None; count]);
+            for result in of["results"].as_array_mut().into_iter().flatten() {
+                result.as_object_mut().expect("an object").remove("id");
+            }
+            of
+        });
+        let published: Vec<Value> = published.collect();
+        json!({ "settled": settled, "published": published, "already_committed": already_committed })
     }
 }
 

@@ -18,7 +18,9 @@ function morph(old, next) {
     if (old.nodeValue !== next.nodeValue) old.nodeValue = next.nodeValue;
     return;
   }
-  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+  // An open dialog is a matter between the browser and its user; the server does not know of it.
+  const gone = [...old.attributes].filter(({ name }) => name !== "open" && !next.hasAttribute(name));
+  for (const { name } of gone) old.removeAttribute(name);
   for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   morphChildren(old, next);
 }
@@ -213,9 +215,12 @@ async function refreshStatic() {
   try {
     const text = await (await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" })).text();
     const read = new DOMParser().parseFromString(text, "text/html");
-    for (const selector of [".heading .buttons", ".settings", ".selected", "table.messages"]) {
+    for (const selector of [".heading .buttons", ".settings", ".selected", ".listing"]) {
       const [old, next] = [$(selector), read.querySelector(selector)];
-      if (old && next) old.replaceWith(document.importNode(next, true));
+      if (!old || !next) continue;
+      // Buttons keep the focus. Forms begin anew, with the values of the server.
+      if (old.querySelector("form, input")) old.replaceWith(document.importNode(next, true));
+      else morph(old, document.importNode(next, true));
     }
     prettify();
   } catch {
@@ -316,7 +321,8 @@ function showChanges(form) {
     ...changes.map((field) => {
       const item = document.createElement("li");
       const part = (name, text) => Object.assign(document.createElement(name), { textContent: text });
-      item.append(part("code", field.name), " ", part("del", field.dataset.original || "none"), " → ", part("ins", field.value || "none"));
+      const [was, is] = [field.dataset.original || "none", field.value || "none"];
+      item.append(part("code", field.name), " ", part("del", was), " → ", part("ins", is));
       return item;
     }),
   );
@@ -375,7 +381,8 @@ function jobCommand(form) {
   const which = isPicked ? ` ${picked().join(" ")}` : form.dataset.options;
   const rate = form.elements.rate.value;
   $("[data-command]", form).textContent = form.dataset.head + which + (rate ? ` --rate ${rate}` : "");
-  $("[type=submit]", form).disabled = form.dataset.matched === undefined || form.dataset.matched === "0" || !isConfirmed(form);
+  const isEmpty = form.dataset.matched === undefined || form.dataset.matched === "0";
+  $("[type=submit]", form).disabled = isEmpty || !isConfirmed(form);
 }
 
 /** The count is asked for before anything is done. */
@@ -401,7 +408,8 @@ async function submitJob(form) {
   if (rate) body.rate = { per_second: Number(rate), burst: 1 };
   const { matched, job } = await call("POST", form.dataset.address, body);
   form.closest("dialog").close();
-  toast(job === null ? "There was nothing to do" : `Job ${job} has begun, with ${matched.toLocaleString("en")} messages`);
+  const begun = `Job ${job} has begun, with ${matched.toLocaleString("en")} messages`;
+  toast(job === null ? "There was nothing to do" : begun);
   if (job !== null) await follow(form.dataset.address.replace(/parked\/\w+$/, `jobs/${job}`));
   await refreshStatic();
   showPicked();
@@ -414,7 +422,8 @@ async function follow(address) {
     try {
       const { state, done } = await call("GET", address);
       if (state === "running") continue;
-      toast(state === "done" ? `Done: ${done.toLocaleString("en")} messages` : `The job is ${state}`, state === "failed" ? "bad" : "ok");
+      const text = state === "done" ? `Done: ${done.toLocaleString("en")} messages` : `The job is ${state}`;
+      toast(text, state === "failed" ? "bad" : "ok");
     } catch {
       // It is over and forgotten.
     }
@@ -492,7 +501,8 @@ document.addEventListener("pointermove", (event) => {
 /** The height of a line at a place, from its own path. */
 function valueAt(path, x) {
   const points = (path.dataset.d === path.getAttribute("d") && path.points) || null;
-  const read = points || [...path.getAttribute("d").matchAll(/([ML])(\d+) ([\d.]+)/g)].map((m) => [Number(m[2]), Number(m[3]), m[1]]);
+  const steps = () => [...path.getAttribute("d").matchAll(/([ML])(\d+) ([\d.]+)/g)];
+  const read = points || steps().map((m) => [Number(m[2]), Number(m[3]), m[1]]);
   path.points = read;
   path.dataset.d = path.getAttribute("d");
   for (let n = 1; n < read.length; n += 1) {
@@ -527,7 +537,10 @@ async function openPalette() {
     const part = encodeURIComponent;
     names = [
       ...streams.streams.map(({ stream }) => [stream, `${base}ui/streams/${part(stream)}`]),
-      ...groups.subscriptions.map(({ stream, group }) => [`${stream}/${group}`, `${base}ui/streams/${part(stream)}/groups/${part(group)}`]),
+      ...groups.subscriptions.map(({ stream, group }) => [
+        `${stream}/${group}`,
+        `${base}ui/streams/${part(stream)}/groups/${part(group)}`,
+      ]),
     ];
     showNames(input.value);
   } catch (error) {

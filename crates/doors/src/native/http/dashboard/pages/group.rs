@@ -19,7 +19,7 @@ use super::super::layout::{figure, heading};
 use super::super::view::{Page, Section, View, encoded};
 use super::Span;
 use super::action::{Action, Field, Sent};
-use super::overview::sentence;
+use super::overview::{OLDEST, sentence};
 use super::parts::{ago, number, rate, status};
 use super::settings::Settings;
 use crate::native::service::Service;
@@ -188,7 +188,9 @@ fn figures(view: &View, facts: &Facts) -> Markup {
 fn pictures(facts: &Facts, charts: &Charts) -> Markup {
     let series =
         |name, class, points: &[f32], filled| Series { name, class, points: points.to_vec(), filled };
-    let chart = |title, series, write, unit| Chart { title, span: charts.span, series, write, unit }.render();
+    let chart = |title: &str, series, write, unit| {
+        Chart { title, span: charts.span, series, write, unit, is_time: title == OLDEST }.render()
+    };
     let mut rates =
         vec![series("in", "c-in", &charts.arrived, true), series("out", "c-out", &charts.settled, false)];
     if let Some(pace) = facts.group.settings.rate {
@@ -197,7 +199,7 @@ fn pictures(facts: &Facts, charts: &Charts) -> Markup {
     html! {
         (chart("Rates", rates, format::rate, "/s"))
         (chart("Backlog", vec![series("waiting", "c-lag", &charts.lag, true)], format::short, ""))
-        (chart("Oldest message", vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
+        (chart(OLDEST, vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
         (chart("In flight and parked", vec![
             series("in flight", "c-out", &charts.in_flight, false),
             series("parked", "c-parked", &charts.parked, true),

@@ -13,6 +13,8 @@ use super::Span;
 
 /// Sentences on the page. There may be thousands, and a reader acts on the first ones.
 const SENTENCES: usize = 12;
+/// The chart whose values are times.
+pub(super) const OLDEST: &str = "Oldest message";
 
 /// The points of the charts.
 pub(super) struct Charts {
@@ -41,18 +43,25 @@ impl Charts {
 }
 
 pub(super) fn write(view: &View, snapshot: &Snapshot, charts: &Charts) -> Page {
+    let is_empty = snapshot.streams.is_empty();
     let content = html! {
         (heading(html! { "Overview" }, html! {}, html! {}))
-        @if snapshot.streams.is_empty() {
-            (first_steps())
-        } @else {
-            (view.live("attention", "", sentences(view, &snapshot.attention)))
-            (view.live("totals", "", totals(view, snapshot)))
-            (spans(charts.span))
-            (view.live("charts", "charts", pictures(charts)))
-        }
+        // All of it is live, so that a page that was opened before the first stream shows that stream.
+        (view.live("first-steps", "", shown(is_empty, first_steps)))
+        (view.live("attention", "", shown(!is_empty, || sentences(view, &snapshot.attention))))
+        (view.live("totals", "", shown(!is_empty, || totals(view, snapshot))))
+        (view.live("spans", "", shown(!is_empty, || spans(charts.span))))
+        (view.live("charts", "charts", shown(!is_empty, || pictures(charts))))
     };
     Page { title: "Overview".to_owned(), section: Section::Overview, trail: Vec::new(), content }
+}
+
+fn shown(is_shown: bool, part: impl FnOnce() -> Markup) -> Markup {
+    if is_shown {
+        part()
+    } else {
+        html! {}
+    }
 }
 
 fn sentences(view: &View, found: &[Attention]) -> Markup {
@@ -148,8 +157,8 @@ fn spans(span: Span) -> Markup {
 fn pictures(charts: &Charts) -> Markup {
     let series =
         |name, class, points: &[f32], filled| Series { name, class, points: points.to_vec(), filled };
-    let chart = |title, series, write, unit| {
-        Chart { title, span: charts.span.seconds(), series, write, unit }.render()
+    let chart = |title: &str, series, write, unit| {
+        Chart { title, span: charts.span.seconds(), series, write, unit, is_time: title == OLDEST }.render()
     };
     html! {
         (chart("Rates", vec![
@@ -157,7 +166,7 @@ fn pictures(charts: &Charts) -> Markup {
             series("out", "c-out", &charts.settled, false),
         ], format::rate, "/s"))
         (chart("Backlog", vec![series("waiting", "c-lag", &charts.lag, true)], format::short, ""))
-        (chart("Oldest message", vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
+        (chart(OLDEST, vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
         (chart("Parked", vec![series("parked", "c-parked", &charts.parked, true)], format::short, ""))
     }
 }
@@ -167,7 +176,7 @@ fn first_steps() -> Markup {
         "No streams yet",
         html! {
             "Publish a first message, and it appears here: "
-            code { "forebay publish emails '{\"to\":\"a@example.com\"}'" }
+            code { "forebay pub emails '{\"to\":\"a@example.com\"}'" }
             ". Or see a burst being absorbed: " code { "forebay demo --keep" } "."
         },
     )

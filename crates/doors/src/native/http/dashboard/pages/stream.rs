@@ -133,7 +133,7 @@ pub(super) fn write(view: &View, facts: &Facts, browse: &Browse) -> Page {
         section aria-labelledby="messages-title" {
             h2 #messages-title { "Messages" }
             (search(browse))
-            (messages(view, facts, browse))
+            div.listing { (messages(view, facts, browse)) }
         }
         section aria-labelledby="settings-title" {
             h2 #settings-title { "Settings" }
