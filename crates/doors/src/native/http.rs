@@ -22,6 +22,7 @@ mod failure;
 mod groups;
 mod guard;
 mod live;
+mod log;
 mod message;
 mod metrics;
 mod parked;

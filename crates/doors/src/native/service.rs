@@ -11,6 +11,7 @@
 //! | `streams`, `groups` | creating, changing, listing, and the calls of operators |
 //! | `parked` | parked messages and jobs |
 //! | `read` | reading a stream, and following it |
+//! | `log` | the same for all streams together |
 //! | `reports` | reports as the API shows them |
 //!
 //! The streaming calls of gRPC publish and consume by way of [`Service::caller`]: a message there costs no step more
@@ -18,6 +19,7 @@
 
 mod consume;
 mod groups;
+mod log;
 mod parked;
 mod publish;
 mod read;
@@ -35,6 +37,7 @@ use forebay_wire::json::Span;
 use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, POSITION_MAX};
 use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
+pub(super) use log::{FollowingLog, log_filter};
 pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
 pub(super) use publish::{MessageTerms, Placed, placed};
 pub(super) use read::{Following, From};
