@@ -30,6 +30,20 @@ fn the_protocol_of_keda_in_the_tree_is_the_protocol() {
     compare(&out, &["externalscaler.rs", "externalscaler.bin"]);
 }
 
+#[test]
+fn the_protocol_of_kurrent_clients_in_the_tree_is_the_protocol() {
+    let files =
+        ["gossip", "persistent", "serverfeatures", "streams"].map(|name| format!("kurrent/{name}.proto"));
+    let (files, out) = compiled("kurrent", &files.each_ref().map(String::as_str));
+    // Clients are not ours. The door's tests call its services directly.
+    generator().bytes(".").build_client(false).out_dir(&out).compile_fds(files).expect("code for it");
+    let client = "event_store.client";
+    let names = ["", ".gossip", ".persistent_subscriptions", ".server_features", ".streams"]
+        .map(|name| format!("{client}{name}.rs"));
+    compare(&out, &names.each_ref().map(String::as_str));
+    compare(&out, &["google.rpc.rs"]);
+}
+
 fn generator() -> tonic_prost_build::Builder {
     tonic_prost_build::configure().codec_path("crate::codec::Codec").generate_default_stubs(true)
 }
