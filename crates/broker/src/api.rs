@@ -3,7 +3,7 @@
 //! Doors use this module and `forebay_core::types`, and `cargo xtask tidy` holds them to it. The driver, the
 //! index, the window and recovery are public for the simulator, and no business of a door.
 
-pub use crate::access::{Denied, Principal, Role};
+pub use crate::access::{Action, Denied, GrantError, Grants, Principal, ROLES, Right};
 pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,

@@ -5,8 +5,8 @@ use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard;
 use forebay_core::types::{GroupName, StreamName, Timestamp};
 
-use super::{Caller, Reply};
-use crate::access::{Resource, Right};
+use super::{Caller, Reply, may_move};
+use crate::access::{Principal, Resource, Right};
 use crate::door::Door;
 use crate::driver::{Arranged, NoteChange};
 use crate::error::CallError;
@@ -91,20 +91,20 @@ impl Caller {
                 }
             }
         }
-        self.may_note(Right::Change, &notes)?;
+        self.may_note(&beside, &notes)?;
         if group.is_some() && stream.is_none() {
             return Err(CallError::NoSuchStream);
         }
         let shard = self.shard_of(&beside);
-        let stream = stream.map(|change| (beside, change));
-        shard.ask(move |task, reply| arrange(task, stream, group, &notes, reply)).await
+        let (stream, who) = (stream.map(|change| (beside, change)), self.principal.clone());
+        shard.ask(move |task, reply| arrange(task, &who, stream, group, &notes, reply)).await
     }
 
     /// Deletes a stream with its groups, even if they have consumers, and writes or removes notes with it: all of
     /// it or nothing.
     pub async fn dissolve(&self, stream: StreamName, notes: Vec<NoteWish>) -> Result<(), CallError> {
         self.may(Right::Delete, Resource::Stream(&stream))?;
-        self.may_note(Right::Change, &notes)?;
+        self.may_note(&stream, &notes)?;
         self.shard_of(&stream)
             .ask(move |task, reply| {
                 let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
@@ -115,19 +115,24 @@ impl Caller {
             .await
     }
 
-    fn may_note(&self, action: Right, notes: &[NoteWish]) -> Result<(), CallError> {
-        notes.iter().try_for_each(|note| self.may_use_notes(action, note.door))
+    /// Notes are a part of the stream that they are kept beside.
+    fn may_note(&self, beside: &StreamName, notes: &[NoteWish]) -> Result<(), CallError> {
+        if notes.is_empty() {
+            return Ok(());
+        }
+        Ok(self.may(Right::Change, Resource::Stream(beside))?)
     }
 }
 
 fn arrange(
     task: &mut ShardTask,
+    who: &Principal,
     stream: Option<(StreamName, Change<StreamSettings>)>,
     group: Option<(GroupName, Change<GroupSettings>)>,
     notes: &[NoteWish],
     reply: Reply<Arranged>,
 ) {
-    let shard = task.shard();
+    let (shard, mut denied) = (task.shard(), None);
     let stream = stream.map(|(name, change)| {
         let id = shard.stream_named(&name);
         let mut settings = id.and_then(|id| shard.stream_settings(id)).cloned().unwrap_or_default();
@@ -135,11 +140,16 @@ fn arrange(
         let group = group.map(|(name, change)| {
             let group = id.and_then(|id| shard.group_named(id, &name));
             let mut settings = group.and_then(|id| shard.group_settings(id)).cloned().unwrap_or_default();
+            let before = group.and(Some(settings.on_exhausted.clone()));
             change(&mut settings);
+            denied = may_move(who, before.as_ref(), &settings.on_exhausted).err();
             (name, settings)
         });
         (name, settings, group)
     });
+    if let Some(denied) = denied {
+        return drop(reply.send(Err(denied.into())));
+    }
     let plan = stream.as_ref().map(|(name, settings, group)| shard::Arrangement {
         stream: (name, settings),
         group: group.as_ref().map(|(name, settings)| (name, settings)),

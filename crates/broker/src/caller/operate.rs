@@ -7,8 +7,8 @@ use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{Purge, ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
-use super::{Caller, Reply};
-use crate::access::{Resource, Right};
+use super::{Caller, Reply, may_move};
+use crate::access::{Resource, Right, authorize_list, sees};
 use crate::error::CallError;
 use crate::report::{GroupReport, Page, ScalingReport, ServerReport, StreamReport};
 use crate::shard_task::{CONSUMERS_PER_LIST, ShardTask, find_group, find_stream};
@@ -49,6 +49,15 @@ impl Caller {
         change: impl Fn(&mut GroupSettings) + Send + 'static,
     ) -> Result<Created, CallError> {
         self.may_in(Right::Create, &stream, &name)?;
+        let mut settings = GroupSettings::default();
+        change(&mut settings);
+        may_move(&self.principal, None, &settings.on_exhausted)?;
+        if let Err(denied) = self.may(Right::Create, Resource::Stream(&stream)) {
+            // The group may be created in a stream that is there; a stream may not be created with it.
+            let name = stream.clone();
+            let found = self.shard_of(&stream).query(move |task| task.find_stream(&name)).await;
+            found.map_err(|error| if error == CallError::NoSuchStream { denied.into() } else { error })?;
+        }
         self.shard_of(&stream).ask(move |task, reply| task.create_group(&stream, &name, &change, reply)).await
     }
 
@@ -76,11 +85,14 @@ impl Caller {
         change: impl FnOnce(&mut GroupSettings) + Send + 'static,
     ) -> Result<(), CallError> {
         self.may_in(Right::Change, &stream, &group)?;
+        let who = self.principal.clone();
         self.shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
-                let mut settings = shard.group_settings(group).expect("it was found").clone();
+                let present = shard.group_settings(group).expect("it was found");
+                let mut settings = present.clone();
                 change(&mut settings);
+                may_move(&who, Some(&present.on_exhausted), &settings.on_exhausted)?;
                 Ok(shard.change_group(now, group, &settings)?)
             })
             .await
@@ -141,7 +153,10 @@ impl Caller {
 
     pub async fn stream(&self, name: StreamName) -> Result<StreamReport, CallError> {
         self.may(Right::Look, Resource::Stream(&name))?;
-        self.shard_of(&name).query(move |task| Ok(task.report_stream(task.find_stream(&name)?))).await
+        let mut report =
+            self.shard_of(&name).query(move |task| Ok(task.report_stream(task.find_stream(&name)?))).await?;
+        self.hide(&mut report);
+        Ok(report)
     }
 
     /// Streams by name, after `after`.
@@ -150,20 +165,36 @@ impl Caller {
         after: Option<StreamName>,
         limit: usize,
     ) -> Result<Page<StreamReport, StreamName>, CallError> {
-        self.may(Right::Look, Resource::Server)?;
+        authorize_list(&self.principal, Resource::Server)?;
         let shard = self.broker.whole();
         let mut page = Page { items: Vec::new(), next: after };
         loop {
             let (after, count) = (page.next.take(), (limit - page.items.len()).min(REPORTS_PER_TURN));
             let slice = {
                 let _permit = shard.report_permit().await;
-                shard.query(move |task| Ok(task.report_streams(after.as_ref(), count))).await?
+                let who = self.principal.clone();
+                let seen = move |stream: &StreamName| sees(&who, Resource::Stream(stream));
+                shard.query(move |task| Ok(task.report_streams(after.as_ref(), count, seen))).await?
             };
-            page.items.extend(slice.items);
+            page.items.extend(slice.items.into_iter().map(|mut report| {
+                self.hide(&mut report);
+                report
+            }));
             page.next = slice.next;
             if page.next.is_none() || page.items.len() >= limit {
+                // The cursor is a stream that the caller sees.
+                let last = page.items.last().map(|last| last.name.clone());
+                page.next = page.next.and(last);
                 return Ok(page);
             }
+        }
+    }
+
+    /// Leaves out groups that the caller must not know of.
+    fn hide(&self, report: &mut StreamReport) {
+        if !self.principal.sees_all() {
+            let StreamReport { name, groups, .. } = report;
+            groups.retain(|group| self.sees_group(name, group));
         }
     }
 
@@ -192,8 +223,10 @@ impl Caller {
         after: Option<GroupCursor>,
         limit: usize,
     ) -> Result<Page<GroupReport, GroupCursor>, CallError> {
-        let what = stream.as_ref().map_or(Resource::Server, Resource::Stream);
-        self.may(Right::Look, what)?;
+        match &stream {
+            Some(stream) => self.may(Right::Look, Resource::Stream(stream))?,
+            None => authorize_list(&self.principal, Resource::Server)?,
+        }
         let shard = self.broker.whole();
         let mut page = Page { items: Vec::new(), next: after };
         let mut consumers = 0;
@@ -202,12 +235,17 @@ impl Caller {
             let of = stream.clone();
             let slice = {
                 let _permit = shard.report_permit().await;
-                shard.query(move |task| task.report_groups(of.as_ref(), after.as_ref(), count)).await?
+                let who = self.principal.clone();
+                let seen =
+                    move |stream: &StreamName, group: &GroupName| sees(&who, Resource::Group(stream, group));
+                shard.query(move |task| task.report_groups(of.as_ref(), after.as_ref(), count, seen)).await?
             };
             consumers += slice.items.iter().map(|group| group.consumers.len()).sum::<usize>();
             page.items.extend(slice.items);
             page.next = slice.next;
             if page.next.is_none() || page.items.len() >= limit || consumers > CONSUMERS_PER_LIST {
+                let last = page.items.last().map(|last| (last.stream.clone(), last.name.clone()));
+                page.next = page.next.and(last);
                 return Ok(page);
             }
         }

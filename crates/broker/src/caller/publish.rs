@@ -14,7 +14,6 @@ use forebay_storage::engine::Durable;
 use tokio::sync::oneshot;
 
 use super::Caller;
-use crate::access::{Resource, Right};
 use crate::batch::Batch;
 use crate::broker::Room;
 use crate::driver::Published;
@@ -60,7 +59,7 @@ impl Caller {
         may_create: bool,
     ) -> Confirmation {
         let (reply, answer) = oneshot::channel();
-        if let Err(denied) = self.may(Right::Publish, Resource::Stream(&stream)) {
+        if let Err(denied) = self.may_publish(&stream) {
             let _ = reply.send(Err(denied.into()));
             return Confirmation(answer);
         }

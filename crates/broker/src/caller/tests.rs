@@ -4,6 +4,7 @@ mod arranging;
 mod held_back;
 mod leases;
 mod moving;
+mod rights;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use forebay_storage::engine::Durable;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 
 use super::*;
-use crate::access::{Right, Role};
+use crate::access::Grants;
 use crate::batch::{Batch, BatchBuilder, Message};
 use crate::broker::{Broker, BrokerConfig, Event, Running, SettleRequest, Stage};
 use crate::clock::Clock;
 use crate::door::Door;
 use crate::driver::{Delivered, Published};
-use crate::error::{CallError, PublishError};
+use crate::error::PublishError;
 use crate::stats::ScalingTarget;
 
 fn engine() -> MemoryEngine {
@@ -445,7 +446,7 @@ async fn one_without_rights_can_do_nothing() {
     let (owner, _running) = open().await;
     create(&owner, |_| {}).await;
     publish_some(&owner, 1).await;
-    let nobody = owner.broker().enter(Principal::new("nobody", Role::Nobody), None);
+    let nobody = owner.broker().enter(Principal::new("nobody", Grants::none()), None);
     let mut denied = Vec::new();
     macro_rules! refused {
         ($call:expr) => {

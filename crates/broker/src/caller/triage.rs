@@ -54,7 +54,7 @@ impl Caller {
         reason: Option<String>,
         filter: &Filter,
     ) -> Result<Page<ParkedReport, Seq>, CallError> {
-        self.may_in(Right::Look, &stream, &group)?;
+        self.may_in(Right::Inspect, &stream, &group)?;
         let reason: Option<Arc<str>> = reason.map(Into::into);
         let mut page = Page { items: Vec::new(), next: Some(after) };
         let (mut looked_at, mut bytes) = (0, 0);
@@ -116,7 +116,7 @@ impl Caller {
         stream: StreamName,
         group: GroupName,
     ) -> Result<Vec<(Arc<str>, u64)>, CallError> {
-        self.may_in(Right::Look, &stream, &group)?;
+        self.may_in(Right::Inspect, &stream, &group)?;
         self.shard_of(&stream)
             .query(move |task| {
                 let group = task.find_group(&stream, &group)?;
@@ -262,6 +262,8 @@ impl Caller {
         batch: Batch,
     ) -> Result<Published, CallError> {
         self.may_in(Right::Triage, &stream, &group)?;
+        // All groups of the stream get the copy.
+        self.may(Right::Publish, Resource::Stream(&stream))?;
         let room = self.broker.room(&stream, &batch).await;
         let resubmitted = self.shard_of(&stream).ask(move |task, reply| {
             let found = task.find_group(&stream, &group);

@@ -1,0 +1,190 @@
+//! Callers with some rights: what they may do, and what they see.
+
+use forebay_core::settings::OnExhausted;
+
+use super::*;
+
+fn named(name: &str) -> StreamName {
+    StreamName::parse(name).expect("a name")
+}
+
+fn with(owner: &Caller, grants: &str) -> Caller {
+    owner.broker().enter(Principal::new("ci", grants.parse().expect("grants")), None)
+}
+
+async fn some_streams(owner: &Caller) {
+    for (stream, of) in
+        [("mail", "team"), ("orders-eu", "emails"), ("orders-eu", "invoices"), ("orders-us", "emails")]
+    {
+        let of = GroupName::parse(of).expect("a name");
+        owner.create_group(named(stream), of, |_| {}).await.expect("it is created");
+    }
+}
+
+async fn streams_of(caller: &Caller, page: usize) -> Vec<String> {
+    let (mut names, mut after) = (Vec::new(), None);
+    loop {
+        let list = caller.streams(after, page).await.expect("a list");
+        assert!(list.items.len() <= page);
+        names.extend(list.items.iter().map(|stream| stream.name.to_string()));
+        after = list.next;
+        if after.is_none() {
+            return names;
+        }
+    }
+}
+
+async fn groups_of(caller: &Caller, page: usize) -> Vec<String> {
+    let (mut names, mut after) = (Vec::new(), None);
+    loop {
+        let list = caller.groups(None, after, page).await.expect("a list");
+        names.extend(list.items.iter().map(|group| format!("{}/{}", group.stream, group.name)));
+        after = list.next;
+        if after.is_none() {
+            return names;
+        }
+    }
+}
+
+#[tokio::test]
+async fn lists_show_only_what_may_be_seen() {
+    let (owner, _running) = open().await;
+    some_streams(&owner).await;
+    for page in [1, 2, 100] {
+        assert_eq!(streams_of(&owner, page).await, ["mail", "orders-eu", "orders-us"]);
+        assert_eq!(streams_of(&with(&owner, "publish:orders-*"), page).await, ["orders-eu", "orders-us"]);
+        assert_eq!(
+            streams_of(&with(&owner, "consume:*/team"), page).await,
+            ["mail", "orders-eu", "orders-us"]
+        );
+        assert_eq!(streams_of(&with(&owner, "read:nothing"), page).await, [""; 0]);
+        let emails = with(&owner, "consume:orders-*/emails");
+        assert_eq!(groups_of(&emails, page).await, ["orders-eu/emails", "orders-us/emails"]);
+        assert_eq!(groups_of(&with(&owner, "view:mail"), page).await, ["mail/team"]);
+    }
+    let emails = with(&owner, "consume:orders-*/emails");
+    let report = emails.stream(named("orders-eu")).await.expect("it is seen");
+    assert_eq!(report.groups, [GroupName::parse("emails").expect("a name")], "other groups are hidden");
+    let listed = emails.streams(None, 9).await.expect("a list").items;
+    assert!(listed.iter().all(|stream| stream.groups.len() == 1));
+    let of_stream = emails.groups(Some(named("orders-eu")), None, 9).await.expect("a list").items;
+    assert_eq!(of_stream.len(), 1);
+}
+
+/// More names than the task looks at in one turn.
+#[tokio::test]
+async fn a_list_goes_on_after_many_names_that_are_hidden() {
+    let (owner, _running) = open().await;
+    for n in 0..2_100 {
+        owner.create_stream(named(&format!("hidden-{n:04}")), |_| {}).await.expect("it is created");
+    }
+    owner.create_group(named("seen"), group(), |_| {}).await.expect("it is created");
+    let caller = with(&owner, "view:seen");
+    assert_eq!(streams_of(&caller, 5).await, ["seen"]);
+    assert_eq!(groups_of(&caller, 5).await, ["seen/team"]);
+    assert_eq!(groups_of(&owner, 5).await, ["seen/team"]);
+}
+
+#[tokio::test]
+async fn without_a_right_a_thing_is_the_same_whether_it_exists_or_not() {
+    let (owner, _running) = open().await;
+    some_streams(&owner).await;
+    let caller = with(&owner, "worker:orders-*");
+    for exists in ["mail", "nowhere"] {
+        let denied = |right, what: &str| {
+            CallError::Denied(Denied { who: "ci".into(), action: right, what: what.to_owned() })
+        };
+        let both = format!("{exists}/team");
+        assert_eq!(caller.stream(named(exists)).await.err(), Some(denied(Right::Look, exists)));
+        assert_eq!(caller.group(named(exists), group()).await.err(), Some(denied(Right::Look, &both)));
+        let received = caller.receive(named(exists), group(), Receive::default()).await;
+        assert_eq!(received.err(), Some(denied(Right::Consume, &both)));
+        let deleted = caller.delete_stream(named(exists), true).await;
+        assert_eq!(deleted, Err(denied(Right::Delete, exists)));
+        assert_eq!(
+            caller.groups(Some(named(exists)), None, 1).await.err(),
+            Some(denied(Right::Look, exists))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_caller_does_what_its_grants_say_and_nothing_else() {
+    let (owner, _running) = open().await;
+    create(&owner, |_| {}).await;
+    let producer = with(&owner, "publish:work");
+    for _ in 0..2 {
+        publish(&producer, [plain("x")]).await.expect("it may publish, and go on publishing");
+    }
+    let name = Arc::new(stream());
+    for _ in 0..3 {
+        let batch = batch([plain("y")]);
+        let room = producer.broker().room(&name, &batch).await;
+        producer
+            .publish(room, name.clone(), batch, PublishOptions::default())
+            .await
+            .expect("the same handle");
+    }
+    let other = Arc::new(named("other"));
+    let of_other = batch([plain("z")]);
+    let room = producer.broker().room(&other, &of_other).await;
+    let refused = producer.publish(room, other, of_other, PublishOptions::default()).await;
+    assert!(matches!(refused, Err(PublishError::Denied(_))), "{refused:?}");
+    assert!(producer.read(stream(), Seq(1), 1).await.is_err(), "publishing is not reading");
+    let consumer = with(&owner, "consume:work/team");
+    assert_eq!(receive(&consumer, 2, SOON).await.len(), 2);
+    assert!(publish(&consumer, [plain("x")]).await.is_err());
+    assert!(consumer.pause(stream(), group(), true).await.is_err());
+    let operator = with(&owner, "operator:work");
+    operator.pause(stream(), group(), true).await.expect("it may");
+    assert!(operator.server().await.is_err(), "the server is more than one stream");
+    let resubmitted = operator.resubmit(stream(), group(), Seq(1), batch([plain("x")])).await;
+    assert!(matches!(resubmitted, Err(CallError::Denied(denied)) if denied.action == Right::Publish));
+    assert!(with(&owner, "monitor:*").server().await.is_ok());
+}
+
+#[tokio::test]
+async fn settings_cannot_send_messages_where_the_caller_may_not_publish() {
+    let (owner, _running) = open().await;
+    create(&owner, |_| {}).await;
+    let caller = with(&owner, "configure:*,publish:mine");
+    let to = |name: &str| {
+        let to = OnExhausted::Move(named(name));
+        move |settings: &mut GroupSettings| settings.on_exhausted = to.clone()
+    };
+    let is_denied = |result: Result<(), CallError>| matches!(result, Err(CallError::Denied(denied)) if denied.what == "theirs");
+    owner.create_stream(named("theirs"), |_| {}).await.expect("it is created");
+    owner.create_stream(named("mine"), |_| {}).await.expect("it is created");
+    assert!(is_denied(caller.change_group(stream(), group(), to("theirs")).await));
+    let second = GroupName::parse("second").expect("a name");
+    assert!(is_denied(caller.create_group(stream(), second.clone(), to("theirs")).await.map(drop)));
+    let arranged = Arrangement::beside(stream()).stream(|_| {}).group(second.clone(), to("theirs"));
+    assert!(is_denied(caller.arrange(arranged).await.map(drop)));
+    caller.create_group(stream(), second, to("mine")).await.expect("it may publish there");
+    caller.change_group(stream(), group(), to("mine")).await.expect("it may publish there");
+    owner.change_group(stream(), group(), to("theirs")).await.expect("the owner may");
+    let other = caller.change_group(stream(), group(), |settings| settings.key_batch = 7).await;
+    assert_eq!(other, Ok(()), "a target that stays is not asked about");
+}
+
+#[tokio::test]
+async fn a_right_on_groups_creates_no_stream() {
+    let (owner, _running) = open().await;
+    let caller = with(&owner, "configure:work/*");
+    let refused = caller.create_group(stream(), group(), |_| {}).await;
+    assert!(matches!(&refused, Err(CallError::Denied(denied)) if denied.what == "work"), "{refused:?}");
+    assert!(owner.stream(stream()).await.is_err(), "there is no stream");
+    owner.create_stream(stream(), |_| {}).await.expect("it is created");
+    caller.create_group(stream(), group(), |_| {}).await.expect("now it may");
+}
+
+#[tokio::test]
+async fn notes_are_a_part_of_the_stream_beside_which_they_are_kept() {
+    let (owner, _running) = open().await;
+    let caller = with(&owner, "configure:work");
+    let note = || arranging::wish(b"k", Some(b"v"));
+    caller.arrange(Arrangement::beside(stream()).note(note())).await.expect("it may");
+    let refused = caller.arrange(Arrangement::beside(named("other")).note(note())).await;
+    assert!(matches!(refused, Err(CallError::Denied(_))), "{refused:?}");
+    assert!(caller.notes(Door::TEST, Vec::new(), None, 9).await.is_err(), "all notes are the door's own");
+}
