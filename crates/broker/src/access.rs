@@ -5,13 +5,17 @@
 //! up, so a principal without a right gets the same answer whether the thing exists or not.
 
 mod grants;
+mod standing;
 
 use std::fmt;
 use std::sync::Arc;
 
 use forebay_core::types::{GroupName, StreamName};
 
+use crate::clock::Clock;
 use crate::door::Door;
+
+pub(crate) use standing::Standing;
 
 pub use grants::{Action, GRANTS_BYTES_MAX, GRANTS_MAX, GrantError, Grants, ROLES};
 
@@ -21,17 +25,19 @@ pub struct Principal {
     name: Arc<str>,
     /// None: everything.
     grants: Option<Grants>,
+    /// Of a principal that was recognised by a credential, which may be revoked.
+    standing: Option<Arc<Standing>>,
 }
 
 impl Principal {
     /// A client with these rights.
     pub fn new(name: &str, grants: Grants) -> Principal {
-        Principal { name: name.into(), grants: Some(grants) }
+        Principal { name: name.into(), grants: Some(grants), standing: None }
     }
 
     /// A client on the machine that the server runs on, or the server itself.
     pub fn owner() -> Principal {
-        Principal { name: "owner".into(), grants: None }
+        Principal { name: "owner".into(), grants: None, standing: None }
     }
 
     /// As the owner, under another name.
@@ -39,9 +45,29 @@ impl Principal {
         Principal { name: name.into(), ..Principal::owner() }
     }
 
+    pub(crate) fn with_standing(name: &str, grants: Grants, standing: Arc<Standing>) -> Principal {
+        Principal { standing: Some(standing), ..Principal::new(name, grants) }
+    }
+
     /// The rights that it has. None: everything.
     pub fn grants(&self) -> Option<&Grants> {
         self.grants.as_ref()
+    }
+
+    /// Whether its credential may be revoked or expire while it is served.
+    pub fn may_end(&self) -> bool {
+        self.standing.is_some()
+    }
+
+    /// Resolves when its credential is revoked or expires.
+    pub fn ended(&self, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
+        let standing = self.standing.clone();
+        async move {
+            match standing {
+                Some(standing) => standing.ended(clock).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -49,12 +75,18 @@ impl Principal {
     }
 
     fn allows(&self, right: Right, what: Resource<'_>) -> bool {
-        self.grants.as_ref().is_none_or(|grants| grants.allow(right, what))
+        let Some(grants) = &self.grants else { return true };
+        self.is_in_force() && grants.allow(right, what)
+    }
+
+    /// Whether its credential was not revoked.
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.standing.as_ref().is_none_or(|standing| !standing.has_ended())
     }
 
     /// Whether it may see anything in a list.
     fn sees_some(&self) -> bool {
-        self.grants.as_ref().is_none_or(Grants::are_some)
+        self.grants.as_ref().is_none_or(|grants| self.is_in_force() && grants.are_some())
     }
 
     /// Whether it sees everything, so that lists need not be looked through.

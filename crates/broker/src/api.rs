@@ -14,6 +14,10 @@ pub use crate::caller::{
     NoteWish, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
+pub use crate::credentials::{
+    CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, KnownKey,
+    NewCredential, NotRecognised, Secret,
+};
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
 pub use crate::error::{Advice, CallError, OpenError, PublishError};

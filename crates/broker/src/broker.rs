@@ -22,6 +22,8 @@ use crate::access::Principal;
 use crate::batch::Batch;
 use crate::caller::Caller;
 use crate::clock::Clock;
+use crate::credentials::{CREDENTIALS_MAX, Credentials};
+use crate::door::CREDENTIALS;
 use crate::driver::DriverConfig;
 use crate::error::OpenError;
 use crate::memory::Memory;
@@ -108,6 +110,7 @@ pub struct Entrance {
     stage: watch::Receiver<Stage>,
     doors: Arc<Doors>,
     memory: Arc<Memory>,
+    credentials: Arc<Credentials>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -172,6 +175,11 @@ impl Entrance {
     /// The counts of this server's doors.
     pub fn doors(&self) -> &Doors {
         &self.doors
+    }
+
+    /// The tokens and access keys that the server knows.
+    pub fn credentials(&self) -> &Arc<Credentials> {
+        &self.credentials
     }
 
     /// Contents that are on their way out.
@@ -245,6 +253,8 @@ impl Broker {
         check_date(clock.now(), recovery.latest(), config.date_jump_max)?;
         let clock = clock.not_before(recovery.latest());
         let driver = recovery.finish(clock.now(), config.driver.clone());
+        let notes = driver.shard().notes(clock.now(), CREDENTIALS, b"", None, 2 * CREDENTIALS_MAX);
+        let credentials = Arc::new(Credentials::load(clock, notes.into_iter()));
         let (commands, queue) = mpsc::unbounded_channel();
         let (stage, at_stage) = watch::channel(Stage::Running);
         let memory = Memory::new(config.reply_bytes);
@@ -264,7 +274,8 @@ impl Broker {
         let secret = secret.await.unwrap_or(config.secret);
         let shards = Arc::from([ShardHandle::new(shard, commands, secret, &config)]);
         let limits = Arc::new(config.limits);
-        let entrance = Entrance { shards, limits, clock, stage: at_stage, doors: Arc::default(), memory };
+        let (stage, doors) = (at_stage, Arc::default());
+        let entrance = Entrance { shards, limits, clock, stage, doors, memory, credentials };
         Ok((Broker { entrance, remarks: claim.remarks.into() }, running))
     }
 

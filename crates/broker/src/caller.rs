@@ -3,6 +3,7 @@
 
 mod arrange;
 mod consume;
+mod credentials;
 mod notes;
 mod operate;
 mod publish;
@@ -71,7 +72,9 @@ impl Caller {
     }
 
     fn may_publish(&self, stream: &Arc<StreamName>) -> Result<(), Denied> {
-        if self.publishes_to.get().is_some_and(|known| Arc::ptr_eq(known, stream)) {
+        if self.publishes_to.get().is_some_and(|known| Arc::ptr_eq(known, stream))
+            && self.principal.is_in_force()
+        {
             return Ok(());
         }
         self.may(Right::Publish, Resource::Stream(stream))?;

@@ -6,6 +6,9 @@ use std::fmt;
 /// Whose the broker's own notes are. The secret that seals receipts is among them, and a [`Door`] cannot name them.
 pub(crate) const OWN_NOTES: u8 = 0;
 
+/// Whose the notes with credentials are. A [`Door`] cannot name them either.
+pub(crate) const CREDENTIALS: u8 = 9;
+
 /// A door, as the log knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Door(u8);
@@ -40,7 +43,7 @@ mod tests {
     #[test]
     fn every_door_has_a_number_of_its_own() {
         let mut numbers: Vec<u8> = Door::ALL.iter().map(|(door, _)| door.0).collect();
-        numbers.push(OWN_NOTES);
+        numbers.extend([OWN_NOTES, CREDENTIALS]);
         numbers.sort_unstable();
         let count = numbers.len();
         numbers.dedup();

@@ -5,6 +5,7 @@ use forebay_core::notes::NoteRefusal;
 use forebay_core::shard::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal, ResubmitRefusal};
 
 use crate::access::Denied;
+use crate::credentials::CredentialRefusal;
 use crate::driver;
 use crate::recovery::RecoveryError;
 
@@ -92,6 +93,8 @@ pub enum CallError {
     NotPublished(PublishError),
     #[error(transparent)]
     Note(#[from] NoteRefusal),
+    #[error(transparent)]
+    Credential(#[from] CredentialRefusal),
     /// Of what should be done together.
     #[error("a note comes twice")]
     Twice,

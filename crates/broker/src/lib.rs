@@ -9,6 +9,7 @@ pub mod batch;
 pub mod broker;
 pub mod caller;
 pub mod clock;
+pub mod credentials;
 mod door;
 pub mod driver;
 pub mod error;

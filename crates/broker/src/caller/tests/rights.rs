@@ -188,3 +188,44 @@ async fn notes_are_a_part_of_the_stream_beside_which_they_are_kept() {
     assert!(matches!(refused, Err(CallError::Denied(_))), "{refused:?}");
     assert!(caller.notes(Door::TEST, Vec::new(), None, 9).await.is_err(), "all notes are the door's own");
 }
+
+#[tokio::test]
+async fn credentials_outlive_the_server_until_they_are_revoked() {
+    use crate::credentials::{CredentialKind, CredentialTerms};
+    let engine = engine();
+    let config = || BrokerConfig::new([7; 32]);
+    let (owner, running) = open_with(engine.another(), config()).await;
+    let terms = |grants: &str| CredentialTerms {
+        kind: CredentialKind::Token,
+        name: "ci".to_owned(),
+        grants: grants.parse().expect("grants"),
+        expires: None,
+        account: None,
+    };
+    let new = owner.create_credential(terms("worker:work")).await.expect("it is created");
+    let other = owner.create_credential(terms("admin:*")).await.expect("it is created");
+    owner.revoke_credential(&other.report.id).await.expect("it is revoked");
+    let again = owner.revoke_credential(&other.report.id).await;
+    assert!(matches!(again, Err(CallError::Credential(_))), "{again:?}");
+    owner.broker().owner().stop();
+    running.await.expect("it ends").expect("in peace");
+
+    let (owner, _running) = open_with(engine.another(), config()).await;
+    let credentials = owner.broker().credentials().clone();
+    let principal = credentials.recognise(new.secret.reveal()).expect("it is known");
+    assert!(credentials.recognise(other.secret.reveal()).is_err());
+    let caller = owner.broker().enter(principal, None);
+    assert!(caller.create_credential(terms("admin:*")).await.is_err(), "only administrators may");
+    assert!(caller.credentials(None).is_err() && caller.revoke_credential(&new.report.id).await.is_err());
+    let listed = owner.credentials(Some(CredentialKind::Token)).expect("a list");
+    assert_eq!(listed.iter().map(|one| &*one.id).collect::<Vec<_>>(), [&*new.report.id]);
+    assert!(listed[0].last_used.is_some());
+    let (name, stream) = (Arc::new(stream()), batch([plain("x")]));
+    let room = caller.broker().room(&name, &stream).await;
+    caller.publish(room, name.clone(), stream, PublishOptions::default()).await.expect("it may");
+    owner.revoke_credential(&new.report.id).await.expect("it is revoked");
+    let more = batch([plain("x")]);
+    let room = caller.broker().room(&name, &more).await;
+    let refused = caller.publish(room, name.clone(), more, PublishOptions::default()).await;
+    assert!(matches!(refused, Err(PublishError::Denied(_))), "also on a handle that has published before");
+}
