@@ -1,6 +1,7 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
 mod ending;
+mod identity;
 mod process;
 #[cfg(feature = "sqs")]
 mod sqs;
@@ -37,6 +38,7 @@ use crate::log::Level;
 use crate::settings::{self, Origin, Settings, Sources};
 use crate::units;
 use ending::End;
+use identity::Identity;
 use sqs::Prepared;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
@@ -80,33 +82,21 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     for one in given.iter().filter(|one| one.origin != Origin::Default) {
         tracing::debug!("setting {} is {}, from {}", one.setting.name, one.text, one.origin);
     }
-    if !settings.listen.ip().is_loopback() {
-        if !settings.allow_anyone {
-            bail!(
-                "there is no authentication yet, so the server listens on addresses of this machine only. Give \
-                 --listen an address such as 127.0.0.1:7070; or --allow-anyone, to let anyone who can reach the \
-                 port do everything. address=`{}`",
-                settings.listen
-            );
-        }
-        tracing::warn!(
-            "anyone who reaches the port may do everything: --allow-anyone is set, and there is no \
-                   authentication yet",
-        );
-    }
+    let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
+    identity.check_before(&settings, settings.listen)?;
     let connections_max = process::raise_open_files(settings.max_connections);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // First the port: a server that cannot listen has no business with the data folder.
     let listener = runtime.block_on(listen(settings.listen))?;
     let is_default =
         |name: &str| given.iter().any(|one| one.setting.name == name && one.origin == Origin::Default);
-    let sqs = runtime.block_on(sqs::prepare(&settings, !is_default("sqs")))?;
+    let sqs = runtime.block_on(sqs::prepare(&settings, &identity, !is_default("sqs")))?;
     let (sqs, remark) = match sqs {
         Prepared::Open(door) => (Some(*door), None),
         Prepared::Closed => (None, None),
         Prepared::Taken(remark) => (None, Some(remark)),
     };
-    let doors = Doors { native: listener, sqs, remark, connections_max };
+    let doors = Doors { native: listener, sqs, remark, connections_max, identity };
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
@@ -255,6 +245,15 @@ async fn serve(
         error @ BrokerError::DateJump { .. } => anyhow::Error::new(error),
         error => anyhow::Error::new(error).context(Exit::DataRefused).context("cannot bring back the log"),
     })?;
+    let begun = doors.identity.begin(&broker, address).and_then(|()| match &doors.sqs {
+        Some(door) => door.check_reach(&broker),
+        None => Ok(()),
+    });
+    if let Err(error) = begun {
+        broker.stop();
+        let _ = running.await;
+        return Err(error);
+    }
     for remark in broker.remarks() {
         tracing::warn!("{remark}");
     }
@@ -310,6 +309,7 @@ async fn until_told(
     let config = NativeConfig {
         connections_max: settings.max_connections,
         host_names: settings.host_names.clone(),
+        anonymous: doors.identity.anonymous(settings.listen),
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
     };
@@ -357,6 +357,7 @@ struct Doors {
     remark: Option<String>,
     /// Connections that all doors together may have.
     connections_max: Option<usize>,
+    identity: Identity,
 }
 
 /// Serves all doors until the broker stops and the calls have ended.

@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) sqs_trust_forwarded: bool,
     pub(crate) sqs_waits: bool,
     pub(crate) memory: bool,
+    pub(crate) admin_token_file: Option<PathBuf>,
+    pub(crate) require_auth: bool,
     pub(crate) allow_anyone: bool,
     /// None: text on a terminal, JSON elsewhere.
     pub(crate) log: Option<Format>,
@@ -109,6 +111,8 @@ impl Settings {
             sqs_trust_forwarded: false,
             sqs_waits: false,
             memory: false,
+            admin_token_file: None,
+            require_auth: false,
             allow_anyone: false,
             log: None,
             log_level: Level::Info,

@@ -10,6 +10,12 @@
     allow(dead_code, reason = "each door uses a part of it")
 )]
 mod http;
+#[cfg(any(feature = "native", feature = "sqs"))]
+#[cfg_attr(
+    not(all(feature = "native", feature = "sqs")),
+    allow(dead_code, reason = "each door uses a part of it")
+)]
+pub mod kit;
 #[cfg(feature = "native")]
 pub mod native;
 #[cfg(feature = "sqs")]

@@ -22,7 +22,7 @@ mod service;
 mod trace;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -31,8 +31,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Response, header};
-use forebay_broker::api::{Broker, DoorStats, Pool, Share};
+use axum::http::{HeaderMap, Request, Response, header};
+use forebay_broker::api::{Broker, Clock, DoorStats, Grants, Pool, Principal, Share};
+use forebay_wire::problem::Kind;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -44,10 +45,13 @@ use tonic::transport::server::TcpConnectInfo;
 use crate::http::accept::{self, Stopping};
 use crate::http::connection::{self, Connection, Open, Protocol};
 use crate::http::outgoing::Outgoing;
+use crate::kit::identity::{Anonymous, Gate, Refused};
+use crate::kit::watched::watch;
 use crate::telemetry;
 use http::BodyShares;
 use http::HttpDoor;
 use intake::Intake;
+use problem::Refusal;
 
 /// Bytes that a client may send on one call, and on one connection, before the server has read them.
 const CALL_WINDOW: u32 = 1 << 20;
@@ -71,6 +75,8 @@ pub struct NativeConfig {
     /// Names that the server has beside its addresses and `localhost`. A request for another one is refused,
     /// since a web page could have made it by giving a name of its own this server's address.
     pub host_names: Vec<String>,
+    /// What a client without a token is.
+    pub anonymous: Anonymous,
     /// Bytes of request bodies that are being read, over all connections; and as much again for gRPC.
     pub body_bytes_max: usize,
     /// Figures of the process for `/metrics`. The door opens no files itself.
@@ -92,6 +98,7 @@ impl Default for NativeConfig {
         NativeConfig {
             connections_max: 20_000,
             host_names: Vec::new(),
+            anonymous: Anonymous::Owner,
             body_bytes_max: 64 << 20,
             process: ProcessFigures::default,
         }
@@ -121,7 +128,9 @@ pub async fn serve_with(
         stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
         http_stats: broker.doors().door("http"),
-        grpc: grpc::routes(broker.clone()).prepare(),
+        gate: Gate::new(broker.entrance(), config.anonymous, stats.clone()),
+        clock,
+        grpc: grpc::routes(broker.clone(), unknown_client()).prepare(),
         grpc_bodies: Pool::new(config.body_bytes_max),
         http: HttpDoor::new(broker, &config),
     });
@@ -132,6 +141,15 @@ pub async fn serve_with(
     Ok(())
 }
 
+/// A client that no door has recognised.
+fn unknown_client() -> Principal {
+    Principal::new("unknown", Grants::none())
+}
+
+/// The client that sent a request. An extension of the request.
+#[derive(Debug, Clone)]
+struct Client(Principal);
+
 /// The shares of one connection.
 struct Shares {
     replies: Share,
@@ -140,6 +158,8 @@ struct Shares {
 }
 
 struct Services {
+    gate: Gate,
+    clock: Clock,
     grpc: Routes,
     grpc_bodies: Arc<Pool>,
     http: HttpDoor,
@@ -158,19 +178,86 @@ impl Services {
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
+            let who = match self.admit(from, &request).await {
+                Ok(who) => who,
+                Err(refused) => {
+                    // The path is the word of a client that is not known, and is not counted by.
+                    self.grpc_stats.count(telemetry::UNKNOWN, Some(refused.kind.slug()));
+                    return grpc::status::refused(&refused).into_http();
+                }
+            };
             let request = request.map(|body| Intake::new(body, of.grpc.clone()));
-            let uri = request.uri().clone();
-            let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
-            let mut answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
-            grpc::status::mend(&mut answered);
-            telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
-            return answered;
+            return self.answer_grpc(from, who, request).await;
         }
         request.extensions_mut().insert(of.bodies.clone());
-        let answered = self.http.answer(from, request).await;
+        let who = match self.admit(from, &request).await {
+            Ok(who) => who,
+            Err(refused) => {
+                let answer = http::unauthenticated(refused);
+                telemetry::answered_http(&self.http_stats, from, &answer);
+                return answer;
+            }
+        };
+        let answered = match who.may_end() {
+            false => self.http.answer(from, who, request).await,
+            true => tokio::select! {
+                answered = self.http.answer(from, who.clone(), request) => {
+                    watch(answered, &who, self.clock, || None)
+                }
+                () = who.ended(self.clock) => http::unauthenticated(ended()),
+            },
+        };
         telemetry::answered_http(&self.http_stats, from, &answered);
         answered
     }
+
+    /// The client that sent a request. Whether the server lives may be asked by any client.
+    async fn admit<B>(&self, from: SocketAddr, request: &Request<B>) -> Result<Principal, Refusal> {
+        if is_public(request.uri().path()) {
+            return Ok(unknown_client());
+        }
+        self.gate.admit(from, request.headers()).await.map_err(|refused| unauthenticated(&refused))
+    }
+
+    async fn answer_grpc(
+        &self,
+        from: SocketAddr,
+        who: Principal,
+        mut request: Request<Intake<Incoming>>,
+    ) -> Response<Body> {
+        request.extensions_mut().insert(Client(who.clone()));
+        let uri = request.uri().clone();
+        let mut grpc = self.grpc.clone();
+        let answer = tonic::codegen::Service::call(&mut grpc, request);
+        let answered = match who.may_end() {
+            false => answer.await,
+            true => tokio::select! {
+                answered = answer => answered,
+                () = who.ended(self.clock) => Ok(grpc::status::refused(&ended()).into_http()),
+            },
+        };
+        let mut answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
+        grpc::status::mend(&mut answered);
+        telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
+        watch(answered, &who, self.clock, || {
+            let mut trailers = HeaderMap::new();
+            grpc::status::refused(&ended()).add_header(&mut trailers).ok()?;
+            Some(trailers)
+        })
+    }
+}
+
+/// Calls that need no credential: whether the server lives, for the machinery that runs it.
+fn is_public(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz") || path.starts_with("/grpc.health.v1.Health/")
+}
+
+fn unauthenticated(refused: &Refused) -> Refusal {
+    Refusal::new(Kind::Unauthenticated, refused.to_string())
+}
+
+fn ended() -> Refusal {
+    Refusal::new(Kind::Unauthenticated, "the token was revoked or has expired")
 }
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.

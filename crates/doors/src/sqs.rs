@@ -36,12 +36,14 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-pub use keys::AccessKey;
+pub use keys::{AccessKey, KeyRing};
 pub use wire::address::{UrlOptions, is_account};
 
 use crate::http::accept::{self, Stopping};
 use crate::http::connection::{Connection, Open, Protocol};
 use crate::http::hosts::Hosts;
+use crate::kit::attempts::Attempts;
+use crate::kit::identity::Anonymous;
 use door::{Door, RequestIds};
 use keys::AccessKeys;
 use service::Service;
@@ -60,9 +62,10 @@ pub struct SqsConfig {
     pub connections_max: usize,
     /// Bytes of request bodies that are being read, over all connections.
     pub body_bytes_max: usize,
-    /// The access keys that may sign requests. If the list is empty, any client may send requests, under any
-    /// name.
-    pub keys: Vec<AccessKey>,
+    /// The access keys of the keys file. Those in the log are believed as well.
+    pub keys: KeyRing,
+    /// What a client without a known key is, if there is no keys file.
+    pub anonymous: Anonymous,
     pub urls: UrlOptions,
     /// Names that the server has beside its addresses and `localhost`. Used if there are no access keys and the
     /// door is open to this machine alone: a page of another site could have been given a name with this server's
@@ -80,7 +83,8 @@ impl SqsConfig {
         SqsConfig {
             connections_max: 20_000,
             body_bytes_max: 64 << 20,
-            keys: Vec::new(),
+            keys: KeyRing::default(),
+            anonymous: Anonymous::Owner,
             urls: UrlOptions::default(),
             host_names: Vec::new(),
             waits: false,
@@ -98,9 +102,8 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let address = listener.local_addr()?;
     let caller = broker.enter(Principal::owner(), None);
-    let service =
-        Service::open(broker.clone(), &caller, config.waits).await.map_err(std::io::Error::other)?;
-    let keys = AccessKeys::new(config.keys);
+    let service = Service::open(broker.clone(), caller, config.waits).await.map_err(std::io::Error::other)?;
+    let keys = AccessKeys::new(config.keys, broker.clone(), config.anonymous);
     let hosts = match address.ip().is_loopback() {
         true => Hosts::new(&config.host_names),
         // A server that listens for other machines is called by names that it does not know.
@@ -109,6 +112,7 @@ pub async fn serve(
     let hosts = Some(hosts).filter(|_| !keys.are_needed());
     let door = Arc::new(Door {
         stats: broker.doors().door("sqs"),
+        attempts: Attempts::default(),
         broker,
         service: Arc::new(service),
         keys,

@@ -5,6 +5,7 @@
 //! left out are options.
 
 mod consume;
+mod credential;
 mod group;
 mod message;
 mod monitor;
@@ -20,6 +21,9 @@ use serde::{Deserialize, Deserializer};
 pub use consume::{
     AckRequest, Delivery, ExtendRequest, NackAction, NackRequest, Outcome, ReceiveReply, ReceiveRequest,
     SettleReply, SettleResult,
+};
+pub use credential::{
+    CreateCredentialReply, CreateCredentialRequest, Credential, CredentialKind, CredentialList,
 };
 // Settings are declared in the model, and their JSON with them.
 pub use forebay_model::{GroupPatch as GroupSettings, Rate, Start, StreamPatch as StreamSettings};

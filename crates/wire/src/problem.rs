@@ -80,6 +80,8 @@ kinds! {
         "A query parameter has a value that it cannot have"
     EmptySelection "empty-selection" 400 InvalidArgument Invalid Never "Nothing was selected"
     EmptyBatch "empty-batch" 400 InvalidArgument Invalid Never "There is no message in the batch"
+    Unauthenticated "unauthenticated" 401 Unauthenticated Denied Never
+        "A credential is needed, or the one that was sent is not accepted"
     Denied "denied" 403 PermissionDenied Denied Never "That is not allowed"
     HostNotAllowed "host-not-allowed" 403 PermissionDenied Denied Never "The server is not called that"
     OriginNotAllowed "origin-not-allowed" 403 PermissionDenied Denied Never
@@ -87,6 +89,7 @@ kinds! {
     NoSuchPath "no-such-path" 404 NotFound Invalid Never "There is nothing at this path"
     NoSuchStream "no-such-stream" 404 NotFound NoSuchStream Never "There is no such stream"
     NoSuchGroup "no-such-group" 404 NotFound NoSuchGroup Never "There is no such group"
+    NoSuchCredential "no-such-credential" 404 NotFound Invalid Never "There is no such credential"
     NoSuchJob "no-such-job" 404 NotFound Invalid Never "There is no such job, or it is over"
     NotParked "not-parked" 404 NotFound Invalid Never "The message is not parked"
     MethodNotAllowed "method-not-allowed" 405 Unimplemented Unsupported Never

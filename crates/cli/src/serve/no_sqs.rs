@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use anyhow::bail;
 use forebay_broker::broker::Broker;
 
+use super::identity::Identity;
 use crate::exit::Exit;
 use crate::settings::Settings;
 
@@ -15,6 +16,10 @@ pub(super) struct Door {
 }
 
 impl Door {
+    pub(super) fn check_reach(&self, _broker: &Broker) -> anyhow::Result<()> {
+        match self.none {}
+    }
+
     pub(super) async fn serve(self, _broker: Broker) -> std::io::Result<()> {
         match self.none {}
     }
@@ -29,7 +34,11 @@ pub(super) enum Prepared {
 }
 
 /// Refuses a door that was asked for by name.
-pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::Result<Prepared> {
+pub(super) async fn prepare(
+    settings: &Settings,
+    _identity: &Identity,
+    is_asked_for: bool,
+) -> anyhow::Result<Prepared> {
     if let Some(address) = settings.sqs.filter(|_| is_asked_for) {
         let error =
             anyhow::anyhow!("sqs must be `none`: this server was built without SQS. value=`{address}`");

@@ -62,11 +62,27 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.memory, values::switch(text)),
     },
     Setting {
+        name: "admin_token_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the admin token, one line of at least 32 characters. It is read again when it changes. \
+               FOREBAY_ADMIN_TOKEN has the token itself instead",
+        set: |settings, text| {
+            values::into(&mut settings.admin_token_file, values::or_none(text, values::path))
+        },
+    },
+    Setting {
+        name: "require_auth",
+        value: None,
+        default: "false",
+        help: "Ask for a token on loopback addresses too. On other addresses the server always asks",
+        set: |settings, text| values::into(&mut settings.require_auth, values::switch(text)),
+    },
+    Setting {
         name: "allow_anyone",
         value: None,
         default: "false",
-        help: "Listen beyond this machine although there is no authentication: anyone who can reach the port \
-               can do everything",
+        help: "Let clients without a token in, on every address: anyone who can reach the port can do everything",
         set: |settings, text| values::into(&mut settings.allow_anyone, values::switch(text)),
     },
     Setting {

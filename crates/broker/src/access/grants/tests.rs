@@ -156,7 +156,9 @@ proptest! {
     }
 
     #[test]
-    fn grants_are_what_they_are_written_as(text in r"(publish|consume\+read|admin):[a-c*\\$ ]{1,6}(,view:[a-c/*]{1,5})?") {
+    fn grants_are_what_they_are_written_as(
+        text in r"(publish|consume\+read|admin):[a-c*\\$ ]{1,6}(,view:[a-c/*]{1,5})?"
+    ) {
         if let Ok(read) = text.parse::<Grants>() {
             prop_assert_eq!(&read.as_str().parse::<Grants>().expect("it was read once"), &read);
         }

@@ -143,6 +143,10 @@ async fn a_caller_does_what_its_grants_say_and_nothing_else() {
     assert!(with(&owner, "monitor:*").server().await.is_ok());
 }
 
+fn is_theirs_denied(result: Result<(), CallError>) -> bool {
+    matches!(result, Err(CallError::Denied(denied)) if denied.what == "theirs")
+}
+
 #[tokio::test]
 async fn settings_cannot_send_messages_where_the_caller_may_not_publish() {
     let (owner, _running) = open().await;
@@ -152,14 +156,13 @@ async fn settings_cannot_send_messages_where_the_caller_may_not_publish() {
         let to = OnExhausted::Move(named(name));
         move |settings: &mut GroupSettings| settings.on_exhausted = to.clone()
     };
-    let is_denied = |result: Result<(), CallError>| matches!(result, Err(CallError::Denied(denied)) if denied.what == "theirs");
     owner.create_stream(named("theirs"), |_| {}).await.expect("it is created");
     owner.create_stream(named("mine"), |_| {}).await.expect("it is created");
-    assert!(is_denied(caller.change_group(stream(), group(), to("theirs")).await));
+    assert!(is_theirs_denied(caller.change_group(stream(), group(), to("theirs")).await));
     let second = GroupName::parse("second").expect("a name");
-    assert!(is_denied(caller.create_group(stream(), second.clone(), to("theirs")).await.map(drop)));
+    assert!(is_theirs_denied(caller.create_group(stream(), second.clone(), to("theirs")).await.map(drop)));
     let arranged = Arrangement::beside(stream()).stream(|_| {}).group(second.clone(), to("theirs"));
-    assert!(is_denied(caller.arrange(arranged).await.map(drop)));
+    assert!(is_theirs_denied(caller.arrange(arranged).await.map(drop)));
     caller.create_group(stream(), second, to("mine")).await.expect("it may publish there");
     caller.change_group(stream(), group(), to("mine")).await.expect("it may publish there");
     owner.change_group(stream(), group(), to("theirs")).await.expect("the owner may");

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::failure::Failure;
-use super::{Door, consume, groups, live, parked, streams};
+use super::{Door, consume, credentials, groups, live, parked, streams};
 use crate::telemetry::CallName;
 
 const STREAM: &str = "/streams/{stream}";
@@ -29,6 +29,7 @@ pub(in crate::native) fn calls() -> Api {
     group_calls(&mut api);
     consumer_calls(&mut api);
     parked_calls(&mut api);
+    credential_calls(&mut api);
     live_calls(&mut api);
     api
 }
@@ -206,6 +207,33 @@ fn parked_calls(api: &mut Api) {
             .grpc("CancelJob"),
         parked::cancel,
     );
+}
+
+fn credential_calls(api: &mut Api) {
+    let create = "Create a token or an access key. The answer has its secret, which is not told again. For \
+                  administrators, as the next two.";
+    let create = Call::new(Method::POST, "/credentials", create);
+    api.add(
+        create
+            .takes::<json::CreateCredentialRequest>()
+            .gives::<json::CreateCredentialReply>(201)
+            .grpc("CreateCredential"),
+        credentials::create,
+    );
+    let parameters = [
+        ("kind", "`token` or `access_key`; both if it is left out"),
+        ("limit", "how many at most, from 1 to 1000; 100 if it is left out"),
+        ("after", "where to go on: `next` of the page before"),
+    ];
+    let list =
+        Call::new(Method::GET, "/credentials", "Tokens and access keys, by id, without their secrets.");
+    api.add(
+        list.query(&parameters).gives::<json::CredentialList>(200).grpc("ListCredentials"),
+        credentials::list,
+    );
+    let revoke = "Revoke a token or an access key. Everything that runs in its name ends.";
+    let revoke = Call::new(Method::DELETE, "/credentials/{id}", revoke);
+    api.add(revoke.gives_nothing().grpc("RevokeCredential"), credentials::revoke);
 }
 
 fn live_calls(api: &mut Api) {

@@ -1,0 +1,11 @@
+//! What every door needs, whatever protocol it speaks.
+//!
+//! | Module | What it does |
+//! | --- | --- |
+//! | `identity` | From the credentials of a request to a principal. |
+//! | `attempts` | Slows down clients that present wrong credentials. |
+//! | `watched` | Ends an answer when the credential of its request ends. |
+
+pub(crate) mod attempts;
+pub mod identity;
+pub(crate) mod watched;
