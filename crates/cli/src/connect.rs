@@ -1,14 +1,18 @@
 //! How commands reach a server.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use forebay_client::Client;
 
+use crate::exit::Exit;
 use crate::failure;
 use crate::safe::printable;
 
+/// The variable with the token. It is no argument of its own: other users of the machine see those of a process.
+const TOKEN: &str = "FOREBAY_TOKEN";
 pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7070";
 /// How long a server may take to accept a connection.
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -18,6 +22,9 @@ pub(crate) struct Server {
     /// The server's address.
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, env = "FOREBAY_SERVER")]
     pub(crate) server: String,
+    /// A file with the token that authenticates the command. FOREBAY_TOKEN has the token itself instead.
+    #[arg(long, value_name = "FILE", env = "FOREBAY_TOKEN_FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 impl Server {
@@ -39,13 +46,36 @@ impl Server {
         format!("the address must be HOST:PORT. server=`{}`", printable(&self.server))
     }
 
+    /// The token that authenticates the command, if there is one.
+    pub(crate) fn token(&self) -> anyhow::Result<Option<String>> {
+        let text = match &self.token_file {
+            Some(path) => {
+                let shown = printable(&path.display().to_string());
+                let text = std::fs::read_to_string(path).context(Exit::NotUnderstood);
+                Some(text.with_context(|| format!("cannot read the token in {shown}"))?)
+            }
+            None => std::env::var(TOKEN).ok(),
+        };
+        let token = text.map(|text| text.trim().to_owned()).filter(|token| !token.is_empty());
+        match token {
+            Some(token) if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                bail!(
+                    anyhow::anyhow!(Exit::NotUnderstood)
+                        .context("a token must have visible ASCII characters only, in one line")
+                )
+            }
+            token => Ok(token),
+        }
+    }
+
     /// Connects the SDK, for a command with this name.
     pub(crate) async fn client(&self, application: &str) -> anyhow::Result<Client> {
-        let connecting = Client::builder(&self.server)
-            .application(application)
-            .connect_timeout(CONNECT_PATIENCE)
-            .connect();
-        connecting.await.map_err(|error| failure::from_connect(&error, self))
+        let mut builder =
+            Client::builder(&self.server).application(application).connect_timeout(CONNECT_PATIENCE);
+        if let Some(token) = self.token()? {
+            builder = builder.token(token);
+        }
+        builder.connect().await.map_err(|error| failure::from_connect(&error, self))
     }
 }
 

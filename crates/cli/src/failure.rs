@@ -15,6 +15,7 @@ pub(crate) fn from_connect(error: &ConnectError, server: &Server) -> anyhow::Err
             return anyhow!(error.clone()).context(Exit::Unreachable).context(server.unreachable());
         }
         ConnectError::NotForebay { .. } => Exit::Unreachable,
+        ConnectError::NotAccepted { .. } => Exit::Denied,
         _ => Exit::NotUnderstood,
     };
     anyhow!(exit).context(printable(&error.to_string()))
@@ -33,7 +34,7 @@ pub(crate) fn from_call(error: &CallError) -> anyhow::Error {
             (Advice::RetryLater, _) => Exit::Later,
             (Advice::RetryWithSameId, _) => Exit::Unknown,
             (Advice::FixRequest, Some(404)) => Exit::NotFound,
-            (Advice::FixRequest, Some(403)) => Exit::Denied,
+            (Advice::FixRequest, Some(401 | 403)) => Exit::Denied,
             (Advice::FixRequest, Some(409)) => Exit::Conflict,
             (Advice::FixRequest, _) => Exit::NotUnderstood,
         },

@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
 use forebay_wire::problem::{Problem, Retry};
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,6 +32,8 @@ const PAGE: u64 = 500;
 pub(crate) struct Http {
     server: Server,
     connection: Connection,
+    /// The value of the header that authenticates each request.
+    authorization: Option<HeaderValue>,
 }
 
 /// A successful answer.
@@ -96,7 +98,13 @@ impl Http {
     pub(crate) async fn connect(server: &Server) -> anyhow::Result<Http> {
         let opened = Connection::open(server.authority()).await;
         let connection = opened.with_context(|| server.unreachable())?;
-        Ok(Http { server: server.clone(), connection })
+        let authorization = server.token()?.map(|token| {
+            let mut value =
+                HeaderValue::try_from(format!("Bearer {token}")).expect("a token is visible ASCII");
+            value.set_sensitive(true);
+            value
+        });
+        Ok(Http { server: server.clone(), connection, authorization })
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Reply> {
@@ -115,6 +123,9 @@ impl Http {
 
     pub(crate) async fn call(&mut self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Reply> {
         let mut request = Request::builder().method(method).uri(path).header(HOST, self.server.authority());
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }

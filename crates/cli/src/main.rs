@@ -91,6 +91,10 @@ enum Command {
     Group(commands::group::Group),
     /// List, replay and discard parked messages (dead letters).
     Parked(commands::parked::Parked),
+    /// Create, list and revoke tokens, with which clients authenticate.
+    Token(commands::credential::Token),
+    /// Create, list and revoke access keys, with which SQS clients authenticate.
+    Key(commands::credential::Key),
     /// Watch streams and groups.
     #[command(after_help = commands::top::EXAMPLES)]
     Top(commands::top::Top),
@@ -137,6 +141,8 @@ fn main() -> ExitCode {
         Command::Stream(options) => commands::stream::run(&options, output),
         Command::Group(options) => commands::group::run(&options, output),
         Command::Parked(options) => commands::parked::run(&options, output),
+        Command::Token(options) => commands::credential::run_token(&options, output),
+        Command::Key(options) => commands::credential::run_key(&options, output),
         Command::Top(options) => commands::top::run(&options, output),
         Command::Demo(options) => demo::run(&options, output),
         Command::DemoServer(sources) => demo::server::run(&sources),

@@ -7,9 +7,10 @@ use std::time::Duration;
 use forebay_wire::v1::ListStreamsRequest;
 use forebay_wire::v1::forebay_client::ForebayClient;
 use tokio::runtime::Handle as Runtime;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
-use crate::error::{CallError, ConnectError};
+use crate::channel::{Channel, Credential};
+use crate::error::{CallError, ConnectError, ProblemKind};
 use crate::publish::Streams;
 
 /// The port of a server that is addressed without one.
@@ -85,6 +86,7 @@ impl Client {
             application: None,
             connect_timeout: CONNECT_TIMEOUT,
             retry_for: RETRY_FOR,
+            token: None,
         }
     }
 
@@ -121,6 +123,17 @@ pub struct ClientBuilder {
     application: Option<String>,
     connect_timeout: Duration,
     retry_for: Duration,
+    token: Option<Token>,
+}
+
+/// A token, which is not shown.
+#[derive(Clone)]
+struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
 }
 
 impl ClientBuilder {
@@ -143,11 +156,35 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the API token that authenticates the client, as `forebay token create` printed it. Each call carries it.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forebay_client::Client;
+    ///
+    /// let token = std::env::var("FOREBAY_TOKEN")?;
+    /// let client = Client::builder("http://127.0.0.1:7070").token(token).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn token(mut self, token: impl Into<String>) -> ClientBuilder {
+        self.token = Some(Token(token.into()));
+        self
+    }
+
+    fn credential(&self) -> Result<Credential, ConnectError> {
+        match &self.token {
+            Some(token) => Credential::token(&token.0).ok_or(ConnectError::InvalidToken),
+            None => Ok(Credential::default()),
+        }
+    }
+
     /// Connects, and makes one call to see that the server answers.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let server = authority(&self.url)?;
         let endpoint = self.endpoint(&server)?;
-        let answered = tokio::time::timeout(self.connect_timeout, ask(&endpoint, &server)).await;
+        let credential = self.credential()?;
+        let answered = tokio::time::timeout(self.connect_timeout, ask(&endpoint, credential, &server)).await;
         let (channel, grpc) = answered.map_err(|_| ConnectError::Silent { server: server.clone() })??;
         let streams = Streams::new(Runtime::current(), channel);
         Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
@@ -168,7 +205,7 @@ impl ClientBuilder {
     pub fn connect_lazy(self) -> Result<Client, ConnectError> {
         let server = authority(&self.url)?;
         let runtime = Runtime::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        let channel = self.endpoint(&server)?.connect_lazy();
+        let channel = Channel::new(self.endpoint(&server)?.connect_lazy(), self.credential()?);
         let grpc = grpc_on(&channel);
         let streams = Streams::new(runtime, channel);
         Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
@@ -202,14 +239,22 @@ fn grpc_on(channel: &Channel) -> ForebayClient<Channel> {
 }
 
 /// Connects and waits for one answer: another program, or none, may be behind an open port.
-async fn ask(endpoint: &Endpoint, server: &str) -> Result<(Channel, ForebayClient<Channel>), ConnectError> {
+async fn ask(
+    endpoint: &Endpoint,
+    credential: Credential,
+    server: &str,
+) -> Result<(Channel, ForebayClient<Channel>), ConnectError> {
     let channel = endpoint
         .connect()
         .await
         .map_err(|error| ConnectError::Unreachable { server: server.to_owned(), cause: Arc::new(error) })?;
+    let channel = Channel::new(channel, credential);
     let mut grpc = grpc_on(&channel);
     let question = ListStreamsRequest { limit: 1, ..ListStreamsRequest::default() };
     match grpc.list_streams(question).await.map_err(CallError::from) {
+        Err(CallError::Refused { kind: Some(ProblemKind::Unauthenticated), detail, .. }) => {
+            Err(ConnectError::NotAccepted { server: server.to_owned(), detail })
+        }
         // A refusal is an answer too: the next call may be allowed, or come when the server is ready.
         Ok(_) | Err(CallError::Refused { .. }) => Ok((channel, grpc)),
         Err(CallError::NotUnderstood(cause)) => {

@@ -72,6 +72,17 @@ pub enum ConnectError {
         /// The name as it was given.
         name: String,
     },
+    /// The token cannot be sent as a header.
+    #[error("a token must have visible ASCII characters only")]
+    InvalidToken,
+    /// The server does not accept the client's token, or asks for one.
+    #[error("{detail}. server=`{server}`")]
+    NotAccepted {
+        /// Host and port.
+        server: String,
+        /// The server's sentence.
+        detail: String,
+    },
     /// The client was made outside of a Tokio runtime, which it needs for its connection.
     #[error("a client must be made inside a Tokio runtime")]
     NoRuntime,

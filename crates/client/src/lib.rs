@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+mod channel;
 pub mod client;
 mod clock;
 pub mod consumer;

@@ -329,7 +329,7 @@ mod tests {
     }
 
     fn drawn(view: &View, size: (usize, usize)) -> Vec<String> {
-        let server = Server { server: "127.0.0.1:7070".to_owned() };
+        let server = Server { server: "127.0.0.1:7070".to_owned(), token_file: None };
         frame(view, &server, Sort::Lag, None, size, false)
     }
 

@@ -6,4 +6,5 @@ mod operate;
 mod publish;
 mod rig;
 mod start;
+mod tokens;
 mod work;

@@ -1,0 +1,144 @@
+//! Tokens and access keys, as an administrator and the clients use them.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use crate::commands::rig::Server;
+use crate::rig::{Folder, Ran, binary, run};
+
+const ADMIN: &str = "an-admin-token-for-the-tests-of-the-binary";
+
+/// A file that only its owner can read.
+fn private(folder: &Folder, name: &str, text: &str) -> String {
+    let path = folder.write(name, text);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+    path
+}
+
+/// A server that asks for a token, and a folder for it.
+fn start(folder: &Folder) -> Server {
+    let file = private(folder, "admin.token", ADMIN);
+    Server::start_with(&["--require-auth", "--admin-token-file", &file, "--data", &folder.file("data")])
+}
+
+fn with(server: &Server, token: &str, words: &[&str]) -> Ran {
+    run(words, "", &[("FOREBAY_SERVER", &server.address), ("FOREBAY_TOKEN", token)])
+}
+
+#[test]
+fn a_token_is_created_used_listed_and_revoked() {
+    let folder = Folder::made("tokens");
+    let server = start(&folder);
+    server.run(&["stream", "list"]).refused(12, &["a credential is needed"]);
+    server.run(&["pub", "orders-eu", "x"]).refused(12, &["a credential is needed"]);
+    with(&server, "wrong", &["stream", "list"]).refused(12, &["not one of this server's"]);
+
+    let create =
+        ["token", "create", "ci", "--may", "publish:orders-*,consume:orders-eu/*", "--expires", "90d"];
+    let created = with(&server, ADMIN, &create);
+    assert!(created.said.contains("may publish:orders-*,consume:orders-eu/*"), "{created:?}");
+    let token = created.good().trim().to_owned();
+    assert!(token.starts_with("fby_") && token.len() == 64, "{token}");
+    with(&server, &token, &["pub", "orders-eu", "x"]).good();
+    with(&server, &token, &["pub", "invoices", "x"]).refused(12, &["not allowed", "invoices"]);
+    with(&server, &token, &["stream", "delete", "orders-eu", "--yes"]).refused(12, &["not allowed"]);
+    with(&server, &token, &["token", "list"]).refused(12, &["not allowed"]);
+    with(&server, ADMIN, &["stream", "create", "secret"]).good();
+    let seen = with(&server, &token, &["stream", "list"]).good();
+    assert!(seen.contains("orders-eu") && !seen.contains("secret"), "{seen}");
+
+    let listed = with(&server, ADMIN, &["token", "list", "-o", "json"]).json();
+    let one = &listed["credentials"][0];
+    assert_eq!((&one["name"], &one["created_by"]), (&"ci".into(), &"admin".into()));
+    assert!(one["last_used_at"].is_string() && one["expires_at"].is_string(), "{one}");
+    assert!(!listed.to_string().contains(&token[21..]), "the secret is not told again");
+
+    // It is there after a restart, until it is revoked.
+    server.stop();
+    let server = start(&folder);
+    with(&server, &token, &["pub", "orders-eu", "y"]).good();
+    with(&server, ADMIN, &["token", "revoke", "ci"]).good();
+    with(&server, &token, &["pub", "orders-eu", "z"]).refused(12, &["revoked"]);
+    with(&server, ADMIN, &["token", "revoke", "ci"]).refused(8, &["no such token"]);
+    let log = server.stop();
+    let said: String = log.iter().map(ToString::to_string).collect();
+    assert!(!said.contains(&token[21..]) && !said.contains(ADMIN), "no secret is logged: {said}");
+    for entry in std::fs::read_dir(folder.file("data")).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        assert!(!has(&token[21..]) && !has(ADMIN), "{} has a token", path.display());
+    }
+}
+
+#[test]
+fn a_wrong_grant_is_named() {
+    let folder = Folder::made("grants");
+    let server = start(&folder);
+    let create = |may: &str| with(&server, ADMIN, &["token", "create", "ci", "--may", may]);
+    create("sing:orders").refused(2, &["action=`sing`"]);
+    create("publish:orders/emails").refused(2, &["publish must name streams without groups"]);
+    create("publish").refused(2, &["ACTION:PATTERN"]);
+}
+
+#[test]
+fn a_consumer_ends_when_its_token_is_revoked() {
+    let folder = Folder::made("ended");
+    let server = start(&folder);
+    with(&server, ADMIN, &["group", "create", "work/team"]).good();
+    let token = with(&server, ADMIN, &["token", "create", "w", "--may", "consume:work/team"]).good();
+    let mut child = binary()
+        .args(["sub", "work/team", "--ack"])
+        .envs([("FOREBAY_SERVER", &*server.address), ("FOREBAY_TOKEN", token.trim())])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let consumers = || {
+        let group = with(&server, ADMIN, &["group", "show", "work/team", "-o", "json"]).json();
+        group["consumers"].as_array().map_or(0, Vec::len)
+    };
+    let begun = Instant::now();
+    while consumers() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the consumer does not join");
+    }
+    with(&server, ADMIN, &["token", "revoke", "w"]).good();
+    let revoked = Instant::now();
+    while consumers() > 0 {
+        assert!(revoked.elapsed() < Duration::from_secs(20), "the consumer stays");
+    }
+    let status = child.wait().expect("it ends");
+    assert!(!status.success(), "{status:?}");
+}
+
+#[test]
+fn the_admin_token_is_private_and_can_be_replaced() {
+    let folder = Folder::made("admin");
+    let open = folder.write("open.token", ADMIN);
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let words = ["serve", "--memory", "--listen", "127.0.0.1:0", "--admin-token-file", &open];
+    run(&words, "", &[]).refused(2, &["open to every user", "chmod 600"]);
+    let short = private(&folder, "short.token", "short");
+    let words = ["serve", "--memory", "--listen", "127.0.0.1:0", "--admin-token-file", &short];
+    run(&words, "", &[]).refused(2, &["at least 32 visible ASCII characters", "characters=`5`"]);
+
+    let server = start(&folder);
+    with(&server, ADMIN, &["token", "list"]).good();
+    let other = "another-admin-token-that-replaces-the-first";
+    private(&folder, "admin.token", other);
+    let begun = Instant::now();
+    while with(&server, other, &["token", "list"]).code != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the new token is not accepted");
+    }
+    with(&server, ADMIN, &["token", "list"]).refused(12, &["not one of this server's"]);
+}
+
+#[test]
+fn loopback_needs_no_token_unless_it_is_told_to() {
+    let folder = Folder::made("loopback");
+    let file = private(&folder, "admin.token", ADMIN);
+    let server = Server::start_with(&["--memory", "--admin-token-file", &file]);
+    server.run(&["pub", "work", "x"]).good();
+    server.run(&["key", "create", "sqs", "--may", "worker:*"]).good();
+    with(&server, "wrong", &["pub", "work", "x"]).refused(12, &["not one of this server's"]);
+}
