@@ -26,3 +26,6 @@ pub mod sqs;
     allow(dead_code, reason = "each door uses a part of it")
 )]
 mod telemetry;
+
+#[cfg(all(test, feature = "native", feature = "sqs"))]
+mod tests;
