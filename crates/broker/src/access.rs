@@ -74,6 +74,10 @@ impl Principal {
         &self.name
     }
 
+    pub(crate) fn name_shared(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
     fn allows(&self, right: Right, what: Resource<'_>) -> bool {
         let Some(grants) = &self.grants else { return true };
         self.is_in_force() && grants.allow(right, what)

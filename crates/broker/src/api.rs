@@ -4,6 +4,7 @@
 //! index, the window and recovery are public for the simulator, and no business of a door.
 
 pub use crate::access::{Action, Denied, GrantError, Grants, Principal, ROLES, Right};
+pub use crate::audit::{Audit, AuditOutcome, AuditRecord};
 pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::Principal;
+use crate::audit::Audit;
 use crate::batch::Batch;
 use crate::caller::Caller;
 use crate::clock::Clock;
@@ -111,6 +112,7 @@ pub struct Entrance {
     doors: Arc<Doors>,
     memory: Arc<Memory>,
     credentials: Arc<Credentials>,
+    audit: Arc<Audit>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -180,6 +182,11 @@ impl Entrance {
     /// The tokens and access keys that the server knows.
     pub fn credentials(&self) -> &Arc<Credentials> {
         &self.credentials
+    }
+
+    /// The record of administrative and triage calls.
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.audit
     }
 
     /// Contents that are on their way out.
@@ -275,7 +282,8 @@ impl Broker {
         let shards = Arc::from([ShardHandle::new(shard, commands, secret, &config)]);
         let limits = Arc::new(config.limits);
         let (stage, doors) = (at_stage, Arc::default());
-        let entrance = Entrance { shards, limits, clock, stage, doors, memory, credentials };
+        let entrance =
+            Entrance { shards, limits, clock, stage, doors, memory, credentials, audit: Arc::default() };
         Ok((Broker { entrance, remarks: claim.remarks.into() }, running))
     }
 

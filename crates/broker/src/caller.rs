@@ -17,6 +17,7 @@ use forebay_core::settings::OnExhausted;
 use forebay_core::types::{GroupName, StreamName};
 
 use crate::access::{Denied, Principal, Resource, Right, authorize, sees};
+use crate::audit::Recording;
 use crate::broker::Entrance;
 use crate::error::CallError;
 use crate::shard_handle::ShardHandle;
@@ -69,6 +70,18 @@ impl Caller {
 
     fn may(&self, action: Right, what: Resource<'_>) -> Result<(), Denied> {
         authorize(&self.principal, action, what)
+    }
+
+    /// As [`Caller::may`], for a call that the audit records, also if it is denied.
+    fn record(&self, action: Right, what: Resource<'_>) -> Result<Recording, Denied> {
+        let may = self.may(action, what);
+        let record =
+            Recording::begin(self, &self.principal, self.address, (action, what), may.as_ref().err());
+        may.map(|()| record)
+    }
+
+    fn record_in(&self, action: Right, stream: &StreamName, group: &GroupName) -> Result<Recording, Denied> {
+        self.record(action, Resource::Group(stream, group))
     }
 
     fn may_publish(&self, stream: &Arc<StreamName>) -> Result<(), Denied> {

@@ -282,6 +282,12 @@ pub struct NewCredential {
 }
 
 impl Draft {
+    /// For the audit: everything but the secret.
+    pub(crate) fn label(&self) -> String {
+        let CredentialReport { id, kind, name, grants, .. } = &self.known.report;
+        format!("create {} {id} {name} {grants}", kind.name())
+    }
+
     pub(crate) fn key(&self) -> Vec<u8> {
         self.known.note_key()
     }

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod api;
+pub mod audit;
 pub mod batch;
 pub mod broker;
 pub mod caller;

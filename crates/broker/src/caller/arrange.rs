@@ -83,6 +83,7 @@ impl Caller {
     /// are durable, and a crash leaves all of them or none as well.
     pub async fn arrange(&self, arrangement: Arrangement) -> Result<Arranged, CallError> {
         let Arrangement { beside, stream, group, notes } = arrangement;
+        let record = self.record(Right::Change, Resource::Stream(&beside))?;
         if stream.is_some() {
             for action in [Right::Create, Right::Change] {
                 self.may(action, Resource::Stream(&beside))?;
@@ -97,22 +98,24 @@ impl Caller {
         }
         let shard = self.shard_of(&beside);
         let (stream, who) = (stream.map(|change| (beside, change)), self.principal.clone());
-        shard.ask(move |task, reply| arrange(task, &who, stream, group, &notes, reply)).await
+        record.close(shard.ask(move |task, reply| arrange(task, &who, stream, group, &notes, reply)).await)
     }
 
     /// Deletes a stream with its groups, even if they have consumers, and writes or removes notes with it: all of
     /// it or nothing.
     pub async fn dissolve(&self, stream: StreamName, notes: Vec<NoteWish>) -> Result<(), CallError> {
-        self.may(Right::Delete, Resource::Stream(&stream))?;
+        let record = self.record(Right::Delete, Resource::Stream(&stream))?;
         self.may_note(&stream, &notes)?;
-        self.shard_of(&stream)
+        let done = self
+            .shard_of(&stream)
             .ask(move |task, reply| {
                 let notes: Vec<NoteChange<'_>> = notes.iter().map(NoteWish::change).collect();
                 task.delete_stream(&stream, reply, |driver, now, stream| {
                     Ok(driver.dissolve(now, stream, &notes).map(drop)?)
                 });
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Notes are a part of the stream that they are kept beside.

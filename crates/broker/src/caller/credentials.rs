@@ -8,11 +8,17 @@ use crate::error::CallError;
 impl Caller {
     /// Creates a credential. It counts as soon as it is durable, and its secret is told by this answer alone.
     pub async fn create_credential(&self, terms: CredentialTerms) -> Result<NewCredential, CallError> {
-        self.may(Right::Administer, Resource::Server)?;
+        let record = self.record(Right::Administer, Resource::Server)?;
+        let record = record.about(|| format!("create {} {}", terms.kind.name(), terms.name));
         let credentials = self.broker.credentials();
-        let draft = credentials.draft(self.principal.name(), terms)?;
+        let draft = match credentials.draft(self.principal.name(), terms) {
+            Ok(draft) => draft,
+            Err(refusal) => return record.close(Err(refusal.into())),
+        };
+        let record = record.about(|| draft.label());
         let credentials = credentials.clone();
-        self.broker
+        let done = self
+            .broker
             .whole()
             .ask(move |task, reply| {
                 task.decide(reply, |driver, now| {
@@ -22,7 +28,8 @@ impl Caller {
                     Ok(credentials.add(now, draft))
                 });
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Credentials, the oldest first.
@@ -33,9 +40,10 @@ impl Caller {
 
     /// Revokes a credential. Everything that runs in its name ends.
     pub async fn revoke_credential(&self, id: &str) -> Result<(), CallError> {
-        self.may(Right::Administer, Resource::Server)?;
+        let record = self.record(Right::Administer, Resource::Server)?.about(|| format!("revoke {id}"));
         let (credentials, id) = (self.broker.credentials().clone(), id.to_owned());
-        self.broker
+        let done = self
+            .broker
             .whole()
             .ask(move |task, reply| {
                 task.decide(reply, |driver, now| {
@@ -45,6 +53,7 @@ impl Caller {
                     Ok(())
                 });
             })
-            .await
+            .await;
+        record.close(done)
     }
 }

@@ -36,8 +36,9 @@ impl Caller {
         name: StreamName,
         change: impl Fn(&mut StreamSettings) + Send + 'static,
     ) -> Result<Created, CallError> {
-        self.may(Right::Create, Resource::Stream(&name))?;
-        self.shard_of(&name).ask(move |task, reply| task.create_stream(&name, &change, reply)).await
+        let record = self.record(Right::Create, Resource::Stream(&name))?;
+        let shard = self.shard_of(&name);
+        record.close(shard.ask(move |task, reply| task.create_stream(&name, &change, reply)).await)
     }
 
     /// Creates a group, and its stream if that is absent. If the group exists and agrees with `change`, the
@@ -48,17 +49,24 @@ impl Caller {
         name: GroupName,
         change: impl Fn(&mut GroupSettings) + Send + 'static,
     ) -> Result<Created, CallError> {
-        self.may_in(Right::Create, &stream, &name)?;
+        let record = self.record_in(Right::Create, &stream, &name)?;
         let mut settings = GroupSettings::default();
         change(&mut settings);
-        may_move(&self.principal, None, &settings.on_exhausted)?;
+        if let Err(denied) = may_move(&self.principal, None, &settings.on_exhausted) {
+            return record.close(Err(denied.into()));
+        }
         if let Err(denied) = self.may(Right::Create, Resource::Stream(&stream)) {
             // The group may be created in a stream that is there; a stream may not be created with it.
             let name = stream.clone();
             let found = self.shard_of(&stream).query(move |task| task.find_stream(&name)).await;
-            found.map_err(|error| if error == CallError::NoSuchStream { denied.into() } else { error })?;
+            match found {
+                Ok(_) => {}
+                Err(CallError::NoSuchStream) => return record.close(Err(denied.into())),
+                Err(error) => return record.close(Err(error)),
+            }
         }
-        self.shard_of(&stream).ask(move |task, reply| task.create_group(&stream, &name, &change, reply)).await
+        let shard = self.shard_of(&stream);
+        record.close(shard.ask(move |task, reply| task.create_group(&stream, &name, &change, reply)).await)
     }
 
     pub async fn change_stream(
@@ -66,15 +74,17 @@ impl Caller {
         name: StreamName,
         change: impl FnOnce(&mut StreamSettings) + Send + 'static,
     ) -> Result<(), CallError> {
-        self.may(Right::Change, Resource::Stream(&name))?;
-        self.shard_of(&name)
+        let record = self.record(Right::Change, Resource::Stream(&name))?;
+        let done = self
+            .shard_of(&name)
             .decide(move |shard, now| {
                 let stream = find_stream(shard, &name)?;
                 let mut settings = shard.stream_settings(stream).expect("it was found").clone();
                 change(&mut settings);
                 Ok(shard.change_stream(now, stream, &settings)?)
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Changes settings while consumers stay connected.
@@ -84,9 +94,10 @@ impl Caller {
         group: GroupName,
         change: impl FnOnce(&mut GroupSettings) + Send + 'static,
     ) -> Result<(), CallError> {
-        self.may_in(Right::Change, &stream, &group)?;
+        let record = self.record_in(Right::Change, &stream, &group)?;
         let who = self.principal.clone();
-        self.shard_of(&stream)
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
                 let present = shard.group_settings(group).expect("it was found");
@@ -95,43 +106,49 @@ impl Caller {
                 may_move(&who, Some(&present.on_exhausted), &settings.on_exhausted)?;
                 Ok(shard.change_group(now, group, &settings)?)
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Deletes a stream with its groups. While they have consumers, only if forced.
     pub async fn delete_stream(&self, name: StreamName, force: bool) -> Result<(), CallError> {
-        self.may(Right::Delete, Resource::Stream(&name))?;
-        self.shard_of(&name)
-            .ask(move |task, reply| {
-                task.delete_stream(
-                    &name,
-                    reply,
-                    |driver, _, stream| Ok(driver.delete_stream(stream, force)?),
-                );
-            })
-            .await
+        let record = self.record(Right::Delete, Resource::Stream(&name))?;
+        let done =
+            self.shard_of(&name)
+                .ask(move |task, reply| {
+                    task.delete_stream(&name, reply, |driver, _, stream| {
+                        Ok(driver.delete_stream(stream, force)?)
+                    });
+                })
+                .await;
+        record.close(done)
     }
 
     pub async fn delete_group(&self, stream: StreamName, group: GroupName) -> Result<(), CallError> {
-        self.may_in(Right::Delete, &stream, &group)?;
-        self.shard_of(&stream).ask(move |task, reply| task.delete_group(&stream, &group, reply)).await
+        let record = self.record_in(Right::Delete, &stream, &group)?;
+        let shard = self.shard_of(&stream);
+        record.close(shard.ask(move |task, reply| task.delete_group(&stream, &group, reply)).await)
     }
 
     /// Drops everything ready, delayed and leased, and the rest that `purge` names. Returns how many messages
     /// were dropped.
     pub async fn purge(&self, name: StreamName, purge: Purge) -> Result<u64, CallError> {
-        self.may(Right::Operate, Resource::Stream(&name))?;
-        self.shard_of(&name)
+        let record = self.record(Right::Operate, Resource::Stream(&name))?;
+        let done = self
+            .shard_of(&name)
             .decide(move |shard, now| Ok(shard.purge(now, find_stream(shard, &name)?, purge)?))
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Stops handing out, or goes on with it.
     pub async fn pause(&self, stream: StreamName, group: GroupName, paused: bool) -> Result<(), CallError> {
-        self.may_in(Right::Operate, &stream, &group)?;
-        self.shard_of(&stream)
+        let record = self.record_in(Right::Operate, &stream, &group)?;
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| Ok(shard.pause(now, find_group(shard, &stream, &group)?, paused)?))
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Moves a group's progress. Answers the position below which everything now counts as settled.
@@ -142,13 +159,15 @@ impl Caller {
         to: ResetTo,
         drop_parked: bool,
     ) -> Result<Seq, CallError> {
-        self.may_in(Right::Operate, &stream, &group)?;
-        self.shard_of(&stream)
+        let record = self.record_in(Right::Operate, &stream, &group)?;
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
                 Ok(shard.reset(now, group, to, drop_parked)?)
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     pub async fn stream(&self, name: StreamName) -> Result<StreamReport, CallError> {

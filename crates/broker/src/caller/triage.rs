@@ -135,11 +135,16 @@ impl Caller {
         select: Select,
         terms: JobTerms,
     ) -> Result<Selected, CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
-        if let Work::Move { to: Some(to) } = &work {
-            self.may(Right::Publish, Resource::Stream(to))?;
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        if let Work::Move { to: Some(to) } = &work
+            && let Err(denied) = self.may(Right::Publish, Resource::Stream(to))
+        {
+            return record.close(Err(denied.into()));
         }
-        let selection = self.select(&stream, &group, select, terms.limit).await?;
+        let selection = match self.select(&stream, &group, select, terms.limit).await {
+            Ok(selection) => selection,
+            Err(error) => return record.close(Err(error)),
+        };
         let JobTerms { limit, rate, dry_run } = terms;
         let most = limit.unwrap_or(u64::MAX);
         let shard = self.shard_of(&stream);
@@ -148,7 +153,8 @@ impl Caller {
                 let group = task.find_group(&stream, &group)?;
                 task.shard().count_selected(group, &selection).ok_or(CallError::NoSuchGroup)
             };
-            return Ok(Selected { matched: shard.query(count).await?.min(most), job: None });
+            let counted = shard.query(count).await.map(|matched| matched.min(most));
+            return record.close(counted.map(|matched| Selected { matched, job: None }));
         }
         let started = shard.decide(move |shard, now| {
             let group = find_group(shard, &stream, &group)?;
@@ -156,10 +162,10 @@ impl Caller {
             tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
             Ok(Selected { matched, job: Some(job) })
         });
-        match started.await {
+        record.close(match started.await {
             Err(CallError::Job(JobRefusal::Empty)) => Ok(Selected { matched: 0, job: None }),
             started => started,
-        }
+        })
     }
 
     /// Starts to move the waiting messages of a group to another stream, or each message back to the stream that it
@@ -172,11 +178,14 @@ impl Caller {
         to: Option<StreamName>,
         rate: Option<Rate>,
     ) -> Result<JobId, CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
-        if let Some(to) = &to {
-            self.may(Right::Publish, Resource::Stream(to))?;
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        if let Some(to) = &to
+            && let Err(denied) = self.may(Right::Publish, Resource::Stream(to))
+        {
+            return record.close(Err(denied.into()));
         }
-        self.shard_of(&stream)
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
                 let (job, matched) =
@@ -184,7 +193,8 @@ impl Caller {
                 tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
                 Ok(job)
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     /// A selection in the words of the core, which knows positions and reasons but no contents.
@@ -246,10 +256,12 @@ impl Caller {
         group: GroupName,
         job: JobId,
     ) -> Result<(), CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
-        self.shard_of(&stream)
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| Ok(shard.cancel_job(now, find_group(shard, &stream, &group)?, job)?))
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Publishes an edited copy of a parked message and lets go of the message, in one step. The batch has one
@@ -261,16 +273,18 @@ impl Caller {
         seq: Seq,
         batch: Batch,
     ) -> Result<Published, CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
+        let record = self.record_in(Right::Triage, &stream, &group)?;
         // All groups of the stream get the copy.
-        self.may(Right::Publish, Resource::Stream(&stream))?;
+        if let Err(denied) = self.may(Right::Publish, Resource::Stream(&stream)) {
+            return record.close(Err(denied.into()));
+        }
         let room = self.broker.room(&stream, &batch).await;
         let resubmitted = self.shard_of(&stream).ask(move |task, reply| {
             let found = task.find_group(&stream, &group);
             // The room is given back after the sync, with the answer.
             task.decide(reply, |driver, now| Ok((driver.resubmit(now, found?, seq, &batch)?, room)));
         });
-        resubmitted.await.map(|(published, _room)| published)
+        record.close(resubmitted.await.map(|(published, _room)| published))
     }
 }
 
