@@ -17,7 +17,18 @@ enum ConfigCommand {
     /// Show each setting of `forebay serve`, its value and where the value came from.
     #[command(after_help = EXAMPLES)]
     Show(Show),
+    /// Check the settings of `forebay serve`, with the files that they name, and start nothing.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(Show),
 }
+
+const CHECK_EXAMPLES: &str = "\
+Takes the same flags as `forebay serve`. Exits with 2 if the server would not start with these settings, and prints
+remarks on those that an operator should know of.
+
+Examples:
+  forebay config check
+  forebay config check --config /etc/forebay/forebay.toml";
 
 const EXAMPLES: &str = "\
 Takes the same flags as `forebay serve`, and starts nothing. A value comes from the first place that has one:
@@ -35,7 +46,10 @@ struct Show {
 }
 
 pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<()> {
-    let ConfigCommand::Show(show) = &config.command;
+    let show = match &config.command {
+        ConfigCommand::Show(show) => show,
+        ConfigCommand::Check(check) => return self::check(check, output),
+    };
     let given = settings::gather(&show.sources, |name| std::env::var(name).ok())?;
     settings::settle(&given)?;
     match output {
@@ -70,5 +84,18 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<()> {
                 .collect();
             print(&format!("{}\n", json!({ "settings": settings })))
         }
+    }
+}
+
+fn check(check: &Show, output: Output) -> anyhow::Result<()> {
+    let given = settings::gather(&check.sources, |name| std::env::var(name).ok())?;
+    let remarks = crate::serve::check(&settings::settle(&given)?)?;
+    match output {
+        Output::Text if remarks.is_empty() => print("the settings are good\n"),
+        Output::Text => {
+            let lines: String = remarks.iter().map(|remark| format!("{remark}\n")).collect();
+            print(&lines)
+        }
+        Output::Json => print(&format!("{}\n", json!({ "remarks": remarks }))),
     }
 }

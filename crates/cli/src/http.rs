@@ -96,7 +96,7 @@ impl Refused {
 
 impl Http {
     pub(crate) async fn connect(server: &Server) -> anyhow::Result<Http> {
-        let opened = Connection::open(server.authority()).await;
+        let opened = Connection::open_over(server.authority(), server.tls()?).await;
         let connection = opened.with_context(|| server.unreachable())?;
         let authorization = server.token()?.map(|token| {
             let mut value =

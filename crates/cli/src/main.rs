@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod cert;
 mod clock;
 mod commands;
 mod config;
@@ -12,7 +13,9 @@ mod exit;
 mod failure;
 mod http;
 mod log;
+mod login;
 mod print;
+mod profile;
 mod publish;
 mod safe;
 mod screen;
@@ -95,6 +98,11 @@ enum Command {
     Token(commands::credential::Token),
     /// Create, list and revoke access keys, with which SQS clients authenticate.
     Key(commands::credential::Key),
+    /// Make a certificate for trying out TLS.
+    Cert(cert::Cert),
+    /// Keep the address of a server and a token for later commands.
+    #[command(after_help = login::EXAMPLES)]
+    Login(login::Login),
     /// Watch streams and groups.
     #[command(after_help = commands::top::EXAMPLES)]
     Top(commands::top::Top),
@@ -143,6 +151,8 @@ fn main() -> ExitCode {
         Command::Parked(options) => commands::parked::run(&options, output),
         Command::Token(options) => commands::credential::run_token(&options, output),
         Command::Key(options) => commands::credential::run_key(&options, output),
+        Command::Cert(options) => cert::run(&options, output),
+        Command::Login(options) => login::run(&options, output),
         Command::Top(options) => commands::top::run(&options, output),
         Command::Demo(options) => demo::run(&options, output),
         Command::DemoServer(sources) => demo::server::run(&sources),

@@ -1,5 +1,6 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+mod audit;
 mod ending;
 mod identity;
 mod process;
@@ -8,6 +9,7 @@ mod sqs;
 #[cfg(not(feature = "sqs"))]
 #[path = "serve/no_sqs.rs"]
 mod sqs;
+mod tls;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,6 +25,7 @@ use forebay_broker::error::OpenError as BrokerError;
 use forebay_core::group::Bound;
 use forebay_core::settings::{StreamLimits, StreamSettings};
 use forebay_core::types::{ShardId, Timestamp};
+use forebay_doors::kit::tls::Tls;
 use forebay_doors::native::{self, NativeConfig};
 use forebay_storage::engine::Engine;
 use forebay_storage::journal::disk::FolderDisk;
@@ -82,6 +85,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     for one in given.iter().filter(|one| one.origin != Origin::Default) {
         tracing::debug!("setting {} is {}, from {}", one.setting.name, one.text, one.origin);
     }
+    let tls = tls::read(&settings)?;
     let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
     identity.check_before(&settings, settings.listen)?;
     let connections_max = process::raise_open_files(settings.max_connections);
@@ -90,13 +94,13 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let listener = runtime.block_on(listen(settings.listen))?;
     let is_default =
         |name: &str| given.iter().any(|one| one.setting.name == name && one.origin == Origin::Default);
-    let sqs = runtime.block_on(sqs::prepare(&settings, &identity, !is_default("sqs")))?;
+    let sqs = runtime.block_on(sqs::prepare(&settings, &identity, tls.clone(), !is_default("sqs")))?;
     let (sqs, remark) = match sqs {
         Prepared::Open(door) => (Some(*door), None),
         Prepared::Closed => (None, None),
         Prepared::Taken(remark) => (None, Some(remark)),
     };
-    let doors = Doors { native: listener, sqs, remark, connections_max, identity };
+    let doors = Doors { native: listener, sqs, remark, connections_max, identity, tls };
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
@@ -115,6 +119,34 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         tracing::info!("stopped");
     }
     served
+}
+
+/// Checks settings and the files that they name, as far as that can be done without starting. The answer has remarks
+/// for the operator.
+pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
+    let has_tls = tls::read(settings)?.is_some();
+    let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
+    identity.check_before(settings, settings.listen)?;
+    sqs::check(settings, &identity)?;
+    let reached = [Some(settings.listen), settings.sqs];
+    let is_reached = reached.into_iter().flatten().any(|address| !address.ip().is_loopback());
+    let mut remarks = Vec::new();
+    let mut remark = |is_so: bool, text: &str| remarks.extend(is_so.then(|| text.to_owned()));
+    remark(
+        is_reached && settings.allow_anyone,
+        "allow_anyone: anyone who can reach the ports can do everything",
+    );
+    remark(is_reached && !has_tls, "tls_cert is not set: tokens and messages are sent unencrypted");
+    remark(
+        is_reached && settings.audit_file.is_none(),
+        "audit_file is not set: administrative calls leave no record",
+    );
+    remark(settings.memory, "memory: all data is lost when the server exits");
+    remark(
+        !settings.require_auth && !is_reached && !settings.memory,
+        "require_auth is off: every user of this machine can do everything",
+    );
+    Ok(remarks)
 }
 
 /// Breaks the promise that the environment names, so that the torture test can show that it would notice.
@@ -254,6 +286,8 @@ async fn serve(
         let _ = running.await;
         return Err(error);
     }
+    tls::begin(settings, doors.tls.as_ref(), address);
+    audit::begin(&broker, settings.audit_file.as_deref())?;
     for remark in broker.remarks() {
         tracing::warn!("{remark}");
     }
@@ -310,6 +344,7 @@ async fn until_told(
         connections_max: settings.max_connections,
         host_names: settings.host_names.clone(),
         anonymous: doors.identity.anonymous(settings.listen),
+        tls: doors.tls.clone(),
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
     };
@@ -358,6 +393,7 @@ struct Doors {
     /// Connections that all doors together may have.
     connections_max: Option<usize>,
     identity: Identity,
+    tls: Option<Tls>,
 }
 
 /// Serves all doors until the broker stops and the calls have ended.

@@ -12,6 +12,7 @@ use tonic::transport::Endpoint;
 use crate::channel::{Channel, Credential};
 use crate::error::{CallError, ConnectError, ProblemKind};
 use crate::publish::Streams;
+use crate::tls::Connector;
 
 /// The port of a server that is addressed without one.
 const PORT: u16 = 7070;
@@ -58,8 +59,8 @@ struct Shared {
 }
 
 impl Client {
-    /// Connects to `http://HOST:PORT`, or `HOST:PORT`; without a port it is 7070. Fails if no server answers
-    /// there.
+    /// Connects to `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`; without a port it is 7070. Fails if no
+    /// server answers there.
     pub async fn connect(url: impl Into<String>) -> Result<Client, ConnectError> {
         Client::builder(url).connect().await
     }
@@ -87,6 +88,7 @@ impl Client {
             connect_timeout: CONNECT_TIMEOUT,
             retry_for: RETRY_FOR,
             token: None,
+            ca: None,
         }
     }
 
@@ -124,6 +126,7 @@ pub struct ClientBuilder {
     connect_timeout: Duration,
     retry_for: Duration,
     token: Option<Token>,
+    ca: Option<Vec<u8>>,
 }
 
 /// A token, which is not shown.
@@ -172,6 +175,32 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the certificates, in PEM, by which a server with an `https` address is recognised, in place of those that
+    /// browsers trust: the certificate of an authority of your own, or that of the server.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forebay_client::Client;
+    ///
+    /// let ca = std::fs::read("ca.pem")?;
+    /// let client = Client::builder("https://queue.internal:7070").ca_certificate(ca).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> ClientBuilder {
+        self.ca = Some(pem.into());
+        self
+    }
+
+    /// How a server with an `https` address is connected to.
+    fn connector(&self, server: &str) -> Result<Option<Connector>, ConnectError> {
+        if !self.url.starts_with("https://") {
+            return Ok(None);
+        }
+        let connector = Connector::new(server, self.ca.as_deref());
+        connector.map(Some).map_err(|error| ConnectError::InvalidCertificate { cause: Arc::new(error) })
+    }
+
     fn credential(&self) -> Result<Credential, ConnectError> {
         match &self.token {
             Some(token) => Credential::token(&token.0).ok_or(ConnectError::InvalidToken),
@@ -183,8 +212,9 @@ impl ClientBuilder {
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let server = authority(&self.url)?;
         let endpoint = self.endpoint(&server)?;
-        let credential = self.credential()?;
-        let answered = tokio::time::timeout(self.connect_timeout, ask(&endpoint, credential, &server)).await;
+        let (credential, connector) = (self.credential()?, self.connector(&server)?);
+        let asked = ask(&endpoint, connector, credential, &server);
+        let answered = tokio::time::timeout(self.connect_timeout, asked).await;
         let (channel, grpc) = answered.map_err(|_| ConnectError::Silent { server: server.clone() })??;
         let streams = Streams::new(Runtime::current(), channel);
         Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
@@ -205,7 +235,12 @@ impl ClientBuilder {
     pub fn connect_lazy(self) -> Result<Client, ConnectError> {
         let server = authority(&self.url)?;
         let runtime = Runtime::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        let channel = Channel::new(self.endpoint(&server)?.connect_lazy(), self.credential()?);
+        let endpoint = self.endpoint(&server)?;
+        let channel = match self.connector(&server)? {
+            Some(connector) => endpoint.connect_with_connector_lazy(connector),
+            None => endpoint.connect_lazy(),
+        };
+        let channel = Channel::new(channel, self.credential()?);
         let grpc = grpc_on(&channel);
         let streams = Streams::new(runtime, channel);
         Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
@@ -241,12 +276,15 @@ fn grpc_on(channel: &Channel) -> ForebayClient<Channel> {
 /// Connects and waits for one answer: another program, or none, may be behind an open port.
 async fn ask(
     endpoint: &Endpoint,
+    connector: Option<Connector>,
     credential: Credential,
     server: &str,
 ) -> Result<(Channel, ForebayClient<Channel>), ConnectError> {
-    let channel = endpoint
-        .connect()
-        .await
+    let connected = match connector {
+        Some(connector) => endpoint.connect_with_connector(connector).await,
+        None => endpoint.connect().await,
+    };
+    let channel = connected
         .map_err(|error| ConnectError::Unreachable { server: server.to_owned(), cause: Arc::new(error) })?;
     let channel = Channel::new(channel, credential);
     let mut grpc = grpc_on(&channel);
@@ -270,8 +308,7 @@ async fn ask(
 fn authority(url: &str) -> Result<String, ConnectError> {
     let invalid = || ConnectError::InvalidUrl { url: url.to_owned() };
     let rest = match url.split_once("://") {
-        Some(("http", rest)) => rest,
-        Some(("https", _)) => return Err(ConnectError::NoTls { url: url.to_owned() }),
+        Some(("http" | "https", rest)) => rest,
         Some((scheme, _)) => return Err(ConnectError::UnknownScheme { scheme: scheme.to_owned() }),
         None => url,
     };
@@ -302,6 +339,7 @@ mod tests {
             ("queue.internal", "queue.internal:7070"),
             ("http://[::1]:9000", "[::1]:9000"),
             ("[::1]", "[::1]:7070"),
+            ("https://queue.internal:7443/", "queue.internal:7443"),
         ] {
             assert_eq!(authority(url).expect(url), expected);
         }
@@ -323,7 +361,6 @@ mod tests {
             assert!(matches!(error, ConnectError::InvalidUrl { .. }), "{url}: {error}");
         }
         assert!(matches!(Client::builder("a:1").connect_lazy(), Err(ConnectError::NoRuntime)));
-        assert!(matches!(authority("https://a:1"), Err(ConnectError::NoTls { .. })));
         assert!(matches!(authority("redis://a:1"), Err(ConnectError::UnknownScheme { .. })));
     }
 }

@@ -49,19 +49,20 @@ impl Advice {
 #[non_exhaustive]
 pub enum ConnectError {
     /// The text is not an address.
-    #[error("the address must be http://HOST:PORT or HOST:PORT. url=`{url}`")]
+    #[error("the address must be http://HOST:PORT, https://HOST:PORT or HOST:PORT. url=`{url}`")]
     InvalidUrl {
         /// The address as it was given.
         url: String,
     },
-    /// The address asks for TLS.
-    #[error("TLS is not supported; the address must be http://HOST:PORT. url=`{url}`")]
-    NoTls {
-        /// The address as it was given.
-        url: String,
+    /// The certificates by which the server should be recognised cannot be used.
+    #[error("the CA certificates cannot be used; they must be in PEM")]
+    InvalidCertificate {
+        /// Why not.
+        #[source]
+        cause: Cause,
     },
     /// The address asks for another protocol.
-    #[error("the scheme of the address must be `http`. scheme=`{scheme}`")]
+    #[error("the scheme of the address must be `http` or `https`. scheme=`{scheme}`")]
     UnknownScheme {
         /// The scheme as it was given.
         scheme: String,

@@ -30,6 +30,7 @@ pub mod publish;
 mod services_tests;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod sql;
+mod tls;
 pub mod worker;
 
 pub use admin::settings::{Backoff, GroupSettings, Rate, Retries, Strategy, StreamSettings};

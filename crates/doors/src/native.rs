@@ -46,6 +46,7 @@ use crate::http::accept::{self, Stopping};
 use crate::http::connection::{self, Connection, Open, Protocol};
 use crate::http::outgoing::Outgoing;
 use crate::kit::identity::{Anonymous, Gate, Refused};
+use crate::kit::tls::{self, Speaks, Tls};
 use crate::kit::watched::watch;
 use crate::telemetry;
 use http::BodyShares;
@@ -75,6 +76,8 @@ pub struct NativeConfig {
     /// Names that the server has beside its addresses and `localhost`. A request for another one is refused,
     /// since a web page could have made it by giving a name of its own this server's address.
     pub host_names: Vec<String>,
+    /// The server's certificate. None: connections are not encrypted.
+    pub tls: Option<Tls>,
     /// What a client without a token is.
     pub anonymous: Anonymous,
     /// Bytes of request bodies that are being read, over all connections; and as much again for gRPC.
@@ -98,6 +101,7 @@ impl Default for NativeConfig {
         NativeConfig {
             connections_max: 20_000,
             host_names: Vec::new(),
+            tls: None,
             anonymous: Anonymous::Owner,
             body_bytes_max: 64 << 20,
             process: ProcessFigures::default,
@@ -128,6 +132,7 @@ pub async fn serve_with(
         stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
         http_stats: broker.doors().door("http"),
+        tls: config.tls.clone(),
         gate: Gate::new(broker.entrance(), config.anonymous, stats.clone()),
         clock,
         grpc: grpc::routes(broker.clone(), unknown_client()).prepare(),
@@ -159,6 +164,7 @@ struct Shares {
 
 struct Services {
     gate: Gate,
+    tls: Option<Tls>,
     clock: Clock,
     grpc: Routes,
     grpc_bodies: Arc<Pool>,
@@ -268,9 +274,10 @@ async fn serve_one(
     address: SocketAddr,
     stopping: Stopping,
 ) {
-    let Some(protocol) = connection::protocol_of(&stream).await else { return };
+    let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
+    let Some(protocol) = connection::protocol_of(&wire).await else { return };
     let open = Open::default();
-    let io = TokioIo::new(Connection::new(stream, protocol, open.clone(), http::refusal));
+    let io = TokioIo::new(Connection::new(wire, protocol, open.clone(), http::refusal));
     let stopped = stopping.wait();
     let shares = Arc::new(Shares {
         replies: outgoing.share.clone(),

@@ -44,6 +44,7 @@ use crate::http::connection::{Connection, Open, Protocol};
 use crate::http::hosts::Hosts;
 use crate::kit::attempts::Attempts;
 use crate::kit::identity::Anonymous;
+use crate::kit::tls::{self, Speaks, Tls};
 use door::{Door, RequestIds};
 use keys::AccessKeys;
 use service::Service;
@@ -66,6 +67,8 @@ pub struct SqsConfig {
     pub keys: KeyRing,
     /// What a client without a known key is, if there is no keys file.
     pub anonymous: Anonymous,
+    /// The server's certificate. None: connections are not encrypted.
+    pub tls: Option<Tls>,
     pub urls: UrlOptions,
     /// Names that the server has beside its addresses and `localhost`. Used if there are no access keys and the
     /// door is open to this machine alone: a page of another site could have been given a name with this server's
@@ -85,6 +88,7 @@ impl SqsConfig {
             body_bytes_max: 64 << 20,
             keys: KeyRing::default(),
             anonymous: Anonymous::Owner,
+            tls: None,
             urls: UrlOptions::default(),
             host_names: Vec::new(),
             waits: false,
@@ -105,14 +109,15 @@ pub async fn serve(
     let service = Service::open(broker.clone(), caller, config.waits).await.map_err(std::io::Error::other)?;
     let keys = AccessKeys::new(config.keys, broker.clone(), config.anonymous);
     let hosts = match address.ip().is_loopback() {
-        true => Hosts::new(&config.host_names),
+        true => Hosts::new(&config.host_names).over_tls(config.tls.is_some()),
         // A server that listens for other machines is called by names that it does not know.
-        false => Hosts::any(),
+        false => Hosts::any().over_tls(config.tls.is_some()),
     };
     let hosts = Some(hosts).filter(|_| !keys.are_needed());
     let door = Arc::new(Door {
         stats: broker.doors().door("sqs"),
         attempts: Attempts::default(),
+        tls: config.tls,
         broker,
         service: Arc::new(service),
         keys,
@@ -132,8 +137,9 @@ pub async fn serve(
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
 async fn serve_one(door: Arc<Door>, stream: TcpStream, address: SocketAddr, stopping: Stopping) {
+    let Some(wire) = tls::begin(door.tls.as_ref(), Speaks::Http1, stream, address).await else { return };
     let (open, shares) = (Open::default(), Arc::new(door.shares()));
-    let io = TokioIo::new(Connection::new(stream, Protocol::Http1, open.clone(), |_| None::<Bytes>));
+    let io = TokioIo::new(Connection::new(wire, Protocol::Http1, open.clone(), |_| None::<Bytes>));
     let service = service_fn(|request| {
         let (door, open, shares) = (door.clone(), open.enter(), shares.clone());
         async move { Ok::<_, std::convert::Infallible>(open.hold(door.answer(address, &shares, request).await)) }

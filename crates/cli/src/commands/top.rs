@@ -329,7 +329,7 @@ mod tests {
     }
 
     fn drawn(view: &View, size: (usize, usize)) -> Vec<String> {
-        let server = Server { server: "127.0.0.1:7070".to_owned(), token_file: None };
+        let server = Server { server: "127.0.0.1:7070".to_owned(), token_file: None, ca: None, token: None };
         frame(view, &server, Sort::Lag, None, size, false)
     }
 

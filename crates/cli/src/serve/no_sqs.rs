@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::bail;
 use forebay_broker::broker::Broker;
+use forebay_doors::kit::tls::Tls;
 
 use super::identity::Identity;
 use crate::exit::Exit;
@@ -37,6 +38,7 @@ pub(super) enum Prepared {
 pub(super) async fn prepare(
     settings: &Settings,
     _identity: &Identity,
+    _tls: Option<Tls>,
     is_asked_for: bool,
 ) -> anyhow::Result<Prepared> {
     if let Some(address) = settings.sqs.filter(|_| is_asked_for) {
@@ -45,4 +47,9 @@ pub(super) async fn prepare(
         bail!(error.context(Exit::NotUnderstood));
     }
     Ok(Prepared::Closed)
+}
+
+/// There is nothing to check.
+pub(super) fn check(_settings: &Settings, _identity: &Identity) -> anyhow::Result<()> {
+    Ok(())
 }

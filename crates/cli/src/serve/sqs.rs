@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use forebay_broker::broker::Broker;
 use forebay_doors::kit::identity::Anonymous;
+use forebay_doors::kit::tls::Tls;
 use forebay_doors::sqs::{self, AccessKey, KeyRing, SqsConfig, UrlOptions, is_account};
 use tokio::net::TcpListener;
 
@@ -71,6 +72,7 @@ pub(super) enum Prepared {
 pub(super) async fn prepare(
     settings: &Settings,
     identity: &Identity,
+    tls: Option<Tls>,
     is_asked_for: bool,
 ) -> anyhow::Result<Prepared> {
     let Some(address) = settings.sqs else { return Ok(Prepared::Closed) };
@@ -110,10 +112,11 @@ pub(super) async fn prepare(
         body_bytes_max: settings.request_bytes as usize,
         keys: KeyRing::new(keys),
         anonymous,
+        tls: tls.clone(),
         urls: UrlOptions {
             public_base: settings.sqs_url.clone(),
             trust_forwarded: settings.sqs_trust_forwarded,
-            is_tls: false,
+            is_tls: tls.is_some(),
         },
         host_names: settings.host_names.clone(),
         waits: settings.sqs_waits,
@@ -121,6 +124,18 @@ pub(super) async fn prepare(
     };
     let file = settings.sqs_keys.clone();
     Ok(Prepared::Open(Box::new(Door { listener, address, config, file })))
+}
+
+/// Checks the settings of the door without opening it.
+pub(super) fn check(settings: &Settings, identity: &Identity) -> anyhow::Result<()> {
+    let Some(address) = settings.sqs else { return Ok(()) };
+    let keys = settings.sqs_keys.as_deref().map(read_keys).transpose().context(Exit::NotUnderstood)?;
+    let has_log = !settings.memory && settings.data.exists();
+    let may_have_keys = keys.is_some() || has_log || identity.has_admin();
+    match identity.anonymous(address) {
+        Anonymous::Refused if !may_have_keys => Err(no_keys(address)),
+        _ => Ok(()),
+    }
 }
 
 fn no_keys(address: SocketAddr) -> anyhow::Error {

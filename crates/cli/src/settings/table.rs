@@ -62,6 +62,21 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.memory, values::switch(text)),
     },
     Setting {
+        name: "tls_cert",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "Certificate of the server in PEM, with the certificates that signed it after it: all APIs are then \
+               served over TLS. It is read again when it changes",
+        set: |settings, text| values::into(&mut settings.tls_cert, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "tls_key",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "Private key of the certificate, in PEM",
+        set: |settings, text| values::into(&mut settings.tls_key, values::or_none(text, values::path)),
+    },
+    Setting {
         name: "admin_token_file",
         value: Some("FILE|none"),
         default: "none",
@@ -77,6 +92,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "false",
         help: "Ask for a token on loopback addresses too. On other addresses the server always asks",
         set: |settings, text| values::into(&mut settings.require_auth, values::switch(text)),
+    },
+    Setting {
+        name: "audit_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File for the record of administrative and triage calls, one line of JSON each. At 16 MiB it is renamed; \
+               ten are kept",
+        set: |settings, text| values::into(&mut settings.audit_file, values::or_none(text, values::path)),
     },
     Setting {
         name: "allow_anyone",

@@ -115,8 +115,8 @@ impl HttpDoor {
         let stats = broker.doors().door("http");
         let door = Door(Arc::new(Shared {
             broker,
-            hosts: Hosts::new(&config.host_names),
-            any_host: Hosts::any(),
+            hosts: Hosts::new(&config.host_names).over_tls(config.tls.is_some()),
+            any_host: Hosts::any().over_tls(config.tls.is_some()),
             bodies: Pool::new(config.body_bytes_max),
             small_bodies: Pool::new(SMALL_BODIES_BYTES),
             events: Events::default(),

@@ -24,6 +24,7 @@ use crate::http::hosts::{Hosts, Stranger, check_host};
 use crate::http::outgoing;
 use crate::http::unharmed;
 use crate::kit::attempts::Attempts;
+use crate::kit::tls::Tls;
 use crate::telemetry;
 
 /// The largest request: a message of 1 MiB, with what base64 and escapes make of it.
@@ -34,6 +35,7 @@ pub(super) struct Door {
     pub(super) service: Arc<Service>,
     pub(super) keys: AccessKeys,
     pub(super) attempts: Attempts,
+    pub(super) tls: Option<Tls>,
     pub(super) urls: UrlOptions,
     /// The door's own address, for clients that do not say how they call it.
     pub(super) address: String,
