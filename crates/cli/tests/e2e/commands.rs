@@ -6,5 +6,6 @@ mod operate;
 mod publish;
 mod rig;
 mod start;
+mod tls;
 mod tokens;
 mod work;
