@@ -342,6 +342,7 @@ async fn until_told(
 ) -> anyhow::Result<()> {
     let config = NativeConfig {
         connections_max: settings.max_connections,
+        connections_per_address: settings.max_connections_per_address,
         host_names: settings.host_names.clone(),
         anonymous: doors.identity.anonymous(settings.listen),
         tls: doors.tls.clone(),

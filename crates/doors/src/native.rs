@@ -38,7 +38,6 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tonic::service::Routes;
 use tonic::transport::server::TcpConnectInfo;
 
@@ -73,6 +72,8 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 pub struct NativeConfig {
     /// Connections at a time. A further client is told that the server is busy.
     pub connections_max: usize,
+    /// Connections at a time from one address. None: as many as there may be.
+    pub connections_per_address: Option<usize>,
     /// Names that the server has beside its addresses and `localhost`. A request for another one is refused,
     /// since a web page could have made it by giving a name of its own this server's address.
     pub host_names: Vec<String>,
@@ -100,6 +101,7 @@ impl Default for NativeConfig {
     fn default() -> NativeConfig {
         NativeConfig {
             connections_max: 20_000,
+            connections_per_address: None,
             host_names: Vec::new(),
             tls: None,
             anonymous: Anonymous::Owner,
@@ -125,7 +127,7 @@ pub async fn serve_with(
     stop: impl Future<Output = ()> + Send,
     config: NativeConfig,
 ) -> std::io::Result<()> {
-    let connections = Arc::new(Semaphore::new(config.connections_max));
+    let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let stats = broker.doors().door("native");
     let (memory, clock) = (broker.memory().clone(), broker.clock());
     let services = Arc::new(Services {

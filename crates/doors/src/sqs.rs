@@ -34,7 +34,6 @@ use forebay_broker::api::{Entrance, Pool, Principal};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 pub use keys::{AccessKey, KeyRing};
 pub use wire::address::{UrlOptions, is_account};
@@ -61,6 +60,8 @@ const BUSY_REPLY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: te
 pub struct SqsConfig {
     /// Connections at a time. A further client is told that the server is busy.
     pub connections_max: usize,
+    /// Connections at a time from one address. None: as many as there may be.
+    pub connections_per_address: Option<usize>,
     /// Bytes of request bodies that are being read, over all connections.
     pub body_bytes_max: usize,
     /// The access keys of the keys file. Those in the log are believed as well.
@@ -85,6 +86,7 @@ impl SqsConfig {
     pub fn new(seed: [u8; 32]) -> SqsConfig {
         SqsConfig {
             connections_max: 20_000,
+            connections_per_address: None,
             body_bytes_max: 64 << 20,
             keys: KeyRing::default(),
             anonymous: Anonymous::Owner,
@@ -128,7 +130,7 @@ pub async fn serve(
         bodies: Pool::new(config.body_bytes_max.max(door::BODY_BYTES_MAX)),
         request_ids: RequestIds::new(config.seed),
     });
-    let connections = Arc::new(Semaphore::new(config.connections_max));
+    let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let stats = door.stats.clone();
     let one = |stream, address, stopping| serve_one(door.clone(), stream, address, stopping);
     accept::connections(listener, stop, connections, BUSY_REPLY, &stats, one).await;

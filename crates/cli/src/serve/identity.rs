@@ -106,6 +106,12 @@ impl Identity {
 }
 
 fn no_identity(address: SocketAddr) -> anyhow::Error {
+    if address.ip().is_loopback() {
+        return anyhow::anyhow!(
+            "require_auth is set, and there is no token that a client could have. Give --admin-token-file a file with \
+             an admin token, with which others are created"
+        );
+    }
     anyhow::anyhow!(
         "no authentication is set up, so the server listens on addresses of this machine only. Give --listen an \
          address such as 127.0.0.1:7070; or --admin-token-file a file with an admin token, with which others are \

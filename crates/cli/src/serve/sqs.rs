@@ -109,6 +109,7 @@ pub(super) async fn prepare(
     let address = listener.local_addr().context("cannot tell the address of the SQS door")?;
     let config = SqsConfig {
         connections_max: settings.max_connections,
+        connections_per_address: settings.max_connections_per_address,
         body_bytes_max: settings.request_bytes as usize,
         keys: KeyRing::new(keys),
         anonymous,

@@ -162,6 +162,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.max_connections, values::count(text)),
     },
     Setting {
+        name: "max_connections_per_address",
+        value: Some("N|none"),
+        default: "none",
+        help: "Maximum number of connections of each API from one IP address. none: as many as max_connections, as a \
+               proxy in front of the server needs",
+        set: |settings, text| {
+            values::into(&mut settings.max_connections_per_address, values::or_none(text, values::count))
+        },
+    },
+    Setting {
         name: "host_names",
         value: Some("NAMES|none"),
         default: "none",

@@ -232,3 +232,61 @@ async fn credentials_outlive_the_server_until_they_are_revoked() {
     let refused = caller.publish(room, name.clone(), more, PublishOptions::default()).await;
     assert!(matches!(refused, Err(PublishError::Denied(_))), "also on a handle that has published before");
 }
+
+#[tokio::test]
+async fn administrative_calls_are_recorded_with_their_outcome() {
+    use crate::audit::AuditOutcome;
+    use crate::credentials::{CredentialKind, CredentialTerms};
+    let (owner, _running) = open().await;
+    let mut queue = owner.broker().audit().begin().expect("the first writer");
+    assert!(owner.broker().audit().begin().is_none(), "there is one writer");
+    let from = Some(([10, 0, 0, 7], 4_711).into());
+    let principal = Principal::new("alice", "operator:work,publish:work".parse().expect("grants"));
+    let alice = owner.broker().enter(principal, from);
+    let mut recorded = || {
+        let record = queue.try_recv().expect("a record");
+        assert!(queue.try_recv().is_err(), "one record for each call");
+        assert_eq!((&*record.who, record.from), ("alice", from));
+        (record.action, record.what, record.outcome)
+    };
+    let done = |right, what: &str| (right, what.to_owned(), AuditOutcome::Done);
+    let denied = |right, what: &str| (right, what.to_owned(), AuditOutcome::Denied);
+    alice.create_group(stream(), group(), |_| {}).await.expect("it may");
+    assert_eq!(recorded(), done(Right::Create, "work/team"));
+    alice.pause(stream(), group(), true).await.expect("it may");
+    assert_eq!(recorded(), done(Right::Operate, "work/team"));
+    assert!(alice.delete_stream(named("other"), true).await.is_err());
+    assert_eq!(recorded(), denied(Right::Delete, "other"));
+    let to = OnExhausted::Move(named("other"));
+    let moved = alice.change_group(stream(), group(), move |settings| settings.on_exhausted = to).await;
+    assert!(moved.is_err());
+    assert_eq!(recorded(), denied(Right::Change, "work/team"));
+    assert!(alice.resubmit(stream(), group(), Seq(1), batch([plain("x")])).await.is_err());
+    let (right, what, outcome) = recorded();
+    assert_eq!((right, &*what), (Right::Triage, "work/team"));
+    assert!(matches!(&outcome, AuditOutcome::Refused(why) if why.contains("parked")), "{outcome:?}");
+    let terms = CredentialTerms {
+        kind: CredentialKind::Token,
+        name: "ci".to_owned(),
+        grants: "publish:a".parse().expect("grants"),
+        expires: None,
+        account: None,
+    };
+    assert!(alice.create_credential(terms.clone()).await.is_err());
+    assert_eq!(recorded(), denied(Right::Administer, "the server"));
+    // Looking, publishing and consuming leave no record.
+    publish(&alice, [plain("x")]).await.expect("it may");
+    alice.group(stream(), group()).await.expect("it may");
+    assert!(alice.receive(stream(), group(), Receive::default()).await.is_err());
+    assert!(queue.try_recv().is_err());
+    let new = owner.create_credential(terms).await.expect("it is created");
+    let record = queue.recv().await.expect("a record");
+    assert_eq!(record.what, format!("create token {} ci publish:a", new.report.id));
+    assert!(!format!("{record:?}").contains(new.secret.reveal()));
+    // A caller that goes away leaves its outcome open.
+    let mut going = Box::pin(owner.delete_stream(stream(), true));
+    let polled = poll_fn(|cx| std::task::Poll::Ready(going.as_mut().poll(cx).is_pending())).await;
+    assert!(polled, "it waits for the disk");
+    drop(going);
+    assert_eq!(queue.recv().await.map(|record| record.outcome), Some(AuditOutcome::Unknown));
+}

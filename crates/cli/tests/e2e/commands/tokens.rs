@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::commands::rig::Server;
 use crate::rig::{Folder, Ran, binary, run};
 
@@ -18,7 +20,9 @@ fn private(folder: &Folder, name: &str, text: &str) -> String {
 /// A server that asks for a token, and a folder for it.
 fn start(folder: &Folder) -> Server {
     let file = private(folder, "admin.token", ADMIN);
-    Server::start_with(&["--require-auth", "--admin-token-file", &file, "--data", &folder.file("data")])
+    let (audit, data) = (folder.file("audit.log"), folder.file("data"));
+    let words = ["--require-auth", "--admin-token-file", &file, "--audit-file", &audit, "--data", &data];
+    Server::start_with(&words)
 }
 
 fn with(server: &Server, token: &str, words: &[&str]) -> Ran {
@@ -63,6 +67,24 @@ fn a_token_is_created_used_listed_and_revoked() {
     let log = server.stop();
     let said: String = log.iter().map(ToString::to_string).collect();
     assert!(!said.contains(&token[21..]) && !said.contains(ADMIN), "no secret is logged: {said}");
+    let audit = std::fs::read_to_string(folder.file("audit.log")).expect("there is an audit");
+    assert!(!audit.contains(&token[21..]) && !audit.contains(ADMIN), "no secret is recorded: {audit}");
+    let records: Vec<Value> =
+        audit.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let recorded = |who: &str, action: &str, outcome: &str, what: &str| {
+        let is = |record: &Value, name: &str, text: &str| record[name] == text;
+        records.iter().any(|record| {
+            is(record, "who", who)
+                && is(record, "action", action)
+                && is(record, "outcome", outcome)
+                && record["what"].as_str().is_some_and(|is| is.contains(what))
+                && record["from"].as_str().is_some_and(|from| from.starts_with("127.0.0.1:"))
+        })
+    };
+    assert!(recorded("admin", "administer", "done", "create token"), "{audit}");
+    assert!(recorded("admin", "administer", "done", "revoke "), "{audit}");
+    assert!(recorded("admin", "create", "done", "secret"), "{audit}");
+    assert!(recorded("ci", "delete", "denied", "orders-eu"), "{audit}");
     for entry in std::fs::read_dir(folder.file("data")).expect("a folder") {
         let path = entry.expect("an entry").path();
         let bytes = std::fs::read(&path).unwrap_or_default();
@@ -122,6 +144,8 @@ fn the_admin_token_is_private_and_can_be_replaced() {
     let words = ["serve", "--memory", "--listen", "127.0.0.1:0", "--admin-token-file", &short];
     run(&words, "", &[]).refused(2, &["at least 32 visible ASCII characters", "characters=`5`"]);
 
+    run(&["serve", "--memory", "--require-auth"], "", &[])
+        .refused(1, &["require_auth is set", "--admin-token-file"]);
     let server = start(&folder);
     with(&server, ADMIN, &["token", "list"]).good();
     let other = "another-admin-token-that-replaces-the-first";
@@ -141,4 +165,25 @@ fn loopback_needs_no_token_unless_it_is_told_to() {
     server.run(&["pub", "work", "x"]).good();
     server.run(&["key", "create", "sqs", "--may", "worker:*"]).good();
     with(&server, "wrong", &["pub", "work", "x"]).refused(12, &["not one of this server's"]);
+}
+
+#[test]
+fn a_login_is_kept_for_later_commands() {
+    let folder = Folder::made("login");
+    let server = start(&folder);
+    let profile = folder.file("profile.toml");
+    let kept = [("FOREBAY_PROFILE", &*profile)];
+    run(&["login", "--server", &server.address], "wrong", &kept).refused(12, &["not one of this server's"]);
+    assert!(!std::path::Path::new(&profile).exists(), "a token that is not accepted is not kept");
+    run(&["login", "--server", &server.address], ADMIN, &kept).good();
+    let mode = std::fs::metadata(&profile).expect("a profile").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    run(&["token", "list"], "", &kept).good();
+    run(&["pub", "work", "x"], "", &kept).good();
+    // The token is for its own server.
+    let other = Folder::made("other-login");
+    let other = start(&other);
+    run(&["stream", "list", "--server", &other.address], "", &kept).refused(12, &["a credential is needed"]);
+    run(&["login", "--forget"], "", &kept).good();
+    assert_eq!(std::fs::read_to_string(&profile).expect("a profile"), "");
 }
