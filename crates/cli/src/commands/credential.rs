@@ -24,7 +24,7 @@ pub(crate) struct Token {
 enum TokenCommand {
     /// Create a token. It is printed once.
     #[command(after_help = CREATE_TOKEN)]
-    Create(Create),
+    Create(NewCredential),
     /// List the tokens: names, rights, when they expire and when they were last used.
     #[command(visible_alias = "ls", after_help = LIST_TOKENS)]
     List(List),
@@ -45,7 +45,7 @@ enum KeyCommand {
     #[command(after_help = CREATE_KEY)]
     Create {
         #[command(flatten)]
-        create: Create,
+        create: NewCredential,
         /// The account whose queues the key uses, twelve digits. Default: 000000000000.
         #[arg(long, value_name = "DIGITS")]
         account: Option<String>,
@@ -59,7 +59,7 @@ enum KeyCommand {
 }
 
 #[derive(Debug, Args)]
-struct Create {
+struct NewCredential {
     /// The name of the client, which the server's records show.
     name: String,
     /// What it may do: ACTION:PATTERN, with commas between several. Actions: publish, consume, read, view, configure,
@@ -159,7 +159,7 @@ fn parameter(kind: CredentialKind) -> &'static str {
 
 fn create(
     kind: CredentialKind,
-    create: &Create,
+    create: &NewCredential,
     account: Option<String>,
     output: Output,
 ) -> anyhow::Result<()> {

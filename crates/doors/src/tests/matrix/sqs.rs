@@ -122,10 +122,7 @@ fn outcome_of(status: u16, said: &str) -> Outcome {
     let is = |code: &str| said.contains(code);
     match status {
         200 => Outcome::Allowed,
-        _ if is("MissingAuthenticationToken")
-            || is("SignatureDoesNotMatch")
-            || is("InvalidClientTokenId") =>
-        {
+        _ if is("MissingAuthenticationToken") || is("SignatureDoesNotMatch") || is("UnrecognizedClient") => {
             Outcome::Unknown
         }
         // A queue that must not be seen is one that does not exist.
