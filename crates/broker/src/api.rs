@@ -5,14 +5,14 @@
 
 pub use crate::access::{Action, Denied, GrantError, Grants, Principal, ROLES, Right};
 pub use crate::audit::{Audit, AuditOutcome, AuditRecord};
-pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
+pub use crate::batch::{Batch, BatchBuilder, ContentType, Dedupe, Message, Own, after, parse_content};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
 };
 pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
-    Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
-    NoteWish, Receive, Receiving, Select,
+    Absent, Bundle, Caller, Change, Committed, Confirmation, Consumer, Created, Filter, GroupCursor,
+    JobTerms, NoteWish, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
 pub use crate::credentials::{
@@ -24,12 +24,13 @@ pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunM
 pub use crate::error::{Advice, CallError, OpenError, PublishError};
 pub use crate::memory::{Hold, Memory, MemoryFigures, Pool, Share};
 pub use crate::report::{
-    ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport, Selected,
-    ServerReport, StreamReport, Throughput,
+    BANDS, ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport,
+    Selected, ServerReport, StreamReport, Throughput,
 };
 pub use crate::stats::doors::{DoorStats, Doors};
 pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
 
+pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;
 pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};
 pub use forebay_core::group::{
@@ -44,6 +45,6 @@ pub use forebay_core::settings::{
     Retention, Retries, SettingsError, Strategy, StreamLimits, StreamSettings,
 };
 pub use forebay_core::shard::{
-    ChangeRefusal, CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo, Start,
-    StreamFigures,
+    ChangeRefusal, CreateRefusal, DeleteIf, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo,
+    Start, StreamFigures,
 };

@@ -114,6 +114,25 @@ impl Recording {
     }
 }
 
+/// The records of changes that are made together, which all end the same way.
+#[must_use = "calls are closed with their result"]
+#[derive(Default)]
+pub(crate) struct Recordings(Vec<Recording>);
+
+impl Recordings {
+    pub(crate) fn begin(&mut self, record: Recording) {
+        self.0.push(record);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn close<T>(self, result: Result<T, CallError>) -> Result<T, CallError> {
+        self.0.into_iter().fold(result, |result, record| record.close(result))
+    }
+}
+
 impl Drop for Recording {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
 use forebay_core::types::{Limits, Seq, StreamId, StreamName, Timestamp};
-use forebay_storage::engine::{Claim, Engine};
+use forebay_storage::engine::{BoxFuture, Claim, Engine};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -140,7 +140,10 @@ pub enum Stage {
     Stopping,
 }
 
-/// The task that owns the shard. Ends when it is told to stop, or when the engine fails.
+/// The work of the task that owns the shard. Ends when it is told to stop, or when the engine fails.
+pub type TaskFuture = BoxFuture<'static, Result<(), RecoveryError>>;
+
+/// The task that owns the shard.
 pub type Running = JoinHandle<Result<(), RecoveryError>>;
 
 impl Entrance {
@@ -214,12 +217,14 @@ impl Entrance {
 
     /// Room for a batch to a stream, if there is some now.
     pub fn try_room(&self, stream: &StreamName, batch: &Batch) -> Option<Room> {
-        self.shard_of(stream).try_room(batch)
+        let shard = self.shard_of(stream);
+        shard.try_room(shard.cost([batch]))
     }
 
     /// Room for a batch to a stream, as soon as there is some. Requests for room are served in their order.
     pub fn room(&self, stream: &StreamName, batch: &Batch) -> impl Future<Output = Room> + Send + use<> {
-        self.shard_of(stream).room(batch)
+        let shard = self.shard_of(stream);
+        shard.room(shard.cost([batch]))
     }
 }
 
@@ -236,8 +241,22 @@ impl Broker {
     pub async fn open(
         engine: Arc<dyn Engine>,
         clock: Clock,
-        mut config: BrokerConfig,
+        config: BrokerConfig,
     ) -> Result<(Broker, Running), OpenError> {
+        let mut running = None;
+        let spawn = |task: TaskFuture| running = Some(tokio::spawn(task));
+        let broker = Broker::open_on(engine, clock, config, spawn).await?;
+        Ok((broker, running.expect("the task runs before the broker serves")))
+    }
+
+    /// As [`Broker::open`], on an executor of the caller's: `spawn` is given the task, and must run it beside the
+    /// caller.
+    pub async fn open_on(
+        engine: Arc<dyn Engine>,
+        clock: Clock,
+        mut config: BrokerConfig,
+        spawn: impl FnOnce(TaskFuture),
+    ) -> Result<Broker, OpenError> {
         if clock.is_still() {
             // With a clock that stands still no timer fires, so frames are closed at once.
             config.driver.lazy_delay = Duration::ZERO;
@@ -274,7 +293,7 @@ impl Broker {
         };
         let task =
             ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
-        let running = tokio::spawn(task.run());
+        spawn(Box::pin(task.run()));
         let (reply, secret) = oneshot::channel();
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
         // Without an answer the task has ended already, and its handle says why.
@@ -284,7 +303,7 @@ impl Broker {
         let (stage, doors) = (at_stage, Arc::default());
         let entrance =
             Entrance { shards, limits, clock, stage, doors, memory, credentials, audit: Arc::default() };
-        Ok((Broker { entrance, remarks: claim.remarks.into() }, running))
+        Ok(Broker { entrance, remarks: claim.remarks.into() })
     }
 
     /// The broker for doors.

@@ -1,7 +1,7 @@
 //! The verbs of the broker. A [`Caller`] is a handle in the name of a principal: each of its verbs checks first whether
 //! that principal may do it, and then asks the shard of the stream.
 
-mod arrange;
+mod bundle;
 mod consume;
 mod credentials;
 mod notes;
@@ -13,6 +13,7 @@ mod triage;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use forebay_core::group::{Settlement, Verb};
 use forebay_core::settings::OnExhausted;
 use forebay_core::types::{GroupName, StreamName};
 
@@ -24,11 +25,12 @@ use crate::shard_handle::ShardHandle;
 
 pub(crate) use crate::shard_handle::Reply;
 
-pub use crate::driver::Arranged;
-pub use arrange::{Arrangement, Change, NoteWish};
+pub use crate::driver::Committed;
+pub use bundle::{Bundle, Change, NoteWish};
+pub(crate) use bundle::{Parts, SettledLeases, StreamPart};
 pub use consume::{Consumer, Receive, Receiving};
 pub use operate::{Created, GroupCursor};
-pub use publish::Confirmation;
+pub use publish::{Absent, Confirmation};
 pub use read::Filter;
 pub use triage::{JobTerms, Select};
 
@@ -108,11 +110,23 @@ impl Caller {
 }
 
 /// Settings that send messages to another stream need the right to publish there.
-fn may_move(who: &Principal, before: Option<&OnExhausted>, after: &OnExhausted) -> Result<(), Denied> {
+pub(crate) fn may_move(
+    who: &Principal,
+    before: Option<&OnExhausted>,
+    after: &OnExhausted,
+) -> Result<(), Denied> {
     match after {
         OnExhausted::Move(to) if before != Some(after) => {
             authorize(who, Right::Publish, Resource::Stream(to))
         }
+        _ => Ok(()),
+    }
+}
+
+/// A settlement that moves messages to another stream needs the right to publish there.
+fn may_settle(who: &Principal, settlement: &Settlement) -> Result<(), Denied> {
+    match &settlement.verb {
+        Verb::Move(to) => authorize(who, Right::Publish, Resource::Stream(to)),
         _ => Ok(()),
     }
 }

@@ -20,13 +20,12 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use forebay_core::codec::{Cursor, DecodeError, put_bytes, put_varint};
-use forebay_core::notes::{Expected, Note};
+use forebay_core::notes::{Expected, Note, NoteChange};
 use forebay_core::types::Timestamp;
 
 use crate::access::{Grants, Principal, Standing};
 use crate::clock::Clock;
 use crate::door::CREDENTIALS;
-use crate::driver::NoteChange;
 
 /// Credentials that a server has at most.
 pub const CREDENTIALS_MAX: usize = 10_000;

@@ -9,6 +9,10 @@ pub(crate) const OWN_NOTES: u8 = 0;
 /// Whose the notes with credentials are. A [`Door`] cannot name them either.
 pub(crate) const CREDENTIALS: u8 = 9;
 
+/// Every number in use, with the name of its owner.
+const NUMBERS: [(u8, &str); 4] =
+    [(OWN_NOTES, "server"), (Door::SQS.0, "sqs"), (CREDENTIALS, "credentials"), (Door::HISTORY.0, "history")];
+
 /// A door, as the log knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Door(u8);
@@ -16,11 +20,11 @@ pub struct Door(u8);
 impl Door {
     /// Queues of Amazon SQS.
     pub const SQS: Door = Door(1);
+    /// The history of figures that the dashboard shows.
+    pub const HISTORY: Door = Door(16);
     /// For the broker's own tests.
     #[cfg(test)]
     pub(crate) const TEST: Door = Door(255);
-
-    const ALL: [(Door, &'static str); 1] = [(Door::SQS, "sqs")];
 
     pub(crate) fn number(self) -> u8 {
         self.0
@@ -29,7 +33,7 @@ impl Door {
 
 impl fmt::Display for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Door::ALL.iter().find(|(door, _)| door == self) {
+        match NUMBERS.iter().find(|(number, _)| *number == self.0) {
             Some((_, name)) => f.write_str(name),
             None => write!(f, "{}", self.0),
         }
@@ -42,8 +46,7 @@ mod tests {
 
     #[test]
     fn every_door_has_a_number_of_its_own() {
-        let mut numbers: Vec<u8> = Door::ALL.iter().map(|(door, _)| door.0).collect();
-        numbers.extend([OWN_NOTES, CREDENTIALS]);
+        let mut numbers = NUMBERS.map(|(number, _)| number).to_vec();
         numbers.sort_unstable();
         let count = numbers.len();
         numbers.dedup();

@@ -63,8 +63,14 @@ pub struct GroupReport {
     /// From the delivery to its settlement. `None` if nothing was settled yet, or the group's setting
     /// `extra_statistics` is off.
     pub processing: Option<Summary>,
+    /// How many of those times were shorter than each of [`BANDS`], and how many there are. They only grow, so that
+    /// the difference of two reports tells of the time between.
+    pub processing_bands: Option<[u64; BANDS.len() + 1]>,
     pub consumers: Vec<ConsumerReport>,
 }
+
+/// Ends of bands of processing times, as powers of two of a microsecond: from 256 µs to 17 s, by fours.
+pub const BANDS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
 
 #[derive(Debug, Clone)]
 pub struct ConsumerReport {

@@ -154,20 +154,21 @@ impl ShardHandle {
         self.permits.receives.try_acquire().map_err(|_| CallError::TooManyWaiting { limit })
     }
 
-    /// Room for a batch, if there is some now.
-    pub(crate) fn try_room(&self, batch: &Batch) -> Option<Room> {
-        self.room.clone().try_acquire_many_owned(self.cost(batch)).ok().map(Room)
+    /// Room, if there is some now.
+    pub(crate) fn try_room(&self, cost: u32) -> Option<Room> {
+        self.room.clone().try_acquire_many_owned(cost).ok().map(Room)
     }
 
-    /// Room for a batch, as soon as there is some. Requests for room are served in their order.
-    pub(crate) fn room(&self, batch: &Batch) -> impl Future<Output = Room> + Send + use<> {
-        let waiting = self.room.clone().acquire_many_owned(self.cost(batch));
+    /// Room, as soon as there is some. Requests for room are served in their order.
+    pub(crate) fn room(&self, cost: u32) -> impl Future<Output = Room> + Send + use<> {
+        let waiting = self.room.clone().acquire_many_owned(cost);
         async move { Room(waiting.await.expect("the budget is never closed")) }
     }
 
-    /// A batch larger than the whole budget enters alone.
-    fn cost(&self, batch: &Batch) -> u32 {
-        let cost = batch.bytes() + batch.len() * MESSAGE_OVERHEAD + BATCH_OVERHEAD;
+    /// The room that batches take which enter together. One that is larger than the whole budget enters alone.
+    pub(crate) fn cost<'a>(&self, batches: impl IntoIterator<Item = &'a Batch>) -> u32 {
+        let of_one = |batch: &Batch| batch.bytes() + batch.len() * MESSAGE_OVERHEAD + BATCH_OVERHEAD;
+        let cost: usize = batches.into_iter().map(of_one).sum();
         u32::try_from(cost).unwrap_or(u32::MAX).min(self.room_bytes)
     }
 

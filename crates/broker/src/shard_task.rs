@@ -8,6 +8,7 @@
 //! a batch has taken room from the byte budget, a consumer has a limited number of unanswered
 //! settlements, every other call holds one of a fixed number of permits, and a consumer leaves once.
 
+mod bundles;
 mod commands;
 mod engine_calls;
 mod figures;
@@ -190,11 +191,11 @@ impl ShardTask {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Publish { stream, batch, options, may_create, room, reply } => {
+            Command::Publish { stream, batch, options, absent, room, reply } => {
                 if self.stage != Stage::Running {
                     return answer(reply, Err(PublishError::Stopping));
                 }
-                let stream = match self.stream_to_publish(&stream, &batch, options, may_create) {
+                let stream = match self.stream_to_publish(&stream, &batch, options, &absent) {
                     Ok(stream) => stream,
                     // The deletion of the stream may not be durable yet, and must not be told before.
                     Err(error @ PublishError::Refused(PublishRefusal::NoSuchStream)) => {
@@ -273,9 +274,13 @@ impl ShardTask {
     }
 
     fn withhold(&mut self) {
-        for (&consumer, member) in &self.members {
+        let mut members: Vec<_> =
+            self.members.iter().map(|(&consumer, member)| (consumer, member.group)).collect();
+        // The same order in every run of a simulated history.
+        members.sort_unstable_by_key(|(consumer, _)| *consumer);
+        for (consumer, group) in members {
             // A group that was deleted has no members any more.
-            let _ = self.driver.credit(self.now, member.group, consumer, Credit::slots(0));
+            let _ = self.driver.credit(self.now, group, consumer, Credit::slots(0));
         }
         self.call_off_all();
     }
@@ -414,7 +419,7 @@ impl ShardTask {
             self.work.spawn(async move { Done::Trimmed(engine.trim(shard, through).await) });
         }
         for consumer in served {
-            self.finish_receive(consumer);
+            self.on_served(consumer);
         }
         for (group, consumer, leases) in given_back {
             self.config.memory.count_held_back();

@@ -1,18 +1,21 @@
 //! Errors of the SDK as commands report them, each with its exit code.
 
+use std::io::ErrorKind;
+
 use anyhow::anyhow;
 use forebay_client::error::{ProblemKind, Refusal};
 use forebay_client::worker::WorkerError;
 use forebay_client::{Advice, CallError, ConnectError, PublishError};
 
-use crate::connect::Server;
+use crate::connect::unreachable;
 use crate::exit::Exit;
 use crate::safe::printable;
 
-pub(crate) fn from_connect(error: &ConnectError, server: &Server) -> anyhow::Error {
+pub(crate) fn from_connect(error: &ConnectError, address: &str) -> anyhow::Error {
     let exit = match error {
-        ConnectError::Unreachable { .. } | ConnectError::Silent { .. } => {
-            return anyhow!(error.clone()).context(Exit::Unreachable).context(server.unreachable());
+        ConnectError::Unreachable { cause, .. } => return unreachable(address, &**cause),
+        ConnectError::Silent { .. } => {
+            return unreachable(address, &std::io::Error::from(ErrorKind::TimedOut));
         }
         ConnectError::NotForebay { .. } => Exit::Unreachable,
         ConnectError::NotAccepted { .. } => Exit::Denied,

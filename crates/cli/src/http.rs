@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::connect::{Server, runtime};
+use crate::connect::{Server, runtime, unreachable};
 use crate::exit::Exit;
 use crate::print::{Output, print};
 use crate::safe::{printable, printable_bytes};
@@ -30,7 +30,8 @@ const PAGE: u64 = 500;
 
 /// The native API on one connection.
 pub(crate) struct Http {
-    server: Server,
+    /// Host and port.
+    address: String,
     connection: Connection,
     /// The value of the header that authenticates each request.
     authorization: Option<HeaderValue>,
@@ -95,16 +96,29 @@ impl Refused {
 }
 
 impl Http {
+    /// Connects to the first address that answers.
     pub(crate) async fn connect(server: &Server) -> anyhow::Result<Http> {
-        let opened = Connection::open_over(server.authority(), server.tls()?).await;
-        let connection = opened.with_context(|| server.unreachable())?;
-        let authorization = server.token()?.map(|token| {
+        let place = server.place()?;
+        let authorization = place.token.as_ref().map(|token| {
             let mut value =
-                HeaderValue::try_from(format!("Bearer {token}")).expect("a token is visible ASCII");
+                HeaderValue::try_from(format!("Bearer {}", token.0)).expect("a token is visible ASCII");
             value.set_sensitive(true);
             value
         });
-        Ok(Http { server: server.clone(), connection, authorization })
+        let mut failed = None;
+        for of in &place.addresses {
+            let address = of.authority.clone();
+            match Connection::open_over(&address, place.tls(of)?).await {
+                Ok(connection) => return Ok(Http { address, connection, authorization }),
+                Err(error) => failed.get_or_insert(unreachable(&address, error.as_ref())),
+            };
+        }
+        Err(failed.unwrap_or_else(|| anyhow!("there is no address")))
+    }
+
+    /// Host and port of the server.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Reply> {
@@ -122,15 +136,14 @@ impl Http {
     }
 
     pub(crate) async fn call(&mut self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Reply> {
-        let mut request = Request::builder().method(method).uri(path).header(HOST, self.server.authority());
+        let mut request = Request::builder().method(method).uri(path).header(HOST, &self.address);
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Full::new(body)).context(Exit::NotUnderstood);
-        let request = request.with_context(|| self.server.invalid())?;
+        let request = request.body(Full::new(body)).context(Exit::NotUnderstood)?;
         let (status, bytes) = self.connection.exchange(request).await?;
         if (200..300).contains(&status) {
             return Ok(Reply { status, bytes });

@@ -209,6 +209,7 @@ pub(crate) fn open_error(error: OpenError) -> anyhow::Error {
         OpenError::InUse => Some(Exit::DataInUse),
         OpenError::Refused { .. }
         | OpenError::Unfinished { .. }
+        | OpenError::Backup
         | OpenError::TooNew { .. }
         | OpenError::UnknownFeatures { .. } => Some(Exit::DataRefused),
         OpenError::FolderTooSmall { .. } => Some(Exit::NotUnderstood),
@@ -348,6 +349,7 @@ async fn until_told(
         tls: doors.tls.clone(),
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
+        history: true,
     };
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {

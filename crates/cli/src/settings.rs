@@ -252,6 +252,12 @@ pub(crate) fn settle(given: &[Given]) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
+/// How many settings a text of a settings file has.
+#[cfg(test)]
+pub(crate) fn read_text(text: &str) -> anyhow::Result<usize> {
+    file::read(text).map(|lines| lines.len())
+}
+
 fn read_file(path: &Path) -> anyhow::Result<Vec<file::Line>> {
     let shown = printable(&path.display().to_string());
     let text =

@@ -304,8 +304,13 @@ async fn ask(
     }
 }
 
-/// Host and port of a URL.
-fn authority(url: &str) -> Result<String, ConnectError> {
+/// Host and port of an address as people write it: `HOST`, `HOST:PORT` or `http://HOST:PORT`. The default port is 7070.
+///
+/// ```
+/// assert_eq!(forebay_client::authority("queue.internal")?, "queue.internal:7070");
+/// # Ok::<(), forebay_client::ConnectError>(())
+/// ```
+pub fn authority(url: &str) -> Result<String, ConnectError> {
     let invalid = || ConnectError::InvalidUrl { url: url.to_owned() };
     let rest = match url.split_once("://") {
         Some(("http" | "https", rest)) => rest,

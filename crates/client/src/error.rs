@@ -243,6 +243,7 @@ pub(crate) fn kind_of_code(code: v1::problem::Code) -> Option<ProblemKind> {
         Code::TooFast => ProblemKind::TooFast,
         Code::WrongLastSeq => ProblemKind::WrongLastSeq,
         Code::Denied => ProblemKind::Denied,
+        Code::LeaseNotCurrent => ProblemKind::LeaseNotCurrent,
         _ => return None,
     })
 }
@@ -333,6 +334,7 @@ impl Refusal {
             Some(ProblemKind::Denied) => Refusal::Denied,
             Some(ProblemKind::NoSuchStream) => Refusal::NoSuchStream,
             Some(ProblemKind::LimitReached) => Refusal::Limit,
+            Some(ProblemKind::MessageTooLarge | ProblemKind::BatchTooLarge) => Refusal::TooLarge,
             _ => Refusal::Invalid,
         }
     }

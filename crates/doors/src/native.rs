@@ -85,6 +85,9 @@ pub struct NativeConfig {
     pub body_bytes_max: usize,
     /// Figures of the process for `/metrics`. The door opens no files itself.
     pub process: fn() -> ProcessFigures,
+    /// Whether figures are recorded from the start on, for the dashboard's charts, and kept in the log. Otherwise
+    /// recording begins with the first page that is opened, and nothing is kept.
+    pub history: bool,
 }
 
 /// Figures of the process, as far as the system tells.
@@ -107,6 +110,7 @@ impl Default for NativeConfig {
             anonymous: Anonymous::Owner,
             body_bytes_max: 64 << 20,
             process: ProcessFigures::default,
+            history: false,
         }
     }
 }
@@ -255,9 +259,12 @@ impl Services {
     }
 }
 
-/// Calls that need no credential: whether the server lives, for the machinery that runs it.
+/// Calls that need no credential: whether the server lives, for the machinery that runs it, and what problems mean,
+/// which a client that is refused may look up.
 fn is_public(path: &str) -> bool {
-    matches!(path, "/livez" | "/readyz") || path.starts_with("/grpc.health.v1.Health/")
+    matches!(path, "/livez" | "/readyz")
+        || path.starts_with("/problems/")
+        || path.starts_with("/grpc.health.v1.Health/")
 }
 
 fn unauthenticated(refused: &Refused) -> Refusal {

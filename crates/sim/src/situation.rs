@@ -60,10 +60,16 @@ pub enum Situation {
     StreamDeleted,
     NumberedSentAgain,
     ReadTriedAgain,
+    CommitWaited,
+    IdStoredAgain,
+    MarkDamaged,
+    BundleCommitted,
+    BundleWithStaleLease,
+    BundleLostInCrash,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 52] = [
+    pub const ALL: [Situation; 58] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -116,6 +122,12 @@ impl Situation {
         Situation::StreamDeleted,
         Situation::NumberedSentAgain,
         Situation::ReadTriedAgain,
+        Situation::CommitWaited,
+        Situation::IdStoredAgain,
+        Situation::MarkDamaged,
+        Situation::BundleCommitted,
+        Situation::BundleWithStaleLease,
+        Situation::BundleLostInCrash,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -186,6 +198,12 @@ impl Situation {
             Situation::StreamDeleted => "a stream was deleted",
             Situation::NumberedSentAgain => "a numbered batch was sent again",
             Situation::ReadTriedAgain => "a read found no descriptor and was tried again",
+            Situation::CommitWaited => "a commit waited until the next segment found a descriptor",
+            Situation::MarkDamaged => "a slot of MARK was damaged",
+            Situation::IdStoredAgain => "an id came again after its window, and was stored",
+            Situation::BundleCommitted => "leases were settled and messages stored together",
+            Situation::BundleWithStaleLease => "a bundle was refused because a lease is over",
+            Situation::BundleLostInCrash => "a crash took a bundle that was not durable",
         }
     }
 }

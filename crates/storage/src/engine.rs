@@ -74,6 +74,9 @@ pub struct EngineFigures {
     /// Files of the log that are kept now, and how many were deleted.
     pub segments: u64,
     pub segments_deleted: u64,
+    /// Attempts to make the next segment for a commit that waited for it, which found no space, no descriptor or no
+    /// memory.
+    pub segment_retries: u64,
     /// Space that may still be taken, as it was found last.
     pub free_bytes: Option<u64>,
     pub reads: u64,

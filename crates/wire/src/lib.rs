@@ -1,9 +1,10 @@
 //! The native API as data: the messages and the service of `forebay.v1`, generated from the files in
 //! `proto/forebay/v1`, which is also where every field is explained (`cargo xtask proto` writes them anew); the same
-//! API in [`json`]; and the [`problem`]s that it answers with.
+//! API in [`json`]; the [`problem`]s that it answers with; and in [`attention`] what its reports say to an operator.
 //!
 //! It converts nothing but [`settings`]. Doors translate into the words of the broker, clients into theirs.
 
+pub mod attention;
 pub mod codec;
 pub mod json;
 pub mod problem;

@@ -16,6 +16,14 @@ pub(super) enum Suite {
     Js,
     Java,
     Rust,
+    /// Our own package for Python.
+    Package,
+    /// Our own package for Node.js.
+    Node,
+    /// Metrics, alerts and the Grafana dashboard, against Prometheus.
+    Metrics,
+    /// The HTTP API against its OpenAPI document.
+    Document,
 }
 
 /// A suite with all that it needs.
@@ -37,7 +45,17 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 5] = [Suite::Python, Suite::Celery, Suite::Js, Suite::Java, Suite::Rust];
+    pub(super) const ALL: [Suite; 9] = [
+        Suite::Python,
+        Suite::Celery,
+        Suite::Js,
+        Suite::Java,
+        Suite::Rust,
+        Suite::Package,
+        Suite::Node,
+        Suite::Metrics,
+        Suite::Document,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -46,6 +64,10 @@ impl Suite {
             Suite::Js => "js",
             Suite::Java => "java",
             Suite::Rust => "rust",
+            Suite::Package => "package",
+            Suite::Node => "node",
+            Suite::Metrics => "metrics",
+            Suite::Document => "document",
         }
     }
 
@@ -55,10 +77,11 @@ impl Suite {
 
     pub(super) fn language(self) -> Language {
         match self {
-            Suite::Python | Suite::Celery => Language::Python,
-            Suite::Js => Language::Js,
+            Suite::Python | Suite::Celery | Suite::Package | Suite::Document => Language::Python,
+            Suite::Js | Suite::Node => Language::Js,
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
+            Suite::Metrics => Language::Prometheus,
         }
     }
 
@@ -66,7 +89,9 @@ impl Suite {
         match self {
             Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
+            Suite::Package | Suite::Metrics | Suite::Document => python(self, &[], tools, cache, places),
             Suite::Js => js(tools, cache, places),
+            Suite::Node => node(tools, cache, places),
             Suite::Java => java(tools, cache, places),
             Suite::Rust => Ok(rust(tools, places)),
         }
@@ -82,7 +107,11 @@ impl Suite {
                 Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
             }
             Suite::Celery => None,
-            Suite::Js => Some(format!("{} tests", after("# pass ")?)),
+            Suite::Package | Suite::Metrics | Suite::Document => {
+                let line = said.lines().rfind(|line| line.contains(" passed"))?;
+                Some(format!("{} tests", line.split_whitespace().next()?))
+            }
+            Suite::Js | Suite::Node => Some(format!("{} tests", after("# pass ")?)),
             Suite::Java => {
                 // Of the last line that counts: those before it are of single classes.
                 let mut counts = said.lines().filter_map(|line| line.split_once("Tests run: "));
@@ -100,10 +129,17 @@ fn python(
     cache: &Cache,
     places: &Places,
 ) -> Result<Prepared, String> {
-    let folder = places.compat.join("python");
-    let requirements = folder.join("requirements.txt");
+    let package = places.clients.join("python");
+    // Where the tests are, and whose packages they use.
+    let (folder, name, of) = match suite {
+        Suite::Package => (package.clone(), "package", package),
+        Suite::Metrics => (places.metrics.clone(), "package", package),
+        Suite::Document => (places.http.clone(), "document", places.http.clone()),
+        _ => (places.compat.join("python"), "python", places.compat.join("python")),
+    };
+    let requirements = of.join("requirements.txt");
     let ingredients = [&read(&requirements)?[..], &tools.version];
-    let environment = cache.made_from("python", &ingredients, |environment| {
+    let environment = cache.made_from(name, &ingredients, |environment| {
         quietly(command(&tools.first, &["-m".as_ref(), "venv".as_ref(), environment.as_os_str()]))?;
         let python = environment.join("bin").join("python");
         // Everything is named in the file, so that nothing else comes along; and nothing is missing.
@@ -127,30 +163,61 @@ fn python(
         program: environment.join("bin").join("python"),
         arguments,
         folder,
-        variables: vec![("PYTHONDONTWRITEBYTECODE", "1".into())],
+        variables: vec![
+            ("PYTHONDONTWRITEBYTECODE", "1".into()),
+            // The package's tests start servers of their own.
+            ("FOREBAY_BIN", places.target.join("release").join("forebay").into_os_string()),
+        ],
     })
 }
 
-fn js(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
-    let sources = places.compat.join("js");
+/// A folder with the packages that the lock file beside these sources names.
+fn npm(name: &str, sources: &Path, tools: &Tools, cache: &Cache) -> Result<PathBuf, String> {
     let packages = ["package.json", "package-lock.json", ".npmrc"];
     let texts = packages.map(|name| read(&sources.join(name)));
     let [manifest, lock, settings] = texts;
     let (manifest, lock, settings) = (manifest?, lock?, settings?);
-    let copy = |name: &str, folder: &Path| {
-        let copied = std::fs::copy(sources.join(name), folder.join(name));
-        copied.map(|_| ()).map_err(|error| format!("cannot copy {name}: {error}"))
-    };
-    let folder = cache.made_from("js", &[&manifest, &lock, &settings, &tools.version], |folder| {
+    cache.made_from(name, &[&manifest, &lock, &settings, &tools.version], |folder| {
         for name in packages {
-            copy(name, folder)?;
+            copy(&sources.join(name), &folder.join(name))?;
         }
         let mut npm = Command::new(&tools.second);
         npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(folder);
         quietly(npm)
-    })?;
+    })
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let cannot = |error: std::io::Error| format!("cannot copy {}: {error}", from.display());
+    if from.is_dir() {
+        std::fs::create_dir_all(to).map_err(cannot)?;
+        for entry in std::fs::read_dir(from).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    std::fs::copy(from, to).map(|_| ()).map_err(cannot)
+}
+
+/// Compiled and run in the cache, where its packages are, so that nothing is written into the tree.
+fn node(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let sources = places.clients.join("typescript");
+    let folder = npm("node", &sources, tools, cache)?;
+    for name in ["src", "test", "tsconfig.json", "README.md"] {
+        copy(&sources.join(name), &folder.join(name))?;
+    }
+    let server = places.target.join("release").join("forebay").into_os_string();
+    let arguments = vec!["test".into()];
+    let variables = vec![("FOREBAY_BIN", server)];
+    Ok(Prepared { suite: Suite::Node, program: tools.second.clone(), arguments, folder, variables })
+}
+
+fn js(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let sources = places.compat.join("js");
+    let folder = npm("js", &sources, tools, cache)?;
     // A module looks for packages beside itself.
-    copy("sqs.test.js", &folder)?;
+    copy(&sources.join("sqs.test.js"), &folder.join("sqs.test.js"))?;
     let arguments = ["--test", "--test-reporter=tap"].map(OsString::from).to_vec();
     Ok(Prepared { suite: Suite::Js, program: tools.first.clone(), arguments, folder, variables: Vec::new() })
 }
@@ -222,5 +289,6 @@ mod tests {
         assert_eq!(about(Suite::Java, java), "5 tests");
         assert_eq!(about(Suite::Rust, "\ntest result: ok. 7 passed; 0 failed;\n"), "7 tests");
         assert_eq!(about(Suite::Celery, "1 passed"), "");
+        assert_eq!(about(Suite::Package, "....\n63 passed in 26.19s\n"), "63 tests");
     }
 }

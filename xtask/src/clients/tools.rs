@@ -11,6 +11,8 @@ pub(crate) enum Language {
     Js,
     Java,
     Rust,
+    /// Python, and Prometheus with its tools.
+    Prometheus,
 }
 
 /// The programs of a toolchain that is good enough, and what it says of itself.
@@ -40,6 +42,10 @@ pub(crate) fn find(language: Language) -> Result<Tools, Missing> {
             ])
         }),
         Language::Rust => Ok(cargo()),
+        Language::Prometheus => {
+            had("Prometheus with promtool", prometheus, || install(&[&["prometheus"]]))?;
+            find(Language::Python)
+        }
     }
 }
 
@@ -86,6 +92,10 @@ fn java() -> Option<Tools> {
     let version = ask(&first, &["-version"])?;
     let is_new = numbers(version.trim_start_matches("javac ")) >= Some((JAVA_MIN, 0));
     is_new.then_some(Tools { first, second, version })
+}
+
+fn prometheus() -> Option<(PathBuf, PathBuf)> {
+    Some((program("prometheus")?, program("promtool")?))
 }
 
 /// The one that runs us.

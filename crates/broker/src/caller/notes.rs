@@ -1,5 +1,5 @@
 //! Notes: small values that doors keep under keys of their own. They are written with
-//! [`Caller::arrange`](super::Caller::arrange), each in the shard of a stream, beside which it is found again.
+//! [`Caller::commit`](super::Caller::commit), each in the shard of a stream, beside which it is found again.
 
 use forebay_core::notes::Note;
 use forebay_core::types::StreamName;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_core::group::GroupFigures;
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{Purge, ResetTo, StreamFigures};
+use forebay_core::shard::{DeleteIf, Purge, ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
 use super::{Caller, Reply, may_move};
@@ -61,7 +61,7 @@ impl Caller {
             let found = self.shard_of(&stream).query(move |task| task.find_stream(&name)).await;
             match found {
                 Ok(_) => {}
-                Err(CallError::NoSuchStream) => return record.close(Err(denied.into())),
+                Err(CallError::NoSuchStream { .. }) => return record.close(Err(denied.into())),
                 Err(error) => return record.close(Err(error)),
             }
         }
@@ -112,16 +112,14 @@ impl Caller {
 
     /// Deletes a stream with its groups. While they have consumers, only if forced.
     pub async fn delete_stream(&self, name: StreamName, force: bool) -> Result<(), CallError> {
+        self.delete_stream_if(name, DeleteIf { unused: !force, empty: false }).await
+    }
+
+    /// Deletes a stream with its groups, under conditions.
+    pub async fn delete_stream_if(&self, name: StreamName, condition: DeleteIf) -> Result<(), CallError> {
         let record = self.record(Right::Delete, Resource::Stream(&name))?;
-        let done =
-            self.shard_of(&name)
-                .ask(move |task, reply| {
-                    task.delete_stream(&name, reply, |driver, _, stream| {
-                        Ok(driver.delete_stream(stream, force)?)
-                    });
-                })
-                .await;
-        record.close(done)
+        let shard = self.shard_of(&name);
+        record.close(shard.ask(move |task, reply| task.delete_stream(&name, condition, reply)).await)
     }
 
     pub async fn delete_group(&self, stream: StreamName, group: GroupName) -> Result<(), CallError> {
@@ -137,6 +135,26 @@ impl Caller {
         let done = self
             .shard_of(&name)
             .decide(move |shard, now| Ok(shard.purge(now, find_stream(shard, &name)?, purge)?))
+            .await;
+        record.close(done)
+    }
+
+    /// Drops the messages that no consumer holds. Leased and parked ones stay. Returns how many messages were dropped.
+    pub async fn purge_ready(&self, name: StreamName) -> Result<u64, CallError> {
+        let record = self.record(Right::Operate, Resource::Stream(&name))?;
+        let done = self
+            .shard_of(&name)
+            .decide(move |shard, now| Ok(shard.purge_ready(now, find_stream(shard, &name)?)?))
+            .await;
+        record.close(done)
+    }
+
+    /// Drops every message before this position. Parked ones stay. Returns how many messages were dropped.
+    pub async fn truncate(&self, name: StreamName, before: Seq) -> Result<u64, CallError> {
+        let record = self.record(Right::Operate, Resource::Stream(&name))?;
+        let done = self
+            .shard_of(&name)
+            .decide(move |shard, now| Ok(shard.truncate(now, find_stream(shard, &name)?, before)?))
             .await;
         record.close(done)
     }
@@ -296,7 +314,7 @@ impl Caller {
             .ask(move |task: &mut ShardTask, reply: Reply<_>| task.watch(&name, reply))
             .await?;
         // The sender goes with the stream, or with the server.
-        let last = *tail.wait_for(|last| *last > seen).await.map_err(|_| CallError::NoSuchStream)?;
+        let last = *tail.wait_for(|last| *last > seen).await.map_err(|_| CallError::StreamGone)?;
         Ok(last)
     }
 }

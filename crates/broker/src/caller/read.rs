@@ -31,10 +31,10 @@ impl Filter {
     }
 
     fn passes_message(&self, message: &Message<'_>) -> bool {
-        let agrees = |wanted: &Option<String>, has: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
+        let agrees = |wanted: &Option<String>, has: Option<&[u8]>| {
+            wanted.as_ref().is_none_or(|wanted| has == Some(wanted.as_bytes()))
         };
-        agrees(&self.key, message.key) && agrees(&self.kind, message.kind)
+        agrees(&self.key, message.key) && agrees(&self.kind, message.kind.map(str::as_bytes))
     }
 }
 

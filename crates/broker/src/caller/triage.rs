@@ -10,7 +10,7 @@ use forebay_core::types::{GroupName, JobId, Seq, SeqRange, StreamName};
 use super::{Caller, Filter};
 use crate::access::{Resource, Right};
 use crate::batch::Batch;
-use crate::driver::{Published, group_label};
+use crate::driver::{Bundle, Published, group_label};
 use crate::error::CallError;
 use crate::report::{JobReport, Page, ParkedReport, Selected};
 use crate::shard_task::find_group;
@@ -151,7 +151,7 @@ impl Caller {
         if dry_run {
             let count = move |task: &crate::shard_task::ShardTask| {
                 let group = task.find_group(&stream, &group)?;
-                task.shard().count_selected(group, &selection).ok_or(CallError::NoSuchGroup)
+                task.shard().count_selected(group, &selection).ok_or(CallError::GroupGone)
             };
             let counted = shard.query(count).await.map(|matched| matched.min(most));
             return record.close(counted.map(|matched| Selected { matched, job: None }));
@@ -282,7 +282,10 @@ impl Caller {
         let resubmitted = self.shard_of(&stream).ask(move |task, reply| {
             let found = task.find_group(&stream, &group);
             // The room is given back after the sync, with the answer.
-            task.decide(reply, |driver, now| Ok((driver.resubmit(now, found?, seq, &batch)?, room)));
+            task.decide(reply, |driver, now| {
+                let mut done = driver.commit(now, &Bundle::default().resubmit(found?, seq, &batch))?;
+                Ok((done.published.remove(0), room))
+            });
         });
         record.close(resubmitted.await.map(|(published, _room)| published))
     }

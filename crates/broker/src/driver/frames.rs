@@ -23,6 +23,8 @@ pub(super) struct Frames {
     number: u64,
     /// Closed, but more than the engine wants at once are on their way.
     closed: VecDeque<Frame>,
+    /// Bytes of their entries.
+    closed_bytes: usize,
     /// Oldest first; the closed ones are the last of them.
     on_their_way: VecDeque<OnItsWay>,
     /// The newest receipt, and which frame it was for.
@@ -106,6 +108,7 @@ impl Frames {
             filling: Filling::default(),
             number: 1,
             closed: VecDeque::new(),
+            closed_bytes: 0,
             on_their_way: VecDeque::new(),
             durable: None,
             durable_number: 0,
@@ -119,6 +122,11 @@ impl Frames {
         if self.filling.entries.is_empty() { self.number - 1 } else { self.number }
     }
 
+    /// Number of the frame being filled.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(super) fn durable_number(&self) -> u64 {
         self.durable_number
     }
@@ -126,6 +134,11 @@ impl Frames {
     /// Where the newest durable frame is.
     pub(super) fn durable_position(&self) -> Position {
         self.durable.map_or(Position::START, Durable::get)
+    }
+
+    /// Bytes of entries that the engine does not want yet. Contents come with room of their own.
+    pub(super) fn unwritten(&self) -> usize {
+        self.closed_bytes + self.filling.entries.len()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -147,15 +160,6 @@ impl Frames {
             self.filling.entries.extend_from_slice(entry);
         }
         entries.clear();
-    }
-
-    /// Takes entries into one frame, so that they are durable together. They must fit into a frame.
-    pub(super) fn take_together(&mut self, entries: &mut Vec<u8>, outbox: &mut Outbox) {
-        if !self.fits(entries.len()) {
-            self.close(outbox);
-        }
-        assert!(self.fits(entries.len()), "what belongs together fits in a frame");
-        self.filling.entries.append(entries);
     }
 
     fn fits(&self, bytes: usize) -> bool {
@@ -273,6 +277,7 @@ impl Frames {
         if self.on_their_way.len() < self.frames_max {
             outbox.frames.push(frame);
         } else {
+            self.closed_bytes += frame.entries.len();
             self.closed.push_back(frame);
         }
         self.on_their_way.push_back(way);
@@ -285,6 +290,7 @@ impl Frames {
         self.durable_number = way.number;
         outbox.durable.extend(way.tickets.drain(..).map(|ticket| (ticket, position.map(drop))));
         if let Some(frame) = self.closed.pop_front() {
+            self.closed_bytes -= frame.entries.len();
             outbox.frames.push(frame);
         }
         way

@@ -11,7 +11,8 @@ use super::ShardTask;
 use crate::broker::GroupCursor;
 use crate::error::CallError;
 use crate::report::{
-    ConsumerReport, GroupReport, JobReport, Page, ScalingReport, ServerReport, StreamReport, Throughput,
+    BANDS, ConsumerReport, GroupReport, JobReport, Page, ScalingReport, ServerReport, StreamReport,
+    Throughput,
 };
 use crate::stats::{GrantClock, Histogram, Meter, Rates, ScalingInputs, ScalingTarget, advise};
 
@@ -148,6 +149,11 @@ impl Statistics {
     }
 }
 
+/// How many times were shorter than the end of each band, and all of them.
+fn bands(times: &Histogram) -> [u64; BANDS.len() + 1] {
+    std::array::from_fn(|n| BANDS.get(n).map_or(times.count(), |power| times.shorter_than(*power)))
+}
+
 /// Whether there is something to be seen.
 fn sample_stream(
     streams: &mut HashMap<StreamId, Meter>,
@@ -247,8 +253,8 @@ impl ShardTask {
     ) -> Result<(StreamFigures, GroupFigures), CallError> {
         let (stream, group) = (self.find_stream(stream)?, self.find_group(stream, group)?);
         let shard = self.driver.shard();
-        let of_stream = shard.stream_figures(self.now, stream).ok_or(CallError::NoSuchStream)?;
-        let of_group = shard.figures(self.now, group).ok_or(CallError::NoSuchGroup)?;
+        let of_stream = shard.stream_figures(self.now, stream).ok_or(CallError::StreamGone)?;
+        let of_group = shard.figures(self.now, group).ok_or(CallError::GroupGone)?;
         Ok((of_stream, of_group))
     }
 
@@ -279,6 +285,7 @@ impl ShardTask {
             arrivals,
             catch_up,
             processing: processing.map(|times| times.summary()),
+            processing_bands: processing.map(|times| bands(times)),
             consumers: self.report_consumers(group),
             settings,
         }

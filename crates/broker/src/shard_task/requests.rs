@@ -5,9 +5,9 @@ use std::time::Duration;
 use forebay_core::group::{
     Bound, Credit, Departure, Lease, LeaseRun, NotYours, Outcome, OutcomeRun, Settlement, Verb, each_outcome,
 };
-use forebay_core::notes::Expected;
+use forebay_core::notes::{Expected, NoteChange};
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
-use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal, Shard};
+use forebay_core::shard::{CreateRefusal, DeleteIf, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 use tokio::sync::{oneshot, watch};
 
@@ -15,9 +15,9 @@ use super::commands::{Event, Member, Session, SettleRequest, Settled, Waiting, a
 use super::{CONSUMER_BYTES_MAX, ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
-use crate::caller::Reply;
+use crate::caller::{Absent, Reply};
 use crate::door::OWN_NOTES;
-use crate::driver::{Driver, NoteChange};
+use crate::driver::Driver;
 use crate::error::{CallError, PublishError};
 use crate::receipt::Receipts;
 
@@ -26,7 +26,7 @@ const SECRET_KEY: &[u8] = b"receipts";
 
 impl ShardTask {
     /// Does `then` once everything that was decided until the end of this turn is durable.
-    pub(super) fn when_durable(&mut self, then: impl FnOnce() + Send + 'static) {
+    pub(crate) fn when_durable(&mut self, then: impl FnOnce() + Send + 'static) {
         self.driver.confirm(self.waiting.next());
         self.waiting.enter(Waiting::Call(Box::new(then)));
     }
@@ -62,12 +62,17 @@ impl ShardTask {
         name: &StreamName,
         batch: &Batch,
         options: PublishOptions,
-        may_create: bool,
+        absent: &Absent,
     ) -> Result<StreamId, PublishError> {
         if let Some(stream) = self.driver.shard().stream_named(name) {
             return Ok(stream);
         }
-        let Some(settings) = self.config.stream_of_first_publish.clone().filter(|_| may_create) else {
+        let settings = match absent {
+            Absent::AsConfigured => self.config.stream_of_first_publish.clone(),
+            Absent::Refuse => None,
+            Absent::Create(settings) => Some(StreamSettings::clone(settings)),
+        };
+        let Some(settings) = settings else {
             return Err(PublishRefusal::NoSuchStream.into());
         };
         if self.space.is_full() {
@@ -148,7 +153,7 @@ impl ShardTask {
         }
     }
 
-    fn keep_times(
+    pub(super) fn keep_times(
         &mut self,
         group: GroupId,
         leases: &[Lease],
@@ -161,7 +166,10 @@ impl ShardTask {
                 self.statistics.times(self.now, epoch, &[LeaseRun::one(*lease)], &[(outcome, 1)])
             {
                 self.statistics.processing_of(group).record_n(time, count);
-                if let Some(poller) = holder.and_then(|holder| self.pollers.get_mut(holder)) {
+                let Some(holder) = *holder else { continue };
+                if let Some(member) = self.members.get_mut(&holder) {
+                    member.processing.get_or_insert_default().record_n(time, count);
+                } else if let Some(poller) = self.pollers.get_mut(holder) {
                     poller.processing.get_or_insert_default().record_n(time, count);
                 }
             }
@@ -253,26 +261,25 @@ impl ShardTask {
         });
     }
 
-    /// Lets `delete` delete a stream, and tells everyone who takes part in it.
-    pub(crate) fn delete_stream<T: Send + 'static>(
-        &mut self,
-        name: &StreamName,
-        reply: Reply<T>,
-        delete: impl FnOnce(&mut Driver, Timestamp, StreamId) -> Result<T, CallError>,
-    ) {
+    pub(crate) fn delete_stream(&mut self, name: &StreamName, condition: DeleteIf, reply: Reply<()>) {
         let found = self.find_stream(name);
-        let groups: Vec<GroupId> = found
-            .iter()
-            .flat_map(|stream| self.driver.shard().groups_of(*stream))
-            .map(|(_, id)| id)
-            .collect();
         let stream = found.clone().ok();
-        self.decide(reply, |driver, now| delete(driver, now, found?));
+        let groups = stream.map(|stream| self.groups_of(stream)).unwrap_or_default();
+        self.decide(reply, |driver, _| Ok(driver.delete_stream_if(found?, condition)?));
         if let Some(stream) = stream.filter(|stream| self.driver.shard().stream_name(*stream).is_none()) {
-            let tail = self.tails.remove(&stream);
-            self.statistics.forget_stream(stream);
-            self.dismiss(&groups, tail);
+            self.stream_deleted(stream, &groups);
         }
+    }
+
+    pub(super) fn groups_of(&self, stream: StreamId) -> Vec<GroupId> {
+        self.driver.shard().groups_of(stream).map(|(_, group)| group).collect()
+    }
+
+    /// Tells everyone who takes part in a stream that it is gone.
+    pub(super) fn stream_deleted(&mut self, stream: StreamId, groups: &[GroupId]) {
+        let tail = self.tails.remove(&stream);
+        self.statistics.forget_stream(stream);
+        self.dismiss(groups, tail);
     }
 
     pub(crate) fn delete_group(&mut self, stream: &StreamName, group: &GroupName, reply: Reply<()>) {
@@ -299,7 +306,7 @@ impl ShardTask {
                 let _ = events.send(Event::GroupGone);
             }
             for reply in receives {
-                answer(reply, Err(CallError::NoSuchGroup));
+                answer(reply, Err(CallError::GroupGone));
             }
         });
     }
@@ -340,7 +347,7 @@ impl ShardTask {
 }
 
 pub(crate) fn find_stream(shard: &Shard, stream: &StreamName) -> Result<StreamId, CallError> {
-    shard.stream_named(stream).ok_or(CallError::NoSuchStream)
+    shard.stream_named(stream).ok_or_else(|| CallError::NoSuchStream { stream: stream.clone() })
 }
 
 pub(crate) fn find_group(
@@ -348,14 +355,15 @@ pub(crate) fn find_group(
     stream: &StreamName,
     group: &GroupName,
 ) -> Result<GroupId, CallError> {
-    shard.group_named(find_stream(shard, stream)?, group).ok_or(CallError::NoSuchGroup)
+    let found = shard.group_named(find_stream(shard, stream)?, group);
+    found.ok_or_else(|| CallError::NoSuchGroup { stream: stream.clone(), group: group.clone() })
 }
 
 fn is_durable(driver: &Driver, group: GroupId) -> bool {
     driver.shard().group_settings(group).is_some_and(|of| of.acks == Acks::Durable)
 }
 
-fn keeps_times(driver: &Driver, group: GroupId) -> bool {
+pub(super) fn keeps_times(driver: &Driver, group: GroupId) -> bool {
     driver.shard().group_settings(group).is_some_and(|of| of.extra_statistics)
 }
 

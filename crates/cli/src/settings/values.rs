@@ -27,6 +27,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     text.parse::<Span>().map(|span| span.0).map_err(|wrong| wrong.to_string())
 }
 
+/// A length of time that is not zero.
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be greater than zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
 /// A size in bytes, with or without a unit.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -103,9 +111,16 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("expected a folder".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
 
+/// `localhost` is this machine, and no address at all is every address, as in other servers.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| "expected an address and a port, such as 127.0.0.1:7070 or [::1]:7070".to_owned())
+    let expected =
+        || "expected an address and a port, such as 127.0.0.1:7070, [::1]:7070 or :7070".to_owned();
+    let port = |port: &str| port.parse::<u16>().map_err(|_| expected());
+    match text.rsplit_once(':') {
+        Some(("localhost", rest)) => Ok(SocketAddr::from(([127, 0, 0, 1], port(rest)?))),
+        Some(("", rest)) => Ok(SocketAddr::from(([0, 0, 0, 0], port(rest)?))),
+        _ => text.parse().map_err(|_| expected()),
+    }
 }
 
 /// The beginning of URLs, without what comes after the host.
@@ -148,6 +163,17 @@ mod tests {
         assert_eq!(names("a, b.Example.com"), Ok(vec!["a".to_owned(), "b.example.com".to_owned()]));
         for wrong in ["", "a,,b", "a b", "http://a", "a:7070"] {
             assert!(names(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_be_localhost_or_only_a_port() {
+        let shown = |text| address(text).map(|address| address.to_string());
+        assert_eq!(shown("localhost:7070").as_deref(), Ok("127.0.0.1:7070"));
+        assert_eq!(shown(":7070").as_deref(), Ok("0.0.0.0:7070"));
+        assert_eq!(shown("[::1]:80").as_deref(), Ok("[::1]:80"));
+        for wrong in ["", ":", "7070", "localhost", "localhost:x", "example.com:80"] {
+            assert!(address(wrong).is_err(), "{wrong}");
         }
     }
 

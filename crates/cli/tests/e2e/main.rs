@@ -3,6 +3,7 @@
 
 mod commands;
 mod doctor;
+mod exactly_once;
 mod grpc;
 mod http;
 mod rig;

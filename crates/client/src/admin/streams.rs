@@ -61,15 +61,40 @@ impl Client {
 
     /// Deletes a stream with its groups. If a group has consumers, it fails unless `force` is set.
     pub async fn delete_stream(&self, stream: &str, force: bool) -> Result<(), CallError> {
-        self.grpc().delete_stream(v1::DeleteStreamRequest { stream: stream.into(), force }).await?;
+        self.grpc()
+            .delete_stream(v1::DeleteStreamRequest { stream: stream.into(), force, if_empty: false })
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes a stream with its groups if it has no messages, parked ones included. If it has some, or if a group has
+    /// consumers and `force` is not set, it fails.
+    pub async fn delete_stream_if_empty(&self, stream: &str, force: bool) -> Result<(), CallError> {
+        self.grpc()
+            .delete_stream(v1::DeleteStreamRequest { stream: stream.into(), force, if_empty: true })
+            .await?;
         Ok(())
     }
 
     /// Drops all messages that are ready, delayed or in flight, in all groups of the stream, and parked messages too if
     /// `parked` is set. Returns how many messages were dropped.
     pub async fn purge_stream(&self, stream: &str, parked: bool) -> Result<u64, CallError> {
-        let request = v1::PurgeStreamRequest { stream: stream.into(), parked };
+        let request = v1::PurgeStreamRequest { stream: stream.into(), parked, ready_only: false };
         Ok(self.grpc().purge_stream(request).await?.into_inner().messages)
+    }
+
+    /// Drops the messages that no consumer holds, in all groups of the stream. Messages that are in flight or parked
+    /// stay. Returns how many messages were dropped.
+    pub async fn purge_ready(&self, stream: &str) -> Result<u64, CallError> {
+        let request = v1::PurgeStreamRequest { stream: stream.into(), parked: false, ready_only: true };
+        Ok(self.grpc().purge_stream(request).await?.into_inner().messages)
+    }
+
+    /// Drops every message before this position, in all groups of the stream and for readers. Parked messages stay.
+    /// Returns how many messages were dropped.
+    pub async fn truncate_stream(&self, stream: &str, before: u64) -> Result<u64, CallError> {
+        let request = v1::TruncateStreamRequest { stream: stream.into(), before };
+        Ok(self.grpc().truncate_stream(request).await?.into_inner().messages)
     }
 
     /// Reads messages of a stream without consuming them.

@@ -9,9 +9,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
 pub(crate) enum Stranger {
     #[error("a request must have one Host header. headers=`{0}`")]
     Hosts(usize),
-    #[error("the request is for another server. host=`{0}`")]
+    #[error(
+        "the Host header must name this server. The settings --host-names and FOREBAY_HOST_NAMES add names. host=`{0}`"
+    )]
     Host(String),
-    #[error("the request comes from a page of another server. origin=`{0}`")]
+    #[error("requests from web pages of another site are not allowed. origin=`{0}`")]
     Origin(String),
 }
 

@@ -8,7 +8,7 @@
 //! | Module | Has |
 //! | --- | --- |
 //! | `publish`, `consume`, `follow` | the streaming calls |
-//! | `receive`, `streams`, `groups`, `parked`, `credentials` | the calls with one answer |
+//! | `receive`, `transact`, `streams`, `groups`, `parked`, `credentials` | calls with one answer |
 //! | `request` | what all of these read out of requests, and the size of replies |
 //! | `convert`, `settings`, `report` | between the types of the wire and those of the broker |
 //! | `status` | a refusal in gRPC's words |
@@ -28,6 +28,7 @@ mod request;
 pub(super) mod settings;
 pub(super) mod status;
 mod streams;
+mod transact;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -118,12 +119,17 @@ impl Forebay for NativeDoor {
         Ok(Response::new(Box::pin(publish::Publish::new(service, trace, request.into_inner()))))
     }
 
+    async fn publish_once(&self, request: Request<v1::PublishRequest>) -> Answer<v1::Confirmation> {
+        let trace = trace_of(&request);
+        self.answer(request, |service, request| publish::once(service, request, trace)).await
+    }
+
     async fn consume(
         &self,
         request: Request<Streaming<v1::ConsumeRequest>>,
     ) -> Answer<Replies<v1::ConsumeReply>> {
-        let service = self.service(&request);
-        let call = consume::Consume::open(&service, request.into_inner()).await?;
+        let (service, trace) = (self.service(&request), trace_of(&request));
+        let call = consume::Consume::open(&service, trace, request.into_inner()).await?;
         Ok(Response::new(Box::pin(call)))
     }
 
@@ -141,6 +147,11 @@ impl Forebay for NativeDoor {
 
     async fn settle(&self, request: Request<v1::SettleRequest>) -> Answer<v1::SettleReply> {
         self.answer(request, receive::settle).await
+    }
+
+    async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::CommitReply> {
+        let trace = trace_of(&request);
+        self.answer(request, |service, request| transact::commit(service, request, trace)).await
     }
 
     async fn create_stream(
@@ -174,6 +185,13 @@ impl Forebay for NativeDoor {
 
     async fn purge_stream(&self, request: Request<v1::PurgeStreamRequest>) -> Answer<v1::PurgeStreamReply> {
         self.answer(request, streams::purge).await
+    }
+
+    async fn truncate_stream(
+        &self,
+        request: Request<v1::TruncateStreamRequest>,
+    ) -> Answer<v1::TruncateStreamReply> {
+        self.answer(request, streams::truncate).await
     }
 
     async fn read_messages(

@@ -3,16 +3,21 @@
 //! | Module | What it does |
 //! | --- | --- |
 //! | `api` | Every call, once: its path, its handler, its call of gRPC, and what the OpenAPI document says of it. |
+//! | `document` | The parts of the OpenAPI document: parameters, limits, examples, problems. |
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
 //! | `report`, `message` | Between the types of the wire and those of the broker. |
-//! | `streams`, `groups`, `consume`, `parked`, `credentials`, `live` | The handlers. |
+//! | `streams`, `groups`, `consume`, `transact`, `parked`, `credentials`, `live` | The handlers. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
+//! | `dashboard` | Pages for people. |
 
 pub(super) mod api;
 mod consume;
 mod credentials;
+#[cfg(feature = "dashboard")]
+mod dashboard;
+mod document;
 mod events;
 mod failure;
 mod groups;
@@ -25,6 +30,7 @@ mod report;
 mod request;
 mod sse;
 mod streams;
+mod transact;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,9 +52,10 @@ use events::Events;
 /// The reply to a client that connects when there are too many connections.
 pub(super) const BUSY_REPLY: &[u8] = concat!(
     "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n",
-    "connection: close\r\ncontent-length: 181\r\n\r\n",
-    r#"{"type":"/problems/busy","title":"The server has too much to do at the moment","status":503,"#,
-    r#""detail":"there are as many connections as there may be","retry":"later","retry_after":1}"#,
+    "connection: close\r\ncontent-length: 140\r\n\r\n",
+    r#"{"type":"/problems/busy","title":"Server busy","status":503,"#,
+    r#""detail":"the limit of connections is reached","retry":"later","retry_after":1}"#,
+    "\n",
 )
 .as_bytes();
 
@@ -70,6 +77,8 @@ struct Shared {
     events: Events,
     openapi: Bytes,
     process: fn() -> ProcessFigures,
+    #[cfg(feature = "dashboard")]
+    dashboard: dashboard::Dashboard,
 }
 
 impl Door {
@@ -89,6 +98,11 @@ impl Door {
 
     fn broker(&self) -> &Broker {
         &self.0.broker
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn dashboard(&self) -> &dashboard::Dashboard {
+        &self.0.dashboard
     }
 }
 
@@ -122,7 +136,13 @@ impl HttpDoor {
             events: Events::default(),
             openapi: api.document(),
             process: config.process,
+            #[cfg(feature = "dashboard")]
+            dashboard: dashboard::Dashboard::new(config.history),
         }));
+        #[cfg(feature = "dashboard")]
+        if config.history {
+            dashboard::Dashboard::start(&door);
+        }
         HttpDoor { router: api.into_router(door.clone()), door, stats }
     }
 

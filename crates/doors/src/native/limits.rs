@@ -15,6 +15,8 @@ pub(super) const RECEIVE_MAX: u32 = 1_000;
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Leases that one call settles.
 pub(super) const LEASES_MAX: usize = 10_000;
+/// Settlements of one transaction, and streams that it publishes to.
+pub(super) const TRANSACTION_PARTS_MAX: usize = 1_000;
 /// Positions that one selection of parked messages names.
 pub(super) const SEQS_MAX: usize = 10_000;
 /// The name of a consumer, in bytes.

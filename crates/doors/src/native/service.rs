@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `publish` | what a message may be, and publishing |
 //! | `consume` | receiving, settling, extending |
+//! | `transact` | settling and publishing in one transaction |
 //! | `streams`, `groups` | creating, changing, listing, and the calls of operators |
 //! | `parked` | parked messages and jobs |
 //! | `credentials` | tokens and access keys |
@@ -24,6 +25,7 @@ mod publish;
 mod read;
 mod reports;
 mod streams;
+mod transact;
 
 use std::time::Duration;
 
@@ -36,10 +38,11 @@ use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, PO
 use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
 pub(super) use credentials::NewTerms;
-pub(super) use parked::{Edits, ParkedFilter, Selection};
-pub(super) use publish::{MessageTerms, stored};
+pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
+pub(super) use publish::{MessageTerms, Placed, placed};
 pub(super) use read::From;
 pub(super) use reports::Overview;
+pub(super) use transact::{Transaction, not_committed};
 
 /// The native API, in the name of one caller.
 #[derive(Clone)]
@@ -100,6 +103,11 @@ fn content_bytes(reply: usize) -> usize {
 
 pub(super) fn stream_name(text: &str) -> Answer<StreamName> {
     StreamName::parse(text).map_err(|error| Refusal::name("stream", &error))
+}
+
+/// The name of a stream that a call only looks at. It may be one of the system.
+pub(super) fn stream_to_read(text: &str) -> Answer<StreamName> {
+    StreamName::of_any(text).map_err(|error| Refusal::name("stream", &error))
 }
 
 pub(super) fn group_name(text: &str) -> Answer<GroupName> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use forebay_broker::api::{Arrangement, CallError, Caller, NOTE_VALUE_BYTES_MAX};
+use forebay_broker::api::{Bundle, CallError, Caller, NOTE_VALUE_BYTES_MAX};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::failure;
@@ -114,7 +114,7 @@ async fn look_up(caller: &Caller, id: &QueueId, about: About) -> Result<Option<Q
         Ok(report) if report.groups.contains(&queue::group()) => {
             Ok(Some(Queue { id: id.clone(), stream: Arc::new(stream), stream_id: report.id, about }))
         }
-        Ok(_) | Err(CallError::NoSuchStream) => Ok(None),
+        Ok(_) | Err(CallError::NoSuchStream { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -126,7 +126,7 @@ impl Changing<'_> {
         caller: &Caller,
         id: QueueId,
         about: About,
-        arrangement: Arrangement,
+        bundle: Bundle,
     ) -> Result<Arc<Queue>, SqsError> {
         let note = about.note(&id);
         if note.value.as_ref().is_some_and(|value| value.len() > NOTE_VALUE_BYTES_MAX) {
@@ -134,7 +134,7 @@ impl Changing<'_> {
                 format!("Attributes and tags of a queue have at most {NOTE_VALUE_BYTES_MAX} bytes together.");
             return Err(SqsError::new(ErrorKind::OverLimit, message));
         }
-        caller.arrange(arrangement.note(note)).await.map_err(|error| failure::of_call(&error))?;
+        caller.commit(bundle.note(note)).await.map_err(|error| failure::of_call(&error))?;
         let found =
             look_up(&self.registry.own, &id, about).await.map_err(|error| failure::of_call(&error))?;
         let queue = Arc::new(found.ok_or_else(SqsError::no_such_queue)?);
@@ -153,12 +153,12 @@ impl Changing<'_> {
         let is_gone = match own.stream(queue.stream()).await {
             // There may be another of that name by now.
             Ok(report) => report.id != queue.stream_id || !report.groups.contains(&queue.group()),
-            Err(CallError::NoSuchStream) => true,
+            Err(CallError::NoSuchStream { .. }) => true,
             Err(_) => false,
         };
         if is_gone {
             // If that cannot be written, the next start finds out again.
-            let _ = own.arrange(Arrangement::beside(queue.stream()).note(queue.id.gone())).await;
+            let _ = own.commit(Bundle::beside(queue.stream()).note(queue.id.gone())).await;
             self.remove(&queue.id);
         }
         is_gone

@@ -154,7 +154,13 @@ impl Service {
 
     /// The SQS error for an error of the broker about a queue. A queue whose stream is gone is forgotten.
     async fn failed(&self, queue: &Queue, error: &CallError) -> SqsError {
-        if matches!(error, CallError::NoSuchStream | CallError::NoSuchGroup) {
+        if matches!(
+            error,
+            CallError::NoSuchStream { .. }
+                | CallError::NoSuchGroup { .. }
+                | CallError::StreamGone
+                | CallError::GroupGone
+        ) {
             self.registry.forget(queue).await;
         }
         failure::of_call(error)

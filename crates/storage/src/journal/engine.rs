@@ -30,7 +30,8 @@ const TIDY_EVERY: u64 = 10;
 const PREPARATION_PAUSE: Duration = Duration::from_micros(2_500);
 /// One sealed segment is scrubbed this often, in moments of [`IDLE`].
 const SCRUB_EVERY: u64 = 600;
-/// How long the writer waits before it looks for space again, after the next segment did not find any.
+/// How long the writer waits after the next segment found no space, no descriptor or no memory, before it tries
+/// again.
 const SPACE_PAUSE: Duration = Duration::from_millis(100);
 /// How many reads may wait.
 const READS_MAX: usize = 64;
@@ -261,7 +262,7 @@ fn run_writer<D: Disk>(
         match writer.commit(&mut frames, &mut positions) {
             Ok(count) => {
                 if std::mem::take(&mut waits) {
-                    tracing::info!("there is room for the next segment: commits go on");
+                    tracing::info!("the next segment is made: commits go on");
                 }
                 for (position, answer) in positions.drain(..).zip(answers.drain(..count)) {
                     // The task that asked may have ended.

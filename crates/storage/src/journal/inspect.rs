@@ -390,6 +390,6 @@ fn rebuild_format<D: Disk>(disk: &D, names: &[String]) -> Option<Format> {
         let layout = Layout { segment_bytes, block_bytes_max };
         let head = Head::decode(page, id, base).ok()?;
         layout.check().ok()?;
-        Some(Format { id, shard: ShardId(0), layout, epoch_floor: head.link.epoch })
+        Some(Format { id, shard: ShardId(0), layout, epoch_floor: head.link.epoch, is_backup: false })
     })
 }

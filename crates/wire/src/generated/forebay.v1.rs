@@ -108,6 +108,7 @@ impl CredentialKind {
 /// Content and properties of a message, as producers send it and as consumers receive it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Message {
+    /// See `content_type` for what it is.
     #[prost(bytes = "bytes", tag = "1")]
     pub body: ::prost::bytes::Bytes,
     /// Idempotency key: within the stream's dedupe window a second publish with the same id stores nothing, and
@@ -142,6 +143,20 @@ pub struct Message {
     /// Reading a stream or a parked message: the time from which the message is not offered. Zero: it does not expire.
     #[prost(fixed64, tag = "12")]
     pub expires_at_us: u64,
+    /// Reading a stream or a parked message: position of the message in the server's log, over all its streams. The
+    /// positions of a stream's messages rise with `seq`, with gaps.
+    #[prost(uint64, tag = "13")]
+    pub log_position: u64,
+    /// Media type of the body, such as `application/json` or `text/plain`. Empty: the producer did not say; then APIs that
+    /// speak in text show a JSON object or array as JSON, other UTF-8 as text, and anything else in base64.
+    #[prost(string, tag = "14")]
+    pub content_type: ::prost::alloc::string::String,
+    /// The message has no body, which is not the same as an empty one. `body` is then empty.
+    #[prost(bool, tag = "15")]
+    pub no_body: bool,
+    /// A key that is not UTF-8, instead of `key`.
+    #[prost(bytes = "bytes", tag = "16")]
+    pub key_bytes: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Header {
@@ -149,6 +164,9 @@ pub struct Header {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
+    /// A value that is not UTF-8, instead of `value`.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub value_bytes: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Rate {
@@ -174,6 +192,12 @@ pub struct Problem {
     /// TOO_FAST: time to wait.
     #[prost(uint64, optional, tag = "5")]
     pub retry_after_ms: ::core::option::Option<u64>,
+    /// The field of the request that is wrong, such as `stream` or `messages\[3\].delay_ms`. Empty if none is.
+    #[prost(string, tag = "6")]
+    pub field: ::prost::alloc::string::String,
+    /// The kind of problem, by its name in the list of problems, such as `no-such-stream`.
+    #[prost(string, tag = "7")]
+    pub kind: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `Problem`.
 pub mod problem {
@@ -220,6 +244,8 @@ pub mod problem {
         ProducerTooOld = 16,
         /// Permission denied.
         Denied = 17,
+        /// A lease of the transaction is not current. Nothing was done.
+        LeaseNotCurrent = 18,
     }
     impl Code {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -246,6 +272,7 @@ pub mod problem {
                 Self::ProducerGap => "PRODUCER_GAP",
                 Self::ProducerTooOld => "PRODUCER_TOO_OLD",
                 Self::Denied => "DENIED",
+                Self::LeaseNotCurrent => "LEASE_NOT_CURRENT",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -269,6 +296,7 @@ pub mod problem {
                 "PRODUCER_GAP" => Some(Self::ProducerGap),
                 "PRODUCER_TOO_OLD" => Some(Self::ProducerTooOld),
                 "DENIED" => Some(Self::Denied),
+                "LEASE_NOT_CURRENT" => Some(Self::LeaseNotCurrent),
                 _ => None,
             }
         }
@@ -506,6 +534,10 @@ pub struct DeleteStreamRequest {
     /// Delete even if groups have consumers. Their calls end.
     #[prost(bool, tag = "2")]
     pub force: bool,
+    /// Delete only if no group has a message left, parked ones included, and, without groups or with the retention `log`,
+    /// the stream has no message.
+    #[prost(bool, tag = "3")]
+    pub if_empty: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteStreamReply {}
@@ -516,9 +548,26 @@ pub struct PurgeStreamRequest {
     /// Also drop parked messages.
     #[prost(bool, tag = "2")]
     pub parked: bool,
+    /// Drop only messages that no consumer holds. Leased messages stay. Not together with `parked`.
+    #[prost(bool, tag = "3")]
+    pub ready_only: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PurgeStreamReply {
+    /// Number of messages dropped.
+    #[prost(uint64, tag = "1")]
+    pub messages: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TruncateStreamRequest {
+    #[prost(string, tag = "1")]
+    pub stream: ::prost::alloc::string::String,
+    /// The first position that stays. Must not be beyond the position after the last message.
+    #[prost(uint64, tag = "2")]
+    pub before: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TruncateStreamReply {
     /// Number of messages dropped.
     #[prost(uint64, tag = "1")]
     pub messages: u64,
@@ -1228,7 +1277,8 @@ pub struct ResetGroupRequest {
     pub stream: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub group: ::prost::alloc::string::String,
-    /// Required. A position or time after the last message means the end.
+    /// Required. A time after the last message means the end. A position may be at most one after the last message;
+    /// others are refused with OUT_OF_RANGE.
     #[prost(message, optional, tag = "3")]
     pub to: ::core::option::Option<Start>,
     /// Also discard parked messages. Otherwise they stay parked.
@@ -1489,7 +1539,7 @@ pub struct ResubmitParkedRequest {
     #[prost(message, optional, tag = "4")]
     pub message: ::core::option::Option<Message>,
     /// Fields of the message that the copy does not have, by their names: `key`, `type`, `schema`, `headers`,
-    /// `priority`, `body`.
+    /// `priority`, `body`. A new `body` comes with its own `content_type`.
     #[prost(string, repeated, tag = "5")]
     pub clear: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -1501,6 +1551,9 @@ pub struct ResubmitParkedReply {
     /// A message with that id was stored before, and nothing was stored now.
     #[prost(bool, tag = "2")]
     pub duplicate: bool,
+    /// Position of the copy in the server's log. Zero if nothing was stored.
+    #[prost(uint64, tag = "3")]
+    pub log_position: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListJobsRequest {
@@ -1696,8 +1749,10 @@ pub mod settlement {
     )]
     #[repr(i32)]
     pub enum Action {
+        /// Refused, so that a forgotten action is never taken for one.
+        Unspecified = 0,
         /// The message is done.
-        Ack = 0,
+        Ack = 8,
         /// Offer it again.
         Retry = 1,
         /// Set it aside as a dead letter.
@@ -1721,6 +1776,7 @@ pub mod settlement {
         /// (if the ProtoBuf definition does not change) and safe for programmatic use.
         pub fn as_str_name(&self) -> &'static str {
             match self {
+                Self::Unspecified => "ACTION_UNSPECIFIED",
                 Self::Ack => "ACK",
                 Self::Retry => "RETRY",
                 Self::Park => "PARK",
@@ -1734,6 +1790,7 @@ pub mod settlement {
         /// Creates an enum from field names used in the ProtoBuf definition.
         pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
             match value {
+                "ACTION_UNSPECIFIED" => Some(Self::Unspecified),
                 "ACK" => Some(Self::Ack),
                 "RETRY" => Some(Self::Retry),
                 "PARK" => Some(Self::Park),
@@ -1981,6 +2038,10 @@ pub struct Confirmation {
     /// The batch was not stored, or the outcome is unknown; the fields above are then absent.
     #[prost(message, optional, tag = "5")]
     pub problem: ::core::option::Option<Problem>,
+    /// Position of the first new message in the server's log, over all its streams. Those of the other new messages
+    /// follow. Zero if all messages were stored before.
+    #[prost(uint64, tag = "6")]
+    pub first_log_position: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Duplicate {
@@ -2008,6 +2069,74 @@ pub struct ConsumeRequest {
     /// message always fits. Applies until the next `credit`, which has a byte limit only if it comes with one.
     #[prost(uint64, optional, tag = "5")]
     pub credit_bytes: ::core::option::Option<u64>,
+    /// Transactions, each by itself.
+    #[prost(message, repeated, tag = "6")]
+    pub commits: ::prost::alloc::vec::Vec<Commit>,
+}
+/// Settles leases of this call's group and publishes messages: all of it or nothing.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Commit {
+    /// Chosen by the client; returned in the answer.
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    /// The leases to settle. Every one of them has to be current. EXTEND is not allowed, and `ticket` means nothing.
+    #[prost(message, repeated, tag = "2")]
+    pub settle: ::prost::alloc::vec::Vec<Settlement>,
+    #[prost(message, repeated, tag = "3")]
+    pub publish: ::prost::alloc::vec::Vec<Publication>,
+}
+/// The result of one transaction.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Committed {
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    /// In the order of `settle`.
+    #[prost(message, repeated, tag = "2")]
+    pub settled: ::prost::alloc::vec::Vec<Settled>,
+    /// In the order of `publish`.
+    #[prost(message, repeated, tag = "3")]
+    pub published: ::prost::alloc::vec::Vec<Confirmation>,
+    /// The transaction had been done before, and came again: the group is done with its leased messages, and all its
+    /// messages are stored under their ids.
+    #[prost(bool, tag = "4")]
+    pub already_committed: bool,
+    /// Nothing was done; the fields above are then absent. With LEASE_NOT_CURRENT the messages of the leases have been
+    /// delivered again or settled.
+    #[prost(message, optional, tag = "5")]
+    pub problem: ::core::option::Option<Problem>,
+}
+/// Messages for one stream. A stream that does not exist is created with default settings.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Publication {
+    #[prost(string, tag = "1")]
+    pub stream: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub messages: ::prost::alloc::vec::Vec<Message>,
+    /// Only if this is the last position of the stream. Zero: only if the stream has had no message.
+    #[prost(uint64, optional, tag = "3")]
+    pub expect_last_seq: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CommitRequest {
+    /// The leases to settle. Every one of them has to be current. EXTEND is not allowed.
+    #[prost(message, repeated, tag = "1")]
+    pub settle: ::prost::alloc::vec::Vec<SettleRequest>,
+    /// The messages to publish, by stream. A stream may be named once.
+    #[prost(message, repeated, tag = "2")]
+    pub publish: ::prost::alloc::vec::Vec<Publication>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CommitReply {
+    /// In the order of `settle`.
+    #[prost(message, repeated, tag = "1")]
+    pub settled: ::prost::alloc::vec::Vec<SettleReply>,
+    /// In the order of `publish`, without a ticket.
+    #[prost(message, repeated, tag = "2")]
+    pub published: ::prost::alloc::vec::Vec<Confirmation>,
+    /// The transaction had been done before, and came again: the group is done with its leased messages, and all its
+    /// messages are stored under their ids.
+    #[prost(bool, tag = "3")]
+    pub already_committed: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Open {
@@ -2032,6 +2161,9 @@ pub struct ConsumeReply {
     /// In the order of the settlements.
     #[prost(message, repeated, tag = "3")]
     pub settled: ::prost::alloc::vec::Vec<Settled>,
+    /// In the order of the transactions.
+    #[prost(message, repeated, tag = "4")]
+    pub committed: ::prost::alloc::vec::Vec<Committed>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Opened {
@@ -2180,6 +2312,30 @@ pub mod forebay_client {
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "Publish"));
             self.inner.streaming(req, path, codec).await
         }
+        /// Stores one batch of one message or many, all or none, and answers when it is durable. A refusal is a status, not
+        /// a `problem` in the confirmation. For programs that publish now and then, and for gateways and retries that know
+        /// single requests only.
+        pub async fn publish_once(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PublishRequest>,
+        ) -> std::result::Result<tonic::Response<super::Confirmation>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/PublishOnce",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "PublishOnce"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Joins a group as one consumer. Leases are bound to the call: when it breaks, the leased messages go to
         /// other consumers and the attempt counts; after a goodbye it does not count.
         pub async fn consume(
@@ -2248,6 +2404,29 @@ pub mod forebay_client {
             );
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Forebay", "Settle"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Settles leases and publishes messages in one transaction: all of it is done and durable, or nothing is. Every lease
+        /// has to be current. Without leases it publishes to several streams at once. Leases of a `Consume` call are settled
+        /// with `commits` of that call.
+        pub async fn commit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CommitRequest>,
+        ) -> std::result::Result<tonic::Response<super::CommitReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/Commit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Forebay", "Commit"));
             self.inner.unary(req, path, codec).await
         }
         /// Creates a stream. If it exists and its settings agree with the given ones, the reply says so.
@@ -2395,6 +2574,31 @@ pub mod forebay_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "PurgeStream"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Drops all messages of a stream before a position, in all its groups and for readers. Parked messages stay.
+        pub async fn truncate_stream(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TruncateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TruncateStreamReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/TruncateStream",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "TruncateStream"));
             self.inner.unary(req, path, codec).await
         }
         /// Reads messages of a stream without a group. Changes nothing.
@@ -2980,6 +3184,15 @@ pub mod forebay_server {
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
+        /// Stores one batch of one message or many, all or none, and answers when it is durable. A refusal is a status, not
+        /// a `problem` in the confirmation. For programs that publish now and then, and for gateways and retries that know
+        /// single requests only.
+        async fn publish_once(
+            &self,
+            request: tonic::Request<super::PublishRequest>,
+        ) -> std::result::Result<tonic::Response<super::Confirmation>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
         /// Joins a group as one consumer. Leases are bound to the call: when it breaks, the leased messages go to
         /// other consumers and the attempt counts; after a goodbye it does not count.
         async fn consume(
@@ -3004,6 +3217,15 @@ pub mod forebay_server {
             &self,
             request: tonic::Request<super::SettleRequest>,
         ) -> std::result::Result<tonic::Response<super::SettleReply>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Settles leases and publishes messages in one transaction: all of it is done and durable, or nothing is. Every lease
+        /// has to be current. Without leases it publishes to several streams at once. Leases of a `Consume` call are settled
+        /// with `commits` of that call.
+        async fn commit(
+            &self,
+            request: tonic::Request<super::CommitRequest>,
+        ) -> std::result::Result<tonic::Response<super::CommitReply>, tonic::Status> {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
         /// Creates a stream. If it exists and its settings agree with the given ones, the reply says so.
@@ -3059,6 +3281,16 @@ pub mod forebay_server {
             request: tonic::Request<super::PurgeStreamRequest>,
         ) -> std::result::Result<
             tonic::Response<super::PurgeStreamReply>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Drops all messages of a stream before a position, in all its groups and for readers. Parked messages stay.
+        async fn truncate_stream(
+            &self,
+            request: tonic::Request<super::TruncateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TruncateStreamReply>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -3400,6 +3632,49 @@ pub mod forebay_server {
                     };
                     Box::pin(fut)
                 }
+                "/forebay.v1.Forebay/PublishOnce" => {
+                    #[allow(non_camel_case_types)]
+                    struct PublishOnceSvc<T: Forebay>(pub Arc<T>);
+                    impl<T: Forebay> tonic::server::UnaryService<super::PublishRequest>
+                    for PublishOnceSvc<T> {
+                        type Response = super::Confirmation;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PublishRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::publish_once(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PublishOnceSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/forebay.v1.Forebay/Consume" => {
                     #[allow(non_camel_case_types)]
                     struct ConsumeSvc<T: Forebay>(pub Arc<T>);
@@ -3519,6 +3794,49 @@ pub mod forebay_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SettleSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/Commit" => {
+                    #[allow(non_camel_case_types)]
+                    struct CommitSvc<T: Forebay>(pub Arc<T>);
+                    impl<T: Forebay> tonic::server::UnaryService<super::CommitRequest>
+                    for CommitSvc<T> {
+                        type Response = super::CommitReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CommitRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::commit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CommitSvc(inner);
                         let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -3787,6 +4105,51 @@ pub mod forebay_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PurgeStreamSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/TruncateStream" => {
+                    #[allow(non_camel_case_types)]
+                    struct TruncateStreamSvc<T: Forebay>(pub Arc<T>);
+                    impl<
+                        T: Forebay,
+                    > tonic::server::UnaryService<super::TruncateStreamRequest>
+                    for TruncateStreamSvc<T> {
+                        type Response = super::TruncateStreamReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TruncateStreamRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::truncate_stream(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TruncateStreamSvc(inner);
                         let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

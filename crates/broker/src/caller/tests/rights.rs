@@ -161,13 +161,59 @@ async fn settings_cannot_send_messages_where_the_caller_may_not_publish() {
     assert!(is_theirs_denied(caller.change_group(stream(), group(), to("theirs")).await));
     let second = GroupName::parse("second").expect("a name");
     assert!(is_theirs_denied(caller.create_group(stream(), second.clone(), to("theirs")).await.map(drop)));
-    let arranged = Arrangement::beside(stream()).stream(|_| {}).group(second.clone(), to("theirs"));
-    assert!(is_theirs_denied(caller.arrange(arranged).await.map(drop)));
+    let bundle = Bundle::beside(stream()).group(stream(), second.clone(), to("theirs"));
+    assert!(is_theirs_denied(caller.commit(bundle).await.map(drop)));
     caller.create_group(stream(), second, to("mine")).await.expect("it may publish there");
     caller.change_group(stream(), group(), to("mine")).await.expect("it may publish there");
     owner.change_group(stream(), group(), to("theirs")).await.expect("the owner may");
     let other = caller.change_group(stream(), group(), |settings| settings.key_batch = 7).await;
     assert_eq!(other, Ok(()), "a target that stays is not asked about");
+}
+
+#[tokio::test]
+async fn every_part_of_changes_that_are_made_together_needs_its_right() {
+    let (owner, _running) = open().await;
+    create(&owner, |_| {}).await;
+    publish_some(&owner, 1).await;
+    let receipt = receive(&owner, 1, SOON).await.remove(0).0;
+    let settle =
+        |verb: Verb| Bundle::beside(stream()).settle(stream(), group(), vec![receipt.clone()], verb.into());
+    let publish = |bundle: Bundle, to: &str| {
+        bundle.publish(Arc::new(named(to)), batch([plain("x")]), PublishOptions::default())
+    };
+    let what = |result: Result<Committed, CallError>| match result {
+        Err(CallError::Denied(denied)) => format!("{} {}", denied.action, denied.what),
+        other => panic!("it is denied: {other:?}"),
+    };
+    let caller = with(&owner, "consume:work/team,publish:out");
+    let both = publish(publish(settle(Verb::Ack), "out"), "theirs");
+    assert_eq!(what(caller.commit(both).await), "publish theirs");
+    assert_eq!(what(caller.commit(settle(Verb::Move(named("theirs")))).await), "publish theirs");
+    let other = with(&owner, "consume:work/others,publish:*");
+    assert_eq!(what(other.commit(publish(settle(Verb::Ack), "out")).await), "consume work/team");
+    let delete = Bundle::beside(stream()).delete(stream());
+    assert_eq!(what(caller.commit(publish(delete, "out")).await), "delete work");
+    assert!(owner.stream(named("out")).await.is_err(), "nothing was done");
+    assert_eq!(in_flight(&owner).await, 1);
+    caller.commit(publish(settle(Verb::Ack), "out")).await.expect("it has both rights");
+}
+
+#[tokio::test]
+async fn a_message_cannot_be_moved_where_the_caller_may_not_publish() {
+    let (owner, _running) = open().await;
+    create(&owner, |_| {}).await;
+    owner.create_stream(named("theirs"), |_| {}).await.expect("it is created");
+    publish_some(&owner, 1).await;
+    let receipt = receive(&owner, 1, SOON).await.remove(0).0;
+    let caller = with(&owner, "consume:work/team");
+    let moved = Verb::Move(named("theirs"));
+    let settled = caller.settle(stream(), group(), &[receipt], moved.clone().into()).await;
+    assert!(is_theirs_denied(settled.map(drop)));
+    let mut consumer = caller.subscribe(stream(), group(), "worker", 1).await.expect("it may");
+    assert!(is_theirs_denied(consumer.check(&moved.clone().into())));
+    let request = SettleRequest { ticket: 1, leases: Vec::new(), settlement: moved.into() };
+    assert!(is_theirs_denied(consumer.settle(vec![request])));
+    assert_eq!(in_flight(&owner).await, 1, "it is held still");
 }
 
 #[tokio::test]
@@ -186,8 +232,8 @@ async fn notes_are_a_part_of_the_stream_beside_which_they_are_kept() {
     let (owner, _running) = open().await;
     let caller = with(&owner, "configure:work");
     let note = || arranging::wish(b"k", Some(b"v"));
-    caller.arrange(Arrangement::beside(stream()).note(note())).await.expect("it may");
-    let refused = caller.arrange(Arrangement::beside(named("other")).note(note())).await;
+    caller.commit(Bundle::beside(stream()).note(note())).await.expect("it may");
+    let refused = caller.commit(Bundle::beside(named("other")).note(note())).await;
     assert!(matches!(refused, Err(CallError::Denied(_))), "{refused:?}");
     assert!(caller.notes(Door::TEST, Vec::new(), None, 9).await.is_err(), "all notes are the door's own");
 }

@@ -61,9 +61,9 @@ fn a_token_is_created_used_listed_and_revoked() {
     server.stop();
     let server = start(&folder);
     with(&server, &token, &["pub", "orders-eu", "y"]).good();
-    with(&server, ADMIN, &["token", "revoke", "ci"]).good();
+    with(&server, ADMIN, &["token", "revoke", "ci", "--yes"]).good();
     with(&server, &token, &["pub", "orders-eu", "z"]).refused(12, &["revoked"]);
-    with(&server, ADMIN, &["token", "revoke", "ci"]).refused(8, &["no such token"]);
+    with(&server, ADMIN, &["token", "revoke", "ci", "--yes"]).refused(8, &["no such token"]);
     let log = server.stop();
     let said: String = log.iter().map(ToString::to_string).collect();
     assert!(!said.contains(&token[21..]) && !said.contains(ADMIN), "no secret is logged: {said}");
@@ -124,7 +124,7 @@ fn a_consumer_ends_when_its_token_is_revoked() {
     while consumers() == 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "the consumer does not join");
     }
-    with(&server, ADMIN, &["token", "revoke", "w"]).good();
+    with(&server, ADMIN, &["token", "revoke", "w", "--yes"]).good();
     let revoked = Instant::now();
     while consumers() > 0 {
         assert!(revoked.elapsed() < Duration::from_secs(20), "the consumer stays");
@@ -171,12 +171,12 @@ fn loopback_needs_no_token_unless_it_is_told_to() {
 fn a_login_is_kept_for_later_commands() {
     let folder = Folder::made("login");
     let server = start(&folder);
-    let profile = folder.file("profile.toml");
-    let kept = [("FOREBAY_PROFILE", &*profile)];
+    let (config, contexts) = (folder.file("config"), folder.file("config/forebay/contexts.toml"));
+    let kept = [("XDG_CONFIG_HOME", &*config)];
     run(&["login", "--server", &server.address], "wrong", &kept).refused(12, &["not one of this server's"]);
-    assert!(!std::path::Path::new(&profile).exists(), "a token that is not accepted is not kept");
+    assert!(!std::path::Path::new(&contexts).exists(), "a token that is not accepted is not kept");
     run(&["login", "--server", &server.address], ADMIN, &kept).good();
-    let mode = std::fs::metadata(&profile).expect("a profile").permissions().mode() & 0o777;
+    let mode = std::fs::metadata(&contexts).expect("contexts").permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
     run(&["token", "list"], "", &kept).good();
     run(&["pub", "work", "x"], "", &kept).good();
@@ -184,6 +184,16 @@ fn a_login_is_kept_for_later_commands() {
     let other = Folder::made("other-login");
     let other = start(&other);
     run(&["stream", "list", "--server", &other.address], "", &kept).refused(12, &["a credential is needed"]);
-    run(&["login", "--forget"], "", &kept).good();
-    assert_eq!(std::fs::read_to_string(&profile).expect("a profile"), "");
+    let text = || std::fs::read_to_string(&contexts).expect("contexts");
+    assert!(text().contains(ADMIN) && text().contains("[servers.\"default\"]"), "{}", text());
+    let listed = run(&["context", "list"], "", &kept).good();
+    assert!(listed.contains("yes") && !listed.contains(ADMIN), "{listed}");
+    run(&["token", "list", "--server", &server.address], "", &kept).good();
+    // Another address under the name loses the token.
+    run(&["login", "kept", "--server", &server.address], ADMIN, &kept).good();
+    run(&["context", "add", "kept", &other.address], "", &kept).good();
+    run(&["stream", "list", "--context", "kept"], "", &kept).refused(12, &["a credential is needed"]);
+    run(&["login", "--forget", "--context", "default"], "", &kept).good();
+    run(&["token", "list", "--context", "default"], "", &kept).refused(12, &["a credential is needed"]);
+    assert!(!text().contains(ADMIN));
 }

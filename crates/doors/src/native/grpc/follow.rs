@@ -12,7 +12,7 @@ use tonic::Status;
 use super::status;
 use super::streams::stored;
 use crate::native::problem::Refusal;
-use crate::native::service::{Answer, From, Service, filter, stream_name};
+use crate::native::service::{Answer, From, Service, filter, stream_to_read};
 
 type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -27,7 +27,7 @@ pub(super) struct Follow {
 
 impl Follow {
     pub(super) async fn open(service: Service, request: v1::FollowStreamRequest) -> Answer<Follow> {
-        let stream = stream_name(&request.stream)?;
+        let stream = stream_to_read(&request.stream)?;
         let filter = filter(Some(request.key), Some(request.r#type));
         let from = match (request.new_only, request.from) {
             (true, 0) => From::End,

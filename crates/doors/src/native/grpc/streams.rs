@@ -7,7 +7,7 @@ use forebay_wire::v1;
 
 use super::request::{Budget, some};
 use super::{convert, report, settings};
-use crate::native::service::{Answer, Service, filter, stream_name};
+use crate::native::service::{Answer, Service, filter, stream_name, stream_to_read};
 
 pub(super) async fn create(
     service: Service,
@@ -29,7 +29,7 @@ pub(super) async fn update(
 }
 
 pub(super) async fn get(service: Service, request: v1::GetStreamRequest) -> Answer<v1::StreamReport> {
-    Ok(report::stream(&service.stream(stream_name(&request.stream)?).await?))
+    Ok(report::stream(&service.stream(stream_to_read(&request.stream)?).await?))
 }
 
 pub(super) async fn list(service: Service, request: v1::ListStreamsRequest) -> Answer<v1::ListStreamsReply> {
@@ -53,20 +53,29 @@ pub(super) async fn delete(
     service: Service,
     request: v1::DeleteStreamRequest,
 ) -> Answer<v1::DeleteStreamReply> {
-    service.delete_stream(stream_name(&request.stream)?, request.force).await?;
+    service.delete_stream(stream_name(&request.stream)?, request.force, request.if_empty).await?;
     Ok(v1::DeleteStreamReply {})
 }
 
 pub(super) async fn purge(service: Service, request: v1::PurgeStreamRequest) -> Answer<v1::PurgeStreamReply> {
-    let messages = service.purge_stream(stream_name(&request.stream)?, request.parked).await?;
+    let (parked, ready_only) = (request.parked, request.ready_only);
+    let messages = service.purge_stream(stream_name(&request.stream)?, parked, ready_only).await?;
     Ok(v1::PurgeStreamReply { messages })
+}
+
+pub(super) async fn truncate(
+    service: Service,
+    request: v1::TruncateStreamRequest,
+) -> Answer<v1::TruncateStreamReply> {
+    let messages = service.truncate_stream(stream_name(&request.stream)?, request.before).await?;
+    Ok(v1::TruncateStreamReply { messages })
 }
 
 pub(super) async fn read(
     service: Service,
     request: v1::ReadMessagesRequest,
 ) -> Answer<(v1::ReadMessagesReply, Hold)> {
-    let stream = stream_name(&request.stream)?;
+    let stream = stream_to_read(&request.stream)?;
     let filter = filter(Some(request.key), Some(request.r#type));
     let (page, hold) = service.read(stream, request.from, some(request.limit.into()), &filter).await?;
     let (messages, next) = stored(&page)?;

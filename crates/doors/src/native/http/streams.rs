@@ -3,14 +3,15 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use forebay_broker::api::PublishOptions;
 use forebay_core::types::StreamName;
 use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
 use super::live::{HeldReply, Reply};
-use super::request::{Entered, InStream, Json, Messages, NoQuery, Query, bad_parameter};
+use super::request::{Entered, InStream, Json, Messages, NoQuery, OfStream, Query, bad_parameter};
 use super::{Door, message, report, sse};
-use crate::native::service::{From, Service, filter};
+use crate::native::service::{From, Service, filter, position};
 
 type Answer<T> = Result<Reply<T>, Failure>;
 
@@ -40,7 +41,7 @@ pub(super) async fn change(
 
 pub(super) async fn get(
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     _: NoQuery,
 ) -> Answer<json::StreamReport> {
     report_of(&service, StatusCode::OK, stream).await
@@ -59,9 +60,9 @@ pub(super) async fn delete(
     InStream(stream): InStream,
     mut query: Query,
 ) -> Result<StatusCode, Failure> {
-    let force = query.flag("force")?;
+    let (force, if_empty) = (query.flag("force")?, query.flag("if_empty")?);
     query.end()?;
-    service.delete_stream(stream, force).await?;
+    service.delete_stream(stream, force, if_empty).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -74,14 +75,16 @@ pub(super) async fn publish(
 ) -> Answer<json::PublishReply> {
     let batch =
         message::batch(service.broker().clock().moment(), &request.messages, &message::trace(&headers))?;
-    let published = service.publish(stream, batch, request.expect_last_seq).await?;
+    let expect_last = request.expect_last_seq.map(position);
+    let options = PublishOptions { expect_last, ..PublishOptions::default() };
+    let published = service.publish(stream, batch, options).await?;
     let results = message::results(request.messages, &published);
     Ok(Reply(StatusCode::CREATED, json::PublishReply { results }))
 }
 
 pub(super) async fn browse(
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     mut query: Query,
 ) -> Result<HeldReply<json::MessageList>, Failure> {
     let from = query.number("from")?.unwrap_or(1);
@@ -100,14 +103,24 @@ pub(super) async fn purge(
     _: NoQuery,
     Json(request): Json<json::PurgeRequest>,
 ) -> Answer<json::PurgeReply> {
-    let purged = service.purge_stream(stream, request.parked).await?;
+    let purged = service.purge_stream(stream, request.parked, request.ready_only).await?;
     Ok(Reply(StatusCode::OK, json::PurgeReply { purged }))
+}
+
+pub(super) async fn truncate(
+    Entered(service): Entered,
+    InStream(stream): InStream,
+    _: NoQuery,
+    Json(request): Json<json::TruncateRequest>,
+) -> Answer<json::TruncateReply> {
+    let truncated = service.truncate_stream(stream, request.before).await?;
+    Ok(Reply(StatusCode::OK, json::TruncateReply { truncated }))
 }
 
 pub(super) async fn follow(
     State(door): State<Door>,
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     mut query: Query,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {

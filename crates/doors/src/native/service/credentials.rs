@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::{CredentialKind, CredentialReport, CredentialTerms, Grants, NewCredential, Page};
+use forebay_broker::api::{
+    CredentialKind, CredentialReport, CredentialTerms, GrantError, Grants, NewCredential, Page,
+};
+use forebay_wire::problem::Kind;
 
 use super::{Answer, Service, check_some_duration, page, text};
 use crate::native::problem::Refusal;
@@ -19,7 +22,9 @@ pub(in crate::native) struct NewTerms {
 impl Service {
     pub(in crate::native) async fn create_credential(&self, terms: NewTerms) -> Answer<NewCredential> {
         let NewTerms { kind, name, grants, account, expires_in } = terms;
-        let grants: Grants = grants.parse().map_err(|error| Refusal::said("grants", &error))?;
+        let refused =
+            |error: GrantError| Refusal::new(Kind::InvalidField, format!(": {error}")).with_field("grants");
+        let grants: Grants = grants.parse().map_err(refused)?;
         let expires = check_some_duration("expires_in", expires_in)?.map(|time| self.now() + time);
         let terms = CredentialTerms { kind, name, grants, expires, account: text(account) };
         self.answer(self.caller.create_credential(terms).await)

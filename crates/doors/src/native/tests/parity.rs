@@ -33,8 +33,9 @@ use crate::native::{NativeConfig, grpc, http};
 use shape::Shape;
 
 /// Calls that only one protocol can have.
-const ONLY_GRPC: [&str; 1] = ["Consume"];
-const ONLY_HTTP: [&str; 6] = ["/", "/events", "/livez", "/metrics", "/openapi.json", "/readyz"];
+const ONLY_GRPC: [&str; 2] = ["Consume", "Publish"];
+const ONLY_HTTP: [&str; 8] =
+    ["/", "/events", "/livez", "/metrics", "/openapi.json", "/problems/{kind}", "/readyz", "/server"];
 
 const FRAME_BYTES_MAX: usize = 32 << 20;
 const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
@@ -200,6 +201,16 @@ fn normal(mut value: Value) -> Value {
     {
         value = json!({ "outcomes": results.iter().map(|result| &result["outcome"]).collect::<Vec<_>>() });
     }
+    if value.get("already_committed").is_some() {
+        for part in ["settled", "published"] {
+            let parts = value[part].as_array_mut().into_iter().flatten();
+            parts.flat_map(|part| part["results"].as_array_mut()).flatten().for_each(|result| {
+                let result = result.as_object_mut().expect("an object");
+                result.remove("lease");
+                result.remove("id");
+            });
+        }
+    }
     if value.get("seq").is_some() && value.get("duplicate").is_some() {
         value.as_object_mut().expect("an object").remove("id");
     }
@@ -269,9 +280,10 @@ fn refused_over_grpc(status: &Status) -> Value {
 
 fn refused_in_call(problem: &v1::Problem) -> Value {
     let retry = problem.retry().as_str_name().to_ascii_lowercase();
+    let field = Some(&problem.field[..]).filter(|field| !field.is_empty());
     json!({
-        "code": problem.code().as_str_name(), "retry": retry, "detail": problem.detail,
-        "last_seq": problem.last_seq,
+        "kind": problem.kind, "code": problem.code().as_str_name(), "retry": retry, "detail": problem.detail,
+        "field": field, "last_seq": problem.last_seq,
         "retry_after": problem.retry_after_ms.map(|millis| millis as f64 / 1_000.0),
     })
 }
@@ -307,7 +319,10 @@ macro_rules! of_team {
     };
 }
 
-const TEAM: &str = "/subscriptions/work/team";
+// After the macros, which it uses.
+mod transactions;
+
+const TEAM: &str = "/streams/work/groups/team";
 
 fn at(rest: &str) -> String {
     format!("{TEAM}/{rest}")
@@ -316,21 +331,43 @@ fn at(rest: &str) -> String {
 impl Pair {
     /// Publishes over both protocols.
     async fn publish(&mut self, body: Value, request: v1::PublishRequest) {
-        let over_http = self.http("POST", "/streams/work/messages", &body).await;
+        self.publish_to("work", body, request).await;
+    }
+
+    async fn publish_to(&mut self, stream: &str, body: Value, request: v1::PublishRequest) {
+        let path = format!("/streams/{stream}/messages");
+        let over_http = self.http("POST", &path, &body).await;
         let ids: Vec<Option<&str>> = request
             .messages
             .iter()
             .map(|message| Some(&message.id[..]).filter(|id| !id.is_empty()))
             .collect();
-        let requests = v1::PublishRequest { stream: "work".to_owned(), ..request.clone() };
-        let replies = self.grpc.publish(tokio_stream::iter([requests])).await.expect("the call opens");
+        let requests = v1::PublishRequest { stream: stream.to_owned(), ..request.clone() };
+        let replies =
+            self.grpc.publish(tokio_stream::iter([requests.clone()])).await.expect("the call opens");
         let reply = replies.into_inner().message().await.expect("it goes on").expect("a reply");
         let confirmation = reply.confirmations.into_iter().next().expect("a confirmation");
         let over_grpc = match &confirmation.problem {
             Some(problem) => Err(refused_in_call(problem)),
             None => Ok(shape::confirmation(confirmation, &ids)),
         };
-        self.compare(&format!("POST /streams/work/messages {body}"), "Publish", over_http, over_grpc);
+        let what = format!("POST {path} {body}");
+        let is_refused = over_grpc.is_err();
+        self.compare(&what, "PublishOnce", over_http.clone(), over_grpc);
+        // A refusal stores nothing, so the call with one request can be made as well.
+        if is_refused {
+            let status = self.grpc.publish_once(requests).await.expect_err("it is refused in any way");
+            self.compare(&what, "PublishOnce", over_http, Err(refused_over_grpc(&status)));
+        }
+    }
+
+    /// Publishes over HTTP, and over gRPC with one request.
+    async fn publish_once(&mut self, body: Value, request: v1::PublishRequest) {
+        let over_http = self.http("POST", "/streams/work/messages", &body).await;
+        let request = v1::PublishRequest { stream: "work".to_owned(), ..request };
+        let confirmation = self.grpc.publish_once(request).await.expect("it is stored").into_inner();
+        let over_grpc = Ok(shape::confirmation(confirmation, &[None]));
+        self.compare(&format!("POST /streams/work/messages {body}"), "PublishOnce", over_http, over_grpc);
     }
 
     /// Receives over both protocols, and gives the leases.
@@ -371,7 +408,8 @@ impl Pair {
 }
 
 fn message(body: &str) -> v1::Message {
-    v1::Message { body: body.to_owned().into(), ..v1::Message::default() }
+    let content_type = "application/json".to_owned();
+    v1::Message { body: body.to_owned().into(), content_type, ..v1::Message::default() }
 }
 
 #[tokio::test]
@@ -382,9 +420,55 @@ async fn every_call_is_answered_alike() {
     consuming(&mut pair).await;
     parked(&mut pair).await;
     credentials(&mut pair).await;
+    transactions::both_protocols(&mut pair).await;
     ends(&mut pair).await;
+    contents(&mut pair).await;
     for (call, grpc) in &pair.calls {
         assert!(grpc.is_none() || pair.made.contains(call), "no test makes the call {call:?}");
+    }
+}
+
+/// Bodies, keys and headers of every kind.
+async fn contents(pair: &mut Pair) {
+    let of = |body: &[u8], content_type: &str| v1::Message {
+        body: body.to_vec().into(),
+        content_type: content_type.to_owned(),
+        ..v1::Message::default()
+    };
+    let bytes = Bytes::from_static(b"\xff");
+    let header = v1::Header { name: "b".into(), value_bytes: bytes.clone(), ..Default::default() };
+    let binary = v1::Message { key_bytes: bytes, headers: vec![header], ..of(b"\0", "image/png") };
+    let none = v1::Message { no_body: true, ..Default::default() };
+    let messages = vec![of(b"hello", "text/plain"), of(b"a,b", "text/csv"), binary, none];
+    let bodies = json!([
+        { "body_text": "hello" },
+        { "body_text": "a,b", "content_type": "text/csv" },
+        { "body_base64": "AA==", "content_type": "image/png", "key_base64": "/w==", "headers_base64": { "b": "/w==" } },
+        { "no_body": true },
+    ]);
+    let request = request!(PublishRequest, messages: messages);
+    pair.publish_to("contents", json!({ "messages": bodies }), request).await;
+    let request = request!(ReadMessagesRequest, stream: "contents");
+    let read = both!(pair, "GET" "/streams/contents/messages", null = read_messages request);
+    for (sent, read) in
+        bodies.as_array().expect("a list").iter().zip(read["messages"].as_array().expect("a list"))
+    {
+        for (field, value) in sent.as_object().expect("an object") {
+            assert_eq!(&read[field], value, "{field} of {read}");
+        }
+    }
+    // Each is refused.
+    let bad = |text: &str| v1::Message { content_type: text.to_owned(), ..message("1") };
+    for (wrong, message) in [
+        (json!({ "body": 1, "no_body": true }), v1::Message { no_body: true, ..message("1") }),
+        (json!({ "body": 1, "content_type": "json" }), bad("json")),
+        (
+            json!({ "body": 1, "key": "k", "key_base64": "AA==" }),
+            v1::Message { key: "k".into(), key_bytes: Bytes::from_static(&[0]), ..message("1") },
+        ),
+    ] {
+        let request = request!(PublishRequest, messages: vec![message]);
+        pair.publish_to("contents", json!({ "messages": [wrong] }), request).await;
     }
 }
 
@@ -399,6 +483,10 @@ async fn streams(pair: &mut Pair) {
     let request = request!(CreateStreamRequest, stream: "work", settings: Some(other));
     both!(pair, "PUT" "/streams/work", { "dedupe_window": "5ms" } = create_stream request);
     both!(pair, "PUT" "/streams/$x", {} = create_stream request!(CreateStreamRequest, stream: "$x"));
+    // Streams of the system can be read, and do not exist here.
+    both!(pair, "GET" "/streams/$x", null = get_stream request!(GetStreamRequest, stream: "$x"));
+    let request = request!(ReadMessagesRequest, stream: "$x");
+    both!(pair, "GET" "/streams/$x/messages", null = read_messages request);
     let rate = Some(v1::Rate { per_second: 0.5, burst: 20 });
     let settings = v1::StreamSettings { ingress_rate: rate, ..Default::default() };
     let request = request!(UpdateStreamRequest, stream: "work", settings: Some(settings));
@@ -415,7 +503,7 @@ async fn streams(pair: &mut Pair) {
         key: "k".into(),
         r#type: "t".into(),
         schema: Some(3),
-        headers: vec![v1::Header { name: "x".into(), value: "1".into() }],
+        headers: vec![v1::Header { name: "x".into(), value: "1".into(), ..Default::default() }],
         priority: 4,
         ttl_ms: 3_600_000,
         ..message(r#"{"n":1}"#)
@@ -430,8 +518,9 @@ async fn streams(pair: &mut Pair) {
     let more: Vec<v1::Message> = (5..=10).map(|n| message(&n.to_string())).collect();
     let body = json!({ "messages": (5..=10).map(|n| json!({ "body": n })).collect::<Vec<_>>() });
     pair.publish(body, request!(PublishRequest, messages: more)).await;
-    // Each is refused.
     let one = |message| request!(PublishRequest, messages: vec![message]);
+    pair.publish_once(json!({ "messages": [{ "body": 11 }] }), one(message("11"))).await;
+    // Each is refused.
     pair.publish(json!({ "messages": [] }), v1::PublishRequest::default()).await;
     let wrong = json!({ "messages": [{ "body": 1, "priority": 10 }] });
     pair.publish(wrong, one(v1::Message { priority: 10, ..message("1") })).await;
@@ -491,23 +580,23 @@ async fn groups(pair: &mut Pair) {
     both!(pair, "GET" TEAM, null = get_group of_team!(GetGroupRequest));
     let plain = Some(v1::GroupSettings { extra_statistics: Some(false), ..Default::default() });
     let request = request!(CreateGroupRequest, stream: "other", group: "plain", settings: plain);
-    both!(pair, "PUT" "/subscriptions/other/plain", { "extra_statistics": false } = create_group request);
+    both!(pair, "PUT" "/streams/other/groups/plain", { "extra_statistics": false } = create_group request);
     let plain = request!(GetGroupRequest, stream: "other", group: "plain");
-    both!(pair, "GET" "/subscriptions/other/plain", null = get_group plain);
+    both!(pair, "GET" "/streams/other/groups/plain", null = get_group plain);
     let absent = request!(GetGroupRequest, stream: "work", group: "none");
-    both!(pair, "GET" "/subscriptions/work/none", null = get_group absent);
+    both!(pair, "GET" "/streams/work/groups/none", null = get_group absent);
     let absent = request!(GetGroupRequest, stream: "none", group: "none");
-    both!(pair, "GET" "/subscriptions/none/none", null = get_group absent);
+    both!(pair, "GET" "/streams/none/groups/none", null = get_group absent);
     let list = |stream: &str, limit: u32, after: Option<v1::GroupCursor>| {
         let stream = stream.to_owned();
         request!(ListGroupsRequest, stream: stream, limit: limit, after: after)
     };
-    both!(pair, "GET" "/subscriptions", null = list_groups list("", 0, None));
-    both!(pair, "GET" "/subscriptions?limit=1", null = list_groups list("", 1, None));
+    both!(pair, "GET" "/groups", null = list_groups list("", 0, None));
+    both!(pair, "GET" "/groups?limit=1", null = list_groups list("", 1, None));
     let after = v1::GroupCursor { stream: "other".into(), group: "plain".into() };
-    both!(pair, "GET" "/subscriptions?after=other/plain", null = list_groups list("", 0, Some(after)));
-    both!(pair, "GET" "/subscriptions/work", null = list_groups list("work", 0, None));
-    both!(pair, "GET" "/subscriptions/work?limit=2000", null = list_groups list("work", 2_000, None));
+    both!(pair, "GET" "/groups?after=other/plain", null = list_groups list("", 0, Some(after)));
+    both!(pair, "GET" "/streams/work/groups", null = list_groups list("work", 0, None));
+    both!(pair, "GET" "/streams/work/groups?limit=2000", null = list_groups list("work", 2_000, None));
 }
 
 async fn consuming(pair: &mut Pair) {
@@ -526,7 +615,7 @@ async fn consuming(pair: &mut Pair) {
         both!(pair, "POST" at("receive"), body = receive request);
     }
     let none = request!(ReceiveRequest, stream: "work", group: "none");
-    both!(pair, "POST" "/subscriptions/work/none/receive", {} = receive none);
+    both!(pair, "POST" "/streams/work/groups/none/receive", {} = receive none);
     // A receive without a wait gives the messages that are at hand, so it takes several for all of them.
     let mut leases = Vec::new();
     for _ in 0..8 {
@@ -736,7 +825,19 @@ async fn ends(pair: &mut Pair) {
     }
     let to = Some(v1::Start { at: Some(At::End(true)) });
     let absent = request!(ResetGroupRequest, stream: "work", group: "none", to: to);
-    both!(pair, "POST" "/subscriptions/work/none/reset", { "to": "end" } = reset_group absent);
+    both!(pair, "POST" "/streams/work/groups/none/reset", { "to": "end" } = reset_group absent);
+    let cut = |before: u64| request!(TruncateStreamRequest, stream: "work", before: before);
+    for before in [2, 2, 0, u64::MAX] {
+        both!(pair, "POST" "/streams/work/truncate", { "before": before } = truncate_stream cut(before));
+    }
+    let absent = request!(TruncateStreamRequest, stream: "none", before: 1u64);
+    both!(pair, "POST" "/streams/none/truncate", { "before": 1 } = truncate_stream absent);
+    let if_empty = request!(DeleteStreamRequest, stream: "work", force: true, if_empty: true);
+    both!(pair, "DELETE" "/streams/work?force=true&if_empty=true", null = delete_stream if_empty);
+    let ready = request!(PurgeStreamRequest, stream: "work", ready_only: true);
+    both!(pair, "POST" "/streams/work/purge", { "ready_only": true } = purge_stream ready);
+    let ready = request!(PurgeStreamRequest, stream: "work", ready_only: true, parked: true);
+    both!(pair, "POST" "/streams/work/purge", { "ready_only": true, "parked": true } = purge_stream ready);
     let purge = request!(PurgeStreamRequest, stream: "work", parked: true);
     both!(pair, "POST" "/streams/work/purge", { "parked": true } = purge_stream purge);
     both!(pair, "GET" "/streams/work", null = get_stream request!(GetStreamRequest, stream: "work"));

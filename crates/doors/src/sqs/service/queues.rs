@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use forebay_broker::api::{Arrangement, CallError, NoteRefusal, Purge, Right};
+use forebay_broker::api::{Bundle, CallError, NoteRefusal, NoteWish, Purge, Right};
 
 use super::{Asker, Service};
 use crate::sqs::failure;
@@ -63,7 +63,7 @@ impl Service {
         }
         let is_there = match caller.stream(stream.clone()).await {
             Ok(_) => true,
-            Err(CallError::NoSuchStream) => false,
+            Err(CallError::NoSuchStream { .. }) => false,
             Err(error) => return Err(failure::of_call(&error)),
         };
         let now = self.now().0 / 1_000_000;
@@ -73,8 +73,8 @@ impl Service {
         let says = |attribute: QueueAttribute| request.attributes.contains_key(attribute.name());
         let says_retention = says(QueueAttribute::MessageRetentionPeriod);
         let says_delay = says(QueueAttribute::DelaySeconds);
-        let arrangement = Arrangement::beside(stream)
-            .stream(move |settings| {
+        let bundle = Bundle::beside(stream.clone())
+            .stream(stream.clone(), move |settings| {
                 // A stream that was created through another door keeps its settings, except those that the
                 // request names: a default of SQS must not make it drop its messages.
                 if !is_there {
@@ -89,8 +89,8 @@ impl Service {
                     }
                 }
             })
-            .group(group(), move |settings| of_group.shape_group(settings));
-        changing.put(caller, id, about, arrangement).await?;
+            .group(stream, group(), move |settings| of_group.shape_group(settings));
+        changing.put(caller, id, about, bundle).await?;
         Ok(Response::CreateQueue { queue_url })
     }
 
@@ -129,12 +129,16 @@ impl Service {
         if self.waits {
             notes.push(queue.id.deleted(self.now() + REST));
         }
-        let mut dissolved = asker.caller.dissolve(queue.stream(), notes).await;
-        if matches!(dissolved, Err(CallError::Note(NoteRefusal::Full))) {
+        let bundle = |notes: Vec<NoteWish>| {
+            let bundle = Bundle::beside(queue.stream()).delete(queue.stream());
+            notes.into_iter().fold(bundle, Bundle::note)
+        };
+        let mut deleted = asker.caller.commit(bundle(notes)).await;
+        if matches!(deleted, Err(CallError::Note(NoteRefusal::Full))) {
             // A deletion makes room, and is not refused for lack of it.
-            dissolved = asker.caller.dissolve(queue.stream(), vec![queue.id.gone()]).await;
+            deleted = asker.caller.commit(bundle(vec![queue.id.gone()])).await;
         }
-        dissolved.map_err(|error| failure::of_call(&error))?;
+        deleted.map_err(|error| failure::of_call(&error))?;
         changing.remove(&queue.id);
         Ok(Response::DeleteQueue)
     }
@@ -256,12 +260,12 @@ impl Service {
         if about.settings != before.settings {
             about.modified = self.now().0 / 1_000_000;
         }
-        let mut arrangement = Arrangement::beside(queue.stream());
+        let mut bundle = Bundle::beside(queue.stream());
         if (&about.settings, about.is_fair) != (&before.settings, before.is_fair) || says_retention {
             let (of_group, retention, delay) = (about.clone(), about.retention(), about.stream_delay());
             let delays_otherwise = delay != before.stream_delay();
-            arrangement = arrangement
-                .stream(move |settings| {
+            bundle = bundle
+                .stream(queue.stream(), move |settings| {
                     if says_retention {
                         settings.limits.max_age = Some(retention);
                     }
@@ -269,9 +273,9 @@ impl Service {
                         settings.delay = delay;
                     }
                 })
-                .group(group(), move |settings| of_group.shape_group(settings));
+                .group(queue.stream(), group(), move |settings| of_group.shape_group(settings));
         }
-        changing.put(&asker.caller, queue.id.clone(), about, arrangement).await
+        changing.put(&asker.caller, queue.id.clone(), about, bundle).await
     }
 
     pub(super) fn tags(&self, asker: &Asker, request: &ListQueueTags) -> Answer {
@@ -336,9 +340,9 @@ impl Service {
         let everything = Purge { parked: true, ids: true };
         asker.caller.purge(queue.stream(), everything).await.map_err(|error| failure::of_call(&error))?;
         if self.waits {
-            let note = Arrangement::beside(queue.stream()).note(queue.id.purged(self.now() + REST));
+            let note = Bundle::beside(queue.stream()).note(queue.id.purged(self.now() + REST));
             // It is purged. Whether the next one has to wait is not worth a second purge by a client that tries again.
-            let _ = self.registry.own().arrange(note).await;
+            let _ = self.registry.own().commit(note).await;
         }
         Ok(Response::PurgeQueue)
     }

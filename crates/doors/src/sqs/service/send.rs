@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_broker::api::{BatchBuilder, PublishError, Published};
+use forebay_broker::api::{BatchBuilder, PublishError};
 use forebay_core::types::Seq;
 
 use super::{Asker, Service};
@@ -75,16 +75,13 @@ impl Service {
             Ok(published) => published.get(),
             Err(error) => return Err(self.not_stored(queue, &error).await),
         };
-        let seqs: Vec<Seq> = match published {
-            Published::Stored(range) => range.seqs().collect(),
-            // A duplicate is answered as the original was.
-            Published::Mixed(admissions) => admissions.iter().map(|admission| admission.seq).collect(),
-        };
-        let told = |(message, seq): (&&Message, &Seq)| {
+        // A duplicate is answered as the original was.
+        let seqs = published.each().map(|(admission, _)| admission.seq);
+        let told = |(message, seq): (&&Message, Seq)| {
             let number = queue.is_fifo().then(|| content::sequence_number(seq.0));
-            content::sent(message, self.message_id(queue, queue.stream_id, *seq), number)
+            content::sent(message, self.message_id(queue, queue.stream_id, seq), number)
         };
-        Ok(messages.iter().zip(&seqs).map(told).collect())
+        Ok(messages.iter().zip(seqs).map(told).collect())
     }
 
     /// From now on the groups of a standard queue take turns. Before its first message with a group there are none,

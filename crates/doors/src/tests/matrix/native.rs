@@ -49,15 +49,21 @@ fn authorization(of: &Stage, credential: Credential) -> Option<String> {
 /// Method and path of a row, with the names of things in it, and a body.
 fn http_request(call: &str) -> (String, String, &'static str) {
     let (method, path) = call.split_once(' ').expect("a method and a path");
-    let (id, group) = if call.starts_with("PUT /subscriptions") { ("none", "new") } else { ("none", "team") };
+    let (id, group) =
+        if call == "PUT /streams/{stream}/groups/{group}" { ("none", "new") } else { ("none", "team") };
     let mut path = path.replace("{stream}", "work").replace("{group}", group).replace("{id}", id);
-    path = path.replace("{seq}", "1").replace("{job}", "1");
+    path = path.replace("{seq}", "1").replace("{job}", "1").replace("{kind}", "denied");
     if call == "DELETE /streams/{stream}" {
         path.push_str("?force=true");
     }
     let body = match call.rsplit('/').next().expect("a last part") {
         "messages" if method == "POST" => r#"{"messages":[{"body":"x"}]}"#,
         "reset" => r#"{"to":"end"}"#,
+        "truncate" => r#"{"before":2}"#,
+        "transactions" => {
+            r#"{"settle":[{"stream":"work","group":"team","leases":["x"]}],
+                "publish":[{"stream":"work","messages":[{"body":"x"}]}]}"#
+        }
         "ack" | "nack" => r#"{"leases":["x"]}"#,
         "extend" => r#"{"leases":["x"],"by":"1s"}"#,
         "replay" | "discard" => r#"{"all":true}"#,
@@ -91,15 +97,13 @@ async fn over_http(of: &Stage, address: SocketAddr, call: &str, credential: Cred
 }
 
 /// Plays one row, and sees that refused calls leave everything as it was.
-async fn play<F>(
+async fn play(
     call: &str,
     needs: Needs,
-    make: impl Fn(SocketAddr, Credential) -> F,
+    make: impl AsyncFn(SocketAddr, Credential) -> (Outcome, Answer),
     of: &Stage,
     address: SocketAddr,
-) where
-    F: Future<Output = (Outcome, Answer)>,
-{
+) {
     let before = of.state().await;
     for credential in Credential::ALL {
         let (outcome, answer) = make(address, credential).await;
@@ -121,7 +125,15 @@ async fn every_call_over_http() {
     for (call, needs) in TABLE.iter().filter(|(call, _)| call.contains('/')) {
         let of = &Stage::open(CredentialKind::Token, *needs).await;
         let address = prepare(of).await;
-        let make = |address, credential| over_http(of, address, call, credential);
+        let make = async |address, credential| {
+            let (outcome, answer) = over_http(of, address, call, credential).await;
+            let other = call.replace("/streams/{stream}/groups/{group}", "/subscriptions/{stream}/{group}");
+            if other != *call && outcome != Outcome::Allowed {
+                let (also, _) = over_http(of, address, &other, credential).await;
+                assert_eq!(also, outcome, "{other} with {credential:?}");
+            }
+            (outcome, answer)
+        };
         play(call, *needs, make, of, address).await;
         of.broker.stop();
     }
@@ -141,6 +153,23 @@ fn message_of(call: &str) -> Vec<u8> {
             let message = v1::Message { body: b"x".to_vec().into(), ..Default::default() };
             of!(PublishRequest, stream: work, messages: vec![message], ticket: 1u64)
         }
+        "PublishOnce" => {
+            let message = v1::Message { body: b"x".to_vec().into(), ..Default::default() };
+            of!(PublishRequest, stream: work, messages: vec![message])
+        }
+        "Commit" => {
+            let settle = v1::SettleRequest {
+                stream: work.into(),
+                group: team.into(),
+                leases: vec!["x".to_owned()],
+                action: v1::settlement::Action::Ack.into(),
+                ..Default::default()
+            };
+            let message = v1::Message { body: b"x".to_vec().into(), ..Default::default() };
+            let publish =
+                v1::Publication { stream: work.into(), messages: vec![message], ..Default::default() };
+            of!(CommitRequest, settle: vec![settle], publish: vec![publish])
+        }
         "Consume" => {
             let consumer = "running".into();
             let open = v1::Open { stream: work.into(), group: team.into(), consumer, credit: 1 };
@@ -157,6 +186,7 @@ fn message_of(call: &str) -> Vec<u8> {
         "ListStreams" => of!(ListStreamsRequest),
         "DeleteStream" => of!(DeleteStreamRequest, stream: work, force: true),
         "PurgeStream" => of!(PurgeStreamRequest, stream: work),
+        "TruncateStream" => of!(TruncateStreamRequest, stream: work, before: 2u64),
         "ReadMessages" => of!(ReadMessagesRequest, stream: work),
         "FollowStream" => of!(FollowStreamRequest, stream: work),
         "CreateGroup" => of!(CreateGroupRequest, stream: work, group: "new"),
@@ -227,7 +257,7 @@ async fn every_call_over_grpc() {
     for (call, needs) in rows {
         let of = &Stage::open(CredentialKind::Token, *needs).await;
         let address = prepare(of).await;
-        let make = |address, credential| over_grpc(of, address, call, credential);
+        let make = async |address, credential| over_grpc(of, address, call, credential).await;
         play(call, *needs, make, of, address).await;
         of.broker.stop();
     }
@@ -253,7 +283,7 @@ async fn a_revoked_token_ends_what_runs_in_its_name() {
         "Consume",
         "FollowStream",
         "GET /streams/{stream}/follow",
-        "POST /subscriptions/{stream}/{group}/receive",
+        "POST /streams/{stream}/groups/{group}/receive",
     ] {
         let of = &Stage::open(CredentialKind::Token, Needs::Grants("consume+read:work")).await;
         let address = prepare(of).await;
