@@ -24,6 +24,8 @@ pub(super) enum Suite {
     Metrics,
     /// The HTTP API against its OpenAPI document.
     Document,
+    /// Programs of the guide in languages that have no package of ours.
+    Guides,
 }
 
 /// A suite with all that it needs.
@@ -45,7 +47,7 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 9] = [
+    pub(super) const ALL: [Suite; 10] = [
         Suite::Python,
         Suite::Celery,
         Suite::Js,
@@ -55,6 +57,7 @@ impl Suite {
         Suite::Node,
         Suite::Metrics,
         Suite::Document,
+        Suite::Guides,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -68,6 +71,7 @@ impl Suite {
             Suite::Node => "node",
             Suite::Metrics => "metrics",
             Suite::Document => "document",
+            Suite::Guides => "guides",
         }
     }
 
@@ -82,6 +86,7 @@ impl Suite {
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
             Suite::Metrics => Language::Prometheus,
+            Suite::Guides => Language::Go,
         }
     }
 
@@ -89,7 +94,9 @@ impl Suite {
         match self {
             Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
-            Suite::Package | Suite::Metrics | Suite::Document => python(self, &[], tools, cache, places),
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides => {
+                python(self, &[], tools, cache, places)
+            }
             Suite::Js => js(tools, cache, places),
             Suite::Node => node(tools, cache, places),
             Suite::Java => java(tools, cache, places),
@@ -107,7 +114,7 @@ impl Suite {
                 Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
             }
             Suite::Celery => None,
-            Suite::Package | Suite::Metrics | Suite::Document => {
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides => {
                 let line = said.lines().rfind(|line| line.contains(" passed"))?;
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
@@ -134,6 +141,7 @@ fn python(
     let (folder, name, of) = match suite {
         Suite::Package => (package.clone(), "package", package),
         Suite::Metrics => (places.metrics.clone(), "package", package),
+        Suite::Guides => (places.guides.clone(), "package", package),
         Suite::Document => (places.http.clone(), "document", places.http.clone()),
         _ => (places.compat.join("python"), "python", places.compat.join("python")),
     };
