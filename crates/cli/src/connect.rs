@@ -245,9 +245,11 @@ impl Server {
 /// The error for a server that does not answer, with the reason of the network.
 pub(crate) fn unreachable(address: &str, cause: &(dyn std::error::Error + 'static)) -> anyhow::Error {
     let (server, why) = (printable(address), printable(&why_unreachable(cause)));
-    anyhow!(Exit::Unreachable).context(format!(
-        "cannot reach the server at {server}: {why}. Is it running? --server or FOREBAY_SERVER takes another"
-    ))
+    let advice = match why.contains("certificate") {
+        true => "--ca or FOREBAY_CA names the certificates by which it is recognised",
+        false => "Is it running? --server or FOREBAY_SERVER takes another",
+    };
+    anyhow!(Exit::Unreachable).context(format!("cannot reach the server at {server}: {why}. {advice}"))
 }
 
 /// The reason of the network, in a few words, from the depth of an error.
