@@ -274,6 +274,7 @@ impl Broker {
             read_bytes_max: config.read_bytes_max,
             secret: config.secret,
         };
+        let readers = Arc::downgrade(&engine);
         let task =
             ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
         spawn(Box::pin(task.run()));
@@ -281,7 +282,7 @@ impl Broker {
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
         // Without an answer the task has ended already, and its handle says why.
         let secret = secret.await.unwrap_or(config.secret);
-        let shards = Arc::from([ShardHandle::new(shard, commands, secret, &config)]);
+        let shards = Arc::from([ShardHandle::new(shard, commands, readers, secret, &config)]);
         let limits = Arc::new(config.limits);
         let entrance = Entrance { shards, limits, clock, stage: at_stage, doors: Arc::default(), memory };
         Ok(Broker { entrance, remarks: claim.remarks.into() })

@@ -13,13 +13,16 @@ pub struct Door(u8);
 impl Door {
     /// Queues of Amazon SQS.
     pub const SQS: Door = Door(1);
+    /// Streams and persistent subscriptions of Kurrent clients.
+    pub const KURRENT: Door = Door(2);
     /// The history of figures that the dashboard shows.
     pub const HISTORY: Door = Door(16);
     /// For the broker's own tests.
     #[cfg(test)]
     pub(crate) const TEST: Door = Door(255);
 
-    const ALL: [(Door, &'static str); 2] = [(Door::SQS, "sqs"), (Door::HISTORY, "history")];
+    const ALL: [(Door, &'static str); 3] =
+        [(Door::SQS, "sqs"), (Door::KURRENT, "kurrent"), (Door::HISTORY, "history")];
 
     pub(crate) fn number(self) -> u8 {
         self.0

@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) sqs_url: Option<String>,
     pub(crate) sqs_trust_forwarded: bool,
     pub(crate) sqs_waits: bool,
+    pub(crate) kurrent: Option<SocketAddr>,
     pub(crate) memory: bool,
     pub(crate) allow_anyone: bool,
     /// None: text on a terminal, JSON elsewhere.
@@ -108,6 +109,7 @@ impl Settings {
             sqs_url: None,
             sqs_trust_forwarded: false,
             sqs_waits: false,
+            kurrent: None,
             memory: false,
             allow_anyone: false,
             log: None,

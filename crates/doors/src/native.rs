@@ -11,11 +11,9 @@
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
 //! | `trace` | The trace that messages carry on. |
-//! | `intake` | What gRPC messages may hold while they come in. |
 
 mod grpc;
 mod http;
-mod intake;
 mod limits;
 mod problem;
 mod service;
@@ -27,42 +25,26 @@ mod tests;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, header};
 use forebay_broker::api::{Broker, DoorStats, Pool, Share};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tonic::service::Routes;
 use tonic::transport::server::TcpConnectInfo;
 
 use crate::http::accept::{self, Stopping};
-use crate::http::connection::{self, Connection, Open, Protocol};
+use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
+use crate::http::serve;
 use crate::telemetry;
 use http::BodyShares;
 use http::HttpDoor;
-use intake::Intake;
 
-/// Bytes that a client may send on one call, and on one connection, before the server has read them.
-const CALL_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
-/// The longest frame of HTTP/2 that a client may send. Room for a frame is made when its head has come, and
-/// an unauthenticated client may make the server allocate no more than 64 KiB.
-const FRAME_MAX: u32 = 60 << 10;
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;
-/// A connection that says nothing is asked whether it is still there, and given up if it does not answer.
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
-/// The head of a request, and what a connection keeps of what it has read.
-const HEAD_BYTES_MAX: usize = 64 << 10;
-
 /// The limits and settings of the door.
 #[derive(Debug, Clone)]
 pub struct NativeConfig {
@@ -162,7 +144,7 @@ impl Services {
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
-            let request = request.map(|body| Intake::new(body, of.grpc.clone()));
+            let request = request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy));
             let uri = request.uri().clone();
             let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
             let mut answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
@@ -185,73 +167,15 @@ async fn serve_one(
     address: SocketAddr,
     stopping: Stopping,
 ) {
-    let Some(protocol) = connection::protocol_of(&stream).await else { return };
-    let open = Open::default();
-    let io = TokioIo::new(Connection::new(stream, protocol, open.clone(), http::refusal));
-    let stopped = stopping.wait();
     let shares = Arc::new(Shares {
         replies: outgoing.share.clone(),
         bodies: services.http.body_shares(),
         grpc: services.grpc_bodies.share(),
     });
-    // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
-    // ended.
-    match protocol {
-        Protocol::Http1 => {
-            let service = service_fn(|request| {
-                let (services, shares, open) = (services.clone(), shares.clone(), open.enter());
-                async move {
-                    let answered = services.answer(address, &shares, request).await;
-                    Ok::<_, std::convert::Infallible>(open.hold(answered))
-                }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .max_buf_size(HEAD_BYTES_MAX)
-                .header_read_timeout(None)
-                .serve_connection(io, service);
-            let mut connection = std::pin::pin!(connection);
-            tokio::select! {
-                _ = connection.as_mut() => {}
-                () = stopped => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = connection.await;
-                }
-            }
-        }
-        Protocol::Http2 => {
-            let service = service_fn(|request| {
-                let (services, shares, outgoing) = (services.clone(), shares.clone(), outgoing.clone());
-                async move {
-                    let answered = services.answer(address, &shares, request).await;
-                    Ok::<_, std::convert::Infallible>(outgoing.send(answered))
-                }
-            });
-            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .initial_stream_window_size(CALL_WINDOW)
-                .initial_connection_window_size(CONNECTION_WINDOW)
-                .max_frame_size(FRAME_MAX)
-                .max_concurrent_streams(CALLS_MAX)
-                .keep_alive_interval(KEEPALIVE_EVERY)
-                .keep_alive_timeout(KEEPALIVE_ANSWER)
-                .serve_connection(io, service);
-            let mut connection = std::pin::pin!(connection);
-            let served = async {
-                tokio::select! {
-                    _ = connection.as_mut() => {}
-                    () = stopped => {
-                        connection.as_mut().graceful_shutdown();
-                        let _ = connection.await;
-                    }
-                }
-            };
-            tokio::select! {
-                () = served => {}
-                () = outgoing.stalled() => {
-                    services.stats.stalled.fetch_add(1, Ordering::Relaxed);
-                    tracing::info!(peer = %address, "a client did not take a reply and was disconnected");
-                }
-            }
-        }
-    }
+    let stats = services.stats.clone();
+    let answer = move |request| {
+        let (services, shares) = (services.clone(), shares.clone());
+        async move { services.answer(address, &shares, request).await }
+    };
+    serve::connection(stream, address, stopping, CALLS_MAX, &stats, outgoing, http::refusal, answer).await;
 }

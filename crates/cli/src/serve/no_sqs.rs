@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use anyhow::bail;
 use forebay_broker::broker::Broker;
 
+use super::optional::Prepared;
 use crate::exit::Exit;
 use crate::settings::Settings;
 
@@ -20,16 +21,8 @@ impl Door {
     }
 }
 
-/// As a server with the door has it.
-#[allow(dead_code, reason = "one of them can happen here")]
-pub(super) enum Prepared {
-    Open(Box<Door>),
-    Closed,
-    Taken(String),
-}
-
 /// Refuses a door that was asked for by name.
-pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::Result<Prepared> {
+pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::Result<Prepared<Door>> {
     if let Some(address) = settings.sqs.filter(|_| is_asked_for) {
         let error =
             anyhow::anyhow!("sqs must be `none`: this server was built without SQS. value=`{address}`");
