@@ -11,6 +11,7 @@
 //! | `status` | Refusals, with the codes, texts and trailers that clients go by. |
 //! | `deadline` | The time that a call may take. |
 //! | `features`, `gossip` | What clients ask before their first call. |
+//! | `marks` | Streams that were deleted. |
 //! | `streams` | Append, read, delete. |
 //! | `persistent` | Persistent subscriptions. |
 //! | `http` | What is not gRPC. |
@@ -23,6 +24,7 @@ mod features;
 mod gossip;
 mod http;
 mod ids;
+mod marks;
 mod persistent;
 mod places;
 mod status;
@@ -32,10 +34,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use axum::body::Body;
 use axum::http::{Request, Response, Version, header};
-use forebay_broker::api::{Caller, DoorStats, Entrance, Pool, Principal, Share};
+use forebay_broker::api::{Caller, DoorStats, Entrance, Pool, Principal, Share, StreamSettings};
 use forebay_wire::kurrent::gossip::gossip_server::GossipServer;
 use forebay_wire::kurrent::persistent_subscriptions::persistent_subscriptions_server::PersistentSubscriptionsServer;
 use forebay_wire::kurrent::server_features::server_features_server::ServerFeaturesServer;
@@ -57,6 +60,8 @@ use crate::telemetry;
 use features::Features;
 use gossip::{CalledAs, Gossip};
 use ids::EventId;
+use marks::Marks;
+use streams::recent::Recent;
 
 /// Calls that one connection may have at once. Clients open one for each subscription, and some of them wait silently
 /// for a place.
@@ -104,7 +109,18 @@ pub async fn serve(
     };
     let stats = broker.doors().door("kurrent");
     let (memory, clock) = (broker.memory().clone(), broker.clock());
-    let door = KurrentDoor(Arc::new(Shared { broker, hosts, stats: stats.clone() }));
+    let caller = broker.enter(Principal::owner(), None);
+    let marks = Marks::load(&caller).await.map_err(std::io::Error::other)?;
+    let door = KurrentDoor(Arc::new(Shared {
+        broker,
+        hosts,
+        stats: stats.clone(),
+        marks,
+        recent: Recent::default(),
+        new_stream: Arc::new(streams::write::new_stream()),
+        instance: EventId(config.instance),
+        subscriptions: AtomicU64::new(1),
+    }));
     let gossip = Gossip {
         instance: EventId(config.instance),
         clock,
@@ -143,6 +159,14 @@ struct Shared {
     broker: Entrance,
     hosts: Hosts,
     stats: Arc<DoorStats>,
+    marks: Marks,
+    recent: Recent,
+    /// The settings of streams that come about with their first event.
+    new_stream: Arc<StreamSettings>,
+    /// This run of the server.
+    instance: EventId,
+    /// Subscriptions so far.
+    subscriptions: AtomicU64,
 }
 
 impl std::ops::Deref for KurrentDoor {
