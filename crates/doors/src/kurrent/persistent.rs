@@ -1,5 +1,8 @@
 //! Persistent subscriptions: groups of a stream, as Kurrent clients create and consume them.
 
+mod measure;
+mod settings;
+
 use forebay_wire::kurrent::persistent_subscriptions::persistent_subscriptions_server::PersistentSubscriptions;
 
 use super::KurrentDoor;
