@@ -111,6 +111,7 @@ pub async fn serve(
     let (memory, clock) = (broker.memory().clone(), broker.clock());
     let caller = broker.enter(Principal::owner(), None);
     let marks = Marks::load(&caller).await.map_err(std::io::Error::other)?;
+    let persistent = persistent::Subscriptions::open(&caller).await.map_err(std::io::Error::other)?;
     let door = KurrentDoor(Arc::new(Shared {
         broker,
         hosts,
@@ -120,6 +121,7 @@ pub async fn serve(
         new_stream: Arc::new(streams::write::new_stream()),
         instance: EventId(config.instance),
         subscriptions: AtomicU64::new(1),
+        persistent: Arc::new(persistent),
     }));
     let gossip = Gossip {
         instance: EventId(config.instance),
@@ -167,6 +169,7 @@ struct Shared {
     instance: EventId,
     /// Subscriptions so far.
     subscriptions: AtomicU64,
+    persistent: Arc<persistent::Subscriptions>,
 }
 
 impl std::ops::Deref for KurrentDoor {
