@@ -7,8 +7,10 @@
 //! | `info` | What clients are told of one. |
 //! | `calls`, `held` | The open calls of consumers, and the events that they hold. |
 //! | `measure` | Figures of consumers. |
+//! | `consume` | One call of a consumer. |
 
 mod calls;
+mod consume;
 mod held;
 mod info;
 mod measure;
@@ -18,13 +20,13 @@ mod settings;
 use forebay_broker::api::{CallError, Caller, MemberRefusal, Work};
 use forebay_wire::kurrent::client::{Empty, StreamIdentifier, stream_options};
 use forebay_wire::kurrent::persistent_subscriptions as wire;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 use wire::persistent_subscriptions_server::PersistentSubscriptions;
 use wire::subscription_info::{ConnectionInfo, Measurement};
 
 use super::features::Method;
 use super::marks::Mark;
-use super::{KurrentDoor, status};
+use super::{KurrentDoor, Replies, status};
 use calls::Names;
 use info::{Connection, Info};
 use service::{ALL, Refusal};
@@ -37,6 +39,7 @@ pub(super) const METHODS: &[Method] = &[
     Method { name: "create", features: STREAM },
     Method { name: "update", features: STREAM },
     Method { name: "delete", features: STREAM },
+    Method { name: "read", features: STREAM },
     Method { name: "getinfo", features: STREAM },
     Method { name: "replayparked", features: STREAM },
     Method { name: "truncateparked", features: STREAM },
@@ -209,6 +212,14 @@ impl PersistentSubscriptions for KurrentDoor {
         let deleted = self.change(|door| async move { door.persistent.delete(&caller, names).await });
         deleted.await.map_err(refused)?;
         Ok(Response::new(wire::DeleteResp {}))
+    }
+
+    async fn read(
+        &self,
+        request: Request<Streaming<wire::ReadReq>>,
+    ) -> Result<Response<Replies<wire::ReadResp>>, Status> {
+        let call = consume::open(self, request).await?;
+        Ok(Response::new(Box::pin(call)))
     }
 
     async fn get_info(
