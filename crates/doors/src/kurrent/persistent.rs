@@ -8,12 +8,14 @@
 //! | `calls`, `held` | The open calls of consumers, and the events that they hold. |
 //! | `measure` | Figures of consumers. |
 //! | `consume` | One call of a consumer. |
+//! | `parked` | Parked messages, as a stream. |
 
 mod calls;
 mod consume;
 mod held;
 mod info;
 mod measure;
+mod parked;
 mod service;
 mod settings;
 
@@ -32,6 +34,7 @@ use info::{Connection, Info};
 use service::{ALL, Refusal};
 use settings::{ConsumerStrategy, Settings, StartFrom, ms_of_ticks};
 
+pub(super) use parked::{ParkedRead, is_parked};
 pub(super) use service::Subscriptions;
 
 /// The calls that are advertised, each for subscriptions to a stream.
