@@ -213,7 +213,10 @@ impl Services {
         // gRPC is spoken over HTTP/2 only, which no browser does without TLS. A page of another site could otherwise
         // have a request taken for gRPC, and so past the checks of a request's origin.
         if !is_grpc || request.version() != Version::HTTP_2 {
-            let (name, answered) = http::answer(&self.door, from, request).await;
+            let (name, answered) = match persistent::is_http(request.uri().path()) {
+                true => persistent::serve_http(&self.door, from, bodies, request).await,
+                false => http::answer(&self.door, from, request).await,
+            };
             let problem = answered.status().is_client_error() || answered.status().is_server_error();
             stats.count(
                 name,

@@ -9,10 +9,12 @@
 //! | `measure` | Figures of consumers. |
 //! | `consume` | One call of a consumer. |
 //! | `parked` | Parked messages, as a stream. |
+//! | `http` | All of it over HTTP. |
 
 mod calls;
 mod consume;
 mod held;
+mod http;
 mod info;
 mod measure;
 mod parked;
@@ -34,6 +36,7 @@ use info::{Connection, Info};
 use service::{ALL, Refusal};
 use settings::{ConsumerStrategy, Settings, StartFrom, ms_of_ticks};
 
+pub(super) use http::{is_ours as is_http, serve as serve_http};
 pub(super) use parked::{ParkedRead, is_parked};
 pub(super) use service::Subscriptions;
 
