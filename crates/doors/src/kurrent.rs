@@ -11,6 +11,7 @@
 //! | `status` | Refusals, with the codes, texts and trailers that clients go by. |
 //! | `deadline` | The time that a call may take. |
 //! | `features`, `gossip` | What clients ask before their first call. |
+//! | `filter` | Which events of all streams are wanted. |
 //! | `marks` | Streams that were deleted. |
 //! | `streams` | Append, read, delete. |
 //! | `persistent` | Persistent subscriptions. |
@@ -21,10 +22,13 @@
 mod deadline;
 mod event;
 mod features;
+mod filter;
 mod gossip;
 mod http;
 mod ids;
 mod marks;
+#[cfg(test)]
+mod page;
 mod persistent;
 mod places;
 mod status;
@@ -213,10 +217,7 @@ impl Services {
         // gRPC is spoken over HTTP/2 only, which no browser does without TLS. A page of another site could otherwise
         // have a request taken for gRPC, and so past the checks of a request's origin.
         if !is_grpc || request.version() != Version::HTTP_2 {
-            let (name, answered) = match persistent::is_http(request.uri().path()) {
-                true => persistent::serve_http(&self.door, from, bodies, request).await,
-                false => http::answer(&self.door, from, request).await,
-            };
+            let (name, answered) = http::answer(&self.door, from, bodies, request).await;
             let problem = answered.status().is_client_error() || answered.status().is_server_error();
             stats.count(
                 name,

@@ -36,7 +36,7 @@ use info::{Connection, Info};
 use service::{ALL, Refusal};
 use settings::{ConsumerStrategy, Settings, StartFrom, ms_of_ticks};
 
-pub(super) use http::{is_ours as is_http, serve as serve_http};
+pub(super) use http::answer_http;
 pub(super) use parked::{ParkedRead, is_parked};
 pub(super) use service::Subscriptions;
 

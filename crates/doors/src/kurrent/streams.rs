@@ -10,7 +10,7 @@
 
 mod append;
 mod batch;
-mod delete;
+pub(super) mod delete;
 pub(super) mod expected;
 pub(super) mod metadata;
 mod read;

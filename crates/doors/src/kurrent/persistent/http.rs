@@ -3,27 +3,24 @@
 
 mod json;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use forebay_broker::api::{CallError, Caller, Delivered, Principal, Receive, Share, Work};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use forebay_broker::api::{CallError, Caller, Delivered, Receive, Work};
 use forebay_core::types::Timestamp;
-use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::super::event::Stored;
 use super::super::ids::{EventId, Form};
-use super::super::{KurrentDoor, places};
+use super::super::places;
 use super::calls::{Answered, Names};
 use super::held::{HeldEvent, Proof};
 use super::info::Info;
 use super::parked::{self, ParkedStream};
 use super::service::{Action, Refusal, Subscriptions};
-use crate::http::body::{self, BodyError};
-use crate::http::hosts::check_host;
 use json::{atom_link, changed, detail, link, merge, settings_of, summary};
 
 /// The media type of pulled events.
@@ -34,9 +31,6 @@ const PULL_MAX: u32 = 100;
 const PULLER: &str = "http";
 /// Characters of a name that are written as they are in a path.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'$');
-
-/// Settings are small.
-const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// A request about subscriptions, of which only the address is known.
 struct Ask<'a> {
@@ -144,11 +138,6 @@ impl Route {
     }
 }
 
-/// Whether a path is one of this module.
-pub(in super::super) fn is_ours(path: &str) -> bool {
-    path == "/subscriptions" || path.starts_with("/subscriptions/")
-}
-
 /// A refusal with its status.
 struct Refused(StatusCode, String);
 
@@ -194,40 +183,19 @@ fn bad(text: impl Into<String>) -> Refused {
 }
 
 /// Answers a request about subscriptions, with the name under which it is counted.
-pub(in super::super) async fn serve(
-    door: &KurrentDoor,
-    from: SocketAddr,
-    bodies: &Share,
-    request: Request<Incoming>,
+pub(in super::super) async fn answer_http(
+    subscriptions: &Arc<Subscriptions>,
+    caller: Caller,
+    parts: &Parts,
+    body: &[u8],
 ) -> (&'static str, Response<Body>) {
-    let admitted = check_host(request.version(), request.headers())
-        .and_then(|()| door.hosts.admit(request.uri(), request.headers()));
-    if let Err(stranger) = admitted {
-        return (crate::telemetry::UNKNOWN, text(StatusCode::FORBIDDEN, &stranger.to_string()));
-    }
-    let (parts, body) = request.into_parts();
-    let (body, _room) = match body::read(body, bodies, BODY_BYTES_MAX).await {
-        Ok(read) => read,
-        Err(error) => {
-            let status = match error {
-                BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-                BodyError::Busy => StatusCode::SERVICE_UNAVAILABLE,
-                BodyError::TooSlow | BodyError::Broken => StatusCode::BAD_REQUEST,
-            };
-            let mut answer = text(status, &error.to_string());
-            // The unread rest of the request stands between this answer and the next request.
-            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            return (crate::telemetry::UNKNOWN, answer);
-        }
-    };
-    let caller = door.broker.enter(Principal::owner(), Some(from));
     let ask = Ask {
         method: &parts.method,
         path: parts.uri.path(),
         query: parts.uri.query().unwrap_or_default(),
         headers: &parts.headers,
     };
-    answer(&door.persistent, caller, ask, &body).await
+    answer(subscriptions, caller, ask, body).await
 }
 
 async fn answer(
@@ -750,7 +718,6 @@ mod tests {
         assert_eq!(route(Method::PATCH, "/subscriptions/s/g"), Err("GET, PUT, POST, DELETE"));
         assert_eq!(route(Method::GET, "/subscriptions/s/g/ack"), Err("POST"));
         assert_eq!(route(Method::GET, "/subscriptions/s/g/a/b/c"), Err(""));
-        assert!(is_ours("/subscriptions/x") && !is_ours("/subscriptionsx"));
     }
 
     #[test]

@@ -15,23 +15,27 @@ use super::write::{end_of, metadata_batch};
 use crate::kurrent::marks::{self, Mark};
 use crate::kurrent::{KurrentDoor, event, places, status};
 
-/// The stream of a request, where it ends, and its mark, if it is in the state that the client expects.
-async fn expected(
+/// The stream of a request, and the state that the client expects.
+fn asked(request: DeleteReq) -> Result<(StreamName, Expected), Status> {
+    let options = request.options.ok_or_else(|| status::invalid("options must be set"))?;
+    Ok((event::stream_name(options.stream_identifier.as_ref())?, Expected::read(options.expected)?))
+}
+
+/// Where the stream ends, if it is in the state that the client expects.
+async fn end_if_expected(
     door: &KurrentDoor,
     caller: &Caller,
-    request: DeleteReq,
-) -> Result<(StreamName, Seq, Expected), Status> {
-    let options = request.options.ok_or_else(|| status::invalid("options must be set"))?;
-    let stream = event::stream_name(options.stream_identifier.as_ref())?;
-    let expected = Expected::read(options.expected)?;
-    if metadata::is_metadata(&stream) || stream.as_str() == "$all" {
+    stream: &StreamName,
+    expected: Expected,
+) -> Result<Seq, Status> {
+    if metadata::is_metadata(stream) || stream.as_str() == "$all" {
         return Err(status::invalid(format!("this stream cannot be deleted. stream=`{stream}`")));
     }
-    let mark = door.marks.of(&stream);
+    let mark = door.marks.of(stream);
     if mark == Some(Mark::Tombstone) {
         return Err(status::stream_deleted(stream.as_str()));
     }
-    let last = end_of(caller, &stream).await.map_err(|error| status::of_call(&error))?;
+    let last = end_of(caller, stream).await.map_err(|error| status::of_call(&error))?;
     let is_expected = match expected {
         Expected::Any => true,
         Expected::NoStream => last == Seq::START,
@@ -39,9 +43,9 @@ async fn expected(
         Expected::Revision(_) => expected.last() == Some(last),
     };
     if !is_expected {
-        return Err(conflict(&stream, expected, last));
+        return Err(conflict(stream, expected, last));
     }
-    Ok((stream, last, expected))
+    Ok(last)
 }
 
 fn conflict(stream: &StreamName, expected: Expected, last: Seq) -> Status {
@@ -53,15 +57,34 @@ fn answer(position: Option<Ordinal>) -> DeleteResp {
     DeleteResp { position_option: Some(position.unwrap_or(PositionOption::NoPosition(Empty {}))) }
 }
 
-/// Deletes the events of a stream. The stream keeps its numbers, and its metadata says that it is deleted.
 pub(super) async fn delete(
     door: &KurrentDoor,
     caller: &Caller,
     request: DeleteReq,
 ) -> Result<DeleteResp, Status> {
-    let (stream, last, wish) = expected(door, caller, request).await?;
+    let (stream, expected) = asked(request)?;
+    delete_stream(door, caller, stream, expected).await
+}
+
+pub(super) async fn tombstone(
+    door: &KurrentDoor,
+    caller: &Caller,
+    request: DeleteReq,
+) -> Result<DeleteResp, Status> {
+    let (stream, expected) = asked(request)?;
+    tombstone_stream(door, caller, stream, expected).await
+}
+
+/// Deletes the events of a stream. The stream keeps its numbers, and its metadata says that it is deleted.
+pub(in crate::kurrent) async fn delete_stream(
+    door: &KurrentDoor,
+    caller: &Caller,
+    stream: StreamName,
+    expected: Expected,
+) -> Result<DeleteResp, Status> {
+    let last = end_if_expected(door, caller, &stream, expected).await?;
     if last == Seq::START {
-        return Err(conflict(&stream, wish, last));
+        return Err(conflict(&stream, expected, last));
     }
     let of_call = |error: CallError| status::of_call(&error);
     let Some(of_metadata) = metadata::stream_of(&stream) else {
@@ -88,12 +111,13 @@ pub(super) async fn delete(
 }
 
 /// Deletes a stream, its groups and its metadata, and keeps its name from being used again.
-pub(super) async fn tombstone(
+pub(in crate::kurrent) async fn tombstone_stream(
     door: &KurrentDoor,
     caller: &Caller,
-    request: DeleteReq,
+    stream: StreamName,
+    expected: Expected,
 ) -> Result<DeleteResp, Status> {
-    let (stream, ..) = expected(door, caller, request).await?;
+    end_if_expected(door, caller, &stream, expected).await?;
     let mut bundle = Bundle::beside(stream.clone()).note(marks::note(&stream, Some(Mark::Tombstone)));
     for name in [Some(stream.clone()), metadata::stream_of(&stream)].into_iter().flatten() {
         match caller.stream(name.clone()).await {
