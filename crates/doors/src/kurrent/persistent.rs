@@ -29,7 +29,6 @@ use wire::persistent_subscriptions_server::PersistentSubscriptions;
 use wire::subscription_info::{ConnectionInfo, Measurement};
 
 use super::features::Method;
-use super::marks::Mark;
 use super::{KurrentDoor, Replies, status};
 use calls::Names;
 use info::{Connection, Info};
@@ -67,6 +66,7 @@ fn refused(refusal: Refusal, stream: &str, group: &str) -> Status {
         Refusal::Full => status::group_full(stream, group),
         Refusal::Failed(reason) => status::group_failed(stream, group, &reason),
         Refusal::All => Status::unimplemented(NO_ALL),
+        Refusal::Tombstone => status::stream_deleted(stream),
         Refusal::Call(CallError::NotAMember(MemberRefusal::CreditTooLarge { limit, .. })) => {
             status::invalid(format!("buffer_size must be at most {limit}"))
         }
@@ -182,9 +182,6 @@ impl PersistentSubscriptions for KurrentDoor {
         let Wish { stream, group, settings } = Wish::of(request.into_inner())?;
         let refused = |refusal| refused(refusal, &stream, &group);
         let names = Names::new(&stream, &group).map_err(refused)?;
-        if self.marks.of(&names.stream) == Some(Mark::Tombstone) {
-            return Err(status::stream_deleted(&stream));
-        }
         let settings = settings.map_err(refused)?;
         let created =
             self.change(|door| async move { door.persistent.create(&caller, names, settings).await });

@@ -6,12 +6,15 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use forebay_broker::api::{Caller, Clock, Consumer, Delivered, Event, LeaseRun, SettleRequest, Settlement};
-use forebay_wire::kurrent::client::{SubscriptionConfirmation, Uuid};
+use forebay_broker::api::{
+    CallError, Caller, Clock, Consumer, Delivered, Event, LeaseRun, SettleRequest, Settlement,
+};
+use forebay_core::types::{Seq, StreamName};
+use forebay_wire::kurrent::client::{RecordedEvent, SubscriptionConfirmation, Uuid};
 use forebay_wire::kurrent::persistent_subscriptions as wire;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
@@ -39,6 +42,9 @@ const UNNAMED: &str = "<unknown>";
 /// The longest name of a connection that is kept.
 const NAME_BYTES_MAX: usize = 255;
 
+/// The event that a link leads to. `None` if it is gone.
+type Target = Pin<Box<dyn Future<Output = Result<Option<RecordedEvent>, Status>> + Send>>;
+
 pub(super) struct Consume {
     door: KurrentDoor,
     caller: Caller,
@@ -55,7 +61,11 @@ pub(super) struct Consume {
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
     clock: Clock,
     form: Form,
+    /// Links are followed.
+    resolve_links: bool,
     confirmation: Option<wire::ReadResp>,
+    /// A link, while the event that it leads to is read.
+    resolving: Option<(Delivered, Target)>,
     /// Messages that were delivered to the consumer and not sent yet, and what it is told after them.
     sending: VecDeque<Delivered>,
     events: VecDeque<Event>,
@@ -92,6 +102,7 @@ pub(super) async fn open(
     };
     let found = caller.group(names.stream.clone(), names.group.clone()).await;
     let extra_statistics = found.map_err(|error| refused(error.into()))?.settings.extra_statistics;
+    let noted = door.persistent.noted(&caller, &names).await.map_err(refused)?;
     // Events come only after the consumer is known here, so that an answer always finds its event.
     let joined = caller.subscribe(names.stream.clone(), names.group.clone(), &connection_name, 0).await;
     let consumer = joined.map_err(|error| refused(Refusal::from(error)))?;
@@ -124,7 +135,9 @@ pub(super) async fn open(
         dropped,
         clock,
         form: Form::wanted(options.uuid_option.as_ref()).unwrap_or(Form::Structured),
+        resolve_links: noted.is_some_and(|noted| noted.settings.resolve_links),
         confirmation: Some(wire::ReadResp { content }),
+        resolving: None,
         sending: VecDeque::new(),
         events: VecDeque::new(),
         fresh: Vec::new(),
@@ -227,9 +240,25 @@ impl Consume {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<wire::ReadResp, Status>> {
         loop {
             let Some(consumer) = &mut self.consumer else { return Poll::Ready(Err(status::stopping())) };
-            if let Some(message) = self.sending.pop_front() {
+            if let Some((message, target)) = &mut self.resolving {
+                let found = ready!(target.as_mut().poll(cx));
                 consumer.encoded(message.content.len());
-                return Poll::Ready(self.send(&message));
+                let resolved = self.resolving.take();
+                return Poll::Ready(found.and_then(|event| match resolved {
+                    Some((link, _)) => self.send(&link, Some(event)),
+                    None => Err(status::stopping()),
+                }));
+            }
+            if let Some(message) = self.sending.pop_front() {
+                if self.resolve_links
+                    && let Some((seq, stream)) = stored(&self.names, &message).link()
+                {
+                    let target = target(self.caller.clone(), stream, seq, self.form);
+                    self.resolving = Some((message, Box::pin(target)));
+                    continue;
+                }
+                consumer.encoded(message.content.len());
+                return Poll::Ready(self.send(&message, None));
             }
             if self.events.is_empty() {
                 if consumer.poll_unencoded(cx, &mut self.fresh, EVENTS_AT_A_TIME).is_pending() {
@@ -253,17 +282,15 @@ impl Consume {
         }
     }
 
-    /// A message as an event, which the call holds from now on.
-    fn send(&self, message: &Delivered) -> Result<wire::ReadResp, Status> {
-        let stored = Stored {
-            stream: &self.names.stream,
-            seq: message.lease.seq,
-            ordinal: message.ordinal,
-            published: message.published,
-            content: &message.content,
-        };
-        let event = stored.recorded(self.form)?;
-        let id = EventId::read(event.id.as_ref()).unwrap_or_default();
+    /// A message as an event, which the call holds from now on. If it is a link that was followed, with the event that it
+    /// leads to; clients answer for the link.
+    fn send(
+        &self,
+        message: &Delivered,
+        target: Option<Option<RecordedEvent>>,
+    ) -> Result<wire::ReadResp, Status> {
+        let record = stored(&self.names, message).recorded(self.form)?;
+        let id = EventId::read(record.id.as_ref()).unwrap_or_default();
         let now = self.clock.now();
         let held = HeldEvent {
             seq: message.lease.seq,
@@ -274,9 +301,13 @@ impl Consume {
         };
         self.group.sent(now, id.0, held);
         let retries = i32::try_from(message.attempt.0.saturating_sub(1)).unwrap_or(i32::MAX);
+        let (event, link) = match target {
+            None => (Some(record), None),
+            Some(event) => (event, Some(record)),
+        };
         let event = read_resp::ReadEvent {
-            event: Some(event),
-            link: None,
+            event,
+            link,
             position: Some(Position::CommitPosition(places::commit(message.ordinal))),
             count: Some(Count::RetryCount(retries)),
         };
@@ -291,6 +322,31 @@ impl Consume {
             consumer.goodbye();
         }
     }
+}
+
+fn stored<'a>(names: &'a Names, message: &'a Delivered) -> Stored<'a> {
+    Stored {
+        stream: &names.stream,
+        seq: message.lease.seq,
+        ordinal: message.ordinal,
+        published: message.published,
+        content: &message.content,
+    }
+}
+
+async fn target(
+    caller: Caller,
+    stream: StreamName,
+    seq: Seq,
+    form: Form,
+) -> Result<Option<RecordedEvent>, Status> {
+    let page = match caller.read(stream.clone(), seq, 1).await {
+        Ok(page) => page,
+        Err(CallError::NoSuchStream { .. } | CallError::StreamGone) => return Ok(None),
+        Err(error) => return Err(status::of_call(&error)),
+    };
+    let found = page.messages.first().filter(|found| found.seq == seq);
+    found.map(|found| Stored::found(&stream, found).recorded(form)).transpose()
 }
 
 impl Stream for Consume {

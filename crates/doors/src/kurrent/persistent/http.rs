@@ -154,6 +154,7 @@ impl From<Refusal> for Refused {
             Refusal::All => {
                 (StatusCode::BAD_REQUEST, "persistent subscriptions to $all are not supported".to_owned())
             }
+            Refusal::Tombstone => (StatusCode::GONE, "the stream was deleted for ever".to_owned()),
             Refusal::Call(error) => (status_of(&error), error.to_string()),
         };
         Refused(status, text)

@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 
 use forebay_broker::api::{
-    Bundle, CallError, Caller, Door, GroupReport, JobTerms, MemberRefusal, Select, Settlement,
+    Bundle, CallError, Caller, Door, GroupReport, JobTerms, MemberRefusal, Select, Settlement, Start,
     StreamSettings, Verb, Work,
 };
 use forebay_core::types::{GroupName, StreamName};
 use tokio::sync::Mutex;
 
+use super::super::marks::{self, Mark};
 use super::super::streams::write::new_stream as new_stream_settings;
 use super::calls::{Calls, Names};
 use super::info::Info;
@@ -31,6 +32,8 @@ pub(crate) enum Refusal {
     Failed(String),
     /// A subscription to all streams.
     All,
+    /// The stream was tombstoned.
+    Tombstone,
     Call(CallError),
 }
 
@@ -135,6 +138,13 @@ fn shape_stream(settings: &mut StreamSettings) {
     *settings = new_stream_settings();
 }
 
+/// Whether the name of a stream cannot be used again.
+async fn is_tombstone(caller: &Caller, stream: &StreamName) -> Result<bool, CallError> {
+    let mark = marks::note(stream, Some(Mark::Tombstone));
+    let note = caller.note(stream, Door::KURRENT, mark.key).await?;
+    Ok(note.is_some_and(|note| Some(note.value) == mark.value))
+}
+
 impl Subscriptions {
     /// Of a door that opens. Notes of groups that are gone are removed.
     pub(crate) async fn open(caller: &Caller) -> Result<Subscriptions, CallError> {
@@ -150,6 +160,9 @@ impl Subscriptions {
         let is_new = match caller.stream(stream.clone()).await {
             Ok(report) if report.groups.contains(&group) => return Err(Refusal::Exists),
             Ok(_) => false,
+            Err(CallError::NoSuchStream { .. }) if is_tombstone(caller, &stream).await? => {
+                return Err(Refusal::Tombstone);
+            }
             Err(CallError::NoSuchStream { .. }) => true,
             Err(error) => return Err(error.into()),
         };
@@ -179,7 +192,11 @@ impl Subscriptions {
         caller.commit(bundle).await?;
         // Another start counts as long as there is no checkpoint.
         if begins_elsewhere && is_untouched {
-            caller.reset(stream, group, start.to_group(), false).await?;
+            match caller.reset(stream.clone(), group.clone(), start.to_group(), false).await {
+                // Beyond the end of the stream, which then is where it begins.
+                Err(CallError::NotChanged(_)) => caller.reset(stream, group, Start::End, false).await?,
+                moved => moved?,
+            };
         }
         self.calls.drop_group(&names);
         Ok(())
