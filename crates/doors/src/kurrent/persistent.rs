@@ -20,6 +20,8 @@ mod measure;
 mod parked;
 mod service;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use forebay_broker::api::{CallError, Caller, MemberRefusal, Work};
 use forebay_wire::kurrent::client::{Empty, StreamIdentifier, stream_options};
