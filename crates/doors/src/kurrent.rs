@@ -134,6 +134,7 @@ pub async fn serve(
     let caller = broker.enter(Principal::owner(), None);
     let marks = Marks::load(&caller).await.map_err(std::io::Error::other)?;
     let gate = Gate::new(broker.clone(), config.anonymous, stats.clone());
+    let persistent = persistent::Subscriptions::open(&caller).await.map_err(std::io::Error::other)?;
     let door = KurrentDoor(Arc::new(Shared {
         broker,
         hosts,
@@ -144,6 +145,7 @@ pub async fn serve(
         new_stream: Arc::new(streams::write::new_stream()),
         instance: EventId(config.instance),
         subscriptions: AtomicU64::new(1),
+        persistent: Arc::new(persistent),
     }));
     let gossip = Gossip {
         instance: EventId(config.instance),
@@ -196,6 +198,7 @@ struct Shared {
     instance: EventId,
     /// Subscriptions so far.
     subscriptions: AtomicU64,
+    persistent: Arc<persistent::Subscriptions>,
 }
 
 impl std::ops::Deref for KurrentDoor {

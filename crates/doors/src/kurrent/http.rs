@@ -12,7 +12,7 @@ use forebay_broker::api::{Caller, Principal, Share};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 
-use super::KurrentDoor;
+use super::{KurrentDoor, persistent};
 use crate::http::body::{self, BodyError};
 use crate::http::hosts::check_host;
 use crate::kit::identity::Refused;
@@ -84,6 +84,9 @@ pub(super) async fn answer(
         (&Method::GET | &Method::HEAD, ["health", "live"]) => ("health", text(StatusCode::NO_CONTENT, "")),
         (&Method::POST, ["streams", stream]) => ("post-stream", streams::append(&call, stream).await),
         (&Method::DELETE, ["streams", stream]) => ("delete-stream", streams::delete(&call, stream).await),
+        (_, ["subscriptions", ..]) => {
+            persistent::answer_http(&door.persistent, call.caller, &parts, &call.body).await
+        }
         _ => {
             let message = format!("there is nothing at this path. path=`{}`", parts.uri.path());
             (UNKNOWN, text(StatusCode::NOT_FOUND, &message))
@@ -98,7 +101,7 @@ fn closing(mut answer: Response<Body>) -> Response<Body> {
 }
 
 /// An answer in plain text.
-fn text(status: StatusCode, message: &str) -> Response<Body> {
+pub(super) fn text(status: StatusCode, message: &str) -> Response<Body> {
     let body = if message.is_empty() { String::new() } else { format!("{message}\n") };
     let mut answer = Response::new(Body::from(body));
     *answer.status_mut() = status;

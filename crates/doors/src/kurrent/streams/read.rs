@@ -21,6 +21,7 @@ use tonic::Status;
 use crate::kurrent::event::{self, Stored};
 use crate::kurrent::ids::{EventId, Form};
 use crate::kurrent::marks::Mark;
+use crate::kurrent::persistent::{self, ParkedRead};
 use crate::kurrent::{KurrentDoor, Replies, places, status};
 
 /// Events that are read at a time.
@@ -43,6 +44,9 @@ pub(super) async fn read(
     let has_filter = matches!(filter_option, Some(FilterOption::Filter(_)));
     let view = View { caller, form, resolve_links };
     match (stream_option, count_option) {
+        (Some(StreamOption::Stream(of)), Some(CountOption::Count(count))) if persistent::is_parked(&of) => {
+            ParkedRead { form, resolve_links, direction, of, count }.replies(&view.caller).await
+        }
         (Some(StreamOption::Stream(_)), _) if has_filter => {
             Err(status::invalid("a filter must be given with $all only"))
         }
