@@ -5,6 +5,9 @@
 //! | `record` | the records of the log, to the byte |
 //! | `pipeline` | the writer's rule: which acknowledgements count |
 //! | `walk` | the reader's rule: which records are valid |
+//! | `config` | settings |
+//! | `link` | the connection to the servers |
+//! | `open` | checks of the servers, and the streams |
 //!
 //! The first three are plain values without input or output. Their tests drive them through two and more owners, lost
 //! and late acknowledgements, and leaders that forget to check.
@@ -12,6 +15,12 @@
 //! A stream is the log of one shard. Its owner is the node whose claim is the last valid one. See `pipeline` for why an
 //! owner that lost the log never reports a frame that the next owner does not find.
 
+#[allow(dead_code)]
+mod config;
+#[allow(dead_code)]
+mod link;
+#[allow(dead_code)]
+mod open;
 #[allow(dead_code)]
 mod pipeline;
 #[allow(dead_code)]
@@ -22,4 +31,6 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub use config::JetStreamConfig;
+pub use open::JetStreamError;
 pub use record::{Claimant, PART_BYTES};
