@@ -6,6 +6,8 @@
 //! | `pipeline` | the writer's rule: which acknowledgements count |
 //! | `walk` | the reader's rule: which records are valid |
 //! | `config` | settings |
+//! | `index` | where frames are, and which messages they publish |
+//! | `images` | images of the shard's state, in a stream of their own |
 //! | `link` | the connection to the servers |
 //! | `open` | checks of the servers, and the streams |
 //!
@@ -17,6 +19,10 @@
 
 #[allow(dead_code)]
 mod config;
+#[allow(dead_code)]
+mod images;
+#[allow(dead_code)]
+mod index;
 #[allow(dead_code)]
 mod link;
 #[allow(dead_code)]
