@@ -10,6 +10,9 @@
 //! | `images` | images of the shard's state, in a stream of their own |
 //! | `link` | the connection to the servers |
 //! | `open` | checks of the servers, and the streams |
+//! | `claim` | taking a log |
+//! | `keeper` | the task that writes it |
+//! | `engine` | the [`Engine`](crate::engine::Engine) |
 //!
 //! The first three are plain values without input or output. Their tests drive them through two and more owners, lost
 //! and late acknowledgements, and leaders that forget to check.
@@ -17,26 +20,22 @@
 //! A stream is the log of one shard. Its owner is the node whose claim is the last valid one. See `pipeline` for why an
 //! owner that lost the log never reports a frame that the next owner does not find.
 
-#[allow(dead_code)]
+mod claim;
 mod config;
-#[allow(dead_code)]
+mod engine;
 mod images;
-#[allow(dead_code)]
 mod index;
-#[allow(dead_code)]
+mod keeper;
 mod link;
-#[allow(dead_code)]
 mod open;
-#[allow(dead_code)]
 mod pipeline;
-#[allow(dead_code)]
 mod record;
-#[allow(dead_code)]
 mod walk;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::JetStreamConfig;
+pub use engine::{JetStreamEngine, Ownership};
 pub use open::JetStreamError;
 pub use record::{Claimant, PART_BYTES};
