@@ -274,8 +274,15 @@ impl Broker {
             read_bytes_max: config.read_bytes_max,
             secret: config.secret,
         };
-        let task =
-            ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
+        let task = ShardTask::new(
+            driver,
+            engine,
+            (claim.space, claim.tenure),
+            clock,
+            (commands.downgrade(), queue),
+            stage,
+            terms,
+        );
         spawn(Box::pin(task.run()));
         let (reply, secret) = oneshot::channel();
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));

@@ -351,6 +351,11 @@ impl Tenure {
         })))
     }
 
+    /// Whether it can end.
+    pub fn is_limited(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Whether messages may be handed out, and decisions told that are not durable yet. If not, it may still come back.
     pub fn may_serve(&self) -> bool {
         self.0.as_ref().is_none_or(|office| {
