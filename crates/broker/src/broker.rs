@@ -292,8 +292,15 @@ impl Broker {
             secret: config.secret,
         };
         let readers = Arc::downgrade(&engine);
-        let task =
-            ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
+        let task = ShardTask::new(
+            driver,
+            engine,
+            (claim.space, claim.tenure),
+            clock,
+            (commands.downgrade(), queue),
+            stage,
+            terms,
+        );
         spawn(Box::pin(task.run()));
         let (reply, secret) = oneshot::channel();
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
