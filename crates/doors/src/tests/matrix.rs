@@ -58,6 +58,9 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("POST /streams/{stream}/truncate", Grants("operate:work")),
     ("POST /transactions", TRANSACTION),
     ("GET /streams/{stream}/follow", Grants("read:work")),
+    // Messages of streams that the credential may not read are left out.
+    ("GET /log", Known),
+    ("GET /log/follow", Known),
     ("PUT /streams/{stream}/groups/{group}", Grants("configure:work/*")),
     ("PATCH /streams/{stream}/groups/{group}", Grants("configure:work/team")),
     ("GET /streams/{stream}/groups/{group}", VIEW),
@@ -108,6 +111,8 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("TruncateStream", Grants("operate:work")),
     ("ReadMessages", Grants("read:work")),
     ("FollowStream", Grants("read:work")),
+    ("ReadLog", Known),
+    ("FollowLog", Known),
     ("CreateGroup", Grants("configure:work/*")),
     ("UpdateGroup", Grants("configure:work/team")),
     ("GetGroup", VIEW),

@@ -291,3 +291,17 @@ async fn messages_of_the_whole_log_are_chosen_by_their_type() {
         assert_eq!(reader.position(), Ordinal(5), "it has looked at all of them");
     }
 }
+
+#[tokio::test]
+async fn a_reader_of_the_whole_log_is_shown_only_streams_that_it_may_read() {
+    let (caller, _running) = open_forgetful(64 << 20).await;
+    for name in ["orders-eu", "mail", "orders-us", "mail"] {
+        publish_to(&caller, &named(name), ["x".to_owned()]).await;
+    }
+    let grants = "read:orders-*".parse().expect("grants");
+    let clerk = caller.broker().enter(Principal::new("clerk", grants), None);
+    let mut reader =
+        clerk.log_reader(Ordinal(1), Direction::Forwards, LogFilter::default()).expect("it may read some");
+    let seen = whole_log(&mut reader, ALL).await;
+    assert_eq!(seen, [(1, "orders-eu".to_owned(), 1), (3, "orders-us".to_owned(), 1)]);
+}

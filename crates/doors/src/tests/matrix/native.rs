@@ -189,6 +189,8 @@ fn message_of(call: &str) -> Vec<u8> {
         "TruncateStream" => of!(TruncateStreamRequest, stream: work, before: 2u64),
         "ReadMessages" => of!(ReadMessagesRequest, stream: work),
         "FollowStream" => of!(FollowStreamRequest, stream: work),
+        "ReadLog" => of!(ReadLogRequest),
+        "FollowLog" => of!(FollowLogRequest),
         "CreateGroup" => of!(CreateGroupRequest, stream: work, group: "new"),
         "UpdateGroup" => of!(UpdateGroupRequest, stream: work, group: team),
         "GetGroup" => of!(GetGroupRequest, stream: work, group: team),
