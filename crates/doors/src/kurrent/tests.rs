@@ -7,12 +7,14 @@ use bytes::Bytes;
 use forebay_broker::api::{Broker, BrokerConfig, Caller, Clock, Principal};
 use forebay_core::types::{Seq, StreamName};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
+use forebay_wire::kurrent::client::filter_options::{Expression, Filter, Window};
 use forebay_wire::kurrent::client::stream_options::RevisionOption;
 use forebay_wire::kurrent::client::uuid_option::Content as UuidForm;
-use forebay_wire::kurrent::client::{Empty, StreamOptions, UuidOption};
+use forebay_wire::kurrent::client::{AllStreamPosition, Empty, FilterOptions, StreamOptions, UuidOption};
 use forebay_wire::kurrent::streams::read_req::Options;
+use forebay_wire::kurrent::streams::read_req::options::all_options::AllOption;
 use forebay_wire::kurrent::streams::read_req::options::{
-    ControlOption, CountOption, ReadDirection, StreamOption,
+    AllOptions, ControlOption, CountOption, FilterOption, ReadDirection, StreamOption,
 };
 use forebay_wire::kurrent::streams::read_resp::Content;
 use forebay_wire::kurrent::streams::streams_server::Streams as _;
@@ -270,4 +272,80 @@ async fn a_subscription_waits_for_a_stream_and_ends_when_the_server_stops() {
     stage.broker.drain();
     let ended = tokio::time::timeout(Duration::from_secs(10), replies.next()).await.expect("it ends");
     assert_eq!(ended.expect("an end").expect_err("an error").code(), Code::Unavailable);
+}
+
+/// What a read of all streams answers: events as `stream@position`.
+async fn all(
+    stage: &Stage,
+    direction: ReadDirection,
+    from: AllOption,
+    count: CountOption,
+    regex: &str,
+) -> Vec<String> {
+    let expression = Expression { regex: regex.to_owned(), prefix: Vec::new() };
+    let filter = FilterOptions {
+        filter: Some(Filter::EventType(expression)),
+        window: Some(Window::Max(2)),
+        checkpoint_interval_multiplier: 1,
+    };
+    let is_endless = matches!(count, CountOption::Subscription(_));
+    let options = Options {
+        read_direction: direction.into(),
+        stream_option: Some(StreamOption::All(AllOptions { all_option: Some(from) })),
+        count_option: Some(count),
+        filter_option: (!regex.is_empty()).then_some(FilterOption::Filter(filter)),
+        uuid_option: Some(UuidOption { content: Some(UuidForm::Structured(Empty {})) }),
+        ..Options::default()
+    };
+    let request = Request::new(ReadReq { options: Some(options) });
+    let mut replies = stage.door.read(request).await.expect("it is not refused").into_inner();
+    let mut words = Vec::new();
+    while let Some(reply) = replies.next().await {
+        words.push(match reply.expect("a reply").content.expect("a content") {
+            Content::Event(event) => {
+                let event = event.event.expect("an event");
+                let stream = event.stream_identifier.expect("a stream").stream_name;
+                format!("{}@{}", String::from_utf8_lossy(&stream), event.commit_position)
+            }
+            Content::Checkpoint(checkpoint) => format!("checkpoint@{}", checkpoint.commit_position),
+            Content::CaughtUp(caught_up) => {
+                format!("caught-up@{}", caught_up.position.expect("a position").commit_position)
+            }
+            content => word(ReadResp { content: Some(content) }),
+        });
+        if is_endless && words.last().is_some_and(|word| word.starts_with("caught-up")) {
+            break;
+        }
+    }
+    words
+}
+
+#[tokio::test]
+async fn all_streams_are_read_in_the_order_of_the_log() {
+    let stage = Stage::new().await;
+    use ReadDirection::{Backwards, Forwards};
+    let at = |commit_position| {
+        AllOption::Position(AllStreamPosition { commit_position, prepare_position: commit_position })
+    };
+    let (start, end) = (AllOption::Start(Empty {}), AllOption::End(Empty {}));
+    let every = || CountOption::Count(u64::MAX);
+    let follow = || CountOption::Subscription(Empty {});
+    assert!(all(&stage, Forwards, start, every(), "").await.is_empty());
+    let other = StreamName::parse("others").expect("a name");
+    stage.write(Expected::Any, &[1]).await;
+    stage.write_to(&other, Expected::Any, vec![proposed(2, b"{}")]).await;
+    stage.write(Expected::Any, &[3]).await;
+    let whole = ["orders@1", "others@2", "orders@3"];
+    assert_eq!(all(&stage, Forwards, start, every(), "").await, whole);
+    assert_eq!(all(&stage, Forwards, at(2), every(), "").await, whole[1..]);
+    assert_eq!(all(&stage, Forwards, start, CountOption::Count(1), "").await, whole[..1]);
+    assert!(all(&stage, Forwards, end, every(), "").await.is_empty());
+    assert_eq!(all(&stage, Backwards, end, every(), "").await, ["orders@3", "others@2", "orders@1"]);
+    assert_eq!(all(&stage, Backwards, at(2), every(), "").await, ["orders@1"]);
+    assert!(all(&stage, Backwards, start, every(), "").await.is_empty());
+    assert_eq!(all(&stage, Forwards, start, every(), "^(?!Tested)").await, [""; 0]);
+    let followed = all(&stage, Forwards, at(1), follow(), "").await;
+    assert_eq!(followed, ["confirmed", "others@2", "orders@3", "caught-up@3"]);
+    let filtered = all(&stage, Forwards, start, follow(), "^(?!Tested)").await;
+    assert_eq!(filtered, ["confirmed", "checkpoint@3", "caught-up@3"]);
 }
