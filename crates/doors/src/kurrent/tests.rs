@@ -28,6 +28,8 @@ use super::ids::EventId;
 use super::streams::expected::Expected;
 use super::streams::write::{self, Written};
 use super::{KurrentDoor, Replies};
+use crate::http::hosts::Hosts;
+use crate::kit::identity::Client;
 
 const FRAME_BYTES_MAX: usize = 12 << 20;
 
@@ -44,8 +46,9 @@ impl Stage {
         let engine = MemoryEngine::new(MemoryLog::new(config.driver.shard, FRAME_BYTES_MAX));
         let opened = Broker::open(Arc::new(engine), Clock::still(), config).await;
         let broker = opened.expect("a new log opens").0;
-        let door =
-            KurrentDoor::open(&broker.entrance(), &[], [9; 16], false).await.expect("a new log has no notes");
+        let door = KurrentDoor::open(&broker.entrance(), Hosts::any(), "http", [9; 16])
+            .await
+            .expect("a new log has no notes");
         let caller = broker.enter(Principal::owner(), None);
         Stage { broker, door, caller, stream: StreamName::parse("orders").expect("a name") }
     }
@@ -84,7 +87,7 @@ impl Stage {
             control_option: Some(ControlOption { compatibility: 1 }),
             ..Options::default()
         };
-        let request = Request::new(ReadReq { options: Some(options) });
+        let request = by_owner(ReadReq { options: Some(options) });
         self.door.read(request).await.expect("it is not refused").into_inner()
     }
 
@@ -105,8 +108,15 @@ impl Stage {
             expected: Some(expected),
             deadline_option: None,
         };
-        Request::new(DeleteReq { options: Some(options) })
+        by_owner(DeleteReq { options: Some(options) })
     }
+}
+
+/// A request of a client that was let in.
+fn by_owner<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(Client(Principal::owner()));
+    request
 }
 
 fn proposed(id: u8, data: &'static [u8]) -> Proposed {
@@ -225,7 +235,8 @@ async fn a_deleted_stream_goes_on_with_its_numbers() {
     assert_eq!(stage.read_all().await, "missing");
     assert_eq!(last(stage.write(Expected::Exists, &[3]).await), Err(2));
     // A door that is opened later knows of it from the log.
-    let later = KurrentDoor::open(&stage.broker.entrance(), &[], [8; 16], false).await.expect("notes");
+    let later =
+        KurrentDoor::open(&stage.broker.entrance(), Hosts::any(), "http", [8; 16]).await.expect("notes");
     let stage = Stage { door: later, ..stage };
     assert_eq!(stage.read_all().await, "missing");
     assert_eq!(last(stage.write(Expected::NoStream, &[3]).await), Ok(3));
@@ -297,7 +308,7 @@ async fn all(
         uuid_option: Some(UuidOption { content: Some(UuidForm::Structured(Empty {})) }),
         ..Options::default()
     };
-    let request = Request::new(ReadReq { options: Some(options) });
+    let request = by_owner(ReadReq { options: Some(options) });
     let mut replies = stage.door.read(request).await.expect("it is not refused").into_inner();
     let mut words = Vec::new();
     while let Some(reply) = replies.next().await {

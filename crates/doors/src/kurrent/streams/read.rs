@@ -24,6 +24,7 @@ use super::all;
 use crate::kurrent::event::{self, Stored};
 use crate::kurrent::ids::{EventId, Form};
 use crate::kurrent::marks::Mark;
+use crate::kurrent::persistent::{self, ParkedRead};
 use crate::kurrent::{KurrentDoor, Replies, places, status};
 
 /// Events that are read at a time, if there is room for them.
@@ -50,6 +51,9 @@ pub(super) async fn read(
     };
     let view = View { caller, share, form, resolve_links };
     match (stream_option, count_option) {
+        (Some(StreamOption::Stream(of)), Some(CountOption::Count(count))) if persistent::is_parked(&of) => {
+            ParkedRead { form, resolve_links, direction, of, count }.replies(&view.caller).await
+        }
         (Some(StreamOption::Stream(_)), _) if filter.is_some() => {
             Err(status::invalid("a filter must be given with $all only"))
         }
