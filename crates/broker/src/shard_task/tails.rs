@@ -41,7 +41,7 @@ impl Tails {
         for stream in grown {
             let Some(tail) = self.0.get_mut(stream) else { continue };
             tail.readers.retain(|reader| {
-                let _ = reader.send_replace(());
+                reader.send_replace(());
                 is_there(reader)
             });
             if tail.readers.is_empty() {
