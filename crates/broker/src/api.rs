@@ -12,7 +12,7 @@ pub use crate::broker::{
 pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
     Absent, Bundle, Caller, Change, Committed, Confirmation, Consumer, Created, Filter, GroupCursor,
-    JobTerms, NoteWish, Receive, Receiving, Select,
+    JobTerms, NoteWish, Reader, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
 pub use crate::credentials::{
@@ -23,6 +23,7 @@ pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
 pub use crate::error::{Advice, CallError, OpenError, PublishError};
 pub use crate::memory::{Hold, Memory, MemoryFigures, Pool, Share};
+pub use crate::reader::{Direction, Most, Stretch};
 pub use crate::report::{
     BANDS, ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport,
     Selected, ServerReport, StreamReport, Throughput,

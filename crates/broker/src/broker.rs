@@ -291,14 +291,22 @@ impl Broker {
             read_bytes_max: config.read_bytes_max,
             secret: config.secret,
         };
-        let task =
-            ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
+        let readers = Arc::downgrade(&engine);
+        let task = ShardTask::new(
+            driver,
+            engine,
+            (claim.space, claim.tenure),
+            clock,
+            (commands.downgrade(), queue),
+            stage,
+            terms,
+        );
         spawn(Box::pin(task.run()));
         let (reply, secret) = oneshot::channel();
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
         // Without an answer the task has ended already, and its handle says why.
         let secret = secret.await.unwrap_or(config.secret);
-        let shards = Arc::from([ShardHandle::new(shard, commands, secret, &config)]);
+        let shards = Arc::from([ShardHandle::new(shard, commands, readers, secret, &config)]);
         let limits = Arc::new(config.limits);
         let (stage, doors) = (at_stage, Arc::default());
         let entrance =

@@ -10,8 +10,13 @@ pub(crate) const OWN_NOTES: u8 = 0;
 pub(crate) const CREDENTIALS: u8 = 9;
 
 /// Every number in use, with the name of its owner.
-const NUMBERS: [(u8, &str); 4] =
-    [(OWN_NOTES, "server"), (Door::SQS.0, "sqs"), (CREDENTIALS, "credentials"), (Door::HISTORY.0, "history")];
+const NUMBERS: [(u8, &str); 5] = [
+    (OWN_NOTES, "server"),
+    (Door::SQS.0, "sqs"),
+    (Door::KURRENT.0, "kurrent"),
+    (CREDENTIALS, "credentials"),
+    (Door::HISTORY.0, "history"),
+];
 
 /// A door, as the log knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +25,8 @@ pub struct Door(u8);
 impl Door {
     /// Queues of Amazon SQS.
     pub const SQS: Door = Door(1);
+    /// Streams and persistent subscriptions of Kurrent clients.
+    pub const KURRENT: Door = Door(2);
     /// The history of figures that the dashboard shows.
     pub const HISTORY: Door = Door(16);
     /// For the broker's own tests.

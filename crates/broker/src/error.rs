@@ -118,6 +118,8 @@ pub enum CallError {
     Bundle(BundleRefusal),
     #[error("more than may wait at a time are waiting. limit=`{limit}`")]
     TooManyWaiting { limit: usize },
+    #[error("a reader reads at least one stream and at most the limit. streams=`{streams}` limit=`{limit}`")]
+    TooManyStreams { streams: usize, limit: usize },
     #[error("too many bytes are on their way to clients that do not take them")]
     TooManyBytes,
     /// Of a receive that does not want to wait for others to settle what they hold.

@@ -16,6 +16,7 @@ pub mod driver;
 pub mod error;
 pub mod index;
 pub mod memory;
+pub mod reader;
 mod receipt;
 pub mod recovery;
 pub mod report;

@@ -3,6 +3,12 @@
 mod audit;
 mod ending;
 mod identity;
+#[cfg(feature = "kurrent")]
+mod kurrent;
+#[cfg(not(feature = "kurrent"))]
+#[path = "serve/no_kurrent.rs"]
+mod kurrent;
+mod optional;
 mod process;
 #[cfg(feature = "sqs")]
 mod sqs;
@@ -42,7 +48,6 @@ use crate::settings::{self, Origin, Settings, Sources};
 use crate::units;
 use ending::End;
 use identity::Identity;
-use sqs::Prepared;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
 const FRAME_BYTES_MAX: usize = 12 << 20;
@@ -95,12 +100,11 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let is_default =
         |name: &str| given.iter().any(|one| one.setting.name == name && one.origin == Origin::Default);
     let sqs = runtime.block_on(sqs::prepare(&settings, &identity, tls.clone(), !is_default("sqs")))?;
-    let (sqs, remark) = match sqs {
-        Prepared::Open(door) => (Some(*door), None),
-        Prepared::Closed => (None, None),
-        Prepared::Taken(remark) => (None, Some(remark)),
-    };
-    let doors = Doors { native: listener, sqs, remark, connections_max, identity, tls };
+    let kurrent =
+        runtime.block_on(kurrent::prepare(&settings, &identity, tls.clone(), !is_default("kurrent")))?;
+    let mut remarks = Vec::new();
+    let (sqs, kurrent) = (sqs.open(&mut remarks), kurrent.open(&mut remarks));
+    let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls };
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
@@ -273,6 +277,7 @@ async fn serve(
     let signals = Signals::new()?;
     let address = doors.native.local_addr().context("cannot tell the address")?;
     let sqs = doors.sqs.as_ref().map(|door| door.address);
+    let kurrent = doors.kurrent.as_ref().map(|door| door.address);
     let opened = Broker::open(engine, started.clock, broker_config(settings)?).await;
     let (broker, running) = opened.map_err(|error| match error {
         error @ BrokerError::DateJump { .. } => anyhow::Error::new(error),
@@ -295,8 +300,8 @@ async fn serve(
     if let Some(max) = doors.connections_max {
         broker.doors().limit_connections(max);
     }
-    say_that_it_listens(&broker, settings, started, address, sqs).await;
-    if let Some(remark) = &doors.remark {
+    say_that_it_listens(&broker, settings, started, address, [("SQS", sqs), ("Kurrent", kurrent)]).await;
+    for remark in &doors.remarks {
         tracing::warn!("{remark}");
     }
     until_told(broker, running, doors, signals, settings).await
@@ -307,9 +312,10 @@ async fn say_that_it_listens(
     settings: &Settings,
     started: Started,
     address: SocketAddr,
-    sqs: Option<SocketAddr>,
+    others: [(&'static str, Option<SocketAddr>); 2],
 ) {
-    let also = sqs.map(|address| format!(", SQS on {address}")).unwrap_or_default();
+    let also = others.map(|(name, at)| at.map(|at| format!(", {name} on {at}")).unwrap_or_default()).concat();
+    let [sqs, kurrent] = others.map(|(_, at)| at.map(|at| at.to_string()));
     let place = if settings.memory { "memory".to_owned() } else { settings.data.display().to_string() };
     let opened_in = started.clock.now().since(started.at).as_secs_f64();
     let report = broker.enter(Principal::owner(), None).server().await.unwrap_or_default();
@@ -322,7 +328,8 @@ async fn say_that_it_listens(
     );
     let facts = [
         ("address", address.to_string().into()),
-        ("sqs", sqs.map(|address| address.to_string()).into()),
+        ("sqs", sqs.into()),
+        ("kurrent", kurrent.into()),
         ("data", place.into()),
         ("streams", report.streams.into()),
         ("groups", report.groups.into()),
@@ -391,8 +398,9 @@ async fn until_told(
 struct Doors {
     native: TcpListener,
     sqs: Option<sqs::Door>,
-    /// Why the SQS door is closed, if an operator might expect it to be open.
-    remark: Option<String>,
+    kurrent: Option<kurrent::Door>,
+    /// Why a door is closed that an operator might expect to be open.
+    remarks: Vec<String>,
     /// Connections that all doors together may have.
     connections_max: Option<usize>,
     identity: Identity,
@@ -407,8 +415,14 @@ async fn serve_doors(broker: Broker, doors: Doors, native: NativeConfig) -> std:
             None => Ok(()),
         }
     };
+    let kurrent = async {
+        match doors.kurrent {
+            Some(door) => door.serve(broker.clone()).await,
+            None => Ok(()),
+        }
+    };
     let native = native::serve_with(broker.clone(), doors.native, broker.stopping(), native);
-    tokio::try_join!(native, sqs).map(drop)
+    tokio::try_join!(native, sqs, kurrent).map(drop)
 }
 
 /// Says every now and then what the server waits for.

@@ -11,11 +11,9 @@
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
 //! | `trace` | The trace that messages carry on. |
-//! | `intake` | What gRPC messages may hold while they come in. |
 
 mod grpc;
 mod http;
-mod intake;
 mod limits;
 mod problem;
 mod service;
@@ -27,45 +25,30 @@ pub(crate) mod tests;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, header};
 use forebay_broker::api::{Broker, Clock, DoorStats, Grants, Pool, Principal, Share};
 use forebay_wire::problem::Kind;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::service::Routes;
 use tonic::transport::server::TcpConnectInfo;
 
 use crate::http::accept::{self, Stopping};
-use crate::http::connection::{self, Connection, Open, Protocol};
+use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
-use crate::kit::identity::{Anonymous, Gate, Refused};
+use crate::http::serve;
+use crate::kit::identity::{Anonymous, Client, Gate, Refused};
 use crate::kit::tls::{self, Speaks, Tls};
 use crate::kit::watched::watch;
 use crate::telemetry;
 use http::BodyShares;
 use http::HttpDoor;
-use intake::Intake;
 use problem::Refusal;
 
-/// Bytes that a client may send on one call, and on one connection, before the server has read them.
-const CALL_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
-/// The longest frame of HTTP/2 that a client may send. Room for a frame is made when its head has come, and
-/// an unauthenticated client may make the server allocate no more than 64 KiB.
-const FRAME_MAX: u32 = 60 << 10;
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;
-/// A connection that says nothing is asked whether it is still there, and given up if it does not answer.
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
-/// The head of a request, and what a connection keeps of what it has read.
-const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// The limits and settings of the door.
 #[derive(Debug, Clone)]
@@ -158,10 +141,6 @@ fn unknown_client() -> Principal {
     Principal::new("unknown", Grants::none())
 }
 
-/// The client that sent a request. An extension of the request.
-#[derive(Debug, Clone)]
-struct Client(Principal);
-
 /// The shares of one connection.
 struct Shares {
     replies: Share,
@@ -199,7 +178,7 @@ impl Services {
                     return grpc::status::refused(&refused).into_http();
                 }
             };
-            let request = request.map(|body| Intake::new(body, of.grpc.clone()));
+            let request = request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy));
             return self.answer_grpc(from, who, request).await;
         }
         request.extensions_mut().insert(of.bodies.clone());
@@ -229,10 +208,15 @@ impl Services {
         if is_public(request.uri().path()) {
             return Ok(unknown_client());
         }
-        self.gate
-            .admit(from, request.method(), request.headers())
-            .await
-            .map_err(|refused| unauthenticated(&refused))
+        #[cfg(feature = "dashboard")]
+        if let Some(who) = self
+            .gate
+            .session(request.method(), request.headers())
+            .map_err(|refused| unauthenticated(&refused))?
+        {
+            return Ok(who);
+        }
+        self.gate.admit(from, request.headers()).await.map_err(|refused| unauthenticated(&refused))
     }
 
     async fn answer_grpc(
@@ -289,73 +273,15 @@ async fn serve_one(
     stopping: Stopping,
 ) {
     let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
-    let Some(protocol) = connection::protocol_of(&wire).await else { return };
-    let open = Open::default();
-    let io = TokioIo::new(Connection::new(wire, protocol, open.clone(), http::refusal));
-    let stopped = stopping.wait();
     let shares = Arc::new(Shares {
         replies: outgoing.share.clone(),
         bodies: services.http.body_shares(),
         grpc: services.grpc_bodies.share(),
     });
-    // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
-    // ended.
-    match protocol {
-        Protocol::Http1 => {
-            let service = service_fn(|request| {
-                let (services, shares, open) = (services.clone(), shares.clone(), open.enter());
-                async move {
-                    let answered = services.answer(address, &shares, request).await;
-                    Ok::<_, std::convert::Infallible>(open.hold(answered))
-                }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .max_buf_size(HEAD_BYTES_MAX)
-                .header_read_timeout(None)
-                .serve_connection(io, service);
-            let mut connection = std::pin::pin!(connection);
-            tokio::select! {
-                _ = connection.as_mut() => {}
-                () = stopped => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = connection.await;
-                }
-            }
-        }
-        Protocol::Http2 => {
-            let service = service_fn(|request| {
-                let (services, shares, outgoing) = (services.clone(), shares.clone(), outgoing.clone());
-                async move {
-                    let answered = services.answer(address, &shares, request).await;
-                    Ok::<_, std::convert::Infallible>(outgoing.send(answered))
-                }
-            });
-            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .initial_stream_window_size(CALL_WINDOW)
-                .initial_connection_window_size(CONNECTION_WINDOW)
-                .max_frame_size(FRAME_MAX)
-                .max_concurrent_streams(CALLS_MAX)
-                .keep_alive_interval(KEEPALIVE_EVERY)
-                .keep_alive_timeout(KEEPALIVE_ANSWER)
-                .serve_connection(io, service);
-            let mut connection = std::pin::pin!(connection);
-            let served = async {
-                tokio::select! {
-                    _ = connection.as_mut() => {}
-                    () = stopped => {
-                        connection.as_mut().graceful_shutdown();
-                        let _ = connection.await;
-                    }
-                }
-            };
-            tokio::select! {
-                () = served => {}
-                () = outgoing.stalled() => {
-                    services.stats.stalled.fetch_add(1, Ordering::Relaxed);
-                    tracing::info!(peer = %address, "a client did not take a reply and was disconnected");
-                }
-            }
-        }
-    }
+    let stats = services.stats.clone();
+    let answer = move |request| {
+        let (services, shares) = (services.clone(), shares.clone());
+        async move { services.answer(address, &shares, request).await }
+    };
+    serve::connection(wire, address, stopping, CALLS_MAX, &stats, outgoing, http::refusal, answer).await;
 }

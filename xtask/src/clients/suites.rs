@@ -26,6 +26,8 @@ pub(super) enum Suite {
     Document,
     /// Programs of the guide in languages that have no package of ours.
     Guides,
+    /// The official client of KurrentDB for Python.
+    Kurrent,
 }
 
 /// A suite with all that it needs.
@@ -47,7 +49,7 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 10] = [
+    pub(super) const ALL: [Suite; 11] = [
         Suite::Python,
         Suite::Celery,
         Suite::Js,
@@ -58,6 +60,7 @@ impl Suite {
         Suite::Metrics,
         Suite::Document,
         Suite::Guides,
+        Suite::Kurrent,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -72,6 +75,7 @@ impl Suite {
             Suite::Metrics => "metrics",
             Suite::Document => "document",
             Suite::Guides => "guides",
+            Suite::Kurrent => "kurrent",
         }
     }
 
@@ -81,7 +85,9 @@ impl Suite {
 
     pub(super) fn language(self) -> Language {
         match self {
-            Suite::Python | Suite::Celery | Suite::Package | Suite::Document => Language::Python,
+            Suite::Python | Suite::Celery | Suite::Package | Suite::Document | Suite::Kurrent => {
+                Language::Python
+            }
             Suite::Js | Suite::Node => Language::Js,
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
@@ -94,7 +100,7 @@ impl Suite {
         match self {
             Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
-            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides => {
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides | Suite::Kurrent => {
                 python(self, &[], tools, cache, places)
             }
             Suite::Js => js(tools, cache, places),
@@ -114,7 +120,7 @@ impl Suite {
                 Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
             }
             Suite::Celery => None,
-            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides => {
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides | Suite::Kurrent => {
                 let line = said.lines().rfind(|line| line.contains(" passed"))?;
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
@@ -143,6 +149,7 @@ fn python(
         Suite::Metrics => (places.metrics.clone(), "package", package),
         Suite::Guides => (places.guides.clone(), "package", package),
         Suite::Document => (places.http.clone(), "document", places.http.clone()),
+        Suite::Kurrent => (places.kurrent.clone(), "kurrent", places.kurrent.clone()),
         _ => (places.compat.join("python"), "python", places.compat.join("python")),
     };
     let requirements = of.join("requirements.txt");

@@ -20,6 +20,7 @@ use crate::error::PublishError;
 
 mod engines;
 mod still;
+mod tenure;
 mod wear;
 
 fn batch(messages: usize, bytes: usize) -> Batch {

@@ -253,7 +253,8 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    pub(super) fn id(&self) -> ConsumerId {
+    /// The number under which reports name it.
+    pub fn id(&self) -> ConsumerId {
         self.id
     }
 

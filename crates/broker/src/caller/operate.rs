@@ -1,17 +1,15 @@
 //! Streams and groups: creating, changing, looking at them, and what operators do to them.
 
-use std::sync::Arc;
-
 use forebay_core::group::GroupFigures;
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{DeleteIf, Purge, ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
-use super::{Caller, Reply, may_move};
+use super::{Caller, may_move};
 use crate::access::{Resource, Right, authorize_list, sees};
 use crate::error::CallError;
 use crate::report::{GroupReport, Page, ScalingReport, ServerReport, StreamReport};
-use crate::shard_task::{CONSUMERS_PER_LIST, ShardTask, find_group, find_stream};
+use crate::shard_task::{CONSUMERS_PER_LIST, find_group, find_stream};
 use crate::stats::ScalingTarget;
 
 /// Reports that the task makes in one turn. Lists are made of as many turns as they need.
@@ -303,18 +301,5 @@ impl Caller {
     pub async fn server(&self) -> Result<ServerReport, CallError> {
         self.may(Right::Look, Resource::Server)?;
         self.broker.whole().query(|task| Ok(task.report_server())).await
-    }
-
-    /// Resolves when a stream has a message after `seen`, with the last one that it has then.
-    pub async fn grown(&self, stream: StreamName, seen: Seq) -> Result<Seq, CallError> {
-        self.may(Right::Read, Resource::Stream(&stream))?;
-        let name = Arc::new(stream);
-        let mut tail = self
-            .shard_of(&name)
-            .ask(move |task: &mut ShardTask, reply: Reply<_>| task.watch(&name, reply))
-            .await?;
-        // The sender goes with the stream, or with the server.
-        let last = *tail.wait_for(|last| *last > seen).await.map_err(|_| CallError::StreamGone)?;
-        Ok(last)
     }
 }

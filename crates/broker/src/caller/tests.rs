@@ -6,6 +6,7 @@ mod damaged;
 mod held_back;
 mod leases;
 mod moving;
+mod reading;
 mod rights;
 
 use std::future::poll_fn;

@@ -66,7 +66,11 @@ impl Caller {
             looked_at += AT_A_TIME;
             page.next = some.next;
             for parked in some.items {
-                if parked.message.as_ref().map_or(filter.is_empty(), |message| filter.passes(message)) {
+                if parked
+                    .message
+                    .as_ref()
+                    .map_or(filter.is_empty(), |message| filter.passes(&message.content))
+                {
                     bytes += parked.message.as_ref().map_or(0, |message| message.content.len());
                     page.items.push(parked);
                 }
@@ -218,7 +222,8 @@ impl Caller {
         while let Some(after) = next.filter(|_| limit.is_none_or(|limit| (seqs.len() as u64) < limit)) {
             let some = self.some_parked(stream, group, after, AT_A_TIME, &reason).await?;
             next = some.next;
-            let passes = |parked: &ParkedReport| parked.message.as_ref().is_some_and(|m| filter.passes(m));
+            let passes =
+                |parked: &ParkedReport| parked.message.as_ref().is_some_and(|m| filter.passes(&m.content));
             seqs.extend(some.items.iter().filter(|parked| passes(parked)).map(|parked| parked.seq));
         }
         Ok(Selection::Seqs(ranges(seqs)))

@@ -314,6 +314,7 @@ impl ShardTask {
             if at == consumers.len() {
                 times.push(Histogram::default());
                 consumers.push(ConsumerReport {
+                    id: figures.consumer,
                     name: figures.name,
                     address,
                     bound: figures.bound,

@@ -7,6 +7,7 @@ use forebay_broker::broker::Broker;
 use forebay_doors::kit::tls::Tls;
 
 use super::identity::Identity;
+use super::optional::Prepared;
 use crate::exit::Exit;
 use crate::settings::Settings;
 
@@ -26,21 +27,13 @@ impl Door {
     }
 }
 
-/// As a server with the door has it.
-#[allow(dead_code, reason = "one of them can happen here")]
-pub(super) enum Prepared {
-    Open(Box<Door>),
-    Closed,
-    Taken(String),
-}
-
 /// Refuses a door that was asked for by name.
 pub(super) async fn prepare(
     settings: &Settings,
     _identity: &Identity,
     _tls: Option<Tls>,
     is_asked_for: bool,
-) -> anyhow::Result<Prepared> {
+) -> anyhow::Result<Prepared<Door>> {
     if let Some(address) = settings.sqs.filter(|_| is_asked_for) {
         let error =
             anyhow::anyhow!("sqs must be `none`: this server was built without SQS. value=`{address}`");

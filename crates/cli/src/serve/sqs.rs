@@ -12,6 +12,7 @@ use forebay_doors::sqs::{self, AccessKey, KeyRing, SqsConfig, UrlOptions, is_acc
 use tokio::net::TcpListener;
 
 use super::identity::{Identity, on_change};
+use super::optional::{self, Prepared};
 use crate::exit::Exit;
 use crate::safe::printable;
 use crate::settings::Settings;
@@ -58,23 +59,13 @@ impl Door {
     }
 }
 
-/// The result of preparing the door.
-pub(super) enum Prepared {
-    Open(Box<Door>),
-    /// The settings do not ask for it.
-    Closed,
-    /// The remark for the log, once the server has said that it listens.
-    Taken(String),
-}
-
-/// Listens, if the settings say so. If the port is in use and no setting asks for the door explicitly, the server
-/// starts without it.
+/// Listens, if the settings say so.
 pub(super) async fn prepare(
     settings: &Settings,
     identity: &Identity,
     tls: Option<Tls>,
     is_asked_for: bool,
-) -> anyhow::Result<Prepared> {
+) -> anyhow::Result<Prepared<Door>> {
     let Some(address) = settings.sqs else { return Ok(Prepared::Closed) };
     let keys = match &settings.sqs_keys {
         Some(path) => read_keys(path).context(Exit::NotUnderstood)?,
@@ -92,21 +83,10 @@ pub(super) async fn prepare(
             _ => {}
         }
     }
-    let listener = match TcpListener::bind(address).await {
-        Ok(listener) => listener,
-        Err(error) if !is_asked_for => {
-            return Ok(Prepared::Taken(format!(
-                "SQS is not served: {address} cannot be listened on ({error}); --sqs takes another address, or none"
-            )));
-        }
-        Err(error) => {
-            return Err(anyhow::Error::new(error).context(Exit::CannotListen).context(format!(
-                "SQS cannot be served on port {}; --sqs takes another. address=`{address}`",
-                address.port()
-            )));
-        }
+    let (listener, address) = match optional::listen("SQS", "--sqs", address, is_asked_for).await? {
+        Ok(listening) => listening,
+        Err(remark) => return Ok(Prepared::Taken(remark)),
     };
-    let address = listener.local_addr().context("cannot tell the address of the SQS door")?;
     let config = SqsConfig {
         connections_max: settings.max_connections,
         connections_per_address: settings.max_connections_per_address,

@@ -55,6 +55,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.sqs_waits, values::switch(text)),
     },
     Setting {
+        name: "kurrent",
+        value: Some("ADDRESS|none"),
+        default: "127.0.0.1:2113",
+        help: "Address for KurrentDB and EventStoreDB clients, gRPC and HTTP on one port. If it is not set and the port \
+               is in use, it is disabled with a warning",
+        set: |settings, text| values::into(&mut settings.kurrent, values::or_none(text, values::address)),
+    },
+    Setting {
         name: "memory",
         value: None,
         default: "false",
@@ -183,8 +191,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "request_bytes",
         value: Some("SIZE"),
         default: "64MiB",
-        help: "Memory for bodies of HTTP requests that are being read; gRPC and SQS each get the same amount \
-               again",
+        help: "Memory for bodies of HTTP requests that are being read; gRPC, SQS and Kurrent each get the same \
+               amount again",
         set: |settings, text| values::into(&mut settings.request_bytes, values::memory_size(text)),
     },
     Setting {

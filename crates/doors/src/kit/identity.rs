@@ -1,12 +1,15 @@
 //! Who a client is. Every door asks here, once for each request, before anything of the request is read but its head.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use axum::http::{HeaderMap, header};
 #[cfg(feature = "dashboard")]
-use axum::http::HeaderValue;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderValue, Method};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 #[cfg(feature = "dashboard")]
 use forebay_broker::api::Secret;
 use forebay_broker::api::{DoorStats, Entrance, NotRecognised, Principal};
@@ -28,12 +31,16 @@ pub enum Anonymous {
     Refused,
 }
 
+/// The client that sent a request. An extension of the request.
+#[derive(Debug, Clone)]
+pub(crate) struct Client(pub(crate) Principal);
+
 /// Why a client is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("a credential is needed: send `Authorization: Bearer TOKEN`")]
     Missing,
-    #[error("the Authorization header must be one `Bearer TOKEN`")]
+    #[error("the Authorization header must be one `Bearer TOKEN`, or `Basic` with the token as the password")]
     Malformed,
     #[error(transparent)]
     NotRecognised(#[from] NotRecognised),
@@ -41,7 +48,7 @@ pub(crate) enum Refused {
     NoOrigin,
 }
 
-/// Recognises clients by their bearer tokens.
+/// Recognises clients by their tokens.
 pub(crate) struct Gate {
     broker: Entrance,
     anonymous: Anonymous,
@@ -65,22 +72,10 @@ impl Gate {
 
     /// The client that sent these headers. The answer to a wrong credential takes longer the more of them came from
     /// the same address; a right one is never slowed down.
-    pub(crate) async fn admit(
-        &self,
-        from: SocketAddr,
-        method: &Method,
-        headers: &HeaderMap,
-    ) -> Result<Principal, Refused> {
-        if !headers.contains_key(header::AUTHORIZATION) {
-            #[cfg(feature = "dashboard")]
-            if let Some(principal) = self.of_session(method, headers)? {
-                return Ok(principal);
-            }
-            if self.anonymous == Anonymous::Owner {
-                return Ok(Principal::owner());
-            }
+    pub(crate) async fn admit(&self, from: SocketAddr, headers: &HeaderMap) -> Result<Principal, Refused> {
+        if !headers.contains_key(header::AUTHORIZATION) && self.anonymous == Anonymous::Owner {
+            return Ok(Principal::owner());
         }
-        let _ = method;
         match self.recognise(headers) {
             Ok(principal) => Ok(principal),
             Err(refused) => Err(self.failed(from, refused).await),
@@ -94,9 +89,22 @@ impl Gate {
         refused
     }
 
+    /// As [`Gate::admit`], for clients that always send a user and a password. Where a client without a credential is
+    /// the owner, one with an unknown password is too: there is nothing that it would have to know.
+    pub(crate) async fn admit_any(
+        &self,
+        from: SocketAddr,
+        headers: &HeaderMap,
+    ) -> Result<Principal, Refused> {
+        match self.anonymous {
+            Anonymous::Owner => Ok(self.recognise(headers).unwrap_or_else(|_| Principal::owner())),
+            Anonymous::Refused => self.admit(from, headers).await,
+        }
+    }
+
     fn recognise(&self, headers: &HeaderMap) -> Result<Principal, Refused> {
-        let token = bearer(headers)?;
-        Ok(self.broker.credentials().recognise(token)?)
+        let token = token(headers)?;
+        Ok(self.broker.credentials().recognise(&token)?)
     }
 }
 
@@ -106,7 +114,10 @@ impl Gate {
     ///
     /// Browsers send the cookie by themselves, so a change has to come with a sign of the page that made it, which
     /// the check of origins then looks at. That the cookie is not sent from other sites at all is the first defence.
-    fn of_session(&self, method: &Method, headers: &HeaderMap) -> Result<Option<Principal>, Refused> {
+    pub(crate) fn session(&self, method: &Method, headers: &HeaderMap) -> Result<Option<Principal>, Refused> {
+        if headers.contains_key(header::AUTHORIZATION) {
+            return Ok(None);
+        }
         let Some(token) = self.sessions.token(self.broker.clock().now(), headers) else { return Ok(None) };
         let Ok(principal) = self.broker.credentials().recognise(token.reveal()) else { return Ok(None) };
         let has_origin = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
@@ -139,7 +150,7 @@ impl Gate {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
+fn token(headers: &HeaderMap) -> Result<Cow<'_, str>, Refused> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let value = match (given.next(), given.next()) {
         (None, _) => return Err(Refused::Missing),
@@ -148,10 +159,17 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
     };
     let text = value.to_str().ok().filter(|text| text.len() <= CREDENTIAL_BYTES_MAX);
     let (scheme, token) = text.and_then(|text| text.split_once(' ')).ok_or(Refused::Malformed)?;
-    match scheme.eq_ignore_ascii_case("bearer") {
-        true => Ok(token.trim()),
-        false => Err(Refused::Malformed),
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Ok(Cow::Borrowed(token.trim()));
     }
+    let password = scheme.eq_ignore_ascii_case("basic").then(|| password(token.trim())).flatten();
+    password.map(Cow::Owned).ok_or(Refused::Malformed)
+}
+
+/// The password of `user:password` in base64. The user may have any name.
+fn password(encoded: &str) -> Option<String> {
+    let text = String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()?;
+    text.split_once(':').map(|(_, password)| password.to_owned())
 }
 
 #[cfg(test)]
@@ -167,10 +185,11 @@ mod tests {
             for value in values {
                 headers.append(header::AUTHORIZATION, HeaderValue::from_str(value).expect("a value"));
             }
-            bearer(&headers).map(str::to_owned)
+            token(&headers).map(Cow::into_owned)
         };
         assert_eq!(of(&["Bearer abc"]).as_deref(), Ok("abc"));
         assert_eq!(of(&["bearer  abc "]).as_deref(), Ok("abc"));
+        assert_eq!(of(&["Basic YWRtaW46YTpi"]).as_deref(), Ok("a:b"));
         assert_eq!(of(&[]), Err(Refused::Missing));
         for wrong in [&["abc"][..], &["Basic abc"], &[""], &["Bearer"], &["Bearer a", "Bearer b"]] {
             assert_eq!(of(wrong), Err(Refused::Malformed), "{wrong:?}");

@@ -13,6 +13,7 @@
 //! | `convert`, `settings`, `report` | between the types of the wire and those of the broker |
 //! | `status` | a refusal in gRPC's words |
 //! | `health` | whether the server serves |
+//! | `keda` | advice on scaling, for KEDA |
 
 mod consume;
 pub(super) mod convert;
@@ -20,6 +21,7 @@ mod credentials;
 mod follow;
 mod groups;
 mod health;
+mod keda;
 mod parked;
 mod publish;
 mod receive;
@@ -34,6 +36,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use forebay_broker::api::{Broker, Hold, Principal, Share, Work};
+use forebay_wire::keda::external_scaler_server::ExternalScalerServer;
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
 use tokio_stream::Stream;
@@ -52,17 +55,23 @@ const REQUEST_OVERHEAD: usize = 4 << 20;
 pub(super) fn routes(broker: Broker, unknown: Principal) -> Routes {
     let request_bytes_max = broker.limits().batch_bytes_max as usize + REQUEST_OVERHEAD;
     let health = health::service(broker.clone());
+    let scaler = ExternalScalerServer::new(NativeDoor { broker: broker.clone(), unknown: unknown.clone() });
     let service =
         ForebayServer::new(NativeDoor { broker, unknown }).max_decoding_message_size(request_bytes_max);
     let described = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(v1::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(forebay_wire::keda::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     // Tools of some age know reflection by its first name only.
     let reflection = described().build_v1().expect("the build wrote these descriptors");
     let reflection_alpha = described().build_v1alpha().expect("the build wrote these descriptors");
-    Routes::new(service).add_service(health).add_service(reflection).add_service(reflection_alpha)
+    Routes::new(service)
+        .add_service(health)
+        .add_service(scaler)
+        .add_service(reflection)
+        .add_service(reflection_alpha)
 }
 
 type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

@@ -40,7 +40,7 @@ pub(super) use consume::{Action, Terms, Wish};
 pub(super) use credentials::NewTerms;
 pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
 pub(super) use publish::{MessageTerms, Placed, placed};
-pub(super) use read::From;
+pub(super) use read::{Following, From};
 pub(super) use reports::Overview;
 pub(super) use transact::{Transaction, not_committed};
 
@@ -91,9 +91,12 @@ impl Service {
     }
 }
 
+/// The size of a message in a reply beside its content, by rough count.
+const MESSAGE_BYTES: usize = 512;
+
 /// The size of a reply, by rough count: contents may be encoded in base64.
 pub(super) fn reply_bytes(messages: usize, content: usize) -> usize {
-    content + content / 3 + messages * 512
+    content + content / 3 + messages * MESSAGE_BYTES
 }
 
 /// The bytes of content that fit into a reply of this size, by the same count.

@@ -588,12 +588,16 @@ pub struct ReadMessagesRequest {
     /// Only messages of this type.
     #[prost(string, tag = "5")]
     pub r#type: ::prost::alloc::string::String,
+    /// From `from` back to older messages, the newest first. A `from` of zero is then the last message.
+    #[prost(bool, tag = "6")]
+    pub newest_first: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReadMessagesReply {
     #[prost(message, repeated, tag = "1")]
     pub messages: ::prost::alloc::vec::Vec<StoredMessage>,
-    /// The `from` of the next page. After `last_seq`: there are no more messages yet.
+    /// The `from` of the next page. After `last_seq`: there are no more messages yet. With `newest_first`, zero: there are
+    /// no older messages.
     #[prost(uint64, tag = "2")]
     pub next: u64,
     /// Position of the last message of the stream.

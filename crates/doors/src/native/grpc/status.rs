@@ -64,6 +64,11 @@ pub(in crate::native) fn refused(refusal: &Refusal) -> Status {
     status
 }
 
+/// A message for which there is no room.
+pub(in crate::native) fn busy() -> Status {
+    refused(&Refusal::new(Kind::Busy, "too many bytes are on their way to the server"))
+}
+
 /// The status of a request that cannot be decoded. The library calls that an internal error, which is a mistake of the
 /// server; every internal error of ours says that it is one.
 pub(in crate::native) fn of_wire(status: Status) -> Status {

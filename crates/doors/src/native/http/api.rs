@@ -150,7 +150,11 @@ fn message_calls(api: &mut Api) {
     api.add(
         of(Method::GET, "/streams/{stream}/messages", "readMessages", browse)
             .query([
-                Parameter::position("from", "Position of the first message.").default(1),
+                Parameter::position(
+                    "from",
+                    "Position of the first message. Default: 1, or the last with `order=desc`.",
+                ),
+                Parameter::text("order", "`asc`, or `desc`: the newest messages first, from `from` back."),
                 Parameter::limit(),
             ])
             .query(key_and_type())

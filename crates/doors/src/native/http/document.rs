@@ -45,11 +45,6 @@ impl Parameter {
         Parameter::new(name, what, schema)
     }
 
-    pub(super) fn default(mut self, value: u64) -> Parameter {
-        self.schema["default"] = value.into();
-        self
-    }
-
     /// The number of items of a page.
     pub(super) fn limit() -> Parameter {
         let schema = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT });

@@ -554,6 +554,10 @@ async fn streams(pair: &mut Pair) {
     both!(pair, "GET" "/streams/work/messages?from=2&limit=2", null = read_messages read(2, 2, ""));
     both!(pair, "GET" "/streams/work/messages?key=k", null = read_messages read(0, 0, "k"));
     both!(pair, "GET" "/streams/work/messages?limit=1001", null = read_messages read(0, 1_001, ""));
+    let back = request!(ReadMessagesRequest, stream: "work", from: 2u64, limit: 1u32, newest_first: true);
+    both!(pair, "GET" "/streams/work/messages?order=desc&from=2&limit=1", null = read_messages back);
+    let newest = request!(ReadMessagesRequest, stream: "work", newest_first: true, key: "k");
+    both!(pair, "GET" "/streams/work/messages?order=desc&key=k", null = read_messages newest);
     let absent = request!(ReadMessagesRequest, stream: "none");
     both!(pair, "GET" "/streams/none/messages", null = read_messages absent);
     pair.follow("?from=2", request!(FollowStreamRequest, stream: "work", from: 2u64)).await;

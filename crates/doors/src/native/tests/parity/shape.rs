@@ -152,7 +152,7 @@ impl Shape for v1::TruncateStreamReply {
 impl Shape for v1::ReadMessagesReply {
     fn shape(self) -> Value {
         let v1::ReadMessagesReply { messages, next, last_seq } = self;
-        let next = (next <= last_seq).then(|| next.to_string());
+        let next = (1..=last_seq).contains(&next).then(|| next.to_string());
         json!({ "messages": all(messages), "next": next, "last_seq": last_seq })
     }
 }
