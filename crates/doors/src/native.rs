@@ -10,6 +10,7 @@
 //! | `problem` | From the errors of the broker to kinds of problems, in one table. |
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
+//! | `standby` | The door of a node that does not own the log. |
 //! | `trace` | The trace that messages carry on. |
 //! | `intake` | What gRPC messages may hold while they come in. |
 
@@ -19,6 +20,7 @@ mod intake;
 mod limits;
 mod problem;
 mod service;
+mod standby;
 mod trace;
 
 #[cfg(test)]
@@ -48,6 +50,8 @@ use crate::telemetry;
 use http::BodyShares;
 use http::HttpDoor;
 use intake::Intake;
+
+pub use standby::stand_by;
 
 /// Bytes that a client may send on one call, and on one connection, before the server has read them.
 const CALL_WINDOW: u32 = 1 << 20;
