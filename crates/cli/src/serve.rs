@@ -1,5 +1,10 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+#[cfg(feature = "jetstream")]
+mod cluster;
+#[cfg(not(feature = "jetstream"))]
+#[path = "serve/no_cluster.rs"]
+mod cluster;
 mod ending;
 mod process;
 #[cfg(feature = "sqs")]
@@ -34,7 +39,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::Exit;
 use crate::log;
 use crate::log::Level;
-use crate::settings::{self, Origin, Settings, Sources};
+use crate::settings::{self, EngineKind, Origin, Settings, Sources};
 use crate::units;
 use ending::End;
 use sqs::Prepared;
@@ -78,7 +83,8 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     log::start(settings.log, settings.log_level, clock);
     log::follow_events();
     for one in given.iter().filter(|one| one.origin != Origin::Default) {
-        tracing::debug!("setting {} is {}, from {}", one.setting.name, one.text, one.origin);
+        let (setting, text) = (one.setting, one.setting.shown(&one.text));
+        tracing::debug!("setting {} is {text}, from {}", setting.name, one.origin);
     }
     if !settings.listen.ip().is_loopback() {
         if !settings.allow_anyone {
@@ -107,6 +113,14 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         Prepared::Taken(remark) => (None, Some(remark)),
     };
     let doors = Doors { native: listener, sqs, remark, connections_max };
+    if settings.engine == EngineKind::JetStream {
+        let served = runtime.block_on(cluster::serve(&settings, started, doors));
+        runtime.shutdown_timeout(FAREWELL);
+        if served.is_ok() {
+            tracing::info!("stopped");
+        }
+        return served;
+    }
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
@@ -248,7 +262,7 @@ async fn serve(
     started: Started,
     doors: Doors,
 ) -> anyhow::Result<()> {
-    let signals = Signals::new()?;
+    let mut signals = Signals::new()?;
     let address = doors.native.local_addr().context("cannot tell the address")?;
     let sqs = doors.sqs.as_ref().map(|door| door.address);
     let opened = Broker::open(engine, started.clock, broker_config(settings)?).await;
@@ -266,7 +280,7 @@ async fn serve(
     if let Some(remark) = &doors.remark {
         tracing::warn!("{remark}");
     }
-    until_told(broker, running, doors, signals, settings).await
+    until_told(broker, running, doors, &mut signals, settings).await
 }
 
 async fn say_that_it_listens(
@@ -277,7 +291,11 @@ async fn say_that_it_listens(
     sqs: Option<SocketAddr>,
 ) {
     let also = sqs.map(|address| format!(", SQS on {address}")).unwrap_or_default();
-    let place = if settings.memory { "memory".to_owned() } else { settings.data.display().to_string() };
+    let place = match (settings.engine, &settings.cluster) {
+        (EngineKind::JetStream, Some(cluster)) => format!("the NATS streams of cluster {cluster}"),
+        _ if settings.memory => "memory".to_owned(),
+        _ => settings.data.display().to_string(),
+    };
     let opened_in = started.clock.now().since(started.at).as_secs_f64();
     let report = broker.enter(Principal::owner(), None).server().await.unwrap_or_default();
     let (version, epoch) = (env!("CARGO_PKG_VERSION"), report.epoch);
@@ -305,7 +323,7 @@ async fn until_told(
     broker: Broker,
     mut running: Running,
     doors: Doors,
-    mut signals: Signals,
+    signals: &mut Signals,
     settings: &Settings,
 ) -> anyhow::Result<()> {
     let config = NativeConfig {
@@ -359,6 +377,27 @@ struct Doors {
     remark: Option<String>,
     /// Connections that all doors together may have.
     connections_max: Option<usize>,
+}
+
+impl Doors {
+    /// The same sockets for a later term of office, after the doors of this one have closed.
+    #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
+    fn again(&self) -> std::io::Result<Doors> {
+        Ok(Doors {
+            native: listen_again(&self.native)?,
+            sqs: self.sqs.as_ref().map(sqs::Door::again).transpose()?,
+            remark: None,
+            connections_max: self.connections_max,
+        })
+    }
+}
+
+/// The same socket once more.
+#[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
+fn listen_again(listener: &TcpListener) -> std::io::Result<TcpListener> {
+    use std::os::fd::AsFd as _;
+    let socket = listener.as_fd().try_clone_to_owned()?;
+    TcpListener::from_std(std::net::TcpListener::from(socket))
 }
 
 /// Serves all doors until the broker stops and the calls have ended.

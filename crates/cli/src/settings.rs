@@ -32,6 +32,17 @@ pub(crate) struct Settings {
     pub(crate) sqs_trust_forwarded: bool,
     pub(crate) sqs_waits: bool,
     pub(crate) memory: bool,
+    pub(crate) engine: EngineKind,
+    pub(crate) nats: Vec<String>,
+    pub(crate) nats_monitors: Vec<String>,
+    pub(crate) nats_accept_loss: bool,
+    pub(crate) nats_ca: Option<PathBuf>,
+    pub(crate) nats_replicas: usize,
+    pub(crate) nats_max_bytes: Option<u64>,
+    pub(crate) cluster: Option<String>,
+    pub(crate) node: Option<String>,
+    pub(crate) advertise: Option<String>,
+    pub(crate) tenure: Duration,
     pub(crate) allow_anyone: bool,
     /// None: text on a terminal, JSON elsewhere.
     pub(crate) log: Option<Format>,
@@ -50,6 +61,14 @@ pub(crate) struct Settings {
     pub(crate) free_bytes_min: u64,
     pub(crate) reserve_bytes: u64,
     pub(crate) segment_bytes: u64,
+}
+
+/// Where the log is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum EngineKind {
+    #[default]
+    Journal,
+    JetStream,
 }
 
 /// One setting.
@@ -74,6 +93,21 @@ impl Setting {
 
     pub(crate) fn variable(&self) -> String {
         format!("FOREBAY_{}", self.name.to_uppercase())
+    }
+
+    /// A value as it may be shown: a password in the address of a server is left out.
+    pub(crate) fn shown(&self, text: &str) -> String {
+        let hide = |server: &str| match (server.split_once("://"), server.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
+            (None, Some((_, host))) => format!("***@{host}"),
+            (_, None) => server.to_owned(),
+        };
+        let holds_passwords = self.name == "nats";
+        if holds_passwords {
+            text.split(',').map(hide).collect::<Vec<_>>().join(",")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Checks a value. The error says which rule it breaks.
@@ -109,6 +143,17 @@ impl Settings {
             sqs_trust_forwarded: false,
             sqs_waits: false,
             memory: false,
+            engine: EngineKind::default(),
+            nats: Vec::new(),
+            nats_monitors: Vec::new(),
+            nats_accept_loss: false,
+            nats_ca: None,
+            nats_replicas: 0,
+            nats_max_bytes: None,
+            cluster: None,
+            node: None,
+            advertise: None,
+            tenure: Duration::ZERO,
             allow_anyone: false,
             log: None,
             log_level: Level::Info,
