@@ -35,7 +35,7 @@ def server():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = "127.0.0.1:%d" % probe.getsockname()[1]
-    words = ["serve", "--memory", "--listen", address, "--sqs", "none"]
+    words = ["serve", "--memory", "--listen", address, "--sqs", "none", "--kurrent", "none"]
     process = subprocess.Popen([os.environ["FOREBAY_BIN"], *words], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + STARTS_WITHIN
     url = f"http://{address}"

@@ -43,7 +43,7 @@ impl Process {
     pub(crate) fn start(how: &Launch, run: u32) -> anyhow::Result<Process> {
         let mut command = Command::new(&how.program);
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--sqs"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--kurrent", "none", "--sqs"])
             .args([if how.with_sqs { "127.0.0.1:0" } else { "none" }, "--data"])
             .arg(&how.data)
             .args(&how.words);

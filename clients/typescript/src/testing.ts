@@ -30,7 +30,7 @@ export class Server {
   /** Starts the server again, on the same port. */
   async start(): Promise<void> {
     const where = this.folder === undefined ? ["--memory"] : ["--data", this.folder];
-    const words = ["serve", ...where, "--listen", `127.0.0.1:${this.port}`, "--sqs", "none", "--log", "json"];
+    const words = ["serve", ...where, "--listen", `127.0.0.1:${this.port}`, "--sqs", "none", "--kurrent", "none", "--log", "json"];
     const child = spawn(process.env.FOREBAY_BIN ?? "forebay", words, { stdio: ["ignore", "ignore", "pipe"] });
     this.process = child;
     const said: string[] = [];

@@ -3,7 +3,8 @@
 //! Doors use this module and `forebay_core::types`, and `cargo xtask tidy` holds them to it. The driver, the
 //! index, the window and recovery are public for the simulator, and no business of a door.
 
-pub use crate::access::{Denied, Principal, Role};
+pub use crate::access::{Action, Denied, GrantError, Grants, Principal, ROLES, Right};
+pub use crate::audit::{Audit, AuditOutcome, AuditRecord};
 pub use crate::batch::{Batch, BatchBuilder, ContentType, Dedupe, Message, Own, after, parse_content};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
@@ -11,13 +12,18 @@ pub use crate::broker::{
 pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
     Absent, Bundle, Caller, Change, Committed, Confirmation, Consumer, Created, Filter, GroupCursor,
-    JobTerms, NoteWish, Receive, Receiving, Select,
+    JobTerms, NoteWish, Reader, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
+pub use crate::credentials::{
+    CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, KnownKey,
+    NewCredential, NotRecognised, Secret,
+};
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
 pub use crate::error::{Advice, CallError, OpenError, PublishError};
 pub use crate::memory::{Hold, Memory, MemoryFigures, Pool, Share};
+pub use crate::reader::{Direction, Most, Stretch};
 pub use crate::report::{
     BANDS, ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport,
     Selected, ServerReport, StreamReport, Throughput,

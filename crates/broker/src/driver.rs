@@ -18,6 +18,7 @@ mod fetches;
 mod frames;
 mod images;
 mod lines;
+mod locate;
 mod payloads;
 mod reads;
 mod reclaim;
@@ -339,6 +340,8 @@ pub struct Driver {
     admissions: Vec<Admission>,
     /// Tickets that wait for the end of the turn.
     confirmations: Vec<Ticket>,
+    /// Streams that the frame which became durable last has messages of.
+    grown: Vec<StreamId>,
     outbox: Outbox,
 }
 
@@ -372,6 +375,7 @@ impl Driver {
             effects: Effects::default(),
             admissions: Vec::new(),
             confirmations: Vec::new(),
+            grown: Vec::new(),
             outbox: Outbox::default(),
         };
         driver.frames.take_entries(driver.shard.entries(), &mut driver.outbox);
@@ -583,7 +587,11 @@ impl Driver {
     pub fn on_durable(&mut self, position: Durable<Position>) {
         let frame = self.frames.durable(position, &mut self.outbox);
         self.index.frame(position.get(), &frame.runs);
+        self.grown.clear();
         for (stream, range, keys) in &frame.published {
+            if self.grown.last() != Some(stream) {
+                self.grown.push(*stream);
+            }
             let keys = keys.as_ref().map_or(KeyRun::Plain, |keys| KeyRun::Each(keys));
             self.shard.arrived(*stream, *range, keys);
         }

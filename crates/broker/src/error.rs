@@ -8,6 +8,7 @@ use forebay_core::shard::{
 use forebay_core::types::{GroupName, Seq, StreamName};
 
 use crate::access::Denied;
+use crate::credentials::CredentialRefusal;
 use crate::recovery::RecoveryError;
 
 /// What a caller can do about an error.
@@ -100,6 +101,8 @@ pub enum CallError {
     NotPublished(PublishError),
     #[error(transparent)]
     Note(#[from] NoteRefusal),
+    #[error(transparent)]
+    Credential(#[from] CredentialRefusal),
     /// Of changes that are made together, the n-th batch, counted from zero.
     #[error("{error}")]
     NotStored { nth: usize, error: Box<PublishError> },
@@ -115,6 +118,8 @@ pub enum CallError {
     Bundle(BundleRefusal),
     #[error("more than may wait at a time are waiting. limit=`{limit}`")]
     TooManyWaiting { limit: usize },
+    #[error("a reader reads at least one stream and at most the limit. streams=`{streams}` limit=`{limit}`")]
+    TooManyStreams { streams: usize, limit: usize },
     #[error("too many bytes are on their way to clients that do not take them")]
     TooManyBytes,
     /// Of a receive that does not want to wait for others to settle what they hold.

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use forebay_core::types::{Position, Seq, SeqRange, StreamId};
 use forebay_storage::engine::{IndexRun, Run};
 
+use crate::reader::Spot;
+
 #[derive(Debug)]
 pub struct Index {
     /// Two places of one stream are at least this far apart in the log,
@@ -159,6 +161,41 @@ impl Index {
         Some((position, copied.map_or(last, |copied| copied.min(last))))
     }
 
+    /// Where to read the first message of the range and those after it, as far as they lie in one part of the log: the
+    /// messages before the next copies, or a run of copies.
+    pub fn spot(&self, stream: StreamId, range: SeqRange) -> Option<Spot> {
+        if let Some((run, from)) = self.moved(stream, range.first) {
+            return copies(run, from, range);
+        }
+        let from = self.find(stream, range.first)?;
+        let (until, bound) = self.bound(stream, range.first)?;
+        let copied = self.streams.get(&stream)?.moved.range(range.first..).next();
+        let last = copied.map_or(range.last, |(first, _)| range.last.min(Seq(first.0 - 1)));
+        let seqs = SeqRange::new(range.first, last);
+        Some(Spot { seqs, from, until, bound, copied: false })
+    }
+
+    /// Where to read the last message of the range and those before it. Places that lie up to `span` before the last
+    /// message count as one.
+    pub fn spot_back(&self, stream: StreamId, range: SeqRange, span: u64) -> Option<Spot> {
+        if let Some((run, from)) = self.moved(stream, range.last) {
+            return copies(run, from, range);
+        }
+        let of = self.streams.get(&stream)?;
+        // Copies that lie between are not in this part of the log.
+        let copied = of.moved.range(..range.last).next_back().map(|(_, moved)| moved.last.next());
+        let first = copied.map_or(range.first, |first| range.first.max(first));
+        let after = of.places.partition_point(|place| place.first <= range.last);
+        let mut at = after.checked_sub(1)?;
+        let near = of.places[at].position.0.saturating_sub(span);
+        while at > 0 && of.places[at].first > first && of.places[at - 1].position.0 >= near {
+            at -= 1;
+        }
+        let seqs = SeqRange::new(first.max(of.places[at].first), range.last);
+        let (until, bound) = self.bound(stream, seqs.first)?;
+        Some(Spot { seqs, from: of.places[at].position, until, bound, copied: false })
+    }
+
     /// The first message of the stream that may lie at this position or after it, copies aside.
     pub fn first_from(&self, stream: StreamId, position: Position) -> Option<Seq> {
         let places = &self.streams.get(&stream)?.places;
@@ -209,6 +246,12 @@ impl Index {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// The part of a run of copies that lies in the range.
+fn copies(run: SeqRange, from: Position, range: SeqRange) -> Option<Spot> {
+    let seqs = run.overlap(range)?;
+    Some(Spot { seqs, from, until: Position(from.0 + 1), bound: seqs.last, copied: true })
 }
 
 #[cfg(test)]

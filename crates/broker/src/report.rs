@@ -8,7 +8,7 @@ use forebay_core::group::{Bound, GroupFigures, JobState, Parked};
 use forebay_core::pace::Rate;
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::StreamFigures;
-use forebay_core::types::{GroupId, GroupName, JobId, Seq, StreamId, StreamName, Timestamp};
+use forebay_core::types::{ConsumerId, GroupId, GroupName, JobId, Seq, StreamId, StreamName, Timestamp};
 use forebay_storage::engine::EngineFigures;
 
 use crate::driver::DriverFigures;
@@ -74,6 +74,8 @@ pub const BANDS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
 
 #[derive(Debug, Clone)]
 pub struct ConsumerReport {
+    /// One of the members, if several poll under one name.
+    pub id: ConsumerId,
     pub name: Arc<str>,
     pub address: Option<SocketAddr>,
     pub bound: Bound,

@@ -10,11 +10,12 @@
 
 mod bundles;
 mod commands;
-mod engine_calls;
+pub(crate) mod engine_calls;
 mod figures;
 mod pollers;
 mod reading;
 mod requests;
+mod tails;
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -24,7 +25,7 @@ use std::time::Duration;
 use forebay_core::group::{Credit, Departure};
 use forebay_core::settings::StreamSettings;
 use forebay_core::shard::PublishRefusal;
-use forebay_core::types::{ConsumerId, Position, Seq, StreamId, Timestamp};
+use forebay_core::types::{ConsumerId, Position, Timestamp};
 use forebay_storage::engine::{Appended, Durable, Engine, Readout, Saved, SpaceGauge, StorageError, Tenure};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -41,6 +42,7 @@ use commands::{Member, Waiting, WaitingRoom, answer};
 use figures::Statistics;
 use pollers::Pollers;
 use requests::DRAIN_LOOK;
+use tails::Tails;
 
 pub(crate) use commands::{Command, Queued, Session};
 pub use commands::{Event, SettleRequest, Settled};
@@ -100,8 +102,7 @@ pub(crate) struct ShardTask {
     pollers: Pollers,
     receipts: Receipts,
     statistics: Statistics,
-    /// Watchers of streams, which are told when a stream grows.
-    tails: HashMap<StreamId, watch::Sender<Seq>>,
+    tails: Tails,
     /// While the server drains: when consumers that hold messages are checked next, and until when they may
     /// hold them.
     drain: Option<(Timestamp, Timestamp)>,
@@ -141,7 +142,7 @@ impl ShardTask {
             pollers: Pollers::default(),
             receipts,
             statistics: Statistics::default(),
-            tails: HashMap::new(),
+            tails: Tails::default(),
             drain: None,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             timer_at: None,
@@ -326,26 +327,12 @@ impl ShardTask {
                 tracing::error!(by = epoch.0, "claim lost: another owner has claimed the shard");
             }
             self.driver.on_durable(receipt?);
+            self.tails.tell(self.driver.grown());
             match self.receipts_due.front_mut().and_then(Appended::try_take) {
                 Some(next) => receipt = next,
-                None => {
-                    self.tell_tails();
-                    return Ok(());
-                }
+                None => return Ok(()),
             }
         }
-    }
-
-    /// Tells the followers of a stream that it has grown.
-    fn tell_tails(&mut self) {
-        let shard = self.driver.shard();
-        self.tails.retain(|stream, tail| {
-            let last = shard.last_seq(*stream).unwrap_or_default();
-            if *tail.borrow() != last {
-                let _ = tail.send_replace(last);
-            }
-            tail.receiver_count() > 0
-        });
     }
 
     fn on_done(&mut self, done: Result<Done, JoinError>) -> Result<(), RecoveryError> {

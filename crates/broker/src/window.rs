@@ -8,11 +8,14 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::entry::{MessageMeta, Messages, MoveTrail, Origin};
 use forebay_core::fault::{Fault, planted};
 use forebay_core::types::{KeyHash, Ordinal, Seq, SeqRange, StreamId, Timestamp};
+
+use crate::reader::{Direction, Most, Sizes, Stretch};
 
 /// The rough memory cost of a chunk beside its bytes.
 const OVERHEAD: usize = 160;
@@ -41,7 +44,7 @@ struct Chunk {
     at: Timestamp,
     sizes: Sizes,
     /// The special properties of the messages, unless all of them are plain.
-    extras: Option<Box<[Extra]>>,
+    extras: Option<Arc<[Extra]>>,
     contents: Bytes,
     /// Bytes that are kept in memory because of the contents, which may be a part of them.
     held: usize,
@@ -75,7 +78,7 @@ impl Extra {
     }
 
     /// The special properties of the messages, if any of them has some.
-    fn of_all(messages: impl Iterator<Item = MessageMeta> + Clone) -> Option<Box<[Extra]>> {
+    pub(crate) fn of_all(messages: impl Iterator<Item = MessageMeta> + Clone) -> Option<Arc<[Extra]>> {
         let plain = |meta: MessageMeta| {
             meta.key.is_none() && meta.priority == 0 && meta.expires.is_none() && meta.origin.is_none()
         };
@@ -84,6 +87,21 @@ impl Extra {
 }
 
 impl Chunk {
+    /// All of it, for a reader. It begins with `first`.
+    fn stretch(&self, stream: StreamId, first: Seq) -> Stretch {
+        let len = SeqRange::new(first, self.last).count() as usize;
+        let place = Place { seq: first, ordinal: self.ordinal };
+        Stretch::new(
+            stream,
+            place,
+            self.at,
+            len,
+            self.sizes.clone(),
+            self.extras.clone(),
+            self.contents.clone(),
+        )
+    }
+
     /// The memory it takes.
     fn cost(&self) -> usize {
         let extras = self.extras.as_ref().map_or(0, |extras| extras.len() * size_of::<Extra>());
@@ -107,25 +125,6 @@ impl Chunk {
         let extras = self.extras.as_ref().map(|extras| extras[from..=to].into());
         let ordinal = self.ordinal.plus(from as u64);
         Chunk { number: self.number, last: range.last, ordinal, at: self.at, sizes, extras, contents, held }
-    }
-}
-
-#[derive(Debug)]
-enum Sizes {
-    Uniform(u32),
-    /// Where each content ends.
-    Ends(Box<[u32]>),
-}
-
-impl Sizes {
-    /// Where the `n`-th content lies.
-    fn stretch(&self, n: usize) -> (usize, usize) {
-        match self {
-            Sizes::Uniform(size) => (n * *size as usize, (n + 1) * *size as usize),
-            Sizes::Ends(ends) => {
-                (n.checked_sub(1).map_or(0, |before| ends[before] as usize), ends[n] as usize)
-            }
-        }
     }
 }
 
@@ -179,20 +178,7 @@ impl Window {
     ) {
         let count = messages.len() as u64;
         let extras = Extra::of_all(messages.clone());
-        let size = messages.clone().next().map_or(0, |message| message.size);
-        let sizes = if messages.clone().all(|message| message.size == size) {
-            Sizes::Uniform(size)
-        } else {
-            let mut end = 0;
-            Sizes::Ends(
-                messages
-                    .map(|message| {
-                        end += message.size;
-                        end
-                    })
-                    .collect(),
-            )
-        };
+        let sizes = Sizes::of(messages);
         self.add(stream, first, count, at, sizes, extras, contents);
     }
 
@@ -221,7 +207,7 @@ impl Window {
         count: u64,
         at: Timestamp,
         sizes: Sizes,
-        extras: Option<Box<[Extra]>>,
+        extras: Option<Arc<[Extra]>>,
         contents: Bytes,
     ) {
         let range = SeqRange::starting(seq, count);
@@ -305,6 +291,37 @@ impl Window {
             next = last.next();
         }
         next
+    }
+
+    /// Adds the messages of the range that are here, from its start without a gap, or from its end back, as stretches
+    /// that share their memory.
+    pub(crate) fn stretches(
+        &self,
+        stream: StreamId,
+        range: SeqRange,
+        direction: Direction,
+        most: Most,
+        out: &mut Vec<Stretch>,
+    ) {
+        let (mut left, mut messages, mut bytes) = (Some(range), 0, 0);
+        while let Some(range) = left.filter(|_| most.has_room(messages, bytes)) {
+            let wanted = match direction {
+                Direction::Forwards => range.first,
+                Direction::Backwards => range.last,
+            };
+            let Some((first, chunk)) = self.chunk_within(stream, SeqRange::one(wanted)) else { break };
+            let Some(stretch) = chunk.stretch(stream, first).part(range) else { break };
+            let seqs = stretch.seqs();
+            left = match direction {
+                Direction::Forwards => range.overlap(SeqRange { first: seqs.last.next(), last: range.last }),
+                Direction::Backwards => {
+                    range.overlap(SeqRange { first: range.first, last: Seq(seqs.first.0 - 1) })
+                }
+            };
+            messages += seqs.count();
+            bytes += stretch.bytes();
+            out.push(stretch);
+        }
     }
 
     /// The keys of the messages of the range, in order; none for those that are not here.

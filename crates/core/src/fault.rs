@@ -80,6 +80,10 @@ pub enum Fault {
     DeletedBack,
     /// The messages of a bundle and its settlements are in two frames.
     BundleTorn,
+    /// A reader of a log shows messages that are not durable yet.
+    ReaderSeesUndurable,
+    /// A reader of a log goes on where it finds later messages, without asking where the missing ones are.
+    ReaderPassesGap,
     /// A publish that its caller does not wait for keeps its room.
     RoomKept,
     /// Messages that are not taken out of the answer to a receive stay leased.
@@ -95,7 +99,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 37] = [
+    pub const ALL: [Fault; 39] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -133,6 +137,8 @@ impl Fault {
         Fault::ProducersForgotten,
         Fault::DeletedBack,
         Fault::BundleTorn,
+        Fault::ReaderSeesUndurable,
+        Fault::ReaderPassesGap,
     ];
 
     /// Faults that histories of the shard task and its callers must notice. Some are in these two alone, and no history

@@ -311,6 +311,11 @@ impl Server {
         Ok(())
     }
 
+    /// Frames for a reader of the log, which reads them by itself.
+    pub(crate) fn read_beside(&self, from: Position, budget: ReadBudget) -> Result<Readout, StorageError> {
+        self.reader.read_around(from, budget)
+    }
+
     /// Whether reads have failed other than for a while.
     fn is_spoiled(&self) -> bool {
         self.disk.is_spoiled()

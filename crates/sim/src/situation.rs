@@ -66,10 +66,12 @@ pub enum Situation {
     BundleCommitted,
     BundleWithStaleLease,
     BundleLostInCrash,
+    LogReadToItsEnd,
+    LogReaderSkippedGone,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 58] = [
+    pub const ALL: [Situation; 60] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -128,6 +130,8 @@ impl Situation {
         Situation::BundleCommitted,
         Situation::BundleWithStaleLease,
         Situation::BundleLostInCrash,
+        Situation::LogReadToItsEnd,
+        Situation::LogReaderSkippedGone,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -204,6 +208,8 @@ impl Situation {
             Situation::BundleCommitted => "leases were settled and messages stored together",
             Situation::BundleWithStaleLease => "a bundle was refused because a lease is over",
             Situation::BundleLostInCrash => "a crash took a bundle that was not durable",
+            Situation::LogReadToItsEnd => "a reader came to the end of a stream",
+            Situation::LogReaderSkippedGone => "messages went while a reader was about to read them",
         }
     }
 }

@@ -6,6 +6,7 @@
 mod bundles;
 mod clients;
 mod limits;
+mod log_readers;
 mod mishaps;
 mod numbered;
 mod operators;
@@ -54,6 +55,7 @@ pub(crate) struct World {
     side: side::Side,
     /// Bundles since the server started.
     bundles: Vec<bundles::Recent>,
+    log_readers: log_readers::LogReaders,
     grants: Grants,
     /// Leases that were answered or lost, to be answered again out of turn.
     stale: Vec<(GroupId, Lease)>,
@@ -174,6 +176,7 @@ impl World {
             numbered: BTreeMap::new(),
             side: side::Side::default(),
             bundles: Vec::new(),
+            log_readers: log_readers::LogReaders::new(seed),
             grants: Grants::default(),
             stale: Vec::new(),
             next: dice.roll(1 << 20),
@@ -368,6 +371,7 @@ impl World {
             _ => self.mishap(),
         }
         self.maybe_end_turn();
+        self.read_logs();
     }
 
     /// Rare things that do not belong to a group.
@@ -698,6 +702,7 @@ impl World {
                 (false, _) => self.wait_a_little(),
             }
         }
+        self.read_logs_to_the_end();
         self.check_everything();
     }
 

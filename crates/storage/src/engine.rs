@@ -53,6 +53,17 @@ pub trait Engine: Send + Sync + 'static {
         )
     }
 
+    /// Reads as [`read_around`](Engine::read_around) does, for a reader that may wait: no read of the other kind waits
+    /// for it.
+    fn read_beside(
+        &self,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> BoxFuture<'_, Result<Readout, StorageError>> {
+        self.read_around(shard, from, budget)
+    }
+
     /// Keeps an image of the shard's state and lets go of all but the one before it.
     fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>>;
 

@@ -24,6 +24,10 @@ pub(super) enum Suite {
     Metrics,
     /// The HTTP API against its OpenAPI document.
     Document,
+    /// Programs of the guide in languages that have no package of ours.
+    Guides,
+    /// The official client of KurrentDB for Python.
+    Kurrent,
 }
 
 /// A suite with all that it needs.
@@ -45,7 +49,7 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 9] = [
+    pub(super) const ALL: [Suite; 11] = [
         Suite::Python,
         Suite::Celery,
         Suite::Js,
@@ -55,6 +59,8 @@ impl Suite {
         Suite::Node,
         Suite::Metrics,
         Suite::Document,
+        Suite::Guides,
+        Suite::Kurrent,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -68,6 +74,8 @@ impl Suite {
             Suite::Node => "node",
             Suite::Metrics => "metrics",
             Suite::Document => "document",
+            Suite::Guides => "guides",
+            Suite::Kurrent => "kurrent",
         }
     }
 
@@ -77,11 +85,14 @@ impl Suite {
 
     pub(super) fn language(self) -> Language {
         match self {
-            Suite::Python | Suite::Celery | Suite::Package | Suite::Document => Language::Python,
+            Suite::Python | Suite::Celery | Suite::Package | Suite::Document | Suite::Kurrent => {
+                Language::Python
+            }
             Suite::Js | Suite::Node => Language::Js,
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
             Suite::Metrics => Language::Prometheus,
+            Suite::Guides => Language::Go,
         }
     }
 
@@ -89,7 +100,9 @@ impl Suite {
         match self {
             Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
-            Suite::Package | Suite::Metrics | Suite::Document => python(self, &[], tools, cache, places),
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides | Suite::Kurrent => {
+                python(self, &[], tools, cache, places)
+            }
             Suite::Js => js(tools, cache, places),
             Suite::Node => node(tools, cache, places),
             Suite::Java => java(tools, cache, places),
@@ -107,7 +120,7 @@ impl Suite {
                 Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
             }
             Suite::Celery => None,
-            Suite::Package | Suite::Metrics | Suite::Document => {
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides | Suite::Kurrent => {
                 let line = said.lines().rfind(|line| line.contains(" passed"))?;
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
@@ -134,7 +147,9 @@ fn python(
     let (folder, name, of) = match suite {
         Suite::Package => (package.clone(), "package", package),
         Suite::Metrics => (places.metrics.clone(), "package", package),
+        Suite::Guides => (places.guides.clone(), "package", package),
         Suite::Document => (places.http.clone(), "document", places.http.clone()),
+        Suite::Kurrent => (places.kurrent.clone(), "kurrent", places.kurrent.clone()),
         _ => (places.compat.join("python"), "python", places.compat.join("python")),
     };
     let requirements = of.join("requirements.txt");

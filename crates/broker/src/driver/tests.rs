@@ -3,6 +3,7 @@
 mod ahead;
 mod bundles;
 mod damage;
+mod readers;
 mod reclaim;
 mod verbs;
 mod whole;

@@ -9,13 +9,13 @@ use forebay_core::notes::{Expected, NoteChange};
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
 use forebay_core::shard::{CreateRefusal, DeleteIf, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::commands::{Event, Member, Session, SettleRequest, Settled, Waiting, answer};
 use super::{CONSUMER_BYTES_MAX, ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
-use crate::caller::{Absent, Reply};
+use crate::caller::{Absent, Reply, Signal};
 use crate::door::OWN_NOTES;
 use crate::driver::Driver;
 use crate::error::{CallError, PublishError};
@@ -277,9 +277,9 @@ impl ShardTask {
 
     /// Tells everyone who takes part in a stream that it is gone.
     pub(super) fn stream_deleted(&mut self, stream: StreamId, groups: &[GroupId]) {
-        let tail = self.tails.remove(&stream);
+        let readers = self.tails.remove(stream);
         self.statistics.forget_stream(stream);
-        self.dismiss(groups, tail);
+        self.dismiss(groups, readers);
     }
 
     pub(crate) fn delete_group(&mut self, stream: &StreamName, group: &GroupName, reply: Reply<()>) {
@@ -287,13 +287,13 @@ impl ShardTask {
         let group = found.clone().ok();
         self.decide(reply, |driver, _| Ok(driver.delete_group(found?)?));
         if let Some(group) = group.filter(|group| self.driver.shard().stream_of(*group).is_none()) {
-            self.dismiss(&[group], None);
+            self.dismiss(&[group], Vec::new());
         }
     }
 
-    /// The groups are gone, and with them the followers' tail if the stream is. Their consumers get nothing more,
-    /// and are told when the deletion is durable: a server that dies before that starts with the groups.
-    fn dismiss(&mut self, groups: &[GroupId], tail: Option<watch::Sender<Seq>>) {
+    /// The groups are gone, and the stream with them if it had readers. Consumers get nothing more. They and the
+    /// readers are told when the deletion is durable: a server that dies before that starts with the groups.
+    fn dismiss(&mut self, groups: &[GroupId], readers: Vec<Signal>) {
         let gone = self.members.extract_if(|_, member| groups.contains(&member.group));
         let consumers: Vec<_> = gone.map(|(_, member)| member.session.events).collect();
         let receives = self.pollers.dismiss(groups);
@@ -301,7 +301,9 @@ impl ShardTask {
             self.statistics.forget_group(*group);
         }
         self.when_durable(move || {
-            drop(tail);
+            for reader in readers {
+                let _ = reader.send_replace(());
+            }
             for events in consumers {
                 let _ = events.send(Event::GroupGone);
             }
@@ -309,19 +311,6 @@ impl ShardTask {
                 answer(reply, Err(CallError::GroupGone));
             }
         });
-    }
-
-    /// Tells of the last message of a stream, again whenever there are more.
-    pub(crate) fn watch(&mut self, stream: &StreamName, reply: Reply<watch::Receiver<Seq>>) {
-        let found = self.find_stream(stream);
-        let tail = found.map(|stream| {
-            let last = self.driver.shard().last_seq(stream).expect("the stream was found");
-            self.tails.entry(stream).or_insert_with(|| watch::channel(last).0).subscribe()
-        });
-        match tail {
-            Ok(tail) => answer(reply, Ok(tail)),
-            Err(error) => self.answer_durably(reply, Err(error)),
-        }
     }
 
     /// Answers with the secret that seals receipts. It comes from the log; the first start puts it there. If the log

@@ -12,9 +12,10 @@ use forebay_broker::recovery::RecoveryError;
 use forebay_doors::native;
 use forebay_storage::engine::StorageError;
 use forebay_storage::jetstream::{Claimant, JetStreamConfig, JetStreamEngine, JetStreamError, Ownership};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{Doors, Signals, Started, broker_config, random, say_that_it_listens, until_told};
+use super::{Doors, Signals, Started, broker_config, random, serve_broker};
 use crate::exit::Exit;
 use crate::log;
 use crate::log::Level;
@@ -145,15 +146,16 @@ async fn open_again(
 
 /// Tells clients that this node does not own the log.
 async fn stand_by(doors: &Doors, reason: watch::Receiver<String>) -> Infallible {
-    let sqs = async {
-        match &doors.sqs {
-            Some(door) => native::stand_by(door.listener(), reason.clone()).await,
-            None => std::future::pending().await,
-        }
+    let at = async |listener: Option<&TcpListener>| match listener {
+        Some(listener) => native::stand_by(listener, doors.tls.clone(), reason.clone()).await,
+        None => std::future::pending().await,
     };
+    let sqs = doors.sqs.as_ref().map(|door| door.listener());
+    let kurrent = doors.kurrent.as_ref().map(|door| door.listener());
     tokio::select! {
-        never = native::stand_by(&doors.native, reason.clone()) => never,
-        never = sqs => never,
+        never = at(Some(&doors.native)) => never,
+        never = at(sqs) => never,
+        never = at(kurrent) => never,
     }
 }
 
@@ -171,8 +173,6 @@ async fn term(
         driver: DriverConfig { lazy_delay: LAZY_DELAY, ..usual.driver },
         ..usual
     };
-    let address = doors.native.local_addr().context("cannot tell the address")?;
-    let sqs = doors.sqs.as_ref().map(|door| door.address);
     let (broker, running) = match Broker::open(engine.clone(), started.clock, config).await {
         Ok(opened) => opened,
         Err(BrokerError::Recovery(RecoveryError::Storage(error))) if is_lost(&error) => {
@@ -183,14 +183,7 @@ async fn term(
             bail!(anyhow::Error::new(error).context(Exit::DataRefused).context("cannot bring back the log"))
         }
     };
-    for remark in broker.remarks() {
-        tracing::warn!("{remark}");
-    }
-    if let Some(max) = doors.connections_max {
-        broker.doors().limit_connections(max);
-    }
-    say_that_it_listens(&broker, settings, started, address, sqs).await;
-    let served = until_told(broker, running, doors, signals, settings).await;
+    let served = serve_broker(broker, running, doors, signals, (settings, started)).await;
     let Err(error) = served else {
         engine.close().await;
         return Ok(Over::Stopped);

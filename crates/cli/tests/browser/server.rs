@@ -28,7 +28,18 @@ impl Server {
             command.env_remove(name);
         }
         let mut process = command
-            .args(["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--log", "json", "--data"])
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--sqs",
+                "none",
+                "--kurrent",
+                "none",
+                "--log",
+                "json",
+                "--data",
+            ])
             .arg(&data)
             .stderr(Stdio::piped())
             .stdout(Stdio::null())

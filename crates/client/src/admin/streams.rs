@@ -124,6 +124,7 @@ impl Client {
             limit: query.limit,
             key: query.key.unwrap_or_default(),
             r#type: query.kind.unwrap_or_default(),
+            newest_first: query.newest_first,
         };
         let reply = self.grpc().read_messages(request).await?.into_inner();
         Ok(ReadPage {
@@ -183,8 +184,10 @@ impl From<v1::StreamReport> for StreamReport {
 /// Which messages of a stream to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadQuery {
-    /// The first position to read. Zero: the oldest message that is kept.
+    /// The first position to read. Zero: the oldest message that is kept, or the newest with `newest_first`.
     pub from: u64,
+    /// Whether to read from `from` back to older messages.
+    pub newest_first: bool,
     /// The most messages of a page, up to 1,000. Zero means 100. A page has fewer if they are large or few match.
     pub limit: u32,
     /// Only messages with this key.
@@ -199,7 +202,8 @@ pub struct ReadQuery {
 pub struct ReadPage {
     /// The messages.
     pub messages: Vec<StoredMessage>,
-    /// Where the next page begins. Beyond `last_seq`: there are no more messages yet.
+    /// Where the next page begins. Beyond `last_seq`: there are no more messages yet. With
+    /// [`newest_first`](ReadQuery::newest_first), zero: there are no older messages.
     pub next: u64,
     /// The position of the stream's last message.
     pub last_seq: u64,

@@ -29,8 +29,8 @@ pub(super) const CONSUMERS_LISTED_MAX: usize = 1_000;
 pub(super) const TARGET_DRAIN: Duration = Duration::from_secs(300);
 pub(super) const TARGET_CONSUMERS_MAX: u32 = 1_000;
 /// Messages that following a stream reads at a time, and the size of what becomes of them. One message always fits.
-pub(super) const FOLLOW_PAGE: u64 = 1_000;
-pub(super) const FOLLOW_PAGE_BYTES: usize = 256 << 10;
+pub(super) const FOLLOW_PAGE: u64 = 2_000;
+pub(super) const FOLLOW_PAGE_BYTES: usize = 1 << 20;
 /// The size of a page of messages. One message always fits.
 pub(super) const PAGE_BYTES_MAX: usize = 6 << 20;
 /// Streams, and groups, in `/metrics` and `/events`. Of more, the first by name.

@@ -10,6 +10,7 @@
 //! | `transact` | settling and publishing in one transaction |
 //! | `streams`, `groups` | creating, changing, listing, and the calls of operators |
 //! | `parked` | parked messages and jobs |
+//! | `credentials` | tokens and access keys |
 //! | `read` | reading a stream, and following it |
 //! | `reports` | reports as the API shows them |
 //!
@@ -17,6 +18,7 @@
 //! than the broker asks for. Their checks are the functions of `publish` and `consume`.
 
 mod consume;
+mod credentials;
 mod groups;
 mod parked;
 mod publish;
@@ -35,9 +37,10 @@ use forebay_wire::json::Span;
 use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, POSITION_MAX};
 use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
+pub(super) use credentials::NewTerms;
 pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
 pub(super) use publish::{MessageTerms, Placed, placed};
-pub(super) use read::From;
+pub(super) use read::{Following, From};
 pub(super) use reports::Overview;
 pub(super) use transact::{Transaction, not_committed};
 
@@ -88,9 +91,12 @@ impl Service {
     }
 }
 
+/// The size of a message in a reply beside its content, by rough count.
+const MESSAGE_BYTES: usize = 512;
+
 /// The size of a reply, by rough count: contents may be encoded in base64.
 pub(super) fn reply_bytes(messages: usize, content: usize) -> usize {
-    content + content / 3 + messages * 512
+    content + content / 3 + messages * MESSAGE_BYTES
 }
 
 /// The bytes of content that fit into a reply of this size, by the same count.

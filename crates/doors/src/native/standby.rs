@@ -13,10 +13,11 @@ use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::http::connection::{self, Protocol};
+use crate::kit::tls::{self, Speaks, Tls, Wire};
 use crate::native::grpc::status::refused;
 use crate::native::problem::Refusal;
 
@@ -29,16 +30,26 @@ const HEAD_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Answers clients until it is dropped. `reason` is a sentence that names the owner.
-pub async fn stand_by(listener: &TcpListener, reason: watch::Receiver<String>) -> Infallible {
+pub async fn stand_by(
+    listener: &TcpListener,
+    tls: Option<Tls>,
+    reason: watch::Receiver<String>,
+) -> Infallible {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let permit = permits.clone().acquire_owned().await;
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let reason = reason.clone();
+            Ok((stream, address)) => {
+                let (tls, reason) = (tls.clone(), reason.clone());
                 connections.spawn(async move {
-                    let _ = tokio::time::timeout(CONNECTION_MAX, serve_one(stream, reason)).await;
+                    let serve = async {
+                        let wire = tls::begin(tls.as_ref(), Speaks::Both, stream, address).await;
+                        if let Some(wire) = wire {
+                            serve_one(wire, reason).await;
+                        }
+                    };
+                    let _ = tokio::time::timeout(CONNECTION_MAX, serve).await;
                     drop(permit);
                 });
             }
@@ -48,9 +59,9 @@ pub async fn stand_by(listener: &TcpListener, reason: watch::Receiver<String>) -
     }
 }
 
-async fn serve_one(stream: TcpStream, reason: watch::Receiver<String>) {
-    let Some(protocol) = connection::protocol_of(&stream).await else { return };
-    let io = TokioIo::new(stream);
+async fn serve_one(wire: Wire, reason: watch::Receiver<String>) {
+    let Some(protocol) = connection::protocol_of(&wire).await else { return };
+    let io = TokioIo::new(wire);
     let service = service_fn(|request: Request<Incoming>| {
         let answered = answer(&request, &reason.borrow());
         async move { Ok::<_, Infallible>(answered) }
@@ -131,7 +142,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let (_sender, reason) = watch::channel(REASON.to_owned());
         let ask = async {
-            let mut stream = TcpStream::connect(address).await.expect("a connection");
+            let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
             stream.write_all(b"GET /streams HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("it is sent");
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.expect("it is answered and closed");
@@ -139,7 +150,7 @@ mod tests {
         };
         let answer = tokio::select! {
             answer = ask => answer,
-            never = stand_by(&listener, reason) => match never {},
+            never = stand_by(&listener, None, reason) => match never {},
         };
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         assert!(answer.contains("/problems/not-owner") && answer.contains("10.0.0.2:7070"), "{answer}");

@@ -125,6 +125,11 @@ fn messages_are_browsed_by_pages_and_filters() {
     assert_eq!(seqs("/streams/work/messages?from=9"), (vec![], None));
     assert_eq!(seqs("/streams/work/messages?key=a"), (vec![6, 7], None));
     assert_eq!(seqs("/streams/work/messages?key=a&type=x"), (vec![6], None));
+    assert_eq!(seqs("/streams/work/messages?order=desc&limit=3"), (vec![8, 7, 6], next("5")));
+    assert_eq!(seqs("/streams/work/messages?order=desc&from=2"), (vec![2, 1], None));
+    assert_eq!(seqs("/streams/work/messages?order=desc&key=a"), (vec![7, 6], None));
+    let wrong = server.call("GET", "/streams/work/messages?order=up", "");
+    assert_eq!(wrong.problem(), "400 invalid-parameter order never");
     server.stop();
 }
 

@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use forebay_broker::api::{Filter, Hold, ReadPage, Stage};
-use forebay_core::types::{Seq, StreamName};
+use forebay_broker::api::{Hold, ReadPage, Stage};
+use forebay_core::types::Seq;
 use forebay_wire::v1;
 use tokio_stream::Stream;
 use tonic::Status;
@@ -12,16 +12,14 @@ use tonic::Status;
 use super::status;
 use super::streams::stored;
 use crate::native::problem::Refusal;
-use crate::native::service::{Answer, From, Service, filter, stream_to_read};
+use crate::native::service::{Answer, Following, From, Service, filter, stream_to_read};
 
 type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Page = (Following, Answer<(ReadPage, Hold)>);
 
 pub(super) struct Follow {
-    service: Service,
-    stream: StreamName,
-    filter: Filter,
     /// The next messages, as soon as there are some. `None` once the call has ended.
-    page: Option<Later<Answer<(ReadPage, Hold)>>>,
+    page: Option<Later<Page>>,
     stopping: Later<()>,
 }
 
@@ -35,16 +33,17 @@ impl Follow {
             (false, from) => From::Seq(from),
         };
         let from = service.follow_from(stream.clone(), from).await?;
+        let following = service.follow(stream, from, filter).await?;
         let stopping = Box::pin(service.broker().reached(Stage::Draining));
-        let mut call = Follow { service, stream, filter, page: None, stopping };
-        call.page = Some(call.next_page(from));
-        Ok(call)
+        Ok(Follow { page: Some(next_page(following)), stopping })
     }
+}
 
-    fn next_page(&self, from: Seq) -> Later<Answer<(ReadPage, Hold)>> {
-        let (service, stream, filter) = (self.service.clone(), self.stream.clone(), self.filter.clone());
-        Box::pin(async move { service.next_messages(&stream, from, &filter).await })
-    }
+fn next_page(mut following: Following) -> Later<Page> {
+    Box::pin(async move {
+        let page = following.next().await;
+        (following, page)
+    })
 }
 
 /// The reply, and where to go on.
@@ -64,13 +63,20 @@ impl Stream for Follow {
             call.page = None;
             return Poll::Ready(Some(Err(status::stopping())));
         }
-        let page = match page.as_mut().poll(cx) {
+        let (mut following, page) = match page.as_mut().poll(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(page) => page,
         };
         // The reply is encoded, and counted, as soon as it is returned.
-        let reply = page.and_then(|(page, _hold)| reply(&page));
-        call.page = reply.as_ref().ok().map(|reply| call.next_page(Seq(reply.next)));
+        let replied = page.and_then(|(page, _hold)| Ok((reply(&page)?, page.next)));
+        call.page = replied.as_ref().ok().map(|(reply, next)| {
+            // Messages that did not fit into the reply come with the next one.
+            if reply.next != next.0 {
+                following.seek(Seq(reply.next));
+            }
+            next_page(following)
+        });
+        let reply = replied.map(|(reply, _)| reply);
         Poll::Ready(Some(reply.map_err(|refusal| status::refused(&refusal))))
     }
 }

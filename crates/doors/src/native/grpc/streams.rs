@@ -1,6 +1,6 @@
 //! The calls about streams.
 
-use forebay_broker::api::{Hold, ReadPage};
+use forebay_broker::api::{Direction, Hold, ReadPage};
 use forebay_core::types::Seq;
 use forebay_model::StreamPatch;
 use forebay_wire::v1;
@@ -77,7 +77,9 @@ pub(super) async fn read(
 ) -> Answer<(v1::ReadMessagesReply, Hold)> {
     let stream = stream_to_read(&request.stream)?;
     let filter = filter(Some(request.key), Some(request.r#type));
-    let (page, hold) = service.read(stream, request.from, some(request.limit.into()), &filter).await?;
+    let direction = if request.newest_first { Direction::Backwards } else { Direction::Forwards };
+    let (from, limit) = (some(request.from), some(request.limit.into()));
+    let (page, hold) = service.read(stream, from, direction, limit, &filter).await?;
     let (messages, next) = stored(&page)?;
     Ok((v1::ReadMessagesReply { messages, next: next.0, last_seq: page.last.0 }, hold))
 }

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use forebay_broker::api::PublishOptions;
-use forebay_core::types::StreamName;
+use forebay_broker::api::{Direction, PublishOptions};
+use forebay_core::types::{Seq, StreamName};
 use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
@@ -87,13 +87,22 @@ pub(super) async fn browse(
     OfStream(stream): OfStream,
     mut query: Query,
 ) -> Result<HeldReply<json::MessageList>, Failure> {
-    let from = query.number("from")?.unwrap_or(1);
+    let from = query.number("from")?;
     let limit = query.number("limit")?;
     let filter = filter(query.text("key"), query.text("type"));
+    let direction = match query.text("order").as_deref() {
+        None | Some("asc") => Direction::Forwards,
+        Some("desc") => Direction::Backwards,
+        Some(_) => return Err(bad_parameter("order", "must be `asc` or `desc`")),
+    };
     query.end()?;
-    let (page, hold) = service.read(stream, from, limit, &filter).await.map_err(in_query)?;
+    let (page, hold) = service.read(stream, from, direction, limit, &filter).await.map_err(in_query)?;
     let messages = page.messages.iter().map(message::stored).collect();
-    let next = (page.next <= page.last).then(|| page.next.to_string());
+    let has_more = match direction {
+        Direction::Forwards => page.next <= page.last,
+        Direction::Backwards => page.next > Seq::START,
+    };
+    let next = has_more.then(|| page.next.to_string());
     Ok(HeldReply(json::MessageList { messages, next, last_seq: page.last.0 }, hold))
 }
 
@@ -139,5 +148,5 @@ pub(super) async fn follow(
     };
     // Before the first event, so that a stream that does not exist is a refusal and not an event.
     let from = service.follow_from(stream.clone(), from).await?;
-    Ok(sse::follow(&door, service, stream, from, filter))
+    Ok(sse::follow(&door, service.follow(stream, from, filter).await?))
 }

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use forebay_broker::api::{Filter, GroupReport, StreamReport};
+use forebay_broker::api::{Direction, Filter, GroupReport, StreamReport};
 use forebay_core::types::StreamName;
 use forebay_wire::json::StoredMessage;
 use forebay_wire::problem::Kind;
@@ -120,7 +120,8 @@ enum State {
 
 pub(super) async fn load(service: &Service, name: &StreamName, seq: u64) -> Result<Facts, Failure> {
     let stream = service.stream(name.clone()).await?;
-    let (page, _room) = service.read(name.clone(), seq, Some(1), &Filter::default()).await?;
+    let (page, _room) =
+        service.read(name.clone(), Some(seq), Direction::Forwards, Some(1), &Filter::default()).await?;
     let found = page.messages.first().filter(|found| found.seq.0 == seq).map(message::stored);
     let message = found.ok_or_else(|| {
         let text = format!(

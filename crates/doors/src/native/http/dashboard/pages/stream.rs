@@ -1,6 +1,6 @@
 //! One stream: depth, rates, size, its groups on one axis of positions, and its messages.
 
-use forebay_broker::api::{Filter, GroupReport, StreamReport, StreamSettings};
+use forebay_broker::api::{Direction, Filter, GroupReport, StreamReport, StreamSettings};
 use forebay_core::types::StreamName;
 use forebay_wire::json::{StoredMessage, Time};
 use maud::{Markup, html};
@@ -86,7 +86,8 @@ pub(super) async fn load(
         (None, None) if browse.filter().is_empty() => (last + 1).saturating_sub(MESSAGES).max(first),
         (None, None) => first,
     };
-    let (page, _room) = service.read(name.clone(), from, Some(MESSAGES), &browse.filter()).await?;
+    let (page, _room) =
+        service.read(name.clone(), Some(from), Direction::Forwards, Some(MESSAGES), &browse.filter()).await?;
     let messages = page.messages.iter().map(message::stored).collect();
     let next = (page.next <= page.last).then_some(page.next.0);
     Ok(Facts { stream, groups, more_groups, messages, from, next })
@@ -103,7 +104,9 @@ async fn position_at(
     let (mut low, mut high) = (first, last + 1);
     while low < high {
         let middle = low + (high - low) / 2;
-        let (page, _room) = service.read(stream.clone(), middle, Some(1), &Filter::default()).await?;
+        let (page, _room) = service
+            .read(stream.clone(), Some(middle), Direction::Forwards, Some(1), &Filter::default())
+            .await?;
         match page.messages.first() {
             // Positions between are settled and gone; the message found stands for all of them.
             Some(found) if found.published.0 < time.0 => low = found.seq.0 + 1,

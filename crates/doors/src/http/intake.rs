@@ -13,13 +13,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_broker::api::{Hold, Share};
-use forebay_wire::problem::Kind;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use tonic::Status;
-
-use super::grpc::status;
-use super::problem::Refusal;
 
 /// Messages that come whole in a piece of this size take no room.
 const SMALL: usize = 16 << 10;
@@ -32,9 +28,11 @@ const HEAD: usize = 5;
 type Growing = Pin<Box<dyn Future<Output = (Hold, bool)> + Send>>;
 
 /// The body of a call.
-pub(super) struct Intake<B> {
+pub(crate) struct Intake<B> {
     body: B,
     share: Share,
+    /// The status of a call for which there is no room.
+    busy: fn() -> Status,
     message_time_max: Duration,
     place: Place,
     /// Room for messages that have not been handed on.
@@ -83,10 +81,11 @@ impl Place {
 }
 
 impl<B> Intake<B> {
-    pub(super) fn new(body: B, share: Share) -> Intake<B> {
+    pub(crate) fn new(body: B, share: Share, busy: fn() -> Status) -> Intake<B> {
         Intake {
             body,
             share,
+            busy,
             message_time_max: MESSAGE_TIME_MAX,
             place: Place::default(),
             held: None,
@@ -114,8 +113,7 @@ where
             let (piece, _) = this.waiting.take().expect("it is there");
             this.held = Some(hold);
             if !has_grown {
-                let busy = Refusal::new(Kind::Busy, "too many bytes are on their way to the server");
-                return Poll::Ready(Some(Err(status::refused(&busy).into())));
+                return Poll::Ready(Some(Err((this.busy)().into())));
             }
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
@@ -194,7 +192,7 @@ mod tests {
 
     fn call(pool: &Arc<Pool>) -> (mpsc::UnboundedSender<Bytes>, Intake<Fed>) {
         let (feed, fed) = mpsc::unbounded_channel();
-        (feed, Intake::new(Fed(fed), pool.share()))
+        (feed, Intake::new(Fed(fed), pool.share(), || Status::unavailable("busy")))
     }
 
     fn message(length: usize) -> Vec<u8> {
