@@ -81,6 +81,8 @@ impl fmt::Display for Right {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource<'a> {
     Server,
+    /// The messages of all streams, in their order.
+    Log,
     Stream(&'a StreamName),
     Group(&'a StreamName, &'a GroupName),
     /// The notes of a door.
@@ -91,6 +93,7 @@ impl fmt::Display for Resource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Resource::Server => f.write_str("the server"),
+            Resource::Log => f.write_str("the log"),
             Resource::Stream(stream) => write!(f, "{stream}"),
             Resource::Group(stream, group) => write!(f, "{stream}/{group}"),
             Resource::Notes(door) => write!(f, "the notes of door {door}"),

@@ -33,6 +33,8 @@ mod persistent;
 mod places;
 mod status;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -42,7 +44,7 @@ use std::sync::atomic::AtomicU64;
 
 use axum::body::Body;
 use axum::http::{Request, Response, Version, header};
-use forebay_broker::api::{Caller, DoorStats, Entrance, Pool, Principal, Share, StreamSettings};
+use forebay_broker::api::{CallError, Caller, DoorStats, Entrance, Pool, Principal, Share, StreamSettings};
 use forebay_wire::kurrent::gossip::gossip_server::GossipServer;
 use forebay_wire::kurrent::persistent_subscriptions::persistent_subscriptions_server::PersistentSubscriptionsServer;
 use forebay_wire::kurrent::server_features::server_features_server::ServerFeaturesServer;
@@ -106,27 +108,10 @@ pub async fn serve(
     config: KurrentConfig,
 ) -> std::io::Result<()> {
     let address = listener.local_addr()?;
-    let hosts = match address.ip().is_loopback() {
-        true => Hosts::new(&config.host_names),
-        // A server that listens for other machines is called by names that it does not know.
-        false => Hosts::any(),
-    };
-    let stats = broker.doors().door("kurrent");
-    let (memory, clock) = (broker.memory().clone(), broker.clock());
-    let caller = broker.enter(Principal::owner(), None);
-    let marks = Marks::load(&caller).await.map_err(std::io::Error::other)?;
-    let persistent = persistent::Subscriptions::open(&caller).await.map_err(std::io::Error::other)?;
-    let door = KurrentDoor(Arc::new(Shared {
-        broker,
-        hosts,
-        stats: stats.clone(),
-        marks,
-        recent: Recent::default(),
-        new_stream: Arc::new(streams::write::new_stream()),
-        instance: EventId(config.instance),
-        subscriptions: AtomicU64::new(1),
-        persistent: Arc::new(persistent),
-    }));
+    let is_local = address.ip().is_loopback();
+    let door = KurrentDoor::open(&broker, &config.host_names, config.instance, is_local).await;
+    let door = door.map_err(std::io::Error::other)?;
+    let (memory, clock, stats) = (broker.memory().clone(), broker.clock(), door.stats.clone());
     let gossip = Gossip {
         instance: EventId(config.instance),
         clock,
@@ -185,6 +170,32 @@ impl std::ops::Deref for KurrentDoor {
 }
 
 impl KurrentDoor {
+    /// The door of a broker, with the state that is in the log. A door that is open to this machine alone answers to the
+    /// given names.
+    async fn open(
+        broker: &Entrance,
+        host_names: &[String],
+        instance: [u8; 16],
+        is_local: bool,
+    ) -> Result<KurrentDoor, CallError> {
+        let caller = broker.enter(Principal::owner(), None);
+        Ok(KurrentDoor(Arc::new(Shared {
+            hosts: match is_local {
+                true => Hosts::new(host_names),
+                // A server that listens for other machines is called by names that it does not know.
+                false => Hosts::any(),
+            },
+            stats: broker.doors().door("kurrent"),
+            broker: broker.clone(),
+            marks: Marks::load(&caller).await?,
+            recent: Recent::default(),
+            new_stream: Arc::new(streams::write::new_stream()),
+            instance: EventId(instance),
+            subscriptions: AtomicU64::new(1),
+            persistent: Arc::new(persistent::Subscriptions::open(&caller).await?),
+        })))
+    }
+
     /// Every connection is the owner's, until there is authentication. Names and passwords are accepted and not looked
     /// at.
     fn caller<T>(&self, request: &tonic::Request<T>) -> Caller {
