@@ -18,15 +18,17 @@ use cache::Cache;
 use suites::{Prepared, Suite};
 
 pub(crate) const HELP: &str = "\
-Usage: cargo xtask compat [python|celery|js|java|rust|package|node|metrics|document|kurrent|kurrent-node|all] ...
+Usage: cargo xtask compat [python|celery|js|java|rust|package|node|metrics|document|guides|kurrent|kurrent-node|
+                           all] ...
                           [--endpoint URL]
 
 Builds the server as it is released, starts it with a data folder of its own, and runs the suites of compat/ against
 its SQS door: boto3 and Query by hand (python), Celery with workers that are killed (celery), and the AWS SDKs for
 JavaScript (js), Java (java) and Rust (rust). The suites `package` and `node` are those of our own packages
 for Python and Node.js in clients/, `metrics` holds metrics, alert rules and the Grafana dashboard against
-Prometheus, `document` holds the HTTP API against its OpenAPI document, and `kurrent` and `kurrent-node` play the
-official clients of KurrentDB for Python and Node.js; these start servers of their own. All of them, if none is named.
+Prometheus, `document` holds the HTTP API against its OpenAPI document, `guides` compiles and runs the guide's
+programs, and `kurrent` and `kurrent-node` play the official clients of KurrentDB for Python and Node.js; these start
+servers of their own. All of them, if none is named.
 
 Packages are kept in the folder `forebay/compat` of the user's cache. As root, where there is apt-get, a toolchain
 that is missing is installed. What cannot be had is said, and its suites are skipped; with CI set that is an error.
@@ -142,6 +144,8 @@ struct Places {
     metrics: PathBuf,
     /// The tests of the HTTP API against its document.
     http: PathBuf,
+    /// The tests of the guide's programs.
+    guides: PathBuf,
     /// The tests with clients of KurrentDB.
     kurrent: PathBuf,
     /// Our own packages in other languages.
@@ -157,6 +161,7 @@ impl Places {
             compat: root.join("compat").join("sqs"),
             metrics: root.join("compat").join("metrics"),
             http: root.join("compat").join("http"),
+            guides: root.join("compat").join("guides"),
             kurrent: root.join("compat").join("kurrent"),
             clients: root.join("clients"),
             target: crate::target()?,

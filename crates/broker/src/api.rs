@@ -3,7 +3,8 @@
 //! Doors use this module and `forebay_core::types`, and `cargo xtask tidy` holds them to it. The driver, the
 //! index, the window and recovery are public for the simulator, and no business of a door.
 
-pub use crate::access::{Denied, Principal, Role};
+pub use crate::access::{Action, Denied, GrantError, Grants, Principal, ROLES, Right};
+pub use crate::audit::{Audit, AuditOutcome, AuditRecord};
 pub use crate::batch::{Batch, BatchBuilder, ContentType, Dedupe, Message, Own, after, parse_content};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
@@ -14,6 +15,10 @@ pub use crate::caller::{
     JobTerms, LogFilter, LogMessage, LogPage, LogReader, NoteWish, Reader, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
+pub use crate::credentials::{
+    CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, KnownKey,
+    NewCredential, NotRecognised, Secret,
+};
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
 pub use crate::error::{Advice, CallError, OpenError, PublishError};

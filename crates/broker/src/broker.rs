@@ -19,9 +19,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::Principal;
+use crate::audit::Audit;
 use crate::batch::Batch;
 use crate::caller::Caller;
 use crate::clock::Clock;
+use crate::credentials::{CREDENTIALS_MAX, Credentials};
+use crate::door::CREDENTIALS;
 use crate::driver::DriverConfig;
 use crate::error::OpenError;
 use crate::memory::Memory;
@@ -108,6 +111,8 @@ pub struct Entrance {
     stage: watch::Receiver<Stage>,
     doors: Arc<Doors>,
     memory: Arc<Memory>,
+    credentials: Arc<Credentials>,
+    audit: Arc<Audit>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -175,6 +180,16 @@ impl Entrance {
     /// The counts of this server's doors.
     pub fn doors(&self) -> &Doors {
         &self.doors
+    }
+
+    /// The tokens and access keys that the server knows.
+    pub fn credentials(&self) -> &Arc<Credentials> {
+        &self.credentials
+    }
+
+    /// The record of administrative and triage calls.
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.audit
     }
 
     /// Contents that are on their way out.
@@ -264,6 +279,8 @@ impl Broker {
         check_date(clock.now(), recovery.latest(), config.date_jump_max)?;
         let clock = clock.not_before(recovery.latest());
         let driver = recovery.finish(clock.now(), config.driver.clone());
+        let notes = driver.shard().notes(clock.now(), CREDENTIALS, b"", None, 2 * CREDENTIALS_MAX);
+        let credentials = Arc::new(Credentials::load(clock, notes.into_iter()));
         let (commands, queue) = mpsc::unbounded_channel();
         let (stage, at_stage) = watch::channel(Stage::Running);
         let memory = Memory::new(config.reply_bytes);
@@ -275,8 +292,15 @@ impl Broker {
             secret: config.secret,
         };
         let readers = Arc::downgrade(&engine);
-        let task =
-            ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
+        let task = ShardTask::new(
+            driver,
+            engine,
+            (claim.space, claim.tenure),
+            clock,
+            (commands.downgrade(), queue),
+            stage,
+            terms,
+        );
         spawn(Box::pin(task.run()));
         let (reply, secret) = oneshot::channel();
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
@@ -284,7 +308,9 @@ impl Broker {
         let secret = secret.await.unwrap_or(config.secret);
         let shards = Arc::from([ShardHandle::new(shard, commands, readers, secret, &config)]);
         let limits = Arc::new(config.limits);
-        let entrance = Entrance { shards, limits, clock, stage: at_stage, doors: Arc::default(), memory };
+        let (stage, doors) = (at_stage, Arc::default());
+        let entrance =
+            Entrance { shards, limits, clock, stage, doors, memory, credentials, audit: Arc::default() };
         Ok(Broker { entrance, remarks: claim.remarks.into() })
     }
 

@@ -3,6 +3,7 @@
 
 mod bundle;
 mod consume;
+mod credentials;
 mod notes;
 mod operate;
 mod publish;
@@ -10,12 +11,16 @@ mod read;
 mod triage;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use forebay_core::group::{Settlement, Verb};
+use forebay_core::settings::OnExhausted;
 use forebay_core::types::{GroupName, StreamName};
 
-use crate::access::{Denied, Principal, Resource, Right, authorize};
+use crate::access::{Denied, Principal, Resource, Right, authorize, sees};
+use crate::audit::Recording;
 use crate::broker::Entrance;
+use crate::error::CallError;
 use crate::shard_handle::ShardHandle;
 
 pub(crate) use crate::shard_handle::Reply;
@@ -37,11 +42,14 @@ pub struct Caller {
     principal: Arc<Principal>,
     /// Where the caller is.
     address: Option<SocketAddr>,
+    /// The first stream that the caller published to. It may do so again without another look at its rights: most
+    /// callers that publish in a row publish to one stream.
+    publishes_to: OnceLock<Arc<StreamName>>,
 }
 
 impl Caller {
     pub(crate) fn new(broker: Entrance, principal: Principal, address: Option<SocketAddr>) -> Caller {
-        Caller { broker, principal: Arc::new(principal), address }
+        Caller { broker, principal: Arc::new(principal), address, publishes_to: OnceLock::new() }
     }
 
     /// The broker that was entered, for its clock, limits, stage and room.
@@ -49,8 +57,47 @@ impl Caller {
         &self.broker
     }
 
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Refuses a caller without this right, for a door that answers from memory of its own.
+    pub fn check(&self, right: Right, stream: &StreamName, group: &GroupName) -> Result<(), CallError> {
+        Ok(self.may_in(right, stream, group)?)
+    }
+
+    /// Whether the caller may know of a group, as far as that is up to its rights.
+    pub fn sees_group(&self, stream: &StreamName, group: &GroupName) -> bool {
+        sees(&self.principal, Resource::Group(stream, group))
+    }
+
     fn may(&self, action: Right, what: Resource<'_>) -> Result<(), Denied> {
         authorize(&self.principal, action, what)
+    }
+
+    /// As [`Caller::may`], for a call that the audit records, also if it is denied.
+    fn record(&self, action: Right, what: Resource<'_>) -> Result<Recording, Denied> {
+        let may = self.may(action, what);
+        let record =
+            Recording::begin(self, &self.principal, self.address, (action, what), may.as_ref().err());
+        may.map(|()| record)
+    }
+
+    fn record_in(&self, action: Right, stream: &StreamName, group: &GroupName) -> Result<Recording, Denied> {
+        self.record(action, Resource::Group(stream, group))
+    }
+
+    fn may_publish(&self, stream: &Arc<StreamName>) -> Result<(), Denied> {
+        if self.publishes_to.get().is_some_and(|known| Arc::ptr_eq(known, stream))
+            && self.principal.is_in_force()
+        {
+            return Ok(());
+        }
+        self.may(Right::Publish, Resource::Stream(stream))?;
+        if !self.principal.sees_all() {
+            let _ = self.publishes_to.set(stream.clone());
+        }
+        Ok(())
     }
 
     fn may_in(&self, action: Right, stream: &StreamName, group: &GroupName) -> Result<(), Denied> {
@@ -60,6 +107,28 @@ impl Caller {
     /// The shard of a stream.
     fn shard_of(&self, stream: &StreamName) -> &ShardHandle {
         self.broker.shard_of(stream)
+    }
+}
+
+/// Settings that send messages to another stream need the right to publish there.
+pub(crate) fn may_move(
+    who: &Principal,
+    before: Option<&OnExhausted>,
+    after: &OnExhausted,
+) -> Result<(), Denied> {
+    match after {
+        OnExhausted::Move(to) if before != Some(after) => {
+            authorize(who, Right::Publish, Resource::Stream(to))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A settlement that moves messages to another stream needs the right to publish there.
+fn may_settle(who: &Principal, settlement: &Settlement) -> Result<(), Denied> {
+    match &settlement.verb {
+        Verb::Move(to) => authorize(who, Right::Publish, Resource::Stream(to)),
+        _ => Ok(()),
     }
 }
 

@@ -6,6 +6,18 @@ use std::fmt;
 /// Whose the broker's own notes are. The secret that seals receipts is among them, and a [`Door`] cannot name them.
 pub(crate) const OWN_NOTES: u8 = 0;
 
+/// Whose the notes with credentials are. A [`Door`] cannot name them either.
+pub(crate) const CREDENTIALS: u8 = 9;
+
+/// Every number in use, with the name of its owner.
+const NUMBERS: [(u8, &str); 5] = [
+    (OWN_NOTES, "server"),
+    (Door::SQS.0, "sqs"),
+    (Door::KURRENT.0, "kurrent"),
+    (CREDENTIALS, "credentials"),
+    (Door::HISTORY.0, "history"),
+];
+
 /// A door, as the log knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Door(u8);
@@ -21,9 +33,6 @@ impl Door {
     #[cfg(test)]
     pub(crate) const TEST: Door = Door(255);
 
-    const ALL: [(Door, &'static str); 3] =
-        [(Door::SQS, "sqs"), (Door::KURRENT, "kurrent"), (Door::HISTORY, "history")];
-
     pub(crate) fn number(self) -> u8 {
         self.0
     }
@@ -31,7 +40,7 @@ impl Door {
 
 impl fmt::Display for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Door::ALL.iter().find(|(door, _)| door == self) {
+        match NUMBERS.iter().find(|(number, _)| *number == self.0) {
             Some((_, name)) => f.write_str(name),
             None => write!(f, "{}", self.0),
         }
@@ -44,8 +53,7 @@ mod tests {
 
     #[test]
     fn every_door_has_a_number_of_its_own() {
-        let mut numbers: Vec<u8> = Door::ALL.iter().map(|(door, _)| door.0).collect();
-        numbers.push(OWN_NOTES);
+        let mut numbers = NUMBERS.map(|(number, _)| number).to_vec();
         numbers.sort_unstable();
         let count = numbers.len();
         numbers.dedup();

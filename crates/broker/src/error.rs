@@ -8,6 +8,7 @@ use forebay_core::shard::{
 use forebay_core::types::{GroupName, Seq, StreamName};
 
 use crate::access::Denied;
+use crate::credentials::CredentialRefusal;
 use crate::recovery::RecoveryError;
 
 /// What a caller can do about an error.
@@ -100,6 +101,8 @@ pub enum CallError {
     NotPublished(PublishError),
     #[error(transparent)]
     Note(#[from] NoteRefusal),
+    #[error(transparent)]
+    Credential(#[from] CredentialRefusal),
     /// Of changes that are made together, the n-th batch, counted from zero.
     #[error("{error}")]
     NotStored { nth: usize, error: Box<PublishError> },

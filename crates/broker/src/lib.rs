@@ -5,10 +5,12 @@
 
 pub mod access;
 pub mod api;
+pub mod audit;
 pub mod batch;
 pub mod broker;
 pub mod caller;
 pub mod clock;
+pub mod credentials;
 mod door;
 pub mod driver;
 pub mod error;

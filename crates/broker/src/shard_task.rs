@@ -26,7 +26,7 @@ use forebay_core::group::{Credit, Departure};
 use forebay_core::settings::StreamSettings;
 use forebay_core::shard::PublishRefusal;
 use forebay_core::types::{ConsumerId, Position, Timestamp};
-use forebay_storage::engine::{Appended, Durable, Engine, Readout, Saved, SpaceGauge, StorageError};
+use forebay_storage::engine::{Appended, Durable, Engine, Readout, Saved, SpaceGauge, StorageError, Tenure};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Sleep;
@@ -54,6 +54,8 @@ const COMMANDS_PER_TURN: usize = 4_096;
 
 /// How long a consumer is held back for which there was no room.
 const HELD_BACK: Duration = Duration::from_millis(250);
+/// How often a task that may not serve looks whether it may again.
+const STALLED_LOOK: Duration = Duration::from_millis(20);
 /// Bytes of content that a connected consumer is given before it settles some, if it states no limit.
 const CONSUMER_BYTES_MAX: u64 = 64 << 20;
 
@@ -81,6 +83,9 @@ pub(crate) struct ShardTask {
     driver: Driver,
     engine: Arc<dyn Engine>,
     space: SpaceGauge,
+    tenure: Tenure,
+    /// Whether deliveries wait because another node may own the log.
+    is_stalled: bool,
     clock: Clock,
     /// The time of this turn.
     now: Timestamp,
@@ -110,7 +115,7 @@ impl ShardTask {
     pub(crate) fn new(
         driver: Driver,
         engine: Arc<dyn Engine>,
-        space: SpaceGauge,
+        (space, tenure): (SpaceGauge, Tenure),
         clock: Clock,
         (own_commands, commands): (mpsc::WeakUnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
         staged: watch::Sender<Stage>,
@@ -122,6 +127,8 @@ impl ShardTask {
             driver,
             engine,
             space,
+            tenure,
+            is_stalled: false,
             clock,
             now: clock.now(),
             commands,
@@ -171,6 +178,8 @@ impl ShardTask {
                 receipt = next_receipt(&mut self.receipts_due) => self.on_receipts(receipt)?,
                 Some(done) = self.work.join_next() => self.on_done(done)?,
                 () = &mut self.timer, if self.timer_at.is_some() => self.timer_at = None,
+                error = self.tenure.lost(), if self.tenure.is_limited() => return Err(error.into()),
+                () = tokio::time::sleep(STALLED_LOOK), if self.is_stalled => {}
                 count = self.commands.recv_many(&mut inbox, COMMANDS_PER_TURN) => {
                     if count == 0 {
                         // Every handle is gone, and with them everyone who could ask for anything.
@@ -356,6 +365,11 @@ impl ShardTask {
     /// Does what the driver says has to be done.
     fn carry_out(&mut self) {
         let shard = self.driver.id();
+        // A process that was stopped for a while wakes up anywhere, so it is looked at here and not before.
+        let is_stalled = !self.tenure.may_serve();
+        if std::mem::replace(&mut self.is_stalled, is_stalled) != is_stalled {
+            tracing::info!(is_stalled, "deliveries wait while another node may own the log");
+        }
         let Outbox { frames, durable, deliveries, fetched, departed, served, reads, image, trim } =
             self.driver.outbox();
         for frame in frames.drain(..) {
@@ -371,7 +385,9 @@ impl ShardTask {
         }
         let mut slow = Vec::new();
         let (mut too_long, mut given_back) = (Vec::new(), Vec::new());
-        for delivery in deliveries.drain(..) {
+        // Deliveries that may not leave now stay in the outbox.
+        let leaving = if is_stalled { 0 } else { deliveries.len() };
+        for delivery in deliveries.drain(..leaving) {
             let consumer = delivery.consumer;
             match self.members.get(&consumer) {
                 // Consumers that take nothing have all the room, this one perhaps among them.
@@ -392,7 +408,7 @@ impl ShardTask {
         for (_, consumer) in departed.drain(..) {
             self.pollers.depart(consumer);
         }
-        let served = std::mem::take(served);
+        let served = if is_stalled { Vec::new() } else { std::mem::take(served) };
         for read in reads.drain(..) {
             let engine = self.engine.clone();
             self.work

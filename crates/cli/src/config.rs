@@ -23,6 +23,9 @@ enum ConfigCommand {
     /// Show each setting of `forebay serve`, its value and where the value came from.
     #[command(after_help = EXAMPLES)]
     Show(Show),
+    /// Check the settings of `forebay serve`, with the files that they name, and start nothing.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(Show),
     /// Write a settings file with every setting of `forebay serve`, its meaning and its default, commented out.
     #[command(after_help = INIT_EXAMPLES)]
     Init {
@@ -31,6 +34,14 @@ enum ConfigCommand {
         file: PathBuf,
     },
 }
+
+const CHECK_EXAMPLES: &str = "\
+Takes the same flags as `forebay serve`. Exits with 2 if the server would not start with these settings, and prints
+remarks on those that an operator should know of.
+
+Examples:
+  forebay config check
+  forebay config check --config /etc/forebay/forebay.toml";
 
 const INIT_EXAMPLES: &str = "\
 An existing file is never replaced.
@@ -58,6 +69,7 @@ struct Show {
 pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<()> {
     let show = match &config.command {
         ConfigCommand::Show(show) => show,
+        ConfigCommand::Check(check) => return self::check(check, output),
         ConfigCommand::Init { file } => return init(file),
     };
     let given = settings::gather(&show.sources, |name| std::env::var(name).ok())?;
@@ -94,6 +106,19 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<()> {
                 .collect();
             print(&format!("{}\n", json!({ "settings": settings })))
         }
+    }
+}
+
+fn check(check: &Show, output: Output) -> anyhow::Result<()> {
+    let given = settings::gather(&check.sources, |name| std::env::var(name).ok())?;
+    let remarks = crate::serve::check(&settings::settle(&given)?)?;
+    match output {
+        Output::Text if remarks.is_empty() => print("the settings are good\n"),
+        Output::Text => {
+            let lines: String = remarks.iter().map(|remark| format!("{remark}\n")).collect();
+            print(&lines)
+        }
+        Output::Json => print(&format!("{}\n", json!({ "remarks": remarks }))),
     }
 }
 

@@ -8,21 +8,31 @@
 //! [servers]
 //! local = "127.0.0.1:7070"
 //! staging = "queue-1.example.com:7070,queue-2.example.com:7070"
+//!
+//! [servers.live]
+//! address = "https://queue.example.com:7070"
+//! ca = "/etc/forebay/ca.pem"
+//! token = "fby_..."
 //! ```
+//!
+//! Only its owner can read the file. The CA and the token of a context go with its own addresses only.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use toml::de::{DeTable, DeValue};
 
-use crate::connect::{Addresses, addresses};
+use crate::connect::{Addresses, Server, Token, addresses};
 use crate::exit::{Exit, say};
 use crate::print::{Output, Table, print};
 use crate::safe::printable;
 
+const NO_FOLDER: &str = "there is no home folder to keep contexts in; set XDG_CONFIG_HOME";
 /// The longest name of a context.
 const NAME_CHARS_MAX: usize = 64;
 
@@ -37,12 +47,12 @@ enum ContextCommand {
     /// List the contexts. A star marks the current one.
     #[command(visible_alias = "ls", after_help = LIST_EXAMPLES)]
     List,
-    /// Add a context, or change its address.
+    /// Add a context, or change its address. --ca names the certificates of a server with an https address.
     #[command(after_help = ADD_EXAMPLES)]
     Add {
         /// Letters, digits, `-`, `_` and `.`.
         name: String,
-        /// HOST or HOST:PORT; several with commas.
+        /// HOST, HOST:PORT or https://HOST:PORT; several with commas.
         #[arg(value_parser = addresses)]
         address: Addresses,
     },
@@ -67,7 +77,10 @@ Examples:
 const ADD_EXAMPLES: &str = "\
 Examples:
   forebay context add staging queue.example.com
-  forebay context add live queue-1.example.com,queue-2.example.com:7171";
+  forebay context add live queue-1.example.com,queue-2.example.com:7171
+  forebay context add lab https://queue.lab.example.com --ca lab-ca.pem
+
+`forebay login` adds a token.";
 
 const USE_EXAMPLES: &str = "\
 Examples:
@@ -78,21 +91,48 @@ const REMOVE_EXAMPLES: &str = "\
 Examples:
   forebay context remove staging";
 
+/// A server that has a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) addresses: Addresses,
+    /// The file with the certificates by which the server is recognised.
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) token: Option<Token>,
+}
+
+impl Known {
+    /// A server of which only the addresses are known.
+    pub(crate) fn at(addresses: Addresses) -> Known {
+        Known { addresses, ca: None, token: None }
+    }
+}
+
 #[derive(Debug, Default, PartialEq)]
 struct Contexts {
     current: Option<String>,
-    servers: BTreeMap<String, Addresses>,
+    servers: BTreeMap<String, Known>,
 }
 
-pub(crate) fn run(options: &Context, output: Output) -> anyhow::Result<()> {
-    let path = path().context("there is no home folder to keep contexts in; set XDG_CONFIG_HOME")?;
+pub(crate) fn run(options: &Context, server: &Server, output: Output) -> anyhow::Result<()> {
+    let is_add = matches!(options.command, ContextCommand::Add { .. });
+    if (Server { ca: None, ..server.clone() }).is_given() || (server.ca.is_some() && !is_add) {
+        return Err(anyhow!(Exit::NotUnderstood)
+            .context("of the flags about servers only --ca has a meaning here, for `context add`"));
+    }
+    let path = path().context(NO_FOLDER)?;
     let mut contexts = Contexts::load(&path)?;
     let said = match &options.command {
         ContextCommand::List => return list(&contexts, output),
         ContextCommand::Add { name, address } => {
             check_name(name)?;
-            let first = contexts.servers.is_empty();
-            contexts.servers.insert(name.clone(), address.clone());
+            let ca = server.ca.as_ref().map(std::path::absolute).transpose();
+            let ca = ca.context("cannot name the file of the CA")?;
+            let before = contexts.servers.remove(name).filter(|known| known.addresses == *address);
+            // A token is for the server that it was kept for.
+            let (ca_before, token) = before.map_or((None, None), |known| (known.ca, known.token));
+            let known = Known { addresses: address.clone(), ca: ca.or(ca_before), token };
+            let first = contexts.servers.is_empty() && contexts.current.is_none();
+            contexts.servers.insert(name.clone(), known);
             if first {
                 contexts.current = Some(name.clone());
             }
@@ -127,25 +167,64 @@ fn list(contexts: &Contexts, output: Output) -> anyhow::Result<()> {
     if contexts.servers.is_empty() {
         say("there are no contexts yet; `forebay context add NAME ADDRESS` adds one");
     }
-    let mut table = Table::new(&["", "CONTEXT", "SERVER"]);
-    for (name, addresses) in &contexts.servers {
+    let mut table = Table::new(&["", "CONTEXT", "SERVER", "TOKEN"]);
+    for (name, known) in &contexts.servers {
         let mark = if contexts.current.as_ref() == Some(name) { "*" } else { "" };
-        table.row([mark.to_owned(), name.clone(), addresses.text()]);
+        let token = if known.token.is_some() { "yes" } else { "-" };
+        table.row([mark.to_owned(), name.clone(), known.addresses.text(), token.to_owned()]);
     }
     table.print()
 }
 
+fn load() -> anyhow::Result<Contexts> {
+    Ok(path().map(|path| Contexts::load(&path)).transpose()?.unwrap_or_default())
+}
+
 /// The server of a context.
-pub(crate) fn of(name: &str) -> anyhow::Result<Addresses> {
-    let contexts = path().map(|path| Contexts::load(&path)).transpose()?.unwrap_or_default();
-    contexts.server(name).cloned()
+pub(crate) fn of(name: &str) -> anyhow::Result<Known> {
+    load()?.server(name).cloned()
 }
 
 /// The server of the current context, if there is one.
-pub(crate) fn current() -> anyhow::Result<Option<Addresses>> {
-    let Some(path) = path() else { return Ok(None) };
-    let contexts = Contexts::load(&path)?;
+pub(crate) fn current() -> anyhow::Result<Option<Known>> {
+    let contexts = load()?;
     contexts.current.as_deref().map(|name| contexts.server(name).cloned()).transpose()
+}
+
+/// The server at these addresses, with the rest of the context that has exactly these: of the current one before
+/// others.
+pub(crate) fn at(addresses: &Addresses) -> anyhow::Result<Known> {
+    let contexts = load()?;
+    let current = contexts.current.as_ref().and_then(|name| contexts.servers.get(name));
+    let found = current.into_iter().chain(contexts.servers.values()).find(|one| one.addresses == *addresses);
+    Ok(found.cloned().unwrap_or_else(|| Known::at(addresses.clone())))
+}
+
+/// The name of the current context.
+pub(crate) fn current_name() -> anyhow::Result<Option<String>> {
+    Ok(load()?.current)
+}
+
+/// Keeps a server under a name, and makes it the current context. Returns the file that it is kept in.
+pub(crate) fn keep(name: &str, known: Known) -> anyhow::Result<PathBuf> {
+    check_name(name)?;
+    let path = path().context(NO_FOLDER)?;
+    let mut contexts = Contexts::load(&path)?;
+    contexts.servers.insert(name.to_owned(), known);
+    contexts.current = Some(name.to_owned());
+    contexts.store(&path)?;
+    Ok(path)
+}
+
+/// Forgets the token of a context. Returns the file that it was kept in.
+pub(crate) fn forget_token(name: &str) -> anyhow::Result<PathBuf> {
+    let path = path().context(NO_FOLDER)?;
+    let mut contexts = Contexts::load(&path)?;
+    let mut known = contexts.server(name)?.clone();
+    known.token = None;
+    contexts.servers.insert(name.to_owned(), known);
+    contexts.store(&path)?;
+    Ok(path)
 }
 
 fn path() -> Option<PathBuf> {
@@ -166,7 +245,7 @@ fn check_name(name: &str) -> anyhow::Result<()> {
 }
 
 impl Contexts {
-    fn load(path: &std::path::Path) -> anyhow::Result<Contexts> {
+    fn load(path: &Path) -> anyhow::Result<Contexts> {
         let shown = printable(&path.display().to_string());
         match std::fs::read_to_string(path) {
             Ok(text) => Contexts::read(&text)
@@ -184,13 +263,11 @@ impl Contexts {
             match (key.get_ref().as_ref(), value.into_inner()) {
                 ("current", DeValue::String(name)) => contexts.current = Some(name.into_owned()),
                 ("servers", DeValue::Table(servers)) => {
-                    for (name, address) in servers {
+                    for (name, value) in servers {
                         let name = name.get_ref().to_string();
-                        let DeValue::String(text) = address.into_inner() else {
-                            bail!("the address must be text. context=`{}`", printable(&name));
-                        };
-                        let found = addresses(&text).map_err(|wrong| anyhow!("{wrong}"))?;
-                        contexts.servers.insert(name, found);
+                        let known = read_known(value.into_inner())
+                            .with_context(|| format!("the context {} is wrong", printable(&name)))?;
+                        contexts.servers.insert(name, known);
                     }
                 }
                 (other, _) => bail!("expected `current` and `[servers]`. key=`{}`", printable(other)),
@@ -199,14 +276,17 @@ impl Contexts {
         Ok(contexts)
     }
 
-    fn store(&self, path: &std::path::Path) -> anyhow::Result<()> {
+    fn store(&self, path: &Path) -> anyhow::Result<()> {
         let shown = printable(&path.display().to_string());
         let written = || {
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder)?;
             }
             let new = path.with_extension("toml.new");
-            std::fs::write(&new, self.text())?;
+            let _ = std::fs::remove_file(&new);
+            // It may have tokens.
+            let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+            file.write_all(self.text().as_bytes())?;
             std::fs::rename(&new, path)
         };
         written().with_context(|| format!("cannot write {shown}"))
@@ -218,19 +298,33 @@ impl Contexts {
             text.push_str(&format!("current = \"{current}\"\n\n"));
         }
         text.push_str("[servers]\n");
-        for (name, addresses) in &self.servers {
-            text.push_str(&format!("\"{name}\" = \"{}\"\n", addresses.text()));
+        // A text in JSON is a text in TOML.
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let mut tables = String::new();
+        for (name, Known { addresses, ca, token }) in &self.servers {
+            let address = quoted(&addresses.text());
+            if ca.is_none() && token.is_none() {
+                text.push_str(&format!("\"{name}\" = {address}\n"));
+                continue;
+            }
+            tables.push_str(&format!("\n[servers.\"{name}\"]\naddress = {address}\n"));
+            if let Some(ca) = ca {
+                tables.push_str(&format!("ca = {}\n", quoted(&ca.display().to_string())));
+            }
+            if let Some(Token(token)) = token {
+                tables.push_str(&format!("token = {}\n", quoted(token)));
+            }
         }
-        text
+        text + &tables
     }
 
     fn json(&self) -> serde_json::Value {
         let servers: BTreeMap<&String, String> =
-            self.servers.iter().map(|(name, addresses)| (name, addresses.text())).collect();
+            self.servers.iter().map(|(name, known)| (name, known.addresses.text())).collect();
         json!({ "current": self.current, "servers": servers })
     }
 
-    fn server(&self, name: &str) -> anyhow::Result<&Addresses> {
+    fn server(&self, name: &str) -> anyhow::Result<&Known> {
         self.servers.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.servers.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
@@ -240,6 +334,29 @@ impl Contexts {
     }
 }
 
+/// The value of a context: an address, or a table.
+fn read_known(value: DeValue<'_>) -> anyhow::Result<Known> {
+    let parsed = |text: &str| addresses(text).map_err(|wrong| anyhow!("{wrong}"));
+    let table = match value {
+        DeValue::String(text) => return Ok(Known::at(parsed(&text)?)),
+        DeValue::Table(table) => table,
+        _ => bail!("expected an address, or a table with `address`, `ca` and `token`"),
+    };
+    let (mut found, mut ca, mut token) = (None, None, None);
+    for (key, value) in table {
+        let (key, DeValue::String(text)) = (key.get_ref().to_string(), value.into_inner()) else {
+            bail!("`address`, `ca` and `token` must be text");
+        };
+        match &*key {
+            "address" => found = Some(parsed(&text)?),
+            "ca" => ca = Some(Path::new(&*text).to_owned()),
+            "token" => token = Token::parse(&text)?,
+            other => bail!("expected `address`, `ca` and `token`. key=`{}`", printable(other)),
+        }
+    }
+    Ok(Known { addresses: found.context("`address` is missing")?, ca, token })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,14 +364,24 @@ mod tests {
     #[test]
     fn contexts_survive_the_round_trip() {
         let mut contexts = Contexts { current: Some("live.eu".to_owned()), servers: BTreeMap::new() };
-        contexts.servers.insert("live.eu".to_owned(), addresses("a,b:1").expect("addresses"));
-        contexts.servers.insert("local".to_owned(), addresses("127.0.0.1").expect("an address"));
+        let at = |text: &str| Known::at(addresses(text).expect("addresses"));
+        contexts.servers.insert("live.eu".to_owned(), at("a,b:1"));
+        contexts.servers.insert("local".to_owned(), at("127.0.0.1"));
+        let token = Token::parse("fby_\"quoted\"").expect("a token");
+        let safe = Known { ca: Some("/etc/a \"ca\".pem".into()), token, ..at("https://c") };
+        contexts.servers.insert("safe".to_owned(), safe);
         let again = Contexts::read(&contexts.text()).expect("it is read");
         assert_eq!(again, contexts);
-        assert!(contexts.server("other").is_err_and(|error| format!("{error:#}").contains("live.eu, local")));
+        assert!(
+            contexts
+                .server("other")
+                .is_err_and(|error| format!("{error:#}").contains("live.eu, local, safe"))
+        );
         for (text, said) in [
-            ("[servers]\na = 5", "context=`a`"),
-            ("[servers]\na = \"https://b\"", "TLS"),
+            ("[servers]\na = 5", "the context a is wrong"),
+            ("[servers]\na = \"redis://b\"", "scheme=`redis`"),
+            ("[servers.a]\nca = \"x\"", "`address` is missing"),
+            ("[servers.a]\naddress = \"b\"\ncolor = \"red\"", "key=`color`"),
             ("color = \"red\"", "key=`color`"),
         ] {
             let wrong = Contexts::read(text).expect_err("it is wrong");

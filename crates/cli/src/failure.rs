@@ -18,6 +18,7 @@ pub(crate) fn from_connect(error: &ConnectError, address: &str) -> anyhow::Error
             return unreachable(address, &std::io::Error::from(ErrorKind::TimedOut));
         }
         ConnectError::NotForebay { .. } => Exit::Unreachable,
+        ConnectError::NotAccepted { .. } => Exit::Denied,
         _ => Exit::NotUnderstood,
     };
     anyhow!(exit).context(printable(&error.to_string()))
@@ -36,7 +37,7 @@ pub(crate) fn from_call(error: &CallError) -> anyhow::Error {
             (Advice::RetryLater, _) => Exit::Later,
             (Advice::RetryWithSameId, _) => Exit::Unknown,
             (Advice::FixRequest, Some(404)) => Exit::NotFound,
-            (Advice::FixRequest, Some(403)) => Exit::Denied,
+            (Advice::FixRequest, Some(401 | 403)) => Exit::Denied,
             (Advice::FixRequest, Some(409)) => Exit::Conflict,
             (Advice::FixRequest, _) => Exit::NotUnderstood,
         },

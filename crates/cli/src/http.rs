@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
 use forebay_wire::problem::{Problem, Retry};
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,6 +33,8 @@ pub(crate) struct Http {
     /// Host and port.
     address: String,
     connection: Connection,
+    /// The value of the header that authenticates each request.
+    authorization: Option<HeaderValue>,
 }
 
 /// A successful answer.
@@ -96,10 +98,18 @@ impl Refused {
 impl Http {
     /// Connects to the first address that answers.
     pub(crate) async fn connect(server: &Server) -> anyhow::Result<Http> {
+        let place = server.place()?;
+        let authorization = place.token.as_ref().map(|token| {
+            let mut value =
+                HeaderValue::try_from(format!("Bearer {}", token.0)).expect("a token is visible ASCII");
+            value.set_sensitive(true);
+            value
+        });
         let mut failed = None;
-        for address in server.addresses()? {
-            match Connection::open(&address).await {
-                Ok(connection) => return Ok(Http { address, connection }),
+        for of in &place.addresses {
+            let address = of.authority.clone();
+            match Connection::open_over(&address, place.tls(of)?).await {
+                Ok(connection) => return Ok(Http { address, connection, authorization }),
                 Err(error) => failed.get_or_insert(unreachable(&address, error.as_ref())),
             };
         }
@@ -127,6 +137,9 @@ impl Http {
 
     pub(crate) async fn call(&mut self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Reply> {
         let mut request = Request::builder().method(method).uri(path).header(HOST, &self.address);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }

@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod cert;
 mod clock;
 mod commands;
 mod config;
@@ -13,6 +14,7 @@ mod exit;
 mod failure;
 mod http;
 mod log;
+mod login;
 mod ping;
 mod print;
 mod publish;
@@ -100,6 +102,15 @@ enum Command {
     Group(commands::group::Group),
     /// List, replay and discard parked messages (dead letters).
     Parked(commands::parked::Parked),
+    /// Create, list and revoke tokens, with which clients authenticate.
+    Token(commands::credential::Token),
+    /// Create, list and revoke access keys, with which SQS clients authenticate.
+    Key(commands::credential::Key),
+    /// Make a certificate for trying out TLS.
+    Cert(cert::Cert),
+    /// Keep the address of a server and a token for later commands.
+    #[command(after_help = login::EXAMPLES)]
+    Login(login::Login),
     /// Watch streams and groups.
     #[command(after_help = commands::top::EXAMPLES)]
     Top(commands::top::Top),
@@ -143,7 +154,6 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Serve(_)
         | Command::Config(_)
-        | Command::Context(_)
         | Command::Demo(_)
         | Command::Doctor(_)
         | Command::Backup(_)
@@ -152,18 +162,22 @@ fn main() -> ExitCode {
             if server.is_given() =>
         {
             Err(anyhow::anyhow!(exit::Exit::NotUnderstood)
-                .context("--server and --context have no meaning for this command"))
+                .context("--server, --context, --token-file and --ca have no meaning for this command"))
         }
         Command::Serve(sources) => serve::run(&sources),
         Command::Config(config) => config::run(&config, output),
         Command::Pub(options) => publish::run(&options, output),
         Command::Sub(options) => subscribe::run(&options, output),
         Command::Work(options) => work::run(&options, output),
-        Command::Context(options) => context::run(&options, output),
+        Command::Context(options) => context::run(&options, &server, output),
         Command::Ping(options) => ping::run(&options, output),
         Command::Stream(options) => commands::stream::run(&options, output),
         Command::Group(options) => commands::group::run(&options, output),
         Command::Parked(options) => commands::parked::run(&options, output),
+        Command::Token(options) => commands::credential::run_token(&options, output),
+        Command::Key(options) => commands::credential::run_key(&options, output),
+        Command::Cert(options) => cert::run(&options, output),
+        Command::Login(options) => login::run(&options, output),
         Command::Top(options) => commands::top::run(&options, output),
         Command::Demo(options) => demo::run(&options, output),
         Command::DemoServer(sources) => demo::server::run(&sources),

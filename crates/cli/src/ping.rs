@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Ping, output: Output) -> anyhow::Result<()> {
         let address = match asked.await {
             Ok(answered) => answered?,
             Err(_) => {
-                let address = options.server.authority()?;
+                let address = options.server.first()?.authority;
                 return Err(anyhow!(Exit::Unreachable).context(format!(
                     "the server at {address} did not answer within {}",
                     units::age(options.timeout.as_secs_f64())

@@ -1,6 +1,8 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+mod audit;
 mod ending;
+mod identity;
 #[cfg(feature = "kurrent")]
 mod kurrent;
 #[cfg(not(feature = "kurrent"))]
@@ -13,6 +15,7 @@ mod sqs;
 #[cfg(not(feature = "sqs"))]
 #[path = "serve/no_sqs.rs"]
 mod sqs;
+mod tls;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,6 +31,7 @@ use forebay_broker::error::OpenError as BrokerError;
 use forebay_core::group::Bound;
 use forebay_core::settings::{StreamLimits, StreamSettings};
 use forebay_core::types::{ShardId, Timestamp};
+use forebay_doors::kit::tls::Tls;
 use forebay_doors::native::{self, NativeConfig};
 use forebay_storage::engine::Engine;
 use forebay_storage::journal::disk::FolderDisk;
@@ -43,6 +47,7 @@ use crate::log::Level;
 use crate::settings::{self, Origin, Settings, Sources};
 use crate::units;
 use ending::End;
+use identity::Identity;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
 const FRAME_BYTES_MAX: usize = 12 << 20;
@@ -85,31 +90,21 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     for one in given.iter().filter(|one| one.origin != Origin::Default) {
         tracing::debug!("setting {} is {}, from {}", one.setting.name, one.text, one.origin);
     }
-    if !settings.listen.ip().is_loopback() {
-        if !settings.allow_anyone {
-            bail!(
-                "there is no authentication yet, so the server listens on addresses of this machine only. Give \
-                 --listen an address such as 127.0.0.1:7070; or --allow-anyone, to let anyone who can reach the \
-                 port do everything. address=`{}`",
-                settings.listen
-            );
-        }
-        tracing::warn!(
-            "anyone who reaches the port may do everything: --allow-anyone is set, and there is no \
-                   authentication yet",
-        );
-    }
+    let tls = tls::read(&settings)?;
+    let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
+    identity.check_before(&settings, settings.listen)?;
     let connections_max = process::raise_open_files(settings.max_connections);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // First the port: a server that cannot listen has no business with the data folder.
     let listener = runtime.block_on(listen(settings.listen))?;
     let is_default =
         |name: &str| given.iter().any(|one| one.setting.name == name && one.origin == Origin::Default);
-    let sqs = runtime.block_on(sqs::prepare(&settings, !is_default("sqs")))?;
-    let kurrent = runtime.block_on(kurrent::prepare(&settings, !is_default("kurrent")))?;
+    let sqs = runtime.block_on(sqs::prepare(&settings, &identity, tls.clone(), !is_default("sqs")))?;
+    let kurrent =
+        runtime.block_on(kurrent::prepare(&settings, &identity, tls.clone(), !is_default("kurrent")))?;
     let mut remarks = Vec::new();
     let (sqs, kurrent) = (sqs.open(&mut remarks), kurrent.open(&mut remarks));
-    let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max };
+    let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls };
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
@@ -128,6 +123,34 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         tracing::info!("stopped");
     }
     served
+}
+
+/// Checks settings and the files that they name, as far as that can be done without starting. The answer has remarks
+/// for the operator.
+pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
+    let has_tls = tls::read(settings)?.is_some();
+    let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
+    identity.check_before(settings, settings.listen)?;
+    sqs::check(settings, &identity)?;
+    let reached = [Some(settings.listen), settings.sqs];
+    let is_reached = reached.into_iter().flatten().any(|address| !address.ip().is_loopback());
+    let mut remarks = Vec::new();
+    let mut remark = |is_so: bool, text: &str| remarks.extend(is_so.then(|| text.to_owned()));
+    remark(
+        is_reached && settings.allow_anyone,
+        "allow_anyone: anyone who can reach the ports can do everything",
+    );
+    remark(is_reached && !has_tls, "tls_cert is not set: tokens and messages are sent unencrypted");
+    remark(
+        is_reached && settings.audit_file.is_none(),
+        "audit_file is not set: administrative calls leave no record",
+    );
+    remark(settings.memory, "memory: all data is lost when the server exits");
+    remark(
+        !settings.require_auth && !is_reached && !settings.memory,
+        "require_auth is off: every user of this machine can do everything",
+    );
+    Ok(remarks)
 }
 
 /// Breaks the promise that the environment names, so that the torture test can show that it would notice.
@@ -260,6 +283,17 @@ async fn serve(
         error @ BrokerError::DateJump { .. } => anyhow::Error::new(error),
         error => anyhow::Error::new(error).context(Exit::DataRefused).context("cannot bring back the log"),
     })?;
+    let begun = doors.identity.begin(&broker, address).and_then(|()| match &doors.sqs {
+        Some(door) => door.check_reach(&broker),
+        None => Ok(()),
+    });
+    if let Err(error) = begun {
+        broker.stop();
+        let _ = running.await;
+        return Err(error);
+    }
+    tls::begin(settings, doors.tls.as_ref(), address);
+    audit::begin(&broker, settings.audit_file.as_deref())?;
     for remark in broker.remarks() {
         tracing::warn!("{remark}");
     }
@@ -316,7 +350,10 @@ async fn until_told(
 ) -> anyhow::Result<()> {
     let config = NativeConfig {
         connections_max: settings.max_connections,
+        connections_per_address: settings.max_connections_per_address,
         host_names: settings.host_names.clone(),
+        anonymous: doors.identity.anonymous(settings.listen),
+        tls: doors.tls.clone(),
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
         history: true,
@@ -366,6 +403,8 @@ struct Doors {
     remarks: Vec<String>,
     /// Connections that all doors together may have.
     connections_max: Option<usize>,
+    identity: Identity,
+    tls: Option<Tls>,
 }
 
 /// Serves all doors until the broker stops and the calls have ended.

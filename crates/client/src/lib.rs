@@ -16,6 +16,7 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+mod channel;
 pub mod client;
 mod clock;
 pub mod consumer;
@@ -31,6 +32,7 @@ pub mod publish;
 mod services_tests;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod sql;
+mod tls;
 pub mod transaction;
 pub mod worker;
 

@@ -43,15 +43,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use axum::body::Body;
-use axum::http::{Request, Response, Version, header};
-use forebay_broker::api::{CallError, Caller, DoorStats, Entrance, Pool, Principal, Share, StreamSettings};
+use axum::http::{HeaderMap, Request, Response, Version, header};
+use forebay_broker::api::{
+    CallError, Caller, Clock, DoorStats, Entrance, Grants, Pool, Principal, Share, StreamSettings,
+};
 use forebay_wire::kurrent::gossip::gossip_server::GossipServer;
 use forebay_wire::kurrent::persistent_subscriptions::persistent_subscriptions_server::PersistentSubscriptionsServer;
 use forebay_wire::kurrent::server_features::server_features_server::ServerFeaturesServer;
 use forebay_wire::kurrent::streams::streams_server::StreamsServer;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 use tonic::Status;
 use tonic::service::Routes;
@@ -62,6 +63,9 @@ use crate::http::hosts::Hosts;
 use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
 use crate::http::{serve, unharmed};
+use crate::kit::identity::{Anonymous, Client, Gate};
+use crate::kit::tls::{self, Speaks, Tls};
+use crate::kit::watched::watch;
 use crate::telemetry;
 use features::Features;
 use gossip::{CalledAs, Gossip};
@@ -89,6 +93,12 @@ pub struct KurrentConfig {
     /// Names that the server has beside its addresses and `localhost`. Used if the door is open to this machine alone: a
     /// page of another site could have been given a name with this server's address.
     pub host_names: Vec<String>,
+    /// Connections at a time from one address. None: as many as there may be.
+    pub connections_per_address: Option<usize>,
+    /// The server's certificate. None: connections are not encrypted.
+    pub tls: Option<Tls>,
+    /// What a client without a credential is.
+    pub anonymous: Anonymous,
     /// Names this run of the server.
     pub instance: [u8; 16],
 }
@@ -96,7 +106,15 @@ pub struct KurrentConfig {
 impl KurrentConfig {
     /// The usual configuration, of a run with this name.
     pub fn new(instance: [u8; 16]) -> KurrentConfig {
-        KurrentConfig { connections_max: 20_000, body_bytes_max: 64 << 20, host_names: Vec::new(), instance }
+        KurrentConfig {
+            connections_max: 20_000,
+            body_bytes_max: 64 << 20,
+            host_names: Vec::new(),
+            connections_per_address: None,
+            tls: None,
+            anonymous: Anonymous::Owner,
+            instance,
+        }
     }
 }
 
@@ -108,10 +126,16 @@ pub async fn serve(
     config: KurrentConfig,
 ) -> std::io::Result<()> {
     let address = listener.local_addr()?;
-    let is_local = address.ip().is_loopback();
-    let door = KurrentDoor::open(&broker, &config.host_names, config.instance, is_local).await;
+    let hosts = match address.ip().is_loopback() {
+        true => Hosts::new(&config.host_names),
+        // A server that listens for other machines is called by names that it does not know.
+        false => Hosts::any(),
+    };
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let door = KurrentDoor::open(&broker, hosts, scheme, config.instance).await;
     let door = door.map_err(std::io::Error::other)?;
     let (memory, clock, stats) = (broker.memory().clone(), broker.clock(), door.stats.clone());
+    let gate = Gate::new(broker, config.anonymous, stats.clone());
     let gossip = Gossip {
         instance: EventId(config.instance),
         clock,
@@ -121,9 +145,12 @@ pub async fn serve(
     let services = Arc::new(Services {
         grpc: routes(&door, gossip).prepare(),
         bodies: Pool::new(config.body_bytes_max),
+        gate,
+        tls: config.tls,
+        clock,
         door,
     });
-    let connections = Arc::new(Semaphore::new(config.connections_max));
+    let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let one = |stream, address, stopping| {
         serve_one(services.clone(), Outgoing::new(memory.share(), clock), stream, address, stopping)
     };
@@ -149,6 +176,8 @@ struct KurrentDoor(Arc<Shared>);
 struct Shared {
     broker: Entrance,
     hosts: Hosts,
+    /// How the port is reached.
+    scheme: &'static str,
     stats: Arc<DoorStats>,
     marks: Marks,
     recent: Recent,
@@ -170,23 +199,19 @@ impl std::ops::Deref for KurrentDoor {
 }
 
 impl KurrentDoor {
-    /// The door of a broker, with the state that is in the log. A door that is open to this machine alone answers to the
-    /// given names.
+    /// The door of a broker, with the state that is in the log.
     async fn open(
         broker: &Entrance,
-        host_names: &[String],
+        hosts: Hosts,
+        scheme: &'static str,
         instance: [u8; 16],
-        is_local: bool,
     ) -> Result<KurrentDoor, CallError> {
         let caller = broker.enter(Principal::owner(), None);
         Ok(KurrentDoor(Arc::new(Shared {
-            hosts: match is_local {
-                true => Hosts::new(host_names),
-                // A server that listens for other machines is called by names that it does not know.
-                false => Hosts::any(),
-            },
-            stats: broker.doors().door("kurrent"),
             broker: broker.clone(),
+            hosts,
+            scheme,
+            stats: broker.doors().door("kurrent"),
             marks: Marks::load(&caller).await?,
             recent: Recent::default(),
             new_stream: Arc::new(streams::write::new_stream()),
@@ -196,10 +221,11 @@ impl KurrentDoor {
         })))
     }
 
-    /// Every connection is the owner's, until there is authentication. Names and passwords are accepted and not looked
-    /// at.
+    /// The client that sent a request, which the gate has let in.
     fn caller<T>(&self, request: &tonic::Request<T>) -> Caller {
-        self.broker.enter(Principal::owner(), request.remote_addr())
+        let who = request.extensions().get::<Client>().map(|Client(who)| who.clone());
+        let unknown = || Principal::new("unknown", Grants::none());
+        self.broker.enter(who.unwrap_or_else(unknown), request.remote_addr())
     }
 
     /// The room that answers of the request's connection have.
@@ -211,6 +237,9 @@ impl KurrentDoor {
 struct Services {
     grpc: Routes,
     bodies: Arc<Pool>,
+    gate: Gate,
+    tls: Option<Tls>,
+    clock: Clock,
     door: KurrentDoor,
 }
 
@@ -228,7 +257,10 @@ impl Services {
         // gRPC is spoken over HTTP/2 only, which no browser does without TLS. A page of another site could otherwise
         // have a request taken for gRPC, and so past the checks of a request's origin.
         if !is_grpc || request.version() != Version::HTTP_2 {
-            let (name, answered) = http::answer(&self.door, from, bodies, request).await;
+            let (name, answered) = match self.gate.admit_any(from, request.headers()).await {
+                Ok(who) => http::answer(&self.door, from, who, bodies, request).await,
+                Err(refused) => (telemetry::UNKNOWN, http::unauthenticated(&refused)),
+            };
             let problem = answered.status().is_client_error() || answered.status().is_server_error();
             stats.count(
                 name,
@@ -236,6 +268,15 @@ impl Services {
             );
             return answered;
         }
+        let who = match self.gate.admit_any(from, request.headers()).await {
+            Ok(who) => who,
+            Err(refused) => {
+                // The path is the word of a client that is not known, and is not counted by.
+                stats.count(telemetry::UNKNOWN, Some("unauthenticated"));
+                return Status::unauthenticated(refused.to_string()).into_http();
+            }
+        };
+        request.extensions_mut().insert(Client(who.clone()));
         request.extensions_mut().insert(replies.clone());
         request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: Some(from) });
         if let Some(authority) = request.uri().authority().cloned() {
@@ -245,16 +286,30 @@ impl Services {
         let request = request.map(|body| Intake::new(body, bodies.clone(), status::busy));
         let path = request.uri().path().to_owned();
         let mut routes = self.grpc.clone();
+        let (clock, client) = (self.clock, who.clone());
         let call = async move {
-            let answered = tonic::codegen::Service::call(&mut routes, request).await;
+            let answer = tonic::codegen::Service::call(&mut routes, request);
+            let answered = tokio::select! {
+                answered = answer => answered,
+                () = client.ended(clock), if client.may_end() => Ok(ended().into_http()),
+            };
             answered.unwrap_or_else(|never| match never {}).map(Body::new)
         };
         let answered = unharmed(stats, &path, deadline::within(limit, call)).await;
         let answered =
             answered.unwrap_or_else(|| Status::unknown("the call failed in the server").into_http());
         telemetry::answered_grpc(stats, from, &path, &answered);
-        answered
+        watch(answered, &who, self.clock, || {
+            let mut trailers = HeaderMap::new();
+            ended().add_header(&mut trailers).ok()?;
+            Some(trailers)
+        })
     }
+}
+
+/// The end of a call whose token was revoked.
+fn ended() -> Status {
+    Status::unauthenticated("the token was revoked or has expired")
 }
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
@@ -265,11 +320,12 @@ async fn serve_one(
     address: SocketAddr,
     stopping: Stopping,
 ) {
+    let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
     let stats = services.door.stats.clone();
     let (replies, bodies) = (outgoing.share.clone(), services.bodies.share());
     let answer = move |request| {
         let (services, replies, bodies) = (services.clone(), replies.clone(), bodies.clone());
         async move { services.answer(address, &replies, &bodies, request).await }
     };
-    serve::connection(stream, address, stopping, CALLS_MAX, &stats, outgoing, |_| None, answer).await;
+    serve::connection(wire, address, stopping, CALLS_MAX, &stats, outgoing, |_| None, answer).await;
 }

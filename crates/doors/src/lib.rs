@@ -10,6 +10,12 @@
     allow(dead_code, reason = "each door uses a part of it")
 )]
 mod http;
+#[cfg(any(feature = "kurrent", feature = "native", feature = "sqs"))]
+#[cfg_attr(
+    not(all(feature = "native", feature = "sqs")),
+    allow(dead_code, reason = "each door uses a part of it")
+)]
+pub mod kit;
 #[cfg(feature = "kurrent")]
 pub mod kurrent;
 #[cfg(feature = "native")]
@@ -22,3 +28,6 @@ pub mod sqs;
     allow(dead_code, reason = "each door uses a part of it")
 )]
 mod telemetry;
+
+#[cfg(all(test, feature = "native", feature = "sqs"))]
+mod tests;

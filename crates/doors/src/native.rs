@@ -20,18 +20,18 @@ mod service;
 mod trace;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{Request, Response, header};
-use forebay_broker::api::{Broker, DoorStats, Pool, Share};
+use axum::http::{HeaderMap, Request, Response, header};
+use forebay_broker::api::{Broker, Clock, DoorStats, Grants, Pool, Principal, Share};
+use forebay_wire::problem::Kind;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tonic::service::Routes;
 use tonic::transport::server::TcpConnectInfo;
 
@@ -39,20 +39,31 @@ use crate::http::accept::{self, Stopping};
 use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
 use crate::http::serve;
+use crate::kit::identity::{Anonymous, Client, Gate, Refused};
+use crate::kit::tls::{self, Speaks, Tls};
+use crate::kit::watched::watch;
 use crate::telemetry;
 use http::BodyShares;
 use http::HttpDoor;
+use problem::Refusal;
 
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;
+
 /// The limits and settings of the door.
 #[derive(Debug, Clone)]
 pub struct NativeConfig {
     /// Connections at a time. A further client is told that the server is busy.
     pub connections_max: usize,
+    /// Connections at a time from one address. None: as many as there may be.
+    pub connections_per_address: Option<usize>,
     /// Names that the server has beside its addresses and `localhost`. A request for another one is refused,
     /// since a web page could have made it by giving a name of its own this server's address.
     pub host_names: Vec<String>,
+    /// The server's certificate. None: connections are not encrypted.
+    pub tls: Option<Tls>,
+    /// What a client without a token is.
+    pub anonymous: Anonymous,
     /// Bytes of request bodies that are being read, over all connections; and as much again for gRPC.
     pub body_bytes_max: usize,
     /// Figures of the process for `/metrics`. The door opens no files itself.
@@ -76,7 +87,10 @@ impl Default for NativeConfig {
     fn default() -> NativeConfig {
         NativeConfig {
             connections_max: 20_000,
+            connections_per_address: None,
             host_names: Vec::new(),
+            tls: None,
+            anonymous: Anonymous::Owner,
             body_bytes_max: 64 << 20,
             process: ProcessFigures::default,
             history: false,
@@ -100,14 +114,17 @@ pub async fn serve_with(
     stop: impl Future<Output = ()> + Send,
     config: NativeConfig,
 ) -> std::io::Result<()> {
-    let connections = Arc::new(Semaphore::new(config.connections_max));
+    let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let stats = broker.doors().door("native");
     let (memory, clock) = (broker.memory().clone(), broker.clock());
     let services = Arc::new(Services {
         stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
         http_stats: broker.doors().door("http"),
-        grpc: grpc::routes(broker.clone()).prepare(),
+        tls: config.tls.clone(),
+        gate: Gate::new(broker.entrance(), config.anonymous, stats.clone()),
+        clock,
+        grpc: grpc::routes(broker.clone(), unknown_client()).prepare(),
         grpc_bodies: Pool::new(config.body_bytes_max),
         http: HttpDoor::new(broker, &config),
     });
@@ -118,6 +135,11 @@ pub async fn serve_with(
     Ok(())
 }
 
+/// A client that no door has recognised.
+fn unknown_client() -> Principal {
+    Principal::new("unknown", Grants::none())
+}
+
 /// The shares of one connection.
 struct Shares {
     replies: Share,
@@ -126,6 +148,9 @@ struct Shares {
 }
 
 struct Services {
+    gate: Gate,
+    tls: Option<Tls>,
+    clock: Clock,
     grpc: Routes,
     grpc_bodies: Arc<Pool>,
     http: HttpDoor,
@@ -144,19 +169,89 @@ impl Services {
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
+            let who = match self.admit(from, &request).await {
+                Ok(who) => who,
+                Err(refused) => {
+                    // The path is the word of a client that is not known, and is not counted by.
+                    self.grpc_stats.count(telemetry::UNKNOWN, Some(refused.kind.slug()));
+                    return grpc::status::refused(&refused).into_http();
+                }
+            };
             let request = request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy));
-            let uri = request.uri().clone();
-            let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
-            let mut answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
-            grpc::status::mend(&mut answered);
-            telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
-            return answered;
+            return self.answer_grpc(from, who, request).await;
         }
         request.extensions_mut().insert(of.bodies.clone());
-        let answered = self.http.answer(from, request).await;
+        let who = match self.admit(from, &request).await {
+            Ok(who) => who,
+            Err(refused) => {
+                let answer = http::unauthenticated(refused);
+                telemetry::answered_http(&self.http_stats, from, &answer);
+                return answer;
+            }
+        };
+        let answered = match who.may_end() {
+            false => self.http.answer(from, who, request).await,
+            true => tokio::select! {
+                answered = self.http.answer(from, who.clone(), request) => {
+                    watch(answered, &who, self.clock, || None)
+                }
+                () = who.ended(self.clock) => http::unauthenticated(ended()),
+            },
+        };
         telemetry::answered_http(&self.http_stats, from, &answered);
         answered
     }
+
+    /// The client that sent a request. Whether the server lives may be asked by any client.
+    async fn admit<B>(&self, from: SocketAddr, request: &Request<B>) -> Result<Principal, Refusal> {
+        if is_public(request.uri().path()) {
+            return Ok(unknown_client());
+        }
+        self.gate.admit(from, request.headers()).await.map_err(|refused| unauthenticated(&refused))
+    }
+
+    async fn answer_grpc(
+        &self,
+        from: SocketAddr,
+        who: Principal,
+        mut request: Request<Intake<Incoming>>,
+    ) -> Response<Body> {
+        request.extensions_mut().insert(Client(who.clone()));
+        let uri = request.uri().clone();
+        let mut grpc = self.grpc.clone();
+        let answer = tonic::codegen::Service::call(&mut grpc, request);
+        let answered = match who.may_end() {
+            false => answer.await,
+            true => tokio::select! {
+                answered = answer => answered,
+                () = who.ended(self.clock) => Ok(grpc::status::refused(&ended()).into_http()),
+            },
+        };
+        let mut answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
+        grpc::status::mend(&mut answered);
+        telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
+        watch(answered, &who, self.clock, || {
+            let mut trailers = HeaderMap::new();
+            grpc::status::refused(&ended()).add_header(&mut trailers).ok()?;
+            Some(trailers)
+        })
+    }
+}
+
+/// Calls that need no credential: whether the server lives, for the machinery that runs it, and what problems mean,
+/// which a client that is refused may look up.
+fn is_public(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz")
+        || path.starts_with("/problems/")
+        || path.starts_with("/grpc.health.v1.Health/")
+}
+
+fn unauthenticated(refused: &Refused) -> Refusal {
+    Refusal::new(Kind::Unauthenticated, refused.to_string())
+}
+
+fn ended() -> Refusal {
+    Refusal::new(Kind::Unauthenticated, "the token was revoked or has expired")
 }
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
@@ -167,6 +262,7 @@ async fn serve_one(
     address: SocketAddr,
     stopping: Stopping,
 ) {
+    let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
     let shares = Arc::new(Shares {
         replies: outgoing.share.clone(),
         bodies: services.http.body_shares(),
@@ -177,5 +273,5 @@ async fn serve_one(
         let (services, shares) = (services.clone(), shares.clone());
         async move { services.answer(address, &shares, request).await }
     };
-    serve::connection(stream, address, stopping, CALLS_MAX, &stats, outgoing, http::refusal, answer).await;
+    serve::connection(wire, address, stopping, CALLS_MAX, &stats, outgoing, http::refusal, answer).await;
 }

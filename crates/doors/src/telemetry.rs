@@ -143,7 +143,6 @@ mod tests {
     use forebay_broker::api::Doors;
     use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpStream};
-    use tokio::sync::Semaphore;
 
     use super::capture::events_of;
     use super::*;
@@ -223,7 +222,7 @@ mod tests {
         let served = accept::connections(
             listener,
             async move { drop(stopped.await) },
-            Arc::new(Semaphore::new(1)),
+            accept::Limits::new(1, None),
             b"busy",
             &stats,
             |mut stream: TcpStream, _, _| async move { drop(stream.read(&mut [0]).await) },

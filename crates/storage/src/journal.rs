@@ -49,7 +49,7 @@ use self::mark::Mark;
 use self::shared::Shared;
 pub(crate) use self::shared::is_passing;
 use self::unfinished::Maker;
-use crate::engine::Claim;
+use crate::engine::{Claim, Tenure};
 
 /// How a journal is kept.
 #[derive(Debug, Clone)]
@@ -251,6 +251,7 @@ impl Journal {
             frames_max: config.frames_max,
             frame_bytes_max: shared.frame_bytes_max,
             space: shared.space.gauge.clone(),
+            tenure: Tenure::default(),
             remarks,
         };
         shared.disk.at(Stage::Idle);

@@ -6,6 +6,7 @@
 
 pub mod body;
 mod consume;
+mod credential;
 mod group;
 mod message;
 mod monitor;
@@ -23,6 +24,9 @@ use serde::{Deserialize, Deserializer};
 pub use consume::{
     AckRequest, Delivery, ExtendRequest, NackAction, NackRequest, Outcome, ReceiveReply, ReceiveRequest,
     SettleReply, SettleResult,
+};
+pub use credential::{
+    CreateCredentialReply, CreateCredentialRequest, Credential, CredentialKind, CredentialList,
 };
 // Settings are declared in the model, and their JSON with them.
 pub use forebay_model::{GroupPatch as GroupSettings, Rate, Start, StreamPatch as StreamSettings};

@@ -23,3 +23,13 @@ pub mod v1 {
     /// The protocol itself, as an encoded `FileDescriptorSet`, for server reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/forebay.v1.bin");
 }
+
+/// The protocol of KEDA's external scalers, generated from `proto/keda`.
+pub mod keda {
+    #![allow(clippy::all, unreachable_pub, unused_qualifications)]
+
+    include!("generated/externalscaler.rs");
+
+    /// The protocol itself, as an encoded `FileDescriptorSet`, for server reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/externalscaler.bin");
+}

@@ -98,6 +98,9 @@ kinds! {
         "A replay or discard selects nothing. Use `{ \"all\": true }` to select everything."
     EmptyBatch "empty-batch" 400 InvalidArgument Invalid Never "Empty batch"
         "The publish has no message."
+    Unauthenticated "unauthenticated" 401 Unauthenticated Denied Never "Not authenticated"
+        "The server needs a token and the request has none, or the token is wrong, revoked or expired. The answer \
+         does not tell which of these it is."
     Denied "denied" 403 PermissionDenied Denied Never "Permission denied"
         "The client has no permission for this call."
     HostNotAllowed "host-not-allowed" 403 PermissionDenied Denied Never "Host name not allowed"
@@ -110,6 +113,8 @@ kinds! {
         "The stream does not exist."
     NoSuchGroup "no-such-group" 404 NotFound NoSuchGroup Never "No such group"
         "The group does not exist."
+    NoSuchCredential "no-such-credential" 404 NotFound Invalid Never "No such credential"
+        "No token or access key has this id, or it was revoked."
     NoSuchJob "no-such-job" 404 NotFound Invalid Never "No such job"
         "The job does not exist. A cancellation also gets this if the job has ended."
     NotParked "not-parked" 404 NotFound Invalid Never "Message not parked"

@@ -1,4 +1,4 @@
-//! The code of `forebay.v1`, and of the protocol of Kurrent clients, lies in the tree, so that building the product takes no compiler of protocols, which would
+//! The code of the protocols lies in the tree, so that building the product takes no compiler of protocols, which would
 //! be a sixth of all that is compiled. This test writes it anew and compares. `cargo xtask proto` keeps what it wrote.
 //!
 //! `protox` is a compiler of `.proto` files in Rust, so that not even this takes a tool beside Rust itself.
@@ -12,7 +12,7 @@ use protox::prost_reflect::prost_types::FileDescriptorSet;
 const KEEP: &str = "FOREBAY_KEEP_GENERATED";
 
 #[test]
-fn what_lies_in_the_tree_is_what_the_protocol_says() {
+fn the_native_api_in_the_tree_is_the_protocol() {
     let (files, out) = compiled("forebay", &["forebay/v1/forebay.proto"]);
     // What a server tells clients that ask it for its services.
     std::fs::write(out.join("forebay.v1.bin"), files.encode_to_vec()).expect("a file can be written");
@@ -23,7 +23,15 @@ fn what_lies_in_the_tree_is_what_the_protocol_says() {
 }
 
 #[test]
-fn what_lies_in_the_tree_of_kurrent_is_what_its_protocol_says() {
+fn the_protocol_of_keda_in_the_tree_is_the_protocol() {
+    let (files, out) = compiled("keda", &["keda/externalscaler.proto"]);
+    std::fs::write(out.join("externalscaler.bin"), files.encode_to_vec()).expect("a file can be written");
+    generator().out_dir(&out).compile_fds(files).expect("code for it");
+    compare(&out, &["externalscaler.rs", "externalscaler.bin"]);
+}
+
+#[test]
+fn the_protocol_of_kurrent_clients_in_the_tree_is_the_protocol() {
     let files =
         ["gossip", "persistent", "serverfeatures", "streams"].map(|name| format!("kurrent/{name}.proto"));
     let (files, out) = compiled("kurrent", &files.each_ref().map(String::as_str));

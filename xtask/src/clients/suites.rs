@@ -24,6 +24,8 @@ pub(super) enum Suite {
     Metrics,
     /// The HTTP API against its OpenAPI document.
     Document,
+    /// Programs of the guide in languages that have no package of ours.
+    Guides,
     /// The official client of KurrentDB for Python.
     Kurrent,
     /// The same for Node.js.
@@ -49,7 +51,7 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 11] = [
+    pub(super) const ALL: [Suite; 12] = [
         Suite::Python,
         Suite::Celery,
         Suite::Js,
@@ -59,6 +61,7 @@ impl Suite {
         Suite::Node,
         Suite::Metrics,
         Suite::Document,
+        Suite::Guides,
         Suite::Kurrent,
         Suite::KurrentNode,
     ];
@@ -74,6 +77,7 @@ impl Suite {
             Suite::Node => "node",
             Suite::Metrics => "metrics",
             Suite::Document => "document",
+            Suite::Guides => "guides",
             Suite::Kurrent => "kurrent",
             Suite::KurrentNode => "kurrent-node",
         }
@@ -92,6 +96,7 @@ impl Suite {
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
             Suite::Metrics => Language::Prometheus,
+            Suite::Guides => Language::Go,
         }
     }
 
@@ -99,7 +104,7 @@ impl Suite {
         match self {
             Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
-            Suite::Package | Suite::Metrics | Suite::Document | Suite::Kurrent => {
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides | Suite::Kurrent => {
                 python(self, &[], tools, cache, places)
             }
             Suite::Js => js(tools, cache, places),
@@ -120,7 +125,7 @@ impl Suite {
                 Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
             }
             Suite::Celery => None,
-            Suite::Package | Suite::Metrics | Suite::Document | Suite::Kurrent => {
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides | Suite::Kurrent => {
                 let line = said.lines().rfind(|line| line.contains(" passed"))?;
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
@@ -147,6 +152,7 @@ fn python(
     let (folder, name, of) = match suite {
         Suite::Package => (package.clone(), "package", package),
         Suite::Metrics => (places.metrics.clone(), "package", package),
+        Suite::Guides => (places.guides.clone(), "package", package),
         Suite::Document => (places.http.clone(), "document", places.http.clone()),
         Suite::Kurrent => (places.kurrent.clone(), "kurrent", places.kurrent.clone()),
         _ => (places.compat.join("python"), "python", places.compat.join("python")),

@@ -13,6 +13,8 @@ pub(crate) enum Language {
     Rust,
     /// Python, and Prometheus with its tools.
     Prometheus,
+    /// Python, and Go.
+    Go,
 }
 
 /// The programs of a toolchain that is good enough, and what it says of itself.
@@ -28,6 +30,7 @@ pub(crate) struct Tools {
 const PYTHON_MIN: u32 = 10;
 const NODE_MIN: u32 = 20;
 const JAVA_MIN: u32 = 17;
+const GO_MIN: u32 = 19;
 
 pub(crate) fn find(language: Language) -> Result<Tools, Missing> {
     match language {
@@ -44,6 +47,10 @@ pub(crate) fn find(language: Language) -> Result<Tools, Missing> {
         Language::Rust => Ok(cargo()),
         Language::Prometheus => {
             had("Prometheus with promtool", prometheus, || install(&[&["prometheus"]]))?;
+            find(Language::Python)
+        }
+        Language::Go => {
+            had("Go", go, || install(&[&["golang-go"]]))?;
             find(Language::Python)
         }
     }
@@ -96,6 +103,12 @@ fn java() -> Option<Tools> {
 
 fn prometheus() -> Option<(PathBuf, PathBuf)> {
     Some((program("prometheus")?, program("promtool")?))
+}
+
+fn go() -> Option<PathBuf> {
+    let go = program("go")?;
+    let version = ask(&go, &["env", "GOVERSION"])?;
+    (numbers(version.trim_start_matches("go")) >= Some((1, GO_MIN))).then_some(go)
 }
 
 /// The one that runs us.

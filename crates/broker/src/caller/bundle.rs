@@ -10,8 +10,9 @@ use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::PublishOptions;
 use forebay_core::types::{ConsumerId, GroupId, GroupName, StreamName, Timestamp};
 
-use super::{Caller, Consumer};
-use crate::access::{Denied, Resource, Right};
+use super::{Caller, Consumer, may_settle};
+use crate::access::{Denied, Principal, Resource, Right};
+use crate::audit::Recordings;
 use crate::batch::Batch;
 use crate::broker::{Entrance, Room};
 use crate::door::Door;
@@ -89,6 +90,7 @@ pub(crate) enum SettledLeases {
 
 /// A bundle that may be committed.
 pub(crate) struct Parts {
+    pub(crate) who: Arc<Principal>,
     pub(crate) streams: Vec<StreamPart>,
     pub(crate) batches: Vec<BatchPart>,
     pub(crate) settlements: Vec<(SettledLeases, Settlement)>,
@@ -204,16 +206,20 @@ impl Caller {
     /// crash leaves all of them or none as well. Waits for room first.
     pub async fn commit(&self, bundle: Bundle) -> Result<Committed, CallError> {
         // Asked before anything waits.
-        self.may_commit(&bundle)?;
+        let records = self.may_commit(&bundle)?;
         let room = self.broker.bundle_room(&bundle).await;
-        self.commit_with(room, bundle).await
+        records.close(self.commit_allowed(room, bundle).await)
     }
 
     /// As [`Caller::commit`], for a caller that has room.
     pub async fn commit_with(&self, room: Room, bundle: Bundle) -> Result<Committed, CallError> {
-        self.may_commit(&bundle)?;
+        let records = self.may_commit(&bundle)?;
+        records.close(self.commit_allowed(room, bundle).await)
+    }
+
+    async fn commit_allowed(&self, room: Room, bundle: Bundle) -> Result<Committed, CallError> {
         let shard = self.shard_of(&bundle.beside);
-        let parts = bundle.into_parts(shard);
+        let parts = bundle.into_parts(shard, self.principal.clone());
         shard
             .ask_at_once(move |task, reply| {
                 let committed = task.commit(parts);
@@ -235,40 +241,61 @@ impl Caller {
         room: Room,
         bundle: Bundle,
     ) -> Result<(), CallError> {
-        self.may_commit(&bundle)?;
+        let records = self.may_commit(&bundle)?;
         let shard = self.shard_of(&bundle.beside);
-        let parts = bundle.into_parts(shard);
-        consumer.ask(|id| Command::Call(Box::new(move |task| task.commit_for(id, ticket, parts, room))));
+        let parts = bundle.into_parts(shard, self.principal.clone());
+        consumer
+            .ask(|id| Command::Call(Box::new(move |task| task.commit_for(id, ticket, parts, room, records))));
         Ok(())
     }
 
-    fn may_commit(&self, bundle: &Bundle) -> Result<(), Denied> {
+    /// Every part needs its own right. The audit has a record for each stream and group that is arranged, deleted or
+    /// noted about, and none for messages and leases.
+    fn may_commit(&self, bundle: &Bundle) -> Result<Recordings, CallError> {
+        let mut records = Recordings::default();
+        match self.may_make(bundle, &mut records) {
+            Ok(()) => Ok(records),
+            Err(denied) => records.close(Err(denied.into())),
+        }
+    }
+
+    fn may_make(&self, bundle: &Bundle, records: &mut Recordings) -> Result<(), Denied> {
         for StreamPart { name, change, groups } in &bundle.streams {
-            for right in [Right::Create, Right::Change] {
-                if change.is_some() {
-                    self.may(right, Resource::Stream(name))?;
-                }
-                groups.iter().try_for_each(|(group, _)| self.may_in(right, name, group))?;
+            if change.is_some() {
+                records.begin(self.record(Right::Change, Resource::Stream(name))?);
+                self.may(Right::Create, Resource::Stream(name))?;
+            }
+            for (group, _) in groups {
+                records.begin(self.record_in(Right::Change, name, group)?);
+                self.may_in(Right::Create, name, group)?;
             }
         }
         for part in &bundle.batches {
             self.may(Right::Publish, Resource::Stream(&part.stream))?;
         }
-        for (leases, _) in &bundle.settlements {
+        for (leases, settlement) in &bundle.settlements {
+            may_settle(&self.principal, settlement)?;
             // A connected consumer was let into its group.
             if let Leases::Receipts { stream, group, .. } = leases {
                 self.may_in(Right::Consume, stream, group)?;
             }
         }
         for stream in &bundle.deletions {
-            self.may(Right::Delete, Resource::Stream(stream))?;
+            records.begin(self.record(Right::Delete, Resource::Stream(stream))?);
         }
-        bundle.notes.iter().try_for_each(|note| self.may(Right::Change, Resource::Notes(note.door)))
+        // Notes are a part of the stream that they are kept beside.
+        let beside = Resource::Stream(&bundle.beside);
+        match &bundle.notes[..] {
+            [] => {}
+            _ if records.is_empty() => records.begin(self.record(Right::Change, beside)?),
+            _ => self.may(Right::Change, beside)?,
+        }
+        Ok(())
     }
 }
 
 impl Bundle {
-    fn into_parts(self, shard: &ShardHandle) -> Parts {
+    fn into_parts(self, shard: &ShardHandle, who: Arc<Principal>) -> Parts {
         let Bundle { streams, batches, settlements, deletions, notes, .. } = self;
         let known = |(leases, settlement): (Leases, Settlement)| {
             let leases = match leases {
@@ -281,6 +308,6 @@ impl Bundle {
             (leases, settlement)
         };
         let settlements = settlements.into_iter().map(known).collect();
-        Parts { streams, batches, settlements, deletions, notes }
+        Parts { who, streams, batches, settlements, deletions, notes }
     }
 }

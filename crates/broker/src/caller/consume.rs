@@ -10,8 +10,8 @@ use forebay_core::shard::MemberRefusal;
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamName};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Caller, Reply};
-use crate::access::Right;
+use super::{Caller, Reply, may_settle};
+use crate::access::{Principal, Right};
 use crate::driver::{Delivered, Delivery};
 use crate::error::CallError;
 use crate::memory::Memory;
@@ -161,6 +161,7 @@ impl Caller {
             queued,
             unanswered: 0,
             credit_max: self.broker.limits().credit_max,
+            who: self.principal.clone(),
         };
         let name = name.to_owned();
         let join = move |task: &mut crate::shard_task::ShardTask, reply: Reply<Epoch>| {
@@ -226,6 +227,7 @@ impl Caller {
         settlement: Settlement,
     ) -> Result<Vec<Outcome>, CallError> {
         self.may_in(Right::Consume, &stream, &group)?;
+        may_settle(&self.principal, &settlement)?;
         let shard = self.shard_of(&stream);
         let leases: Vec<_> = receipts.iter().map(|text| shard.receipts.read(text)).collect();
         shard
@@ -246,6 +248,8 @@ pub struct Consumer {
     queued: Arc<Queued>,
     unanswered: usize,
     credit_max: u32,
+    /// In whose name it is a member.
+    who: Arc<Principal>,
 }
 
 impl Consumer {
@@ -300,9 +304,18 @@ impl Consumer {
         self.unanswered < SETTLEMENTS_UNANSWERED_MAX
     }
 
-    /// Ends leases. The answer comes as an event. Never waits, and takes no room.
-    pub fn settle(&mut self, requests: Vec<SettleRequest>) {
+    /// Refuses a settlement that the consumer may not make: one that moves messages to a stream that it may not publish
+    /// to.
+    pub fn check(&self, settlement: &Settlement) -> Result<(), CallError> {
+        Ok(may_settle(&self.who, settlement)?)
+    }
+
+    /// Ends leases. The answer comes as an event. Never waits, and takes no room. Refuses all of the requests if one of
+    /// them may not be made.
+    pub fn settle(&mut self, requests: Vec<SettleRequest>) -> Result<(), CallError> {
+        requests.iter().try_for_each(|request| self.check(&request.settlement))?;
         self.ask(|consumer| Command::Settle { consumer, requests });
+        Ok(())
     }
 
     /// Sends a request that is answered by an event.

@@ -75,9 +75,8 @@ impl Caller {
     ) -> Confirmation {
         let (reply, answer) = oneshot::channel();
         let creates = matches!(absent, Absent::Create(_));
-        let may = self.may(Right::Publish, Resource::Stream(&stream));
         let may_create = || if creates { self.may(Right::Create, Resource::Stream(&stream)) } else { Ok(()) };
-        if let Err(denied) = may.and_then(|()| may_create()) {
+        if let Err(denied) = self.may_publish(&stream).and_then(|()| may_create()) {
             let _ = reply.send(Err(denied.into()));
             return Confirmation(answer);
         }

@@ -54,7 +54,7 @@ impl Caller {
         reason: Option<String>,
         filter: &Filter,
     ) -> Result<Page<ParkedReport, Seq>, CallError> {
-        self.may_in(Right::Look, &stream, &group)?;
+        self.may_in(Right::Inspect, &stream, &group)?;
         let reason: Option<Arc<str>> = reason.map(Into::into);
         let mut page = Page { items: Vec::new(), next: Some(after) };
         let (mut looked_at, mut bytes) = (0, 0);
@@ -120,7 +120,7 @@ impl Caller {
         stream: StreamName,
         group: GroupName,
     ) -> Result<Vec<(Arc<str>, u64)>, CallError> {
-        self.may_in(Right::Look, &stream, &group)?;
+        self.may_in(Right::Inspect, &stream, &group)?;
         self.shard_of(&stream)
             .query(move |task| {
                 let group = task.find_group(&stream, &group)?;
@@ -139,11 +139,16 @@ impl Caller {
         select: Select,
         terms: JobTerms,
     ) -> Result<Selected, CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
-        if let Work::Move { to: Some(to) } = &work {
-            self.may(Right::Publish, Resource::Stream(to))?;
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        if let Work::Move { to: Some(to) } = &work
+            && let Err(denied) = self.may(Right::Publish, Resource::Stream(to))
+        {
+            return record.close(Err(denied.into()));
         }
-        let selection = self.select(&stream, &group, select, terms.limit).await?;
+        let selection = match self.select(&stream, &group, select, terms.limit).await {
+            Ok(selection) => selection,
+            Err(error) => return record.close(Err(error)),
+        };
         let JobTerms { limit, rate, dry_run } = terms;
         let most = limit.unwrap_or(u64::MAX);
         let shard = self.shard_of(&stream);
@@ -152,7 +157,8 @@ impl Caller {
                 let group = task.find_group(&stream, &group)?;
                 task.shard().count_selected(group, &selection).ok_or(CallError::GroupGone)
             };
-            return Ok(Selected { matched: shard.query(count).await?.min(most), job: None });
+            let counted = shard.query(count).await.map(|matched| matched.min(most));
+            return record.close(counted.map(|matched| Selected { matched, job: None }));
         }
         let started = shard.decide(move |shard, now| {
             let group = find_group(shard, &stream, &group)?;
@@ -160,10 +166,10 @@ impl Caller {
             tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
             Ok(Selected { matched, job: Some(job) })
         });
-        match started.await {
+        record.close(match started.await {
             Err(CallError::Job(JobRefusal::Empty)) => Ok(Selected { matched: 0, job: None }),
             started => started,
-        }
+        })
     }
 
     /// Starts to move the waiting messages of a group to another stream, or each message back to the stream that it
@@ -176,11 +182,14 @@ impl Caller {
         to: Option<StreamName>,
         rate: Option<Rate>,
     ) -> Result<JobId, CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
-        if let Some(to) = &to {
-            self.may(Right::Publish, Resource::Stream(to))?;
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        if let Some(to) = &to
+            && let Err(denied) = self.may(Right::Publish, Resource::Stream(to))
+        {
+            return record.close(Err(denied.into()));
         }
-        self.shard_of(&stream)
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
                 let (job, matched) =
@@ -188,7 +197,8 @@ impl Caller {
                 tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
                 Ok(job)
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     /// A selection in the words of the core, which knows positions and reasons but no contents.
@@ -251,10 +261,12 @@ impl Caller {
         group: GroupName,
         job: JobId,
     ) -> Result<(), CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
-        self.shard_of(&stream)
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| Ok(shard.cancel_job(now, find_group(shard, &stream, &group)?, job)?))
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Publishes an edited copy of a parked message and lets go of the message, in one step. The batch has one
@@ -266,7 +278,11 @@ impl Caller {
         seq: Seq,
         batch: Batch,
     ) -> Result<Published, CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        // All groups of the stream get the copy.
+        if let Err(denied) = self.may(Right::Publish, Resource::Stream(&stream)) {
+            return record.close(Err(denied.into()));
+        }
         let room = self.broker.room(&stream, &batch).await;
         let resubmitted = self.shard_of(&stream).ask(move |task, reply| {
             let found = task.find_group(&stream, &group);
@@ -276,7 +292,7 @@ impl Caller {
                 Ok((done.published.remove(0), room))
             });
         });
-        resubmitted.await.map(|(published, _room)| published)
+        record.close(resubmitted.await.map(|(published, _room)| published))
     }
 }
 

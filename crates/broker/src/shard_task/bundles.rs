@@ -8,7 +8,9 @@ use forebay_core::types::{ConsumerId, GroupId, GroupName, StreamId, StreamName};
 use super::commands::Event;
 use super::requests::keeps_times;
 use super::{ShardTask, Stage};
-use crate::caller::{Parts, SettledLeases, StreamPart};
+use crate::access::Principal;
+use crate::audit::Recordings;
+use crate::caller::{Parts, SettledLeases, StreamPart, may_move};
 use crate::driver::{Bundle, Committed};
 use crate::error::CallError;
 use crate::shard_handle::Room;
@@ -28,7 +30,7 @@ struct Settled {
 impl ShardTask {
     /// Makes changes together. The answer may be told when everything that was decided until now is durable.
     pub(crate) fn commit(&mut self, parts: Parts) -> Result<Committed, CallError> {
-        let Parts { streams, batches, settlements, deletions, notes } = parts;
+        let Parts { who, streams, batches, settlements, deletions, notes } = parts;
         let may_commit = match self.stage {
             Stage::Running => true,
             // Consumers may finish what they hold.
@@ -38,7 +40,8 @@ impl ShardTask {
         if !may_commit {
             return Err(CallError::Stopping);
         }
-        let arranged = streams.into_iter().map(|part| self.arranged(part)).collect::<Result<Vec<_>, _>>()?;
+        let arranged =
+            streams.into_iter().map(|part| self.arranged(&who, part)).collect::<Result<Vec<_>, _>>()?;
         let settled = settlements.into_iter().enumerate();
         let settled = settled.map(|(nth, (leases, settlement))| self.settled(nth, leases, settlement));
         let settled = settled.collect::<Result<Vec<Settled>, _>>()?;
@@ -74,10 +77,17 @@ impl ShardTask {
     }
 
     /// The same for a connected consumer, whose event the answer is. One that has left meanwhile is not answered.
-    pub(crate) fn commit_for(&mut self, consumer: ConsumerId, ticket: u64, parts: Parts, room: Room) {
+    pub(crate) fn commit_for(
+        &mut self,
+        consumer: ConsumerId,
+        ticket: u64,
+        parts: Parts,
+        room: Room,
+        records: Recordings,
+    ) {
         let Some(member) = self.members.get(&consumer) else { return };
         let events = member.session.events.clone();
-        let committed = self.commit(parts);
+        let committed = records.close(self.commit(parts));
         self.when_durable(move || {
             drop(room);
             let _ = events.send(Event::Committed(ticket, Box::new(committed)));
@@ -85,7 +95,7 @@ impl ShardTask {
     }
 
     /// What the stream of a part and its groups should be like.
-    fn arranged(&self, part: StreamPart) -> Result<Arranged, CallError> {
+    fn arranged(&self, who: &Principal, part: StreamPart) -> Result<Arranged, CallError> {
         let shard = self.driver.shard();
         let StreamPart { name, change, groups } = part;
         let id = shard.stream_named(&name);
@@ -101,10 +111,12 @@ impl ShardTask {
         let groups = groups.into_iter().map(|(name, change)| {
             let group = id.and_then(|id| shard.group_named(id, &name));
             let mut settings = group.and_then(|id| shard.group_settings(id)).cloned().unwrap_or_default();
+            let before = group.map(|_| settings.on_exhausted.clone());
             change(&mut settings);
-            (name, settings)
+            may_move(who, before.as_ref(), &settings.on_exhausted)?;
+            Ok((name, settings))
         });
-        let groups = groups.collect();
+        let groups = groups.collect::<Result<_, CallError>>()?;
         Ok((name, settings, groups))
     }
 

@@ -107,7 +107,7 @@ impl ShardTask {
             }
             settled.push(Settled { ticket, outcomes });
         }
-        if is_durable(&self.driver, group) {
+        if is_durable(&self.driver, group) || !self.tenure.may_serve() {
             // Answered after the sync, so that nothing that was said to be acked is ever delivered again.
             let events = member.session.events.clone();
             self.driver.confirm(self.waiting.next());
@@ -146,7 +146,7 @@ impl ShardTask {
             _ => Outcome::NotYours(NotYours::Unknown),
         });
         let all: Vec<Outcome> = all.collect();
-        if is_durable(&self.driver, group) {
+        if is_durable(&self.driver, group) || !self.tenure.may_serve() {
             self.answer_durably(reply, Ok(all));
         } else {
             answer(reply, Ok(all));

@@ -179,7 +179,11 @@ fn place(options: &Bench) -> Result<Place, String> {
 }
 
 fn address_of(options: &Bench) -> Result<String, String> {
-    options.server.authority().map_err(|error| exit::text(&error))
+    let address = options.server.first().map_err(|error| exit::text(&error))?;
+    match address.is_tls {
+        true => Err(format!("bench does not speak TLS; use http://HOST:PORT. address=`{}`", address.text())),
+        false => Ok(address.authority),
+    }
 }
 
 /// An option that would change nothing is a misunderstanding.

@@ -53,7 +53,7 @@ pub(crate) struct DemoWorker {
 
 /// `forebay demo-worker`.
 pub(crate) fn run(options: &DemoWorker) -> anyhow::Result<()> {
-    let address = options.server.authority()?;
+    let address = options.server.first()?.authority;
     connect::runtime()?.block_on(async {
         let connecting = async {
             loop {

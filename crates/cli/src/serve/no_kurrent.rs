@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use anyhow::bail;
 use forebay_broker::broker::Broker;
+use forebay_doors::kit::tls::Tls;
 
+use super::identity::Identity;
 use super::optional::Prepared;
 use crate::exit::Exit;
 use crate::settings::Settings;
@@ -22,7 +24,12 @@ impl Door {
 }
 
 /// Refuses a door that was asked for by name.
-pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::Result<Prepared<Door>> {
+pub(super) async fn prepare(
+    settings: &Settings,
+    _identity: &Identity,
+    _tls: Option<Tls>,
+    is_asked_for: bool,
+) -> anyhow::Result<Prepared<Door>> {
     if let Some(address) = settings.kurrent.filter(|_| is_asked_for) {
         let error = anyhow::anyhow!(
             "kurrent must be `none`: this server was built without the Kurrent door. value=`{address}`"

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use anyhow::bail;
 use forebay_broker::broker::Broker;
+use forebay_doors::kit::tls::Tls;
 
+use super::identity::Identity;
 use super::optional::Prepared;
 use crate::exit::Exit;
 use crate::settings::Settings;
@@ -16,17 +18,31 @@ pub(super) struct Door {
 }
 
 impl Door {
+    pub(super) fn check_reach(&self, _broker: &Broker) -> anyhow::Result<()> {
+        match self.none {}
+    }
+
     pub(super) async fn serve(self, _broker: Broker) -> std::io::Result<()> {
         match self.none {}
     }
 }
 
 /// Refuses a door that was asked for by name.
-pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::Result<Prepared<Door>> {
+pub(super) async fn prepare(
+    settings: &Settings,
+    _identity: &Identity,
+    _tls: Option<Tls>,
+    is_asked_for: bool,
+) -> anyhow::Result<Prepared<Door>> {
     if let Some(address) = settings.sqs.filter(|_| is_asked_for) {
         let error =
             anyhow::anyhow!("sqs must be `none`: this server was built without SQS. value=`{address}`");
         bail!(error.context(Exit::NotUnderstood));
     }
     Ok(Prepared::Closed)
+}
+
+/// There is nothing to check.
+pub(super) fn check(_settings: &Settings, _identity: &Identity) -> anyhow::Result<()> {
+    Ok(())
 }

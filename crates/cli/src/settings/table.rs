@@ -70,11 +70,50 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.memory, values::switch(text)),
     },
     Setting {
+        name: "tls_cert",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "Certificate of the server in PEM, with the certificates that signed it after it: all APIs are then \
+               served over TLS. It is read again when it changes",
+        set: |settings, text| values::into(&mut settings.tls_cert, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "tls_key",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "Private key of the certificate, in PEM",
+        set: |settings, text| values::into(&mut settings.tls_key, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "admin_token_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the admin token, one line of at least 32 characters. It is read again when it changes. \
+               FOREBAY_ADMIN_TOKEN has the token itself instead",
+        set: |settings, text| {
+            values::into(&mut settings.admin_token_file, values::or_none(text, values::path))
+        },
+    },
+    Setting {
+        name: "require_auth",
+        value: None,
+        default: "false",
+        help: "Ask for a token on loopback addresses too. On other addresses the server always asks",
+        set: |settings, text| values::into(&mut settings.require_auth, values::switch(text)),
+    },
+    Setting {
+        name: "audit_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File for the record of administrative and triage calls, one line of JSON each. At 16 MiB it is renamed; \
+               ten are kept",
+        set: |settings, text| values::into(&mut settings.audit_file, values::or_none(text, values::path)),
+    },
+    Setting {
         name: "allow_anyone",
         value: None,
         default: "false",
-        help: "Listen beyond this machine although there is no authentication: anyone who can reach the port \
-               can do everything",
+        help: "Let clients without a token in, on every address: anyone who can reach the port can do everything",
         set: |settings, text| values::into(&mut settings.allow_anyone, values::switch(text)),
     },
     Setting {
@@ -129,6 +168,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "20000",
         help: "Maximum number of connections of each API. A client beyond it is told that the server is busy",
         set: |settings, text| values::into(&mut settings.max_connections, values::count(text)),
+    },
+    Setting {
+        name: "max_connections_per_address",
+        value: Some("N|none"),
+        default: "none",
+        help: "Maximum number of connections of each API from one IP address. none: as many as max_connections, as a \
+               proxy in front of the server needs",
+        set: |settings, text| {
+            values::into(&mut settings.max_connections_per_address, values::or_none(text, values::count))
+        },
     },
     Setting {
         name: "host_names",

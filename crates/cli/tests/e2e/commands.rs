@@ -8,4 +8,6 @@ mod publish;
 mod readme;
 mod rig;
 mod start;
+mod tls;
+mod tokens;
 mod work;

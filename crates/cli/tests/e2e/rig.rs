@@ -55,6 +55,8 @@ pub(crate) fn binary() -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FOREBAY_")) {
         command.env_remove(name);
     }
+    // Not the contexts of the person who runs the tests.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command
 }
 

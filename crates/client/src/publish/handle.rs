@@ -10,12 +10,12 @@ use forebay_wire::v1;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
-use tonic::transport::Channel;
 
 use super::Published;
 use super::pipeline::{Content, Identity, Item, Pipeline, Reply, Room, Rules};
 use super::task::{Command, Task};
 use super::window::{NoRoom, Window};
+use crate::channel::Channel;
 use crate::clock::Instant;
 use crate::error::{PublishError, Refusal};
 

@@ -13,11 +13,11 @@ use forebay_broker::api::DoorStats;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::TcpStream;
 
 use super::accept::Stopping;
 use super::connection::{self, Connection, Open, Protocol, Refusal};
 use super::outgoing::Outgoing;
+use crate::kit::tls::Wire;
 
 /// Bytes that a client may send on one call, and on one connection, before the server has read them.
 const CALL_WINDOW: u32 = 1 << 20;
@@ -35,7 +35,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// has at most `calls_max` requests at a time over HTTP/2.
 #[allow(clippy::too_many_arguments, reason = "a connection, and everything that it needs")]
 pub(crate) async fn connection<S, F>(
-    stream: TcpStream,
+    wire: Wire,
     address: SocketAddr,
     stopping: Stopping,
     calls_max: u32,
@@ -47,9 +47,9 @@ pub(crate) async fn connection<S, F>(
     S: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    let Some(protocol) = connection::protocol_of(&stream).await else { return };
+    let Some(protocol) = connection::protocol_of(&wire).await else { return };
     let open = Open::default();
-    let io = TokioIo::new(Connection::new(stream, protocol, open.clone(), refusal));
+    let io = TokioIo::new(Connection::new(wire, protocol, open.clone(), refusal));
     let stopped = stopping.wait();
     // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
     // ended.

@@ -15,6 +15,7 @@ use percent_encoding::percent_decode_str;
 use super::{KurrentDoor, persistent};
 use crate::http::body::{self, BodyError};
 use crate::http::hosts::check_host;
+use crate::kit::identity::Refused;
 use crate::telemetry::UNKNOWN;
 
 /// The largest body: a batch, with what JSON and base64 make of it.
@@ -38,7 +39,7 @@ impl HttpCall<'_> {
     fn base(&self) -> String {
         let authority = self.parts.uri.authority().map(|authority| authority.as_str());
         let host = authority.or_else(|| self.header("host")).unwrap_or_default();
-        format!("http://{host}")
+        format!("{}://{host}", self.door.scheme)
     }
 }
 
@@ -46,6 +47,7 @@ impl HttpCall<'_> {
 pub(super) async fn answer(
     door: &KurrentDoor,
     from: SocketAddr,
+    who: Principal,
     bodies: &Share,
     request: Request<Incoming>,
 ) -> (&'static str, Response<Body>) {
@@ -76,7 +78,7 @@ pub(super) async fn answer(
         return (UNKNOWN, text(StatusCode::BAD_REQUEST, "the path must be UTF-8"));
     };
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-    let caller = door.broker.enter(Principal::owner(), Some(from));
+    let caller = door.broker.enter(who, Some(from));
     let call = HttpCall { door, caller, parts: &parts, body };
     match (&parts.method, &segments[..]) {
         (&Method::GET | &Method::HEAD, ["health", "live"]) => ("health", text(StatusCode::NO_CONTENT, "")),
@@ -105,6 +107,14 @@ pub(super) fn text(status: StatusCode, message: &str) -> Response<Body> {
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
+}
+
+/// The answer to a client that is not let in.
+pub(super) fn unauthenticated(refused: &Refused) -> Response<Body> {
+    let mut answer = text(StatusCode::UNAUTHORIZED, &refused.to_string());
+    let challenge = HeaderValue::from_static("Basic realm=\"forebay\"");
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    closing(answer)
 }
 
 /// A refusal of a call, as HTTP says it.

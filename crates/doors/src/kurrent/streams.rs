@@ -7,7 +7,9 @@
 //! | `recent` | Ids of events that were written without an expected revision. |
 //! | `metadata` | The streams `$$…`, and the settings that follow from them. |
 //! | `append`, `batch`, `delete`, `read` | The calls. |
+//! | `all` | Reads of all streams. |
 
+pub(super) mod all;
 mod append;
 mod batch;
 pub(super) mod delete;

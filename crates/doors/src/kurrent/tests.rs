@@ -7,12 +7,14 @@ use bytes::Bytes;
 use forebay_broker::api::{Broker, BrokerConfig, Caller, Clock, Principal};
 use forebay_core::types::{Seq, StreamName};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
+use forebay_wire::kurrent::client::filter_options::{Expression, Filter, Window};
 use forebay_wire::kurrent::client::stream_options::RevisionOption;
 use forebay_wire::kurrent::client::uuid_option::Content as UuidForm;
-use forebay_wire::kurrent::client::{Empty, StreamOptions, UuidOption};
+use forebay_wire::kurrent::client::{AllStreamPosition, Empty, FilterOptions, StreamOptions, UuidOption};
 use forebay_wire::kurrent::streams::read_req::Options;
+use forebay_wire::kurrent::streams::read_req::options::all_options::AllOption;
 use forebay_wire::kurrent::streams::read_req::options::{
-    ControlOption, CountOption, ReadDirection, StreamOption,
+    AllOptions, ControlOption, CountOption, FilterOption, ReadDirection, StreamOption,
 };
 use forebay_wire::kurrent::streams::read_resp::Content;
 use forebay_wire::kurrent::streams::streams_server::Streams as _;
@@ -26,6 +28,8 @@ use super::ids::EventId;
 use super::streams::expected::Expected;
 use super::streams::write::{self, Written};
 use super::{KurrentDoor, Replies};
+use crate::http::hosts::Hosts;
+use crate::kit::identity::Client;
 
 const FRAME_BYTES_MAX: usize = 12 << 20;
 
@@ -42,8 +46,9 @@ impl Stage {
         let engine = MemoryEngine::new(MemoryLog::new(config.driver.shard, FRAME_BYTES_MAX));
         let opened = Broker::open(Arc::new(engine), Clock::still(), config).await;
         let broker = opened.expect("a new log opens").0;
-        let door =
-            KurrentDoor::open(&broker.entrance(), &[], [9; 16], false).await.expect("a new log has no notes");
+        let door = KurrentDoor::open(&broker.entrance(), Hosts::any(), "http", [9; 16])
+            .await
+            .expect("a new log has no notes");
         let caller = broker.enter(Principal::owner(), None);
         Stage { broker, door, caller, stream: StreamName::parse("orders").expect("a name") }
     }
@@ -82,7 +87,7 @@ impl Stage {
             control_option: Some(ControlOption { compatibility: 1 }),
             ..Options::default()
         };
-        let request = Request::new(ReadReq { options: Some(options) });
+        let request = by_owner(ReadReq { options: Some(options) });
         self.door.read(request).await.expect("it is not refused").into_inner()
     }
 
@@ -103,8 +108,15 @@ impl Stage {
             expected: Some(expected),
             deadline_option: None,
         };
-        Request::new(DeleteReq { options: Some(options) })
+        by_owner(DeleteReq { options: Some(options) })
     }
+}
+
+/// A request of a client that was let in.
+fn by_owner<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(Client(Principal::owner()));
+    request
 }
 
 fn proposed(id: u8, data: &'static [u8]) -> Proposed {
@@ -223,7 +235,8 @@ async fn a_deleted_stream_goes_on_with_its_numbers() {
     assert_eq!(stage.read_all().await, "missing");
     assert_eq!(last(stage.write(Expected::Exists, &[3]).await), Err(2));
     // A door that is opened later knows of it from the log.
-    let later = KurrentDoor::open(&stage.broker.entrance(), &[], [8; 16], false).await.expect("notes");
+    let later =
+        KurrentDoor::open(&stage.broker.entrance(), Hosts::any(), "http", [8; 16]).await.expect("notes");
     let stage = Stage { door: later, ..stage };
     assert_eq!(stage.read_all().await, "missing");
     assert_eq!(last(stage.write(Expected::NoStream, &[3]).await), Ok(3));
@@ -270,4 +283,80 @@ async fn a_subscription_waits_for_a_stream_and_ends_when_the_server_stops() {
     stage.broker.drain();
     let ended = tokio::time::timeout(Duration::from_secs(10), replies.next()).await.expect("it ends");
     assert_eq!(ended.expect("an end").expect_err("an error").code(), Code::Unavailable);
+}
+
+/// What a read of all streams answers: events as `stream@position`.
+async fn all(
+    stage: &Stage,
+    direction: ReadDirection,
+    from: AllOption,
+    count: CountOption,
+    regex: &str,
+) -> Vec<String> {
+    let expression = Expression { regex: regex.to_owned(), prefix: Vec::new() };
+    let filter = FilterOptions {
+        filter: Some(Filter::EventType(expression)),
+        window: Some(Window::Max(2)),
+        checkpoint_interval_multiplier: 1,
+    };
+    let is_endless = matches!(count, CountOption::Subscription(_));
+    let options = Options {
+        read_direction: direction.into(),
+        stream_option: Some(StreamOption::All(AllOptions { all_option: Some(from) })),
+        count_option: Some(count),
+        filter_option: (!regex.is_empty()).then_some(FilterOption::Filter(filter)),
+        uuid_option: Some(UuidOption { content: Some(UuidForm::Structured(Empty {})) }),
+        ..Options::default()
+    };
+    let request = by_owner(ReadReq { options: Some(options) });
+    let mut replies = stage.door.read(request).await.expect("it is not refused").into_inner();
+    let mut words = Vec::new();
+    while let Some(reply) = replies.next().await {
+        words.push(match reply.expect("a reply").content.expect("a content") {
+            Content::Event(event) => {
+                let event = event.event.expect("an event");
+                let stream = event.stream_identifier.expect("a stream").stream_name;
+                format!("{}@{}", String::from_utf8_lossy(&stream), event.commit_position)
+            }
+            Content::Checkpoint(checkpoint) => format!("checkpoint@{}", checkpoint.commit_position),
+            Content::CaughtUp(caught_up) => {
+                format!("caught-up@{}", caught_up.position.expect("a position").commit_position)
+            }
+            content => word(ReadResp { content: Some(content) }),
+        });
+        if is_endless && words.last().is_some_and(|word| word.starts_with("caught-up")) {
+            break;
+        }
+    }
+    words
+}
+
+#[tokio::test]
+async fn all_streams_are_read_in_the_order_of_the_log() {
+    let stage = Stage::new().await;
+    use ReadDirection::{Backwards, Forwards};
+    let at = |commit_position| {
+        AllOption::Position(AllStreamPosition { commit_position, prepare_position: commit_position })
+    };
+    let (start, end) = (AllOption::Start(Empty {}), AllOption::End(Empty {}));
+    let every = || CountOption::Count(u64::MAX);
+    let follow = || CountOption::Subscription(Empty {});
+    assert!(all(&stage, Forwards, start, every(), "").await.is_empty());
+    let other = StreamName::parse("others").expect("a name");
+    stage.write(Expected::Any, &[1]).await;
+    stage.write_to(&other, Expected::Any, vec![proposed(2, b"{}")]).await;
+    stage.write(Expected::Any, &[3]).await;
+    let whole = ["orders@1", "others@2", "orders@3"];
+    assert_eq!(all(&stage, Forwards, start, every(), "").await, whole);
+    assert_eq!(all(&stage, Forwards, at(2), every(), "").await, whole[1..]);
+    assert_eq!(all(&stage, Forwards, start, CountOption::Count(1), "").await, whole[..1]);
+    assert!(all(&stage, Forwards, end, every(), "").await.is_empty());
+    assert_eq!(all(&stage, Backwards, end, every(), "").await, ["orders@3", "others@2", "orders@1"]);
+    assert_eq!(all(&stage, Backwards, at(2), every(), "").await, ["orders@1"]);
+    assert!(all(&stage, Backwards, start, every(), "").await.is_empty());
+    assert_eq!(all(&stage, Forwards, start, every(), "^(?!Tested)").await, [""; 0]);
+    let followed = all(&stage, Forwards, at(1), follow(), "").await;
+    assert_eq!(followed, ["confirmed", "others@2", "orders@3", "caught-up@3"]);
+    let filtered = all(&stage, Forwards, start, follow(), "^(?!Tested)").await;
+    assert_eq!(filtered, ["confirmed", "checkpoint@3", "caught-up@3"]);
 }

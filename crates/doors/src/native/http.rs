@@ -7,13 +7,14 @@
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
 //! | `report`, `message` | Between the types of the wire and those of the broker. |
-//! | `streams`, `groups`, `consume`, `transact`, `parked`, `live` | Handlers: request to service, report to reply. |
+//! | `streams`, `groups`, `consume`, `transact`, `parked`, `credentials`, `live` | The handlers. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
 //! | `dashboard` | Pages for people. |
 
 pub(super) mod api;
 mod consume;
+mod credentials;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 mod document;
@@ -42,8 +43,8 @@ use bytes::Bytes;
 use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
 
 use super::service::Service;
-use super::{NativeConfig, ProcessFigures};
-pub(super) use failure::refusal;
+use super::{Client, NativeConfig, ProcessFigures, unknown_client};
+pub(super) use failure::{refusal, unauthenticated};
 
 use crate::http::hosts::Hosts;
 use events::Events;
@@ -68,6 +69,7 @@ struct Door(Arc<Shared>);
 struct Shared {
     broker: Broker,
     hosts: Hosts,
+    any_host: Hosts,
     /// Bytes of bodies that may be read now: of messages, and of everything else. A client that settles must
     /// not wait for clients that publish.
     bodies: Arc<Pool>,
@@ -80,10 +82,14 @@ struct Shared {
 }
 
 impl Door {
-    /// Every connection is the owner's, until there is authentication.
-    fn enter(&self, from: Option<SocketAddr>, share: Option<Share>) -> Service {
+    fn enter(&self, who: Principal, from: Option<SocketAddr>, share: Option<Share>) -> Service {
         let share = share.unwrap_or_else(|| self.0.broker.memory().share());
-        Service::new(self.0.broker.enter(Principal::owner(), from), share)
+        Service::new(self.0.broker.enter(who, from), share)
+    }
+
+    /// The server itself, for work that is done once for several clients.
+    fn own(&self) -> Service {
+        self.enter(Principal::owner(), None, None)
     }
 
     fn body_shares(&self) -> BodyShares {
@@ -123,7 +129,8 @@ impl HttpDoor {
         let stats = broker.doors().door("http");
         let door = Door(Arc::new(Shared {
             broker,
-            hosts: Hosts::new(&config.host_names),
+            hosts: Hosts::new(&config.host_names).over_tls(config.tls.is_some()),
+            any_host: Hosts::any().over_tls(config.tls.is_some()),
             bodies: Pool::new(config.body_bytes_max),
             small_bodies: Pool::new(SMALL_BODIES_BYTES),
             events: Events::default(),
@@ -145,15 +152,24 @@ impl HttpDoor {
     }
 
     /// Never fails: what goes wrong is an answer too.
-    pub(super) async fn answer<B>(&self, from: SocketAddr, mut request: Request<B>) -> Response<Body>
+    pub(super) async fn answer<B>(
+        &self,
+        from: SocketAddr,
+        who: Principal,
+        mut request: Request<B>,
+    ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        if let Err(refused) = guard::admit(&self.door.0.hosts, &request) {
+        // Browsers send no token by themselves, so a request with one was not made by a page that gave a name of its
+        // own this server's address.
+        let hosts = if who.may_end() { &self.door.0.any_host } else { &self.door.0.hosts };
+        if let Err(refused) = guard::admit(hosts, &request) {
             return refused.into_response();
         }
         request.extensions_mut().insert(Peer(from));
+        request.extensions_mut().insert(Client(who));
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let name = std::fmt::from_fn(move |f| write!(f, "{method} {}", uri.path()));
         let call = tonic::codegen::Service::call(&mut self.router.clone(), request);

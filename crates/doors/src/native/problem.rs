@@ -8,8 +8,8 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use forebay_broker::api::{
-    CallError, ChangeRefusal, CreateRefusal, DecodeError, JobRefusal, MemberRefusal, NoteRefusal,
-    ProducerRefusal, PublishError, PublishRefusal, SettingsError,
+    CallError, ChangeRefusal, CreateRefusal, CredentialRefusal, DecodeError, JobRefusal, MemberRefusal,
+    NoteRefusal, ProducerRefusal, PublishError, PublishRefusal, SettingsError,
 };
 use forebay_core::types::{NameError, StreamName, Timestamp};
 use forebay_wire::problem::Kind;
@@ -123,6 +123,7 @@ impl Refusal {
     pub(super) fn of_call(now: Timestamp, error: &CallError) -> Refusal {
         let kind = match error {
             CallError::Denied(_) => Kind::Denied,
+            CallError::Credential(refusal) => return Refusal::of_credential(refusal),
             CallError::NoSuchStream { .. }
             | CallError::StreamGone
             | CallError::NotCreated(CreateRefusal::NoSuchStream)
@@ -172,6 +173,26 @@ impl Refusal {
             _ => Kind::Internal,
         };
         Refusal::new(kind, error.to_string())
+    }
+
+    /// Why a credential was not made or revoked.
+    fn of_credential(refusal: &CredentialRefusal) -> Refusal {
+        let (kind, field) = match refusal {
+            CredentialRefusal::Name { .. } => (Kind::InvalidField, "name"),
+            CredentialRefusal::Past => (Kind::InvalidField, "expires"),
+            CredentialRefusal::Account { .. } | CredentialRefusal::AccountOfToken => {
+                (Kind::InvalidField, "account")
+            }
+            CredentialRefusal::NoSuchCredential { .. } => {
+                return Refusal::new(Kind::NoSuchCredential, refusal.to_string());
+            }
+            CredentialRefusal::TooMany => return Refusal::new(Kind::LimitReached, refusal.to_string()),
+            _ => return Refusal::new(Kind::Internal, refusal.to_string()),
+        };
+        // The sentence begins with the name of the field.
+        let text = refusal.to_string();
+        let text = text.strip_prefix(field).map_or_else(|| format!(": {text}"), str::to_owned);
+        Refusal::new(kind, text).with_field(field)
     }
 
     /// A setting breaks its rule.

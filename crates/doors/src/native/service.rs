@@ -10,6 +10,7 @@
 //! | `transact` | settling and publishing in one transaction |
 //! | `streams`, `groups` | creating, changing, listing, and the calls of operators |
 //! | `parked` | parked messages and jobs |
+//! | `credentials` | tokens and access keys |
 //! | `read` | reading a stream, and following it |
 //! | `reports` | reports as the API shows them |
 //!
@@ -17,6 +18,7 @@
 //! than the broker asks for. Their checks are the functions of `publish` and `consume`.
 
 mod consume;
+mod credentials;
 mod groups;
 mod parked;
 mod publish;
@@ -35,6 +37,7 @@ use forebay_wire::json::Span;
 use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, POSITION_MAX};
 use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
+pub(super) use credentials::NewTerms;
 pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
 pub(super) use publish::{MessageTerms, Placed, placed};
 pub(super) use read::{Following, From};

@@ -444,7 +444,8 @@ impl Session {
         self.ticket += 1;
         let leases = LeaseRun::join(some.iter().map(|(_, lease)| *lease));
         let settlement = Settlement::from(verb.clone());
-        self.consumer.settle(vec![SettleRequest { ticket: self.ticket, leases, settlement }]);
+        let sent = self.consumer.settle(vec![SettleRequest { ticket: self.ticket, leases, settlement }]);
+        sent.expect("the owner may settle");
         self.asked.insert(self.ticket, (now, some, verb));
     }
 }

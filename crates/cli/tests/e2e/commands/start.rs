@@ -182,7 +182,7 @@ fn a_server_is_found_by_flag_context_and_variable() {
     with(&["context", "use", "local"]).refused(8, &["no context local"]);
     with(&["context", "add", "local", &server.address]);
     with(&["context", "add", "wrong", "127.0.0.1:1"]);
-    with(&["context", "add", "tls", "https://a:1"]).refused(2, &["TLS"]);
+    with(&["context", "add", "other", "redis://a:1"]).refused(2, &["scheme=`redis`"]);
     let listed = with(&["context", "list", "-o", "json"]).json();
     assert_eq!((&listed["current"], &listed["servers"]["wrong"]), (&"local".into(), &"127.0.0.1:1".into()));
     assert!(with(&["ping"]).good().starts_with(&server.address), "the first context is the current one");

@@ -8,6 +8,9 @@ use crate::http::rig::Server;
 const CONTRACT: &str = "
     PUT /streams/{stream}
     PATCH /streams/{stream}
+    DELETE /credentials/{id}
+    GET /credentials
+    POST /credentials
     GET /streams
     GET /streams/{stream}
     DELETE /streams/{stream}
@@ -71,6 +74,7 @@ fn the_document_has_the_calls_of_the_contract_and_the_server_has_those_of_the_do
         let (method, path) = call.split_once(' ').expect("a method and a path");
         let path = path.replace("{stream}", "none").replace("{group}", "none");
         let path = path.replace("{seq}", "1").replace("{job}", "1").replace("{kind}", "busy");
+        let path = path.replace("{id}", "none");
         let mut connection = server.connect();
         connection.send_request(method, &path, &[], "");
         let reply = if path == "/events" { connection.head() } else { connection.reply() };

@@ -224,7 +224,9 @@ impl Consume {
         if let Some(consumer) = &mut self.consumer
             && !leases.is_empty()
         {
-            consumer.settle(vec![SettleRequest { ticket: 0, leases, settlement: settlement.clone() }]);
+            let requests = vec![SettleRequest { ticket: 0, leases, settlement: settlement.clone() }];
+            // Only a move to another stream can be refused, and Kurrent has none.
+            let _ = consumer.settle(requests);
         }
     }
 

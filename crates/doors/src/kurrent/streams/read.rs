@@ -20,6 +20,7 @@ use forebay_wire::kurrent::streams::read_resp::{CaughtUp, Content, ReadEvent, St
 use forebay_wire::kurrent::streams::{ReadReq, ReadResp};
 use tonic::Status;
 
+use super::all;
 use crate::kurrent::event::{self, Stored};
 use crate::kurrent::ids::{EventId, Form};
 use crate::kurrent::marks::Mark;
@@ -44,13 +45,16 @@ pub(super) async fn read(
     };
     let compatibility = options.control_option.as_ref().map_or(0, |control| control.compatibility);
     let Options { stream_option, resolve_links, count_option, filter_option, .. } = options;
-    let has_filter = matches!(filter_option, Some(FilterOption::Filter(_)));
+    let filter = match filter_option {
+        Some(FilterOption::Filter(filter)) => Some(filter),
+        Some(FilterOption::NoFilter(_)) | None => None,
+    };
     let view = View { caller, share, form, resolve_links };
     match (stream_option, count_option) {
         (Some(StreamOption::Stream(of)), Some(CountOption::Count(count))) if persistent::is_parked(&of) => {
             ParkedRead { form, resolve_links, direction, of, count }.replies(&view.caller).await
         }
-        (Some(StreamOption::Stream(_)), _) if has_filter => {
+        (Some(StreamOption::Stream(_)), _) if filter.is_some() => {
             Err(status::invalid("a filter must be given with $all only"))
         }
         (Some(StreamOption::Stream(of)), Some(CountOption::Count(count))) => {
@@ -62,8 +66,11 @@ pub(super) async fn read(
         (Some(StreamOption::Stream(of)), Some(CountOption::Subscription(_))) => {
             Follow::open(door, view, of).await
         }
-        (Some(StreamOption::All(_)), Some(_)) => {
-            Err(Status::unimplemented("reads of $all are not offered yet. Read a stream by its name"))
+        (Some(StreamOption::All(of)), Some(CountOption::Count(count))) => {
+            all::Once::open(view, of, direction, count, filter.as_ref()).await
+        }
+        (Some(StreamOption::All(of)), Some(CountOption::Subscription(_))) => {
+            all::Follow::open(door, view, of, filter.as_ref()).await
         }
         (None, _) => Err(status::invalid("stream or all must be set")),
         (_, None) => Err(status::invalid("count or subscription must be set")),

@@ -195,7 +195,11 @@ impl Consume {
         let mut settlements = Vec::with_capacity(request.settlements.len());
         for wire in request.settlements {
             let ticket = wire.ticket;
-            match convert::settlement(wire, &self.limits) {
+            let settlement = convert::settlement(wire, &self.limits).and_then(|request| {
+                let may = consumer.check(&request.settlement);
+                may.map(|()| request).map_err(|error| Refusal::of_call(self.clock.now(), &error))
+            });
+            match settlement {
                 Ok(settlement) => settlements.push(settlement),
                 Err(refusal) => {
                     let problem = Some(status::problem(&refusal));
@@ -204,7 +208,7 @@ impl Consume {
             }
         }
         if !settlements.is_empty() {
-            consumer.settle(settlements);
+            consumer.settle(settlements).map_err(|error| Refusal::of_call(self.clock.now(), &error))?;
         }
         for commit in request.commits {
             self.on_commit(commit);

@@ -15,11 +15,12 @@ use crate::native::problem::Refusal;
 
 /// Fields, beside settings, that have another name in `forebay.v1` than over HTTP, where durations and times have no
 /// unit.
-const NAMES: [(&str, &str); 10] = [
+const NAMES: [(&str, &str); 11] = [
     ("action.move", "move_to"),
     ("by", "delay_ms"),
     ("delay", "delay_ms"),
     ("deliver_at", "deliver_at_us"),
+    ("expires_in", "expires_in_ms"),
     ("key_base64", "key_bytes"),
     ("rest", "rest_ms"),
     ("target_drain", "target_drain_ms"),

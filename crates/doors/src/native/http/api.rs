@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::dashboard;
 use super::document::{self, Parameter};
 use super::failure::Failure;
-use super::{Door, consume, groups, live, parked, streams, transact};
+use super::{Door, consume, credentials, groups, live, parked, streams, transact};
 use crate::telemetry::CallName;
 
 const STREAM: &str = "/streams/{stream}";
@@ -42,6 +42,7 @@ pub(in crate::native) fn calls() -> Api {
     consumer_calls(&mut api);
     parked_calls(&mut api);
     job_calls(&mut api);
+    credential_calls(&mut api);
     live_calls(&mut api);
     api
 }
@@ -373,6 +374,38 @@ fn job_calls(api: &mut Api) {
     );
 }
 
+fn credential_calls(api: &mut Api) {
+    let of = |method, path, id, what| Call::new(method, path, id, what).tag("credentials");
+    let create = "Create a token or an access key. The answer has its secret, which is not told again. For \
+                  administrators, as the next two.";
+    api.add(
+        of(Method::POST, "/credentials", "createCredential", create)
+            .takes::<json::CreateCredentialRequest>(
+                json!({ "kind": "token", "name": "ci", "grants": "publish:orders-*", "expires_in": "90d" }),
+            )
+            .gives::<json::CreateCredentialReply>(201)
+            .fails(&[409])
+            .grpc("CreateCredential"),
+        credentials::create,
+    );
+    let list = "Tokens and access keys, by id, without their secrets.";
+    let kind = Parameter::text("kind", "`token` or `access_key`. Default: both.");
+    api.add(
+        of(Method::GET, "/credentials", "listCredentials", list)
+            .query(std::iter::once(kind).chain(page()))
+            .gives::<json::CredentialList>(200)
+            .grpc("ListCredentials"),
+        credentials::list,
+    );
+    let revoke = "Revoke a token or an access key. Everything that runs in its name ends.";
+    api.add(
+        of(Method::DELETE, "/credentials/{id}", "revokeCredential", revoke)
+            .fails(&[404])
+            .grpc("RevokeCredential"),
+        credentials::revoke,
+    );
+}
+
 fn live_calls(api: &mut Api) {
     let get = |path, id, what| Call::new(Method::GET, path, id, what).tag("server");
     let server = "Version, stage and counts of the server.";
@@ -422,7 +455,7 @@ struct Call {
 }
 
 /// Statuses of problems that any call may answer with, and of those that have to do with its body.
-const PROBLEMS: [u16; 4] = [400, 403, 500, 503];
+const PROBLEMS: [u16; 5] = [400, 401, 403, 500, 503];
 const PROBLEMS_OF_BODIES: [u16; 3] = [408, 413, 415];
 
 enum Gives {
@@ -622,7 +655,13 @@ impl Api {
             "servers": [{ "url": "/", "description": "The server that serves this document." }],
             "tags": tags,
             "paths": self.paths,
-            "components": { "schemas": schemas, "responses": document::problem_responses() },
+            // A server may ask for a token, or do without.
+            "security": [{}, { "token": [] }],
+            "components": {
+                "schemas": schemas,
+                "responses": document::problem_responses(),
+                "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            },
         });
         document::rename(&mut document, "BTreeMap", "Headers");
         let document = serde_json::to_string(&document).expect("the document can be written") + "\n";
@@ -750,6 +789,7 @@ mod tests {
                 "ExtendRequest" => read::<json::ExtendRequest>(example),
                 "SelectRequest" => read::<json::SelectRequest>(example),
                 "Message" => read::<json::Message>(example),
+                "CreateCredentialRequest" => read::<json::CreateCredentialRequest>(example),
                 other => panic!("{call} takes {other}"),
             }
             count += 1;

@@ -102,6 +102,7 @@ pub(super) fn path_variable(name: &str) -> Value {
             let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.slug()).collect();
             ("Name of the problem.".to_owned(), json!({ "type": "string", "enum": kinds }))
         }
+        "id" => ("Id of the token or access key.".to_owned(), json!({ "type": "string", "minLength": 1 })),
         other => unreachable!("a variable without a schema: {other}"),
     };
     json!({ "name": name, "in": "path", "required": true, "description": what, "schema": schema })
@@ -223,10 +224,11 @@ pub(super) fn problem_reference(status: u16) -> Value {
 }
 
 /// What the groups of calls are about.
-pub(super) const TAGS: [(&str, &str); 5] = [
+pub(super) const TAGS: [(&str, &str); 6] = [
     ("streams", "Streams, and publishing and reading messages."),
     ("groups", "Groups of competing consumers: settings, monitoring, pausing, resetting."),
     ("consumers", "Receiving messages, and settling their leases."),
     ("parked", "Parked messages, which other systems call dead letters, and jobs on them."),
+    ("credentials", "Tokens of clients and access keys of SQS clients."),
     ("server", "The server itself."),
 ];

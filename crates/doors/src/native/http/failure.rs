@@ -85,6 +85,13 @@ impl IntoResponse for Failure {
     }
 }
 
+/// The answer to a client that is not known.
+pub(in crate::native) fn unauthenticated(refusal: Refusal) -> Response<Body> {
+    let mut answer = Failure::from(refusal).closing().into_response();
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    answer
+}
+
 /// The reply that replaces a refusal of the HTTP library.
 pub(in crate::native) fn refusal(status: u16) -> Option<Bytes> {
     let kind = match status {

@@ -127,7 +127,7 @@ pub(super) async fn events(
 ) -> Result<Response, Failure> {
     // A client that may see nothing is refused here, and not left waiting.
     service.server().await?;
-    Ok(events::listen(&door, service))
+    Ok(events::listen(&door))
 }
 
 /// In place of the dashboard, where it is left out.

@@ -277,6 +277,11 @@ const METRICS: &[Metric] = &[
         "Connections that were closed because the client did not take a reply for 30 s.",
         Listener(|of| &of.stalled),
     ),
+    counter(
+        "forebay_unauthenticated_total",
+        "Requests without a credential, or with a wrong, expired or revoked one, where one was needed.",
+        Listener(|of| &of.unauthenticated),
+    ),
     gauge(
         "forebay_reply_bytes",
         "Replies with contents that are being encoded or that clients have not taken yet.",

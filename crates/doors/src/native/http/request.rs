@@ -15,7 +15,7 @@ use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
 use super::failure::Failure;
-use super::{BodyShares, Door, Peer};
+use super::{BodyShares, Client, Door, Peer, unknown_client};
 use crate::http::body::{self, BodyError};
 use crate::native::service::{Service, group_name, stream_name, stream_to_read};
 
@@ -32,7 +32,8 @@ impl FromRequestParts<Door> for Entered {
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Entered, Self::Rejection> {
         let (peer, share) = (parts.extensions.get::<Peer>(), parts.extensions.get::<Share>());
-        Ok(Entered(door.enter(peer.map(|peer| peer.0), share.cloned())))
+        let who = parts.extensions.get::<Client>().map_or_else(unknown_client, |client| client.0.clone());
+        Ok(Entered(door.enter(who, peer.map(|peer| peer.0), share.cloned())))
     }
 }
 
@@ -42,6 +43,19 @@ async fn variables(parts: &mut Parts, door: &Door) -> Result<Vec<String>, Failur
     let params =
         params.map_err(|_| Failure::new(Kind::MalformedRequest, "a name in the path is not UTF-8"))?;
     Ok(params.iter().map(|(_, value)| value.to_owned()).collect())
+}
+
+/// A call on something with a name of its own.
+pub(super) struct InPath(pub(super) String);
+
+impl FromRequestParts<Door> for InPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<InPath, Failure> {
+        let variables = variables(parts, door).await?;
+        let [name, ..] = &variables[..] else { unreachable!("the path has a name") };
+        Ok(InPath(name.clone()))
+    }
 }
 
 /// A call on a stream.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
-use forebay_broker::api::{Broker, BrokerConfig, Clock};
+use forebay_broker::api::{Broker, BrokerConfig, Clock, Principal};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use forebay_wire::problem::{Kind, Problem};
 use forebay_wire::v1;
@@ -62,7 +62,7 @@ impl Pair {
         let clock = Clock::still();
         let brokers = [broker(clock).await, broker(clock).await];
         let http = HttpDoor::new(brokers[0].clone(), &NativeConfig::default());
-        let grpc = ForebayClient::new(grpc::routes(brokers[1].clone()));
+        let grpc = ForebayClient::new(grpc::routes(brokers[1].clone(), Principal::owner()));
         Pair { brokers, http, grpc, calls: http_calls(), made: BTreeSet::new() }
     }
 
@@ -77,7 +77,7 @@ impl Pair {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = Request::builder().method(method).uri(path).header("host", "localhost");
         let request = request.body(Body::from(body)).expect("a request");
-        let response = self.http.answer(FROM, request).await;
+        let response = self.http.answer(FROM, Principal::owner(), request).await;
         let status = response.status().as_u16();
         (status, response.into_body().collect().await.expect("a body").to_bytes())
     }
@@ -127,7 +127,7 @@ impl Pair {
 }
 
 /// Calls of HTTP with their calls of gRPC, by the OpenAPI document.
-fn http_calls() -> BTreeMap<(String, String), Option<String>> {
+pub(super) fn http_calls() -> BTreeMap<(String, String), Option<String>> {
     let document: Value = serde_json::from_slice(&http::api::calls().document()).expect("JSON");
     let paths = document["paths"].as_object().expect("paths").clone();
     let methods = |(path, methods): (String, Value)| {
@@ -165,7 +165,7 @@ struct Method {
     name: String,
 }
 
-fn grpc_calls() -> BTreeSet<String> {
+pub(super) fn grpc_calls() -> BTreeSet<String> {
     let files = Files::decode(v1::FILE_DESCRIPTOR_SET).expect("a set of files").files;
     let methods = files.into_iter().flat_map(|file| file.services).flat_map(|service| service.methods);
     methods.map(|method| method.name).collect()
@@ -194,7 +194,7 @@ fn parse(body: &[u8]) -> Value {
 }
 
 /// Without what the protocols show in different ways: settled leases are named over HTTP only, an id is repeated by a
-/// resubmission over HTTP only, and addresses differ.
+/// resubmission over HTTP only, addresses differ, and credentials are drawn at random.
 fn normal(mut value: Value) -> Value {
     if let Some(results) = value.get("results").and_then(Value::as_array)
         && results.iter().any(|result| result.get("outcome").is_some())
@@ -213,6 +213,14 @@ fn normal(mut value: Value) -> Value {
     }
     if value.get("seq").is_some() && value.get("duplicate").is_some() {
         value.as_object_mut().expect("an object").remove("id");
+    }
+    let many = value.get_mut("credentials").and_then(Value::as_array_mut).into_iter().flatten();
+    for credential in many {
+        credential.as_object_mut().expect("an object").remove("id");
+    }
+    if let Some(credential) = value.get_mut("credential").and_then(Value::as_object_mut) {
+        credential.remove("id");
+        value["secret"] = json!(value["secret"].as_str().map(str::len));
     }
     without_addresses(&mut value);
     value
@@ -375,7 +383,8 @@ impl Pair {
         let path = format!("/streams/work/follow{query}");
         self.made.insert(self.template("GET", &path));
         let http = Request::builder().uri(&path).header("host", "localhost");
-        let response = self.http.answer(FROM, http.body(Body::empty()).expect("a request")).await;
+        let response =
+            self.http.answer(FROM, Principal::owner(), http.body(Body::empty()).expect("a request")).await;
         let grpc = self.grpc.follow_stream(request).await;
         if !response.status().is_success() {
             let status = response.status().as_u16();
@@ -410,6 +419,7 @@ async fn every_call_is_answered_alike() {
     groups(&mut pair).await;
     consuming(&mut pair).await;
     parked(&mut pair).await;
+    credentials(&mut pair).await;
     transactions::both_protocols(&mut pair).await;
     ends(&mut pair).await;
     contents(&mut pair).await;
@@ -750,6 +760,60 @@ async fn parked(pair: &mut Pair) {
     both!(pair, "DELETE" at("jobs/1"), null = cancel_job of_team!(CancelJobRequest, job: 1u32));
     both!(pair, "GET" at("jobs"), null = list_jobs of_team!(ListJobsRequest));
     both!(pair, "GET" TEAM, null = get_group of_team!(GetGroupRequest));
+}
+
+async fn credentials(pair: &mut Pair) {
+    let token = |name: &str, grants: &str| v1::CreateCredentialRequest {
+        kind: v1::CredentialKind::Token.into(),
+        name: name.into(),
+        grants: grants.into(),
+        ..Default::default()
+    };
+    let key = |account: &str| v1::CreateCredentialRequest {
+        account: account.into(),
+        kind: v1::CredentialKind::AccessKey.into(),
+        ..token("sqs", "worker:*")
+    };
+    for (body, request) in [
+        (json!({ "kind": "token", "name": "ci", "grants": "publish:a-*" }), token("ci", "publish:a-*")),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a-*", "expires_in": "90d" }),
+            v1::CreateCredentialRequest {
+                expires_in_ms: Some(90 * 86_400_000),
+                ..token("ci", "publish:a-*")
+            },
+        ),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a", "expires_in": "0s" }),
+            v1::CreateCredentialRequest { expires_in_ms: Some(0), ..token("ci", "publish:a") },
+        ),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a", "expires_in": "400d" }),
+            v1::CreateCredentialRequest { expires_in_ms: Some(400 * 86_400_000), ..token("ci", "publish:a") },
+        ),
+        (json!({ "kind": "token", "name": "", "grants": "publish:a" }), token("", "publish:a")),
+        (json!({ "kind": "token", "name": "ci", "grants": "sing:a" }), token("ci", "sing:a")),
+        (json!({ "kind": "token", "name": "ci", "grants": "" }), token("ci", "")),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a", "account": "123456789012" }),
+            v1::CreateCredentialRequest { account: "123456789012".into(), ..token("ci", "publish:a") },
+        ),
+        (
+            json!({ "kind": "access_key", "name": "sqs", "grants": "worker:*", "account": "123456789012" }),
+            key("123456789012"),
+        ),
+        (json!({ "kind": "access_key", "name": "sqs", "grants": "worker:*", "account": "12" }), key("12")),
+    ] {
+        both!(pair, "POST" "/credentials", body = create_credential request);
+    }
+    let list = |kind: v1::CredentialKind| request!(ListCredentialsRequest, kind: kind);
+    let only = list(v1::CredentialKind::AccessKey);
+    both!(pair, "GET" "/credentials?kind=access_key", null = list_credentials only);
+    let tokens = list(v1::CredentialKind::Token);
+    both!(pair, "GET" "/credentials?kind=token&limit=1001", null = list_credentials v1::ListCredentialsRequest {
+        limit: 1_001, ..tokens
+    });
+    both!(pair, "DELETE" "/credentials/none", null = revoke_credential request!(RevokeCredentialRequest, id: "none"));
 }
 
 async fn ends(pair: &mut Pair) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use forebay_broker::api::{Bundle, CallError, NoteRefusal, NoteWish, Purge};
+use forebay_broker::api::{Bundle, CallError, NoteRefusal, NoteWish, Purge, Right};
 
 use super::{Asker, Service};
 use crate::sqs::failure;
@@ -33,9 +33,13 @@ impl Service {
         let tags = tags::added(&BTreeMap::new(), &request.tags)?;
         let id = asker.own(name.as_str());
         let queue_url = asker.url(&id);
+        if let Some(stream) = id.stream() {
+            let may = asker.caller.check(Right::Create, &stream, &group());
+            may.map_err(|error| failure::of_call(&error))?;
+        }
         let changing = self.registry.change().await;
         let present = match self.registry.get(&id) {
-            Some(queue) if !changing.forget_if_gone(&asker.caller, &queue).await => Some(queue),
+            Some(queue) if !changing.forget_if_gone(&queue).await => Some(queue),
             _ => None,
         };
         if let Some(queue) = present {
@@ -104,7 +108,7 @@ impl Service {
             return Err(redrive.refused("Dead letter target cannot be the queue itself."));
         }
         let queue = self.registry.get(&QueueId::new(&target.account, &target.queue));
-        let queue = queue.ok_or_else(|| redrive.no_target())?;
+        let queue = queue.filter(|queue| asker.sees(queue)).ok_or_else(|| redrive.no_target())?;
         if queue.is_fifo() != settings.is_fifo {
             return Err(redrive.refused("Dead letter target must be of the same type as the queue."));
         }
@@ -118,7 +122,7 @@ impl Service {
     pub(super) async fn delete(&self, asker: &Asker, request: &DeleteQueue) -> Answer {
         let changing = self.registry.change().await;
         let queue = self.find(asker, &request.queue_url, Action::DeleteQueue)?;
-        if changing.forget_if_gone(&asker.caller, &queue).await {
+        if changing.forget_if_gone(&queue).await {
             return Err(SqsError::no_such_queue());
         }
         let mut notes = vec![queue.id.gone()];
@@ -177,7 +181,9 @@ impl Service {
         });
         let after = after.transpose()?;
         let limit = size.unwrap_or(LIST_MAX) as usize;
-        let (ids, has_more) = self.registry.list(account, prefix, after.as_deref(), limit, wanted);
+        let (ids, has_more) = self
+            .registry
+            .list(account, prefix, after.as_deref(), limit, |queue| asker.sees(queue) && wanted(queue));
         let last = ids.last().filter(|_| has_more && size.is_some());
         let next_token = last.map(|id| BASE64.encode(&id.name));
         Ok((ids.iter().map(|id| asker.url(id)).collect(), next_token))
@@ -188,7 +194,7 @@ impl Service {
         let wanted = Wanted::of(&request.names)?;
         let figures = match asker.caller.figures(queue.stream(), queue.group()).await {
             Ok(figures) => figures,
-            Err(error) => return Err(self.failed(asker, &queue, &error).await),
+            Err(error) => return Err(self.failed(&queue, &error).await),
         };
         let (of_stream, of_group) = figures;
         let hidden = of_group.in_flight + of_group.moving + of_stream.delayed;
@@ -242,7 +248,7 @@ impl Service {
     ) -> Result<Arc<Queue>, SqsError> {
         let changing = self.registry.change().await;
         let queue = self.find(asker, url, action)?;
-        if changing.forget_if_gone(&asker.caller, &queue).await {
+        if changing.forget_if_gone(&queue).await {
             return Err(SqsError::no_such_queue());
         }
         let before = &queue.about;
@@ -319,7 +325,7 @@ impl Service {
     pub(super) async fn purge(&self, asker: &Asker, request: &PurgeQueue) -> Answer {
         let changing = self.registry.change().await;
         let queue = self.find(asker, &request.queue_url, Action::PurgeQueue)?;
-        if changing.forget_if_gone(&asker.caller, &queue).await {
+        if changing.forget_if_gone(&queue).await {
             return Err(SqsError::no_such_queue());
         }
         if self.waits {
@@ -336,7 +342,7 @@ impl Service {
         if self.waits {
             let note = Bundle::beside(queue.stream()).note(queue.id.purged(self.now() + REST));
             // It is purged. Whether the next one has to wait is not worth a second purge by a client that tries again.
-            let _ = asker.caller.commit(note).await;
+            let _ = self.registry.own().commit(note).await;
         }
         Ok(Response::PurgeQueue)
     }

@@ -73,7 +73,7 @@ impl Service {
         let published = asker.caller.publish_to_existing(room, queue.stream.clone(), batch).await;
         let published = match published {
             Ok(published) => published.get(),
-            Err(error) => return Err(self.not_stored(asker, queue, &error).await),
+            Err(error) => return Err(self.not_stored(queue, &error).await),
         };
         // A duplicate is answered as the original was.
         let seqs = published.each().map(|(admission, _)| admission.seq);
@@ -96,10 +96,10 @@ impl Service {
         .map(drop)
     }
 
-    async fn not_stored(&self, asker: &Asker, queue: &Queue, error: &PublishError) -> SqsError {
+    async fn not_stored(&self, queue: &Queue, error: &PublishError) -> SqsError {
         let failure = failure::of_publish(error);
         if failure.kind() == ErrorKind::QueueDoesNotExist {
-            self.registry.forget(&asker.caller, queue).await;
+            self.registry.forget(queue).await;
         }
         failure
     }

@@ -29,7 +29,13 @@ async fn reflection_lists_the_services_and_describes_them() {
         panic!("a list is asked for")
     };
     let services: Vec<&str> = list.service.iter().map(|service| &service.name[..]).collect();
-    for service in ["forebay.v1.Forebay", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"] {
+    let expected = [
+        "externalscaler.ExternalScaler",
+        "forebay.v1.Forebay",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+    ];
+    for service in expected {
         assert!(services.contains(&service), "{service} is missing: {services:?}");
     }
     let Some(MessageResponse::FileDescriptorResponse(file)) = next().await else {

@@ -37,6 +37,17 @@ pub(super) struct Chart<'a> {
     pub(super) is_time: bool,
 }
 
+/// The newest point is still being recorded, and a busy server may miss one more. A longer gap is shown as one.
+const NOW_POINTS: usize = 3;
+
+impl Series {
+    /// The latest value, if it is of now.
+    fn now(&self) -> f32 {
+        let recent = self.points.iter().rev().take(NOW_POINTS);
+        recent.copied().find(|point| !point.is_nan()).unwrap_or(f32::NAN)
+    }
+}
+
 impl Chart<'_> {
     pub(super) fn render(&self) -> Markup {
         let largest = self.series.iter().flat_map(|series| &series.points).copied().fold(0.0, f32::max);
@@ -51,7 +62,7 @@ impl Chart<'_> {
                             span.key {
                                 span class=(format!("swatch {}", series.class)) aria-hidden="true" {}
                                 (series.name) " "
-                                b { (self.value(series.points.last().copied().unwrap_or(f32::NAN))) }
+                                b { (self.value(series.now())) }
                             }
                         }
                     }
@@ -93,7 +104,7 @@ impl Chart<'_> {
     fn words(&self) -> String {
         let mut text = format!("{}, the last {}.", self.title, format::age(self.span as f64));
         for series in &self.series {
-            let now = series.points.last().copied().unwrap_or(f32::NAN);
+            let now = series.now();
             let most = series.points.iter().copied().filter(|point| !point.is_nan()).fold(f32::NAN, f32::max);
             let _ = write!(text, " {}: {} now, {} at most.", series.name, self.value(now), self.value(most));
         }
@@ -290,6 +301,15 @@ mod tests {
         };
         assert_eq!(chart.words(), "Rates, the last 1h. in: 20/s now, 20/s at most. out: – now, – at most.");
         assert!(chart.render().0.contains(r#"role="img""#));
+    }
+
+    #[test]
+    fn a_short_gap_at_the_end_still_has_a_value_of_now() {
+        let now = |points| Series { name: "in", class: "c1", points, filled: false }.now();
+        const GAP: f32 = f32::NAN;
+        assert_eq!(now(vec![1.0, 2.0]), 2.0);
+        assert_eq!(now(vec![1.0, 2.0, GAP, GAP]), 2.0);
+        assert!(now(vec![2.0, GAP, GAP, GAP]).is_nan() && now(vec![]).is_nan());
     }
 
     #[test]

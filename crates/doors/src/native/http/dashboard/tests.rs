@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode, header};
-use forebay_broker::api::{Broker, BrokerConfig, Clock};
+use forebay_broker::api::{Broker, BrokerConfig, Clock, Principal};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ impl Rig {
             request = request.header(*name, *value);
         }
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        self.0.answer(FROM, request.body(Body::from(body)).expect("a request")).await
+        self.0.answer(FROM, Principal::owner(), request.body(Body::from(body)).expect("a request")).await
     }
 
     async fn call(&self, method: &str, path: &str, body: Value) -> Value {

@@ -29,7 +29,52 @@ macro_rules! says_nothing {
 
 says_nothing! {
     UpdateStreamReply DeleteStreamReply UpdateGroupReply DeleteGroupReply PauseGroupReply ResumeGroupReply
-    CancelJobReply
+    CancelJobReply RevokeCredentialReply
+}
+
+impl Shape for v1::CreateCredentialReply {
+    fn shape(self) -> Value {
+        let v1::CreateCredentialReply { credential, secret } = self;
+        json!({ "credential": self::credential(credential.expect("a credential")), "secret": secret })
+    }
+}
+
+impl Shape for v1::ListCredentialsReply {
+    fn shape(self) -> Value {
+        let v1::ListCredentialsReply { credentials, next } = self;
+        let credentials: Vec<Value> = credentials.into_iter().map(credential).collect();
+        json!({ "credentials": credentials, "next": Some(next).filter(|next| !next.is_empty()) })
+    }
+}
+
+fn credential(of: v1::Credential) -> Value {
+    let kind = of.kind();
+    let v1::Credential {
+        id,
+        kind: _,
+        name,
+        grants,
+        account,
+        created_at_us,
+        created_by,
+        expires_at_us,
+        last_used_at_us,
+    } = of;
+    json!({
+        "id": id,
+        "kind": match kind {
+            v1::CredentialKind::Unspecified => "none",
+            v1::CredentialKind::Token => "token",
+            v1::CredentialKind::AccessKey => "access_key",
+        },
+        "name": name,
+        "grants": grants,
+        "account": Some(account).filter(|account| !account.is_empty()),
+        "created_at": Time(created_at_us),
+        "created_by": created_by,
+        "expires_at": expires_at_us.map(Time),
+        "last_used_at": last_used_at_us.map(Time),
+    })
 }
 
 impl Shape for v1::CreateStreamReply {
