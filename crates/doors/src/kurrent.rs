@@ -33,6 +33,8 @@ mod persistent;
 mod places;
 mod status;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -43,7 +45,7 @@ use std::sync::atomic::AtomicU64;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, Version, header};
 use forebay_broker::api::{
-    Caller, Clock, DoorStats, Entrance, Grants, Pool, Principal, Share, StreamSettings,
+    CallError, Caller, Clock, DoorStats, Entrance, Grants, Pool, Principal, Share, StreamSettings,
 };
 use forebay_wire::kurrent::gossip::gossip_server::GossipServer;
 use forebay_wire::kurrent::persistent_subscriptions::persistent_subscriptions_server::PersistentSubscriptionsServer;
@@ -129,24 +131,11 @@ pub async fn serve(
         // A server that listens for other machines is called by names that it does not know.
         false => Hosts::any(),
     };
-    let stats = broker.doors().door("kurrent");
-    let (memory, clock) = (broker.memory().clone(), broker.clock());
-    let caller = broker.enter(Principal::owner(), None);
-    let marks = Marks::load(&caller).await.map_err(std::io::Error::other)?;
-    let gate = Gate::new(broker.clone(), config.anonymous, stats.clone());
-    let persistent = persistent::Subscriptions::open(&caller).await.map_err(std::io::Error::other)?;
-    let door = KurrentDoor(Arc::new(Shared {
-        broker,
-        hosts,
-        scheme: if config.tls.is_some() { "https" } else { "http" },
-        stats: stats.clone(),
-        marks,
-        recent: Recent::default(),
-        new_stream: Arc::new(streams::write::new_stream()),
-        instance: EventId(config.instance),
-        subscriptions: AtomicU64::new(1),
-        persistent: Arc::new(persistent),
-    }));
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let door = KurrentDoor::open(&broker, hosts, scheme, config.instance).await;
+    let door = door.map_err(std::io::Error::other)?;
+    let (memory, clock, stats) = (broker.memory().clone(), broker.clock(), door.stats.clone());
+    let gate = Gate::new(broker, config.anonymous, stats.clone());
     let gossip = Gossip {
         instance: EventId(config.instance),
         clock,
@@ -210,6 +199,28 @@ impl std::ops::Deref for KurrentDoor {
 }
 
 impl KurrentDoor {
+    /// The door of a broker, with the state that is in the log.
+    async fn open(
+        broker: &Entrance,
+        hosts: Hosts,
+        scheme: &'static str,
+        instance: [u8; 16],
+    ) -> Result<KurrentDoor, CallError> {
+        let caller = broker.enter(Principal::owner(), None);
+        Ok(KurrentDoor(Arc::new(Shared {
+            broker: broker.clone(),
+            hosts,
+            scheme,
+            stats: broker.doors().door("kurrent"),
+            marks: Marks::load(&caller).await?,
+            recent: Recent::default(),
+            new_stream: Arc::new(streams::write::new_stream()),
+            instance: EventId(instance),
+            subscriptions: AtomicU64::new(1),
+            persistent: Arc::new(persistent::Subscriptions::open(&caller).await?),
+        })))
+    }
+
     /// The client that sent a request, which the gate has let in.
     fn caller<T>(&self, request: &tonic::Request<T>) -> Caller {
         let who = request.extensions().get::<Client>().map(|Client(who)| who.clone());

@@ -89,6 +89,11 @@ impl Filter {
         }
     }
 
+    /// Whether types matter.
+    pub(super) fn has_kinds(&self) -> bool {
+        self.kinds.is_some()
+    }
+
     /// Whether events of a stream may pass. Streams in which groups on `$all` keep their own state never do: such a
     /// group would feed on itself.
     pub(super) fn passes_stream(&self, name: &str) -> bool {
