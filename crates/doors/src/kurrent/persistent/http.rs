@@ -27,6 +27,8 @@ use json::{atom_link, changed, detail, link, merge, settings_of, summary};
 const COMPETING: &str = "application/vnd.eventstore.competingatom+json";
 /// Events that one request pulls, at most.
 const PULL_MAX: u32 = 100;
+/// Bytes of contents that one request pulls, at most, unless a single event has more.
+const PULL_BYTES_MAX: u64 = 4 << 20;
 /// The name of the consumer that pulls.
 const PULLER: &str = "http";
 /// Characters of a name that are written as they are in a path.
@@ -346,7 +348,8 @@ impl Asked<'_> {
             }
         };
         let embed = Embed::of(self.query.get("embed"))?;
-        let request = Receive { consumer: PULLER.to_owned(), max, ..Receive::default() };
+        let bytes = Some(PULL_BYTES_MAX);
+        let request = Receive { consumer: PULLER.to_owned(), max, bytes, ..Receive::default() };
         let received = self.caller.receive(names.stream.clone(), names.group.clone(), request).await?;
         let clock = self.caller.broker().clock();
         let now = clock.now();

@@ -248,6 +248,9 @@ impl Subscriptions {
             Err(Refusal::Failed(_)) => return Err(Refusal::Missing),
             stream => stream?,
         };
+        if let Some(stream) = &stream {
+            caller.stream(stream.clone()).await?;
+        }
         let notes = self.notes(caller).await?;
         let mut all = Vec::new();
         let mut after = None;

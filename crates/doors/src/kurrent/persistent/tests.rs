@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use forebay_broker::api::{
-    Backoff, BatchBuilder, Broker, BrokerConfig, Caller, Clock, Dedupe, Message, Principal, PublishOptions,
-    Retention, Strategy, Work,
+    Backoff, BatchBuilder, Broker, BrokerConfig, CallError, Caller, Clock, Dedupe, Message, Principal,
+    PublishOptions, Retention, Strategy, Work,
 };
 use forebay_core::types::{GroupName, Seq, StreamName};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
+use forebay_wire::kurrent::client::{Empty, StreamIdentifier, StreamOptions, stream_options};
+use forebay_wire::kurrent::persistent_subscriptions as wire;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use super::METHODS;
 use super::calls::Names;
 use super::http::test::{self, route_name};
 use super::parked::{self, ParkedStream};
 use super::service::{Refusal, Subscriptions};
 use super::settings::{ConsumerStrategy, Settings, StartFrom};
+use super::{METHODS, Wish, refused};
 
 const FRAME_BYTES_MAX: usize = 32 << 20;
 const PAGE: &str = include_str!("../../../../../docs/reference/kurrent-subscriptions.md");
@@ -344,4 +346,74 @@ fn every_request_over_http_has_its_row() {
     described.sort_unstable();
     described.dedup();
     assert_eq!(described.len(), test::ROUTES, "{described:?}");
+}
+
+/// A request as the Node client sends it: the stream and the start where the oldest protocol had them.
+fn legacy(revision: u64) -> wire::CreateReq {
+    let settings = wire::create_req::Settings {
+        revision,
+        history_buffer_size: 500,
+        read_batch_size: 20,
+        named_consumer_strategy: wire::create_req::ConsumerStrategy::RoundRobin.into(),
+        message_timeout: Some(wire::create_req::settings::MessageTimeout::MessageTimeoutTicks(300_000_000)),
+        ..wire::create_req::Settings::default()
+    };
+    let options = wire::create_req::Options {
+        stream_identifier: Some(StreamIdentifier { stream_name: "s".into() }),
+        group_name: "g".to_owned(),
+        settings: Some(settings),
+        stream_option: None,
+    };
+    wire::CreateReq { options: Some(options) }
+}
+
+#[test]
+fn the_oldest_form_of_a_request_is_understood() {
+    for (revision, start) in [(0, StartFrom::Start), (5, StartFrom::Revision(5)), (u64::MAX, StartFrom::End)]
+    {
+        let wish = Wish::of(legacy(revision)).expect("it is understood");
+        assert_eq!((wish.stream.as_str(), wish.group.as_str()), ("s", "g"));
+        let settings = wish.settings.expect("they are valid");
+        assert_eq!((settings.start, settings.message_timeout_ms), (start, 30_000));
+        assert_eq!((settings.strategy, settings.checkpoint_after_ms), (ConsumerStrategy::RoundRobin, 0));
+    }
+}
+
+#[test]
+fn the_newer_form_counts_if_a_request_has_both() {
+    let mut request = legacy(7);
+    let options = request.options.as_mut().expect("it has them");
+    let stream = StreamOptions {
+        stream_identifier: Some(StreamIdentifier { stream_name: "newer".into() }),
+        revision_option: Some(stream_options::RevisionOption::End(Empty {})),
+    };
+    options.stream_option = Some(wire::create_req::options::StreamOption::Stream(stream));
+    if let Some(settings) = &mut options.settings {
+        settings.consumer_strategy = "PinnedByCorrelation".to_owned();
+    }
+    let wish = Wish::of(request.clone()).expect("it is understood");
+    assert_eq!(wish.stream, "newer");
+    let settings = wish.settings.expect("they are valid");
+    assert_eq!((settings.start, settings.strategy), (StartFrom::End, ConsumerStrategy::PinnedByCorrelation));
+    let all = wire::create_req::AllOptions::default();
+    request.options.as_mut().expect("it has them").stream_option =
+        Some(wire::create_req::options::StreamOption::All(all));
+    assert_eq!(Wish::of(request).expect("it is understood").stream, "$all");
+    assert!(Wish::of(wire::CreateReq { options: None }).is_err());
+}
+
+#[test]
+fn every_refusal_has_its_status() {
+    use tonic::Code;
+    for (refusal, code) in [
+        (Refusal::Exists, Code::AlreadyExists),
+        (Refusal::Missing, Code::NotFound),
+        (Refusal::Full, Code::FailedPrecondition),
+        (Refusal::Failed("why".to_owned()), Code::Internal),
+        (Refusal::All, Code::Unimplemented),
+        (Refusal::Tombstone, Code::FailedPrecondition),
+        (Refusal::Call(CallError::Stopping), Code::Unavailable),
+    ] {
+        assert_eq!(refused(refusal, "s", "g").code(), code);
+    }
 }
