@@ -160,8 +160,6 @@ impl fmt::Display for Right {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource<'a> {
     Server,
-    /// The messages of all streams, in their order.
-    Log,
     Stream(&'a StreamName),
     Group(&'a StreamName, &'a GroupName),
     /// All notes of a door. A note beside a stream is a part of that stream.
@@ -172,7 +170,6 @@ impl fmt::Display for Resource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Resource::Server => f.write_str("the server"),
-            Resource::Log => f.write_str("the log"),
             Resource::Stream(stream) => write!(f, "{stream}"),
             Resource::Group(stream, group) => write!(f, "{stream}/{group}"),
             Resource::Notes(door) => write!(f, "the notes of door {door}"),

@@ -17,8 +17,6 @@
 //! | `persistent` | Persistent subscriptions. |
 //! | `http` | What is not gRPC. |
 
-#![allow(dead_code, reason = "the calls of streams and groups use the rest")]
-
 mod deadline;
 mod event;
 mod features;

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::reader::Signal;
 use super::{Caller, Filter};
-use crate::access::{Resource, Right};
+use crate::access::{Resource, Right, authorize_list};
 use crate::batch::parse_content;
 use crate::error::CallError;
 use crate::memory::{Hold, Share};
@@ -130,14 +130,15 @@ pub struct LogReader {
 }
 
 impl Caller {
-    /// A reader of the messages of all streams by their positions in the log, from `next` on or from there back.
+    /// A reader of the messages of all streams by their positions in the log, from `next` on or from there back. Messages
+    /// of streams that the caller may not read are left out.
     pub fn log_reader(
         &self,
         next: Ordinal,
         direction: Direction,
         filter: LogFilter,
     ) -> Result<LogReader, CallError> {
-        self.may(Right::Read, Resource::Log)?;
+        authorize_list(&self.principal, Resource::Server)?;
         let (signal, tail) = watch::channel(());
         Ok(LogReader {
             caller: self.clone(),
@@ -154,7 +155,7 @@ impl Caller {
 
     /// The position in the log of the last message.
     pub async fn log_end(&self) -> Result<Ordinal, CallError> {
-        self.may(Right::Read, Resource::Log)?;
+        authorize_list(&self.principal, Resource::Server)?;
         self.broker.whole().ask(|task, reply| task.log_end(reply)).await
     }
 }
