@@ -268,8 +268,6 @@ impl Grants {
 fn covers(pattern: &Pattern, right: Right, what: Resource<'_>) -> bool {
     match what {
         Resource::Server | Resource::Notes(_) => pattern.is_universal(),
-        // A reader of the log is shown messages of streams that it may read, and no others.
-        Resource::Log => true,
         Resource::Stream(stream) if right == Right::Look => pattern.shows_stream(stream),
         Resource::Stream(stream) => pattern.covers_stream(stream),
         Resource::Group(stream, group) => pattern.covers_group(stream, group),
