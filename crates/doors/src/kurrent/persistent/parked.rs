@@ -1,5 +1,5 @@
-//! The parked messages of a group, as the stream in which clients look for them. It is put together when it is read: its
-//! entries are links to the events, numbered from the oldest position on.
+//! The parked messages of a group, as the stream in which clients look for them. It is put together when it is read:
+//! its entries are links to the events, numbered from the oldest position on.
 
 use std::collections::VecDeque;
 
@@ -87,7 +87,7 @@ pub(crate) struct ParkedStream {
 }
 
 impl ParkedStream {
-    /// Finds the group that a stream of this name belongs to. `None` if there is none, or nothing is parked in it.
+    /// Finds the group that a stream of this name belongs to. `None` without a group, or without parked messages.
     pub(crate) async fn open(caller: &Caller, name: &str) -> Result<Option<ParkedStream>, Refusal> {
         for names in candidates(name) {
             let found = caller.group(names.stream.clone(), names.group.clone()).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use forebay_broker::api::{
-    Backoff, BatchBuilder, Broker, BrokerConfig, CallError, Caller, Clock, Dedupe, Message, Principal,
-    PublishOptions, Retention, Strategy, Work,
+    Backoff, BatchBuilder, Broker, BrokerConfig, CallError, Caller, Clock, Dedupe, Grants, Message,
+    Principal, PublishOptions, Retention, Strategy, Work,
 };
 use forebay_core::types::{GroupName, Seq, StreamName};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
@@ -43,7 +43,8 @@ impl Rig {
         let opened = Broker::open(Arc::new(engine), Clock::still(), config).await;
         let broker = opened.expect("a new log opens").0;
         let caller = broker.enter(Principal::owner(), None);
-        Rig { broker, caller, subscriptions: Arc::default() }
+        let subscriptions = Subscriptions::open(&caller).await.expect("there are no notes");
+        Rig { broker, caller, subscriptions: Arc::new(subscriptions) }
     }
 
     async fn create(&self, stream: &str, group: &str, settings: Settings) -> Result<(), Refusal> {
@@ -184,10 +185,10 @@ async fn the_note_of_a_group_that_another_door_deleted_is_removed() {
     rig.create("s", "g", Settings { live_buffer_size: 7, ..Settings::default() }).await.expect("it is new");
     let (stream, group) = (StreamName::stored("s"), GroupName::stored("g"));
     rig.caller.delete_group(stream.clone(), group.clone()).await.expect("it is deleted");
-    let noted = rig.subscriptions.noted(&rig.caller, &names("s", "g")).await;
+    let noted = rig.subscriptions.noted(&names("s", "g")).await;
     assert!(noted.expect("an answer").is_some());
     rig.subscriptions.restart(&rig.caller).await.expect("it is swept");
-    let noted = rig.subscriptions.noted(&rig.caller, &names("s", "g")).await;
+    let noted = rig.subscriptions.noted(&names("s", "g")).await;
     assert_eq!(noted, Ok(None));
 }
 
@@ -221,7 +222,7 @@ async fn pulled_events_are_answered_by_their_addresses() {
     assert_eq!((&entry["title"], &entry["summary"]), (&json!("0@s"), &json!("Placed")));
     let uri = |of: &Value, relation: &str| {
         let links = of["links"].as_array().expect("links");
-        let link = links.iter().find(|link| link["relation"] == relation).expect("such a link");
+        let link = links.iter().find(|link| link["relation"] == relation).expect("the link");
         link["uri"].as_str().expect("text").replace("http://localhost:2113", "")
     };
     let address = format!("/subscriptions/s/g/ack/{}", id(0));
@@ -243,7 +244,7 @@ async fn pulled_events_are_answered_by_their_addresses() {
     let (_, info) = rig.http(Method::GET, "/subscriptions/s/g/info", "").await;
     assert_eq!(info["outstandingMessagesCount"], 0);
     assert_eq!((&info["lastKnownEventNumber"], &info["config"]["maxRetryCount"]), (&json!(3), &json!(1)));
-    // Ids that no consumer holds are ignored; what is no id is not.
+    // Ids that no consumer holds are ignored. A text that is not an id is refused.
     assert_eq!(rig.http(Method::POST, &address, "").await.0, StatusCode::ACCEPTED);
     let (status, text) = rig.http(Method::POST, "/subscriptions/s/g/ack/x", "").await;
     assert_eq!((status, text), (StatusCode::BAD_REQUEST, json!("an id must be a UUID. value=`x`\n")));
@@ -416,4 +417,36 @@ fn every_refusal_has_its_status() {
     ] {
         assert_eq!(refused(refusal, "s", "g").code(), code);
     }
+}
+
+#[tokio::test]
+async fn a_client_does_what_its_rights_say_and_needs_none_for_the_notes() {
+    let mut rig = Rig::start().await;
+    let as_one = |grants: &str| {
+        let grants = grants.parse::<Grants>().expect("grants");
+        rig.broker.enter(Principal::new("client", grants), None)
+    };
+    let (keeper, worker) = (as_one("configure:s"), as_one("consume:s/g"));
+    rig.append("s", 0..2).await;
+    let given = Settings { live_buffer_size: 7, ..Settings::default() };
+    let denied = |done: Result<(), Refusal>| matches!(done, Err(Refusal::Call(CallError::Denied(_))));
+    let (subscriptions, of) = (rig.subscriptions.clone(), || names("s", "g"));
+    assert!(denied(subscriptions.create(&worker, of(), given.clone()).await));
+    subscriptions.create(&keeper, of(), given.clone()).await.expect("it may");
+    assert!(
+        denied(subscriptions.create(&worker, of(), given.clone()).await),
+        "not even that it exists is said"
+    );
+    assert!(denied(subscriptions.update(&worker, of(), given.clone()).await));
+    assert!(denied(subscriptions.delete(&worker, of()).await));
+    assert!(denied(subscriptions.restart(&worker).await));
+    subscriptions.update(&keeper, of(), given).await.expect("it may");
+    rig.caller = worker;
+    assert_eq!(rig.pull(2).await, [0, 1]);
+    let ack = format!("/subscriptions/s/g/ack/{}", id(0));
+    assert_eq!(rig.http(Method::POST, &ack, "").await.0, StatusCode::ACCEPTED);
+    rig.caller = keeper.clone();
+    assert_eq!(rig.http(Method::POST, &ack, "").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(rig.http(Method::GET, "/subscriptions/s/g/1", "").await.0, StatusCode::UNAUTHORIZED);
+    subscriptions.delete(&keeper, of()).await.expect("it may");
 }
