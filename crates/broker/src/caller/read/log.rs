@@ -131,8 +131,8 @@ pub struct LogReader {
 }
 
 impl Caller {
-    /// A reader of the messages of all streams by their positions in the log, from `next` on or from there back. Messages
-    /// of streams that the caller may not read are left out.
+    /// A reader of the messages of all streams by their positions in the log, from `next` on or from there back.
+    /// Messages of streams that the caller may not read are left out.
     pub fn log_reader(
         &self,
         next: Ordinal,
