@@ -71,6 +71,26 @@ impl Caller {
         sees(&self.principal, Resource::Group(stream, group))
     }
 
+    /// The same of a stream.
+    pub fn sees_stream(&self, stream: &StreamName) -> bool {
+        sees(&self.principal, Resource::Stream(stream))
+    }
+
+    /// Whether the caller may see figures of the whole server.
+    pub fn sees_server(&self) -> bool {
+        sees(&self.principal, Resource::Server)
+    }
+
+    /// Whether nothing is hidden from the caller.
+    pub fn sees_all(&self) -> bool {
+        self.principal.sees_all()
+    }
+
+    /// Whether the caller may see parked messages of a group, and why they are parked.
+    pub fn inspects(&self, stream: &StreamName, group: &GroupName) -> bool {
+        self.may_in(Right::Inspect, stream, group).is_ok()
+    }
+
     fn may(&self, action: Right, what: Resource<'_>) -> Result<(), Denied> {
         authorize(&self.principal, action, what)
     }

@@ -40,7 +40,7 @@ impl Tail {
         if self.told != round {
             self.told = round;
             self.readers.retain(|reader| {
-                let _ = reader.send_replace(());
+                reader.send_replace(());
                 is_there(reader)
             });
         }

@@ -11,6 +11,8 @@
 
 mod client;
 mod native;
+#[cfg(feature = "dashboard")]
+mod pages;
 mod sqs;
 
 use std::sync::Arc;
@@ -94,7 +96,7 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("GET /events", Grants("monitor:*")),
     ("GET /server", Grants("monitor:*")),
     ("GET /problems/{kind}", Nothing),
-    ("GET /", Grants("monitor:*")),
+    ("GET /", Known),
     // gRPC.
     ("Publish", Grants("publish:work")),
     ("PublishOnce", Grants("publish:work")),
