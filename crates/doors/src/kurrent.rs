@@ -173,6 +173,9 @@ struct KurrentDoor(Arc<Shared>);
 
 struct Shared {
     broker: Entrance,
+    /// For looks at streams that answer a write. A client is told no more of them than whether it may write, and where
+    /// the stream ends.
+    own: Caller,
     hosts: Hosts,
     /// How the port is reached.
     scheme: &'static str,
@@ -207,6 +210,7 @@ impl KurrentDoor {
         let caller = broker.enter(Principal::owner(), None);
         Ok(KurrentDoor(Arc::new(Shared {
             broker: broker.clone(),
+            own: caller.clone(),
             hosts,
             scheme,
             stats: broker.doors().door("kurrent"),

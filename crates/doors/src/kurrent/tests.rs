@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_broker::api::{Broker, BrokerConfig, Caller, Clock, Principal};
+use forebay_broker::api::{Broker, BrokerConfig, Caller, Clock, Grants, Principal};
 use forebay_core::types::{Seq, StreamName};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use forebay_wire::kurrent::client::filter_options::{Expression, Filter, Window};
@@ -186,6 +186,23 @@ async fn a_repeated_write_is_answered_as_the_first_time() {
         Ok(6),
         "elsewhere an id is no duplicate"
     );
+}
+
+#[tokio::test]
+async fn a_client_that_may_only_publish_writes_to_streams_that_exist() {
+    let stage = Stage::new().await;
+    let grants: Grants = "publish:orders".parse().expect("a grant");
+    let publisher = stage.broker.enter(Principal::new("publisher", grants), None);
+    let write = async |expected, id| {
+        let events = vec![proposed(id, b"{}")];
+        let written = write::write(&stage.door, &publisher, stage.stream.clone(), expected, events).await;
+        written.map_err(write::Refused::status)
+    };
+    let denied = write(Expected::Any, 1).await.expect_err("it may not create the stream");
+    assert_eq!((exception(&denied), denied.code()), ("access-denied", Code::PermissionDenied));
+    stage.write(Expected::NoStream, &[2]).await;
+    assert_eq!(write(Expected::Any, 3).await.map(last).expect("it may publish"), Ok(2));
+    assert_eq!(write(Expected::Revision(0), 4).await.map(last).expect("an answer"), Err(2));
 }
 
 #[tokio::test]
