@@ -1,5 +1,5 @@
-//! The Kurrent door: clients of KurrentDB and EventStoreDB use Forebay as they use those, given nothing but its address,
-//! as `esdb://127.0.0.1:2113?tls=false`.
+//! The Kurrent door: clients of KurrentDB and EventStoreDB use Forebay as they use those, given nothing but its
+//! address, as `esdb://127.0.0.1:2113?tls=false`.
 //!
 //! A stream is a stream and a persistent subscription is a group, so every other door sees them too.
 //!
@@ -15,7 +15,7 @@
 //! | `marks` | Streams that were deleted. |
 //! | `streams` | Append, read, delete. |
 //! | `persistent` | Persistent subscriptions. |
-//! | `http` | What is not gRPC. |
+//! | `http` | Requests that are not gRPC. |
 
 mod deadline;
 mod event;
@@ -88,8 +88,8 @@ pub struct KurrentConfig {
     pub connections_max: usize,
     /// Bytes of requests that are being read, over all connections.
     pub body_bytes_max: usize,
-    /// Names that the server has beside its addresses and `localhost`. Used if the door is open to this machine alone: a
-    /// page of another site could have been given a name with this server's address.
+    /// Names that the server has beside its addresses and `localhost`. Used if the door is open to this machine alone:
+    /// a page of another site could have been given a name with this server's address.
     pub host_names: Vec<String>,
     /// Connections at a time from one address. None: as many as there may be.
     pub connections_per_address: Option<usize>,

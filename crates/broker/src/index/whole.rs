@@ -228,7 +228,7 @@ impl Whole {
         match direction {
             Direction::Forwards => found.frames.sort_by_key(|frame| (frame.low, frame.position)),
             Direction::Backwards => {
-                found.frames.sort_by_key(|frame| std::cmp::Reverse((frame.high, frame.position)))
+                found.frames.sort_by_key(|frame| std::cmp::Reverse((frame.high, frame.position)));
             }
         }
         found

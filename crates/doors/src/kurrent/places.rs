@@ -1,13 +1,13 @@
 //! Places of events: the only file that knows how revisions and positions of Kurrent relate to Forebay's.
 //!
-//! The first event of a stream has revision 0 and the first message position 1, so a revision is a position in the stream
-//! less one. A position in `$all` is the position in the log, and its two numbers are always equal: some clients keep one
-//! of them only.
+//! The first event of a stream has revision 0 and the first message position 1, so a revision is a position in the
+//! stream less one. A position in `$all` is the position in the log, and its two numbers are always equal: some clients
+//! keep one of them only.
 
 use forebay_core::types::{Ordinal, Seq};
 use forebay_wire::kurrent::client::AllStreamPosition;
 
-/// The revision of the message at this position. There is none before the first.
+/// The revision of the message at this position. No revision stands for the place before the first.
 pub(super) fn revision(seq: Seq) -> Option<u64> {
     seq.0.checked_sub(1)
 }
@@ -18,7 +18,7 @@ pub(super) fn seq(revision: u64) -> Seq {
     Seq(revision.saturating_add(1))
 }
 
-/// The revision as the old protocol writes it in texts: -1 if there is none.
+/// The revision as the old protocol writes it in texts: -1 for no revision.
 pub(super) fn revision_text(seq: Seq) -> i64 {
     revision(seq).map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX))
 }

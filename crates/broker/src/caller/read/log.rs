@@ -18,6 +18,7 @@ use crate::batch::parse_content;
 use crate::error::CallError;
 use crate::memory::{Hold, Share};
 use crate::reader::{Direction, Most, Step, Stretch, WholeCursor};
+use crate::shard_task::ShardTask;
 use crate::window::Found;
 
 /// Messages that are looked at for one page, at most. If few pass the filter, the page has fewer than asked for, and
@@ -130,8 +131,8 @@ pub struct LogReader {
 }
 
 impl Caller {
-    /// A reader of the messages of all streams by their positions in the log, from `next` on or from there back. Messages
-    /// of streams that the caller may not read are left out.
+    /// A reader of the messages of all streams by their positions in the log, from `next` on or from there back.
+    /// Messages of streams that the caller may not read are left out.
     pub fn log_reader(
         &self,
         next: Ordinal,
@@ -156,7 +157,7 @@ impl Caller {
     /// The position in the log of the last message.
     pub async fn log_end(&self) -> Result<Ordinal, CallError> {
         authorize_list(&self.principal, Resource::Server)?;
-        self.broker.whole().ask(|task, reply| task.log_end(reply)).await
+        self.broker.whole().ask(ShardTask::log_end).await
     }
 }
 

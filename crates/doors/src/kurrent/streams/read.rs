@@ -1,7 +1,7 @@
 //! `Read`: events of a stream, once or as they come.
 //!
-//! A call is polled by its connection. It reads a page beside the shard's task, hands out one event after the other, and
-//! reads the next page when the client has taken them.
+//! A call is polled by its connection. It reads a page beside the shard's task, hands out one event after the other,
+//! and reads the next page when the client has taken them.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -45,5 +45,5 @@ pub(super) async fn follow(
     let from = follow_from(&mut query, &headers);
     let filter = filter(&mut query);
     query.end()?;
-    Ok(sse::follow(&door, sse::Followed::Log(service.follow_log(from?, filter).await?)))
+    Ok(sse::follow(&door, sse::Followed::Log(Box::new(service.follow_log(from?, filter).await?))))
 }

@@ -51,7 +51,7 @@ pub(super) fn write_event(out: &mut String, name: &str, id: Option<u64>, data: &
 /// Messages that a listener follows.
 pub(super) enum Followed {
     Stream(Following),
-    Log(FollowingLog),
+    Log(Box<FollowingLog>),
 }
 
 impl Followed {
