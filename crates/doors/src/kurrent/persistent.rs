@@ -150,7 +150,7 @@ impl KurrentDoor {
         T: Send + 'static,
     {
         let changed = tokio::spawn(change(self.clone())).await;
-        changed.unwrap_or_else(|_| Err(Refusal::Call(CallError::Unknown)))
+        changed.unwrap_or(Err(Refusal::Call(CallError::Unknown)))
     }
 
     async fn replay(

@@ -67,7 +67,7 @@ impl Route {
         let parts: Option<Vec<String>> = path
             .trim_matches('/')
             .split('/')
-            .map(|part| percent_decode_str(part).decode_utf8().ok().map(|text| text.into_owned()))
+            .map(|part| percent_decode_str(part).decode_utf8().ok().map(std::borrow::Cow::into_owned))
             .collect();
         let parts = parts.unwrap_or_default();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -291,7 +291,7 @@ impl Asked<'_> {
         F: Future<Output = Result<(), Refusal>> + Send + 'static,
     {
         let changed = tokio::spawn(change(self.subscriptions.clone(), self.caller.clone())).await;
-        changed.unwrap_or_else(|_| Err(Refusal::Call(CallError::Unknown)))
+        changed.unwrap_or(Err(Refusal::Call(CallError::Unknown)))
     }
 
     async fn list(&self, stream: Option<&str>) -> Result<Response<Body>, Refused> {

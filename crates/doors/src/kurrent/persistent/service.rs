@@ -298,7 +298,9 @@ impl Subscriptions {
                     let gone = settings::no_note(&stream, &group);
                     self.own.commit(Bundle::beside(stream).note(gone)).await?;
                 }
-                found => drop(found?),
+                found => {
+                    found?;
+                }
             }
         }
         Ok(())
