@@ -15,7 +15,7 @@ use forebay_storage::jetstream::{Claimant, JetStreamConfig, JetStreamEngine, Jet
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{Doors, Signals, Started, broker_config, random, serve_broker};
+use super::{Doors, Signals, Started, broker_config, kurrent, random, serve_broker, sqs};
 use crate::exit::Exit;
 use crate::log;
 use crate::log::Level;
@@ -150,8 +150,8 @@ async fn stand_by(doors: &Doors, reason: watch::Receiver<String>) -> Infallible 
         Some(listener) => native::stand_by(listener, doors.tls.clone(), reason.clone()).await,
         None => std::future::pending().await,
     };
-    let sqs = doors.sqs.as_ref().map(|door| door.listener());
-    let kurrent = doors.kurrent.as_ref().map(|door| door.listener());
+    let sqs = doors.sqs.as_ref().map(sqs::Door::listener);
+    let kurrent = doors.kurrent.as_ref().map(kurrent::Door::listener);
     tokio::select! {
         never = at(Some(&doors.native)) => never,
         never = at(sqs) => never,

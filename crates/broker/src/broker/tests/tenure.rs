@@ -76,7 +76,8 @@ async fn messages_are_handed_out_only_while_the_log_is_surely_owned() {
     publish(&broker, 1).await.expect("a durable message is confirmed");
     // The group acks before the log has it, as groups do unless they are told otherwise. Now the answer waits for that.
     assert_eq!(GroupSettings::default().acks, Acks::Journal);
-    consumer.settle(vec![SettleRequest { ticket: 7, leases, settlement: Verb::Ack.into() }]);
+    let ack = SettleRequest { ticket: 7, leases, settlement: Verb::Ack.into() };
+    consumer.settle(vec![ack]).expect("an ack may be made");
     let events = next_events(&mut consumer).await;
     assert!(matches!(&events[0], Event::Settled(_)), "the ack is durable: {events:?}");
     let waited = tokio::time::timeout(Duration::from_millis(200), next_events(&mut consumer)).await;

@@ -340,7 +340,8 @@ fn every_request_over_http_has_its_row() {
     let mut described: Vec<&str> = Vec::new();
     for cells in rows("HTTP") {
         let (method, path) = cells[0].trim_matches('`').split_once(' ').expect("a method and a path");
-        let path = path.replace("{direction}", "forward").replace(['{', '}'], "");
+        let path = path.replace("{direction}", "forward");
+        let path: String = path.chars().filter(|c| !matches!(c, '{' | '}')).collect();
         let method = method.parse::<Method>().expect("a method");
         described.push(route_name(&method, &path).unwrap_or_else(|| panic!("{method} {path}")));
     }

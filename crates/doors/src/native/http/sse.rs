@@ -50,7 +50,7 @@ pub(super) fn write_event(out: &mut String, name: &str, id: Option<u64>, data: &
 
 /// Messages that a listener follows.
 pub(super) enum Followed {
-    Stream(Following),
+    Stream(Box<Following>),
     Log(Box<FollowingLog>),
 }
 

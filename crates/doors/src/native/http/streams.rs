@@ -143,7 +143,7 @@ pub(super) async fn follow(
     query.end()?;
     // Before the first event, so that a stream that does not exist is a refusal and not an event.
     let from = service.follow_from(stream.clone(), from?).await?;
-    Ok(sse::follow(&door, sse::Followed::Stream(service.follow(stream, from, filter).await?)))
+    Ok(sse::follow(&door, sse::Followed::Stream(Box::new(service.follow(stream, from, filter).await?))))
 }
 
 /// Where a listener wants to begin, or goes on after a break.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -82,7 +82,7 @@ pub(super) async fn whole_over_http2(
     let headers = answer.headers().clone();
     let trailers = answer.into_body().collect().await.ok().and_then(|body| body.trailers().cloned());
     let status = trailers.unwrap_or(headers).get("grpc-status").cloned();
-    assert_eq!(status.as_ref().map(|status| status.as_bytes()), Some(&b"16"[..]), "it says why");
+    assert_eq!(status.as_ref().map(HeaderValue::as_bytes), Some(&b"16"[..]), "it says why");
     drop(frames);
     connection.abort();
 }

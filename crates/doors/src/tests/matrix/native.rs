@@ -139,6 +139,7 @@ async fn every_call_over_http() {
     }
 }
 
+#[allow(clippy::needless_update, reason = "some requests have no further fields")]
 fn message_of(call: &str) -> Vec<u8> {
     macro_rules! of {
         ($request:ident $(, $field:ident: $value:expr)*) => {

@@ -55,12 +55,15 @@ async fn keda_scales_with_the_backlog() {
     server.ended();
 }
 
+/// The metadata of a trigger, and how it is refused: code, kind and a part of the text.
+type Case = (&'static [(&'static str, &'static str)], Code, &'static str, &'static str);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_trigger_is_refused_by_its_entry() {
     let server = Server::start_in_memory().await;
     server.create_group("work", "team").await;
     let mut keda = ExternalScalerClient::new(server.channel());
-    let cases: [(&[(&str, &str)], Code, &str, &str); 5] = [
+    let cases: [Case; 5] = [
         (&[("group", "team")], Code::InvalidArgument, "invalid-name", "stream must"),
         (
             &[("stream", "work"), ("group", "team"), ("max", "many")],
