@@ -31,8 +31,8 @@ pub(crate) use bundle::{Parts, SettledLeases, StreamPart};
 pub use consume::{Consumer, Receive, Receiving};
 pub use operate::{Created, GroupCursor};
 pub use publish::{Absent, Confirmation};
-pub(crate) use read::Signal;
-pub use read::{Filter, Reader};
+pub use read::{Choice, Filter, LogFilter, LogMessage, LogPage, LogReader, Reader};
+pub(crate) use read::{Signal, Standing};
 pub use triage::{JobTerms, Select};
 
 /// A broker, as one principal may use it. Cheap to clone.
@@ -69,6 +69,26 @@ impl Caller {
     /// Whether the caller may know of a group, as far as that is up to its rights.
     pub fn sees_group(&self, stream: &StreamName, group: &GroupName) -> bool {
         sees(&self.principal, Resource::Group(stream, group))
+    }
+
+    /// The same of a stream.
+    pub fn sees_stream(&self, stream: &StreamName) -> bool {
+        sees(&self.principal, Resource::Stream(stream))
+    }
+
+    /// Whether the caller may see figures of the whole server.
+    pub fn sees_server(&self) -> bool {
+        sees(&self.principal, Resource::Server)
+    }
+
+    /// Whether nothing is hidden from the caller.
+    pub fn sees_all(&self) -> bool {
+        self.principal.sees_all()
+    }
+
+    /// Whether the caller may see parked messages of a group, and why they are parked.
+    pub fn inspects(&self, stream: &StreamName, group: &GroupName) -> bool {
+        self.may_in(Right::Inspect, stream, group).is_ok()
     }
 
     fn may(&self, action: Right, what: Resource<'_>) -> Result<(), Denied> {

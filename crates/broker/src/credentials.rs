@@ -104,6 +104,11 @@ impl Secret {
         Secret(text.into())
     }
 
+    /// 256 random bits, as text.
+    pub fn random() -> Result<Secret, CredentialRefusal> {
+        Ok(Secret(URL_SAFE_NO_PAD.encode(random::<SECRET_BYTES>()?)))
+    }
+
     /// The text, for the one place that needs it.
     pub fn reveal(&self) -> &str {
         &self.0

@@ -121,16 +121,17 @@ pub async fn serve_with(
     let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let stats = broker.doors().door("native");
     let (memory, clock) = (broker.memory().clone(), broker.clock());
+    let http = HttpDoor::new(broker.clone(), &config);
     let services = Arc::new(Services {
+        gate: http.gate(),
         stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
         http_stats: broker.doors().door("http"),
         tls: config.tls.clone(),
-        gate: Gate::new(broker.entrance(), config.anonymous, stats.clone()),
         clock,
-        grpc: grpc::routes(broker.clone(), unknown_client()).prepare(),
+        grpc: grpc::routes(broker, unknown_client()).prepare(),
         grpc_bodies: Pool::new(config.body_bytes_max),
-        http: HttpDoor::new(broker, &config),
+        http,
     });
     let one = |stream, address, stopping| {
         serve_one(services.clone(), Outgoing::new(memory.share(), clock), stream, address, stopping)
@@ -152,7 +153,7 @@ struct Shares {
 }
 
 struct Services {
-    gate: Gate,
+    gate: Arc<Gate>,
     tls: Option<Tls>,
     clock: Clock,
     grpc: Routes,
@@ -188,7 +189,7 @@ impl Services {
         let who = match self.admit(from, &request).await {
             Ok(who) => who,
             Err(refused) => {
-                let answer = http::unauthenticated(refused);
+                let answer = self.http.unauthenticated(&request, refused);
                 telemetry::answered_http(&self.http_stats, from, &answer);
                 return answer;
             }
@@ -210,6 +211,14 @@ impl Services {
     async fn admit<B>(&self, from: SocketAddr, request: &Request<B>) -> Result<Principal, Refusal> {
         if is_public(request.uri().path()) {
             return Ok(unknown_client());
+        }
+        #[cfg(feature = "dashboard")]
+        if let Some(who) = self
+            .gate
+            .session(request.method(), request.headers())
+            .map_err(|refused| unauthenticated(&refused))?
+        {
+            return Ok(who);
         }
         self.gate.admit(from, request.headers()).await.map_err(|refused| unauthenticated(&refused))
     }
@@ -243,11 +252,12 @@ impl Services {
 }
 
 /// Calls that need no credential: whether the server lives, for the machinery that runs it, and what problems mean,
-/// which a client that is refused may look up.
+/// which a client that is refused may look up. And signing in.
 fn is_public(path: &str) -> bool {
     matches!(path, "/livez" | "/readyz")
         || path.starts_with("/problems/")
         || path.starts_with("/grpc.health.v1.Health/")
+        || http::is_public(path)
 }
 
 fn unauthenticated(refused: &Refused) -> Refusal {

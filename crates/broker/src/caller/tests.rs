@@ -495,6 +495,10 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.grown(stream(), Seq(0)));
     refused!(nobody.read(stream(), Seq(1), 1));
     refused!(nobody.browse(stream(), Seq(1), 1, &filter));
+    refused!(nobody.log_end());
+    let from = forebay_core::types::Ordinal(1);
+    let reader = nobody.log_reader(from, crate::reader::Direction::Forwards, LogFilter::default());
+    assert!(matches!(reader, Err(CallError::Denied(_))), "a reader of all streams was allowed");
     refused!(nobody.server());
     refused!(nobody.create_group(stream(), group(), |_| {}));
     refused!(nobody.change_group(stream(), group(), |_| {}));

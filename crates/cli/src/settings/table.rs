@@ -58,8 +58,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "kurrent",
         value: Some("ADDRESS|none"),
         default: "127.0.0.1:2113",
-        help: "Address for KurrentDB and EventStoreDB clients, gRPC and HTTP on one port. If it is not set and the port \
-               is in use, it is disabled with a warning",
+        help: "Address for KurrentDB and EventStoreDB clients, gRPC and HTTP on one port. If it is not set and the \
+               port is in use, it is disabled with a warning",
         set: |settings, text| values::into(&mut settings.kurrent, values::or_none(text, values::address)),
     },
     Setting {

@@ -8,6 +8,8 @@ mod doctor;
 mod exactly_once;
 mod grpc;
 mod http;
+#[cfg(feature = "kurrent")]
+mod kurrent;
 mod rig;
 #[cfg(feature = "sqs")]
 mod sqs;

@@ -6,11 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::http::{HeaderMap, header};
+#[cfg(feature = "dashboard")]
+use axum::http::{HeaderValue, Method};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+#[cfg(feature = "dashboard")]
+use forebay_broker::api::Secret;
 use forebay_broker::api::{DoorStats, Entrance, NotRecognised, Principal};
 
 use super::attempts::Attempts;
+#[cfg(feature = "dashboard")]
+use super::sessions::Sessions;
 
 /// The longest credential that is looked at.
 const CREDENTIAL_BYTES_MAX: usize = 4 << 10;
@@ -38,6 +44,8 @@ pub(crate) enum Refused {
     Malformed,
     #[error(transparent)]
     NotRecognised(#[from] NotRecognised),
+    #[error("a change that a page makes must say which site the page is of")]
+    NoOrigin,
 }
 
 /// Recognises clients by their tokens.
@@ -46,11 +54,20 @@ pub(crate) struct Gate {
     anonymous: Anonymous,
     attempts: Attempts,
     stats: Arc<DoorStats>,
+    #[cfg(feature = "dashboard")]
+    sessions: Sessions,
 }
 
 impl Gate {
     pub(crate) fn new(broker: Entrance, anonymous: Anonymous, stats: Arc<DoorStats>) -> Gate {
-        Gate { broker, anonymous, attempts: Attempts::default(), stats }
+        Gate {
+            broker,
+            anonymous,
+            attempts: Attempts::default(),
+            stats,
+            #[cfg(feature = "dashboard")]
+            sessions: Sessions::default(),
+        }
     }
 
     /// The client that sent these headers. The answer to a wrong credential takes longer the more of them came from
@@ -59,13 +76,17 @@ impl Gate {
         if !headers.contains_key(header::AUTHORIZATION) && self.anonymous == Anonymous::Owner {
             return Ok(Principal::owner());
         }
-        let refused = match self.recognise(headers) {
-            Ok(principal) => return Ok(principal),
-            Err(refused) => refused,
-        };
+        match self.recognise(headers) {
+            Ok(principal) => Ok(principal),
+            Err(refused) => Err(self.failed(from, refused).await),
+        }
+    }
+
+    /// Counts a refusal, and waits as long as the answer to it has to.
+    async fn failed(&self, from: SocketAddr, refused: Refused) -> Refused {
         self.stats.unauthenticated.fetch_add(1, Ordering::Relaxed);
         self.attempts.failed(self.broker.clock(), self.stats.name, from.ip()).await;
-        Err(refused)
+        refused
     }
 
     /// As [`Gate::admit`], for clients that always send a user and a password. Where a client without a credential is
@@ -84,6 +105,48 @@ impl Gate {
     fn recognise(&self, headers: &HeaderMap) -> Result<Principal, Refused> {
         let token = token(headers)?;
         Ok(self.broker.credentials().recognise(&token)?)
+    }
+}
+
+#[cfg(feature = "dashboard")]
+impl Gate {
+    /// The person whose browser sent these headers. A session ends with its token.
+    ///
+    /// Browsers send the cookie by themselves, so a change has to come with a sign of the page that made it, which
+    /// the check of origins then looks at. That the cookie is not sent from other sites at all is the first defence.
+    pub(crate) fn session(&self, method: &Method, headers: &HeaderMap) -> Result<Option<Principal>, Refused> {
+        if headers.contains_key(header::AUTHORIZATION) {
+            return Ok(None);
+        }
+        let Some(token) = self.sessions.token(self.broker.clock().now(), headers) else { return Ok(None) };
+        let Ok(principal) = self.broker.credentials().recognise(token.reveal()) else { return Ok(None) };
+        let has_origin = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+        match method.is_safe() || has_origin {
+            true => Ok(Some(principal)),
+            false => Err(Refused::NoOrigin),
+        }
+    }
+
+    /// Begins a session. Returns its cookie.
+    pub(crate) async fn sign_in(
+        &self,
+        from: SocketAddr,
+        token: Secret,
+        is_tls: bool,
+    ) -> Result<Option<HeaderValue>, Refused> {
+        let known = match token.reveal().len() <= CREDENTIAL_BYTES_MAX {
+            true => self.broker.credentials().recognise(token.reveal()).map_err(Refused::from),
+            false => Err(Refused::Malformed),
+        };
+        match known {
+            Ok(_) => Ok(self.sessions.begin(self.broker.clock().now(), token, is_tls)),
+            Err(refused) => Err(self.failed(from, refused).await),
+        }
+    }
+
+    /// Ends the session of a request. Returns the cookie that replaces the one of the browser.
+    pub(crate) fn sign_out(&self, headers: &HeaderMap, is_tls: bool) -> Option<HeaderValue> {
+        self.sessions.end(headers, is_tls)
     }
 }
 

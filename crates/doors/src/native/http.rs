@@ -23,6 +23,7 @@ mod failure;
 mod groups;
 mod guard;
 mod live;
+mod log;
 mod message;
 mod metrics;
 mod parked;
@@ -37,16 +38,20 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+#[cfg(feature = "dashboard")]
+use axum::http::HeaderMap;
 use axum::http::{Request, Response};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
 
+use super::problem::Refusal;
 use super::service::Service;
 use super::{Client, NativeConfig, ProcessFigures, unknown_client};
 pub(super) use failure::{refusal, unauthenticated};
 
 use crate::http::hosts::Hosts;
+use crate::kit::identity::Gate;
 use events::Events;
 
 /// The reply to a client that connects when there are too many connections.
@@ -68,6 +73,8 @@ struct Door(Arc<Shared>);
 
 struct Shared {
     broker: Broker,
+    gate: Arc<Gate>,
+    is_tls: bool,
     hosts: Hosts,
     any_host: Hosts,
     /// Bytes of bodies that may be read now: of messages, and of everything else. A client that settles must
@@ -101,6 +108,17 @@ impl Door {
     }
 
     #[cfg(feature = "dashboard")]
+    fn gate(&self) -> &Gate {
+        &self.0.gate
+    }
+
+    /// Whether a request came over TLS, to this server or to a proxy in front of it.
+    #[cfg(feature = "dashboard")]
+    fn is_tls(&self, headers: &HeaderMap) -> bool {
+        self.0.is_tls || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
+    }
+
+    #[cfg(feature = "dashboard")]
     fn dashboard(&self) -> &dashboard::Dashboard {
         &self.0.dashboard
     }
@@ -117,6 +135,14 @@ pub(super) struct BodyShares {
 #[derive(Debug, Clone, Copy)]
 struct Peer(SocketAddr);
 
+/// Paths that need no credential.
+pub(super) fn is_public(path: &str) -> bool {
+    #[cfg(feature = "dashboard")]
+    return dashboard::is_public(path);
+    #[cfg(not(feature = "dashboard"))]
+    false
+}
+
 pub(super) struct HttpDoor {
     door: Door,
     router: Router,
@@ -125,10 +151,14 @@ pub(super) struct HttpDoor {
 
 impl HttpDoor {
     pub(super) fn new(broker: Broker, config: &NativeConfig) -> HttpDoor {
+        let of_native = broker.doors().door("native");
+        let gate = Arc::new(Gate::new(broker.entrance(), config.anonymous, of_native));
         let api = api::calls();
         let stats = broker.doors().door("http");
         let door = Door(Arc::new(Shared {
             broker,
+            gate,
+            is_tls: config.tls.is_some(),
             hosts: Hosts::new(&config.host_names).over_tls(config.tls.is_some()),
             any_host: Hosts::any().over_tls(config.tls.is_some()),
             bodies: Pool::new(config.body_bytes_max),
@@ -144,6 +174,21 @@ impl HttpDoor {
             dashboard::Dashboard::start(&door);
         }
         HttpDoor { router: api.into_router(door.clone()), door, stats }
+    }
+
+    /// Recognises clients.
+    pub(super) fn gate(&self) -> Arc<Gate> {
+        self.door.0.gate.clone()
+    }
+
+    /// The answer to a client that is not known: a problem, and to a person in a browser the page to sign in.
+    pub(super) fn unauthenticated<B>(&self, request: &Request<B>, refused: Refusal) -> Response<Body> {
+        #[cfg(feature = "dashboard")]
+        if dashboard::is_for_people(request) {
+            return dashboard::asks_for_token(&self.door, request.uri().path());
+        }
+        let _ = request;
+        unauthenticated(refused)
     }
 
     /// For the requests of one connection.
@@ -164,7 +209,9 @@ impl HttpDoor {
     {
         // Browsers send no token by themselves, so a request with one was not made by a page that gave a name of its
         // own this server's address.
-        let hosts = if who.may_end() { &self.door.0.any_host } else { &self.door.0.hosts };
+        // They send a cookie by themselves, to the name that it was set for only.
+        let is_free = who.may_end() || is_public(request.uri().path());
+        let hosts = if is_free { &self.door.0.any_host } else { &self.door.0.hosts };
         if let Err(refused) = guard::admit(hosts, &request) {
             return refused.into_response();
         }

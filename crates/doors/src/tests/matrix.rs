@@ -11,6 +11,8 @@
 
 mod client;
 mod native;
+#[cfg(feature = "dashboard")]
+mod pages;
 mod sqs;
 
 use std::sync::Arc;
@@ -58,6 +60,9 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("POST /streams/{stream}/truncate", Grants("operate:work")),
     ("POST /transactions", TRANSACTION),
     ("GET /streams/{stream}/follow", Grants("read:work")),
+    // Messages of streams that the credential may not read are left out.
+    ("GET /log", Known),
+    ("GET /log/follow", Known),
     ("PUT /streams/{stream}/groups/{group}", Grants("configure:work/*")),
     ("PATCH /streams/{stream}/groups/{group}", Grants("configure:work/team")),
     ("GET /streams/{stream}/groups/{group}", VIEW),
@@ -91,7 +96,7 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("GET /events", Grants("monitor:*")),
     ("GET /server", Grants("monitor:*")),
     ("GET /problems/{kind}", Nothing),
-    ("GET /", Grants("monitor:*")),
+    ("GET /", Known),
     // gRPC.
     ("Publish", Grants("publish:work")),
     ("PublishOnce", Grants("publish:work")),
@@ -108,6 +113,8 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("TruncateStream", Grants("operate:work")),
     ("ReadMessages", Grants("read:work")),
     ("FollowStream", Grants("read:work")),
+    ("ReadLog", Known),
+    ("FollowLog", Known),
     ("CreateGroup", Grants("configure:work/*")),
     ("UpdateGroup", Grants("configure:work/team")),
     ("GetGroup", VIEW),

@@ -100,7 +100,7 @@ pub(in crate::kurrent) async fn write(
     begin(door, caller, stream, expected, events).await?.await
 }
 
-/// Begins to write events. Waits for room if there is none.
+/// Begins to write events. Waits until there is room.
 pub(in crate::kurrent) async fn begin(
     door: &KurrentDoor,
     caller: &Caller,
@@ -151,6 +151,7 @@ pub(in crate::kurrent) async fn begin(
     Ok(Box::pin(async move {
         match confirmed.await {
             Ok(published) => write.stored(&published.get()),
+            Err(PublishError::Denied(_)) => write.to_existing().await,
             Err(error) => write.refused(error).await,
         }
     }))
@@ -180,7 +181,7 @@ impl Write {
 
     /// Where the stream ends. A stream that does not exist ends before its first event.
     async fn last(&self) -> Result<Seq, Refused> {
-        end_of(&self.caller, &self.stream).await.map_err(Refused::from)
+        end_of(&self.door.own, &self.stream).await.map_err(Refused::from)
     }
 
     /// Whether the stream has, or had, an event, or has metadata.
@@ -189,14 +190,14 @@ impl Write {
             return Ok(true);
         }
         match metadata::stream_of(&self.stream) {
-            Some(name) => Ok(end_of(&self.caller, &name).await? > Seq::START),
+            Some(name) => Ok(end_of(&self.door.own, &name).await? > Seq::START),
             None => Ok(false),
         }
     }
 
     /// A write without events says where the stream ends.
     async fn nothing(self) -> Outcome {
-        let last = self.last().await?;
+        let last = end_of(&self.caller, &self.stream).await?;
         let is_deleted = self.door.marks.of(&self.stream) == Some(Mark::Deleted);
         let is_expected = match self.expected {
             Expected::Any => true,
@@ -224,6 +225,19 @@ impl Write {
         Ok(Written::Done { last, position })
     }
 
+    /// A client that may publish and not create can write to a stream that exists.
+    async fn to_existing(&self) -> Outcome {
+        let batch = self.batch()?;
+        let room = self.door.broker.room(&self.stream, &batch).await;
+        let options = PublishOptions { expect_last: self.expected.last(), stamp: None };
+        let confirmed = self.caller.publish_or(room, self.stream.clone(), batch, options, Absent::Refuse);
+        match confirmed.await {
+            Ok(published) => self.stored(&published.get()),
+            Err(PublishError::Refused(PublishRefusal::NoSuchStream)) => Err(status::access_denied().into()),
+            Err(error) => self.refused(error).await,
+        }
+    }
+
     async fn refused(&self, error: PublishError) -> Outcome {
         match error {
             PublishError::Refused(PublishRefusal::WrongLastSeq { last }) => self.repeated(last).await,
@@ -244,7 +258,7 @@ impl Write {
         let mut position = None;
         while next.0 < first.0 + count {
             let left = first.0 + count - next.0;
-            let page = match self.caller.read((*self.stream).clone(), next, left).await {
+            let page = match self.door.own.read((*self.stream).clone(), next, left).await {
                 Ok(page) if !page.messages.is_empty() => page,
                 Ok(_) | Err(CallError::NoSuchStream { .. }) => return conflict,
                 Err(error) => return Err(error.into()),
@@ -280,7 +294,7 @@ impl Write {
             self.caller.truncate((*self.stream).clone(), last.next()).await?;
         }
         let first_revision = places::revision(last.next()).unwrap_or_default();
-        let metadata = Metadata::of(&self.caller, &self.stream).await?.with_truncate_before(first_revision);
+        let metadata = Metadata::of(&self.door.own, &self.stream).await?.with_truncate_before(first_revision);
         self.create_metadata_stream(&of_metadata).await?;
         let options = PublishOptions { expect_last: Some(expects), stamp: None };
         let bundle = Bundle::beside((*self.stream).clone())
@@ -314,7 +328,7 @@ impl Write {
         let data = self.events.last().map(|event| event.data.clone()).unwrap_or_default();
         let metadata = Metadata::parse(&data);
         self.create_metadata_stream(&self.stream).await?;
-        let found = self.caller.stream(subject.clone()).await;
+        let found = self.door.own.stream(subject.clone()).await;
         let is_new = matches!(found, Err(CallError::NoSuchStream { .. }));
         let new_stream = self.door.new_stream.clone();
         let limits = metadata.clone();
@@ -344,7 +358,7 @@ impl Write {
         };
         // The cut is repeated with the write, so a crash in between leaves nothing behind.
         if let Some(revision) = metadata.truncate_before() {
-            let last = end_of(&self.caller, &subject).await?;
+            let last = end_of(&self.door.own, &subject).await?;
             self.caller.truncate(subject, metadata::first_kept(revision, last)).await?;
         }
         Ok(written)

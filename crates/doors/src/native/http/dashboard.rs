@@ -13,6 +13,7 @@
 //! | `live` | updates of an open page |
 //! | `chart`, `format` | pictures, and figures as text |
 //! | `pages` | the pages |
+//! | `sign_in` | for a server that asks for a token |
 //! | `assets` | scripts and styles |
 
 mod assets;
@@ -24,6 +25,7 @@ mod layout;
 mod live;
 mod pages;
 mod sampler;
+mod sign_in;
 mod view;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +37,7 @@ use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use forebay_broker::api::Principal;
 use forebay_wire::problem::Kind;
 use tokio::sync::watch;
@@ -109,10 +111,33 @@ pub(super) fn mount(router: Router<Door>) -> Router<Door> {
     router.merge(
         Router::new()
             .route("/ui/assets/{file}", get(asset))
+            .route(sign_in::SIGN_IN, get(sign_in::show).post(sign_in::sign_in))
+            .route(sign_in::SIGN_OUT, post(sign_in::sign_out))
             .route("/ui", get(page))
             .route("/ui/{*page}", get(page))
             .layer(named),
     )
+}
+
+/// Paths that need no credential: signing in and out, and the files of the pages.
+pub(super) fn is_public(path: &str) -> bool {
+    [sign_in::SIGN_IN, sign_in::SIGN_OUT].contains(&path) || path.starts_with("/ui/assets/")
+}
+
+/// Whether a request without a credential comes from a person who opens a page.
+pub(super) fn is_for_people<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    let is_page = path == "/" || path == "/ui" || path.starts_with("/ui/");
+    let accepts = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    request.method() == Method::GET
+        && is_page
+        && accepts.is_some_and(|accept| accept.contains("text/html"))
+        && !request.headers().contains_key(header::AUTHORIZATION)
+}
+
+/// The page to sign in, in place of the page at this path.
+pub(super) fn asks_for_token(door: &Door, path: &str) -> Response {
+    sign_in::asks(door, path, StatusCode::UNAUTHORIZED, None)
 }
 
 /// Whether a request is for a page. A link from another site may lead here, as to any site: the request is then a
@@ -139,6 +164,9 @@ pub(super) async fn page(State(door): State<Door>, request: Request) -> Response
     let (mut parts, _) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let Ok(Entered(service)) = Entered::from_request_parts(&mut parts, &door).await;
+    // A person who needs no credential has not signed in.
+    let who = service.caller().principal();
+    let who = who.may_end().then(|| who.name().to_owned());
     let visit = match Query::from_request_parts(&mut parts, &door).await {
         Ok(query) => Route::parse(&path, query).map(|route| Visit {
             door: door.clone(),
@@ -154,11 +182,11 @@ pub(super) async fn page(State(door): State<Door>, request: Request) -> Response
     match visit {
         Ok(visit) if wants_updates => live::stream(visit).await.unwrap_or_else(Failure::into_response),
         Ok(visit) => match visit.write().await {
-            Ok((page, view)) => html(StatusCode::OK, layout::whole(&view, &page, &door)),
-            Err(failure) => refused(&door, &path, &failure),
+            Ok((page, view)) => html(StatusCode::OK, layout::whole(&view, &page, &door, who.as_deref())),
+            Err(failure) => refused(&door, &path, &failure, who.as_deref()),
         },
         Err(failure) if wants_updates => failure.into_response(),
-        Err(failure) => refused(&door, &path, &failure),
+        Err(failure) => refused(&door, &path, &failure, who.as_deref()),
     }
 }
 
@@ -175,8 +203,6 @@ struct Visit {
 impl Visit {
     /// Writes the page as it is now.
     async fn write(&self) -> Result<(view::Page, View), Failure> {
-        // A client that may see nothing is refused here: the snapshot is not taken in its name.
-        self.service.server().await?;
         pages::write(self).await
     }
 
@@ -185,16 +211,26 @@ impl Visit {
         View::new(&self.path, self.service.now().0)
     }
 
+    /// The last snapshot, as far as the client may see it. The snapshot itself is taken in the name of the server.
     async fn snapshot(&self) -> Result<Arc<Snapshot>, Failure> {
-        Dashboard::snapshot(&self.door).await
+        let caller = self.service.caller();
+        // A client that may see nothing at all is refused.
+        self.service.streams(None, Some(1)).await?;
+        Ok(Dashboard::snapshot(&self.door).await?.seen_by(caller))
+    }
+
+    /// Refuses a client that may not see figures of the whole server.
+    async fn sees_server(&self) -> Result<(), Failure> {
+        self.service.server().await?;
+        Ok(())
     }
 }
 
-fn refused(door: &Door, path: &str, failure: &Failure) -> Response {
+fn refused(door: &Door, path: &str, failure: &Failure, who: Option<&str>) -> Response {
     let view = View::new(path, door.broker().clock().now().0);
     let problem = failure.problem();
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    html(status, layout::whole(&view, &pages::problem(&view, problem), door))
+    html(status, layout::whole(&view, &pages::problem(&view, problem), door, who))
 }
 
 fn html(status: StatusCode, text: String) -> Response {

@@ -18,7 +18,7 @@ use crate::native::tests::calls;
 use crate::native::{NativeConfig, serve_with};
 
 /// The stream `work` with two messages and the group `team`, for which the first is parked; and the stream `other`.
-async fn prepare(of: &Stage) -> SocketAddr {
+pub(super) async fn prepare(of: &Stage) -> SocketAddr {
     let owner = &of.owner;
     for name in ["work", "other"] {
         owner.create_group(stream(name), group("team"), |_| {}).await.expect("it is created");
@@ -189,6 +189,8 @@ fn message_of(call: &str) -> Vec<u8> {
         "TruncateStream" => of!(TruncateStreamRequest, stream: work, before: 2u64),
         "ReadMessages" => of!(ReadMessagesRequest, stream: work),
         "FollowStream" => of!(FollowStreamRequest, stream: work),
+        "ReadLog" => of!(ReadLogRequest),
+        "FollowLog" => of!(FollowLogRequest),
         "CreateGroup" => of!(CreateGroupRequest, stream: work, group: "new"),
         "UpdateGroup" => of!(UpdateGroupRequest, stream: work, group: team),
         "GetGroup" => of!(GetGroupRequest, stream: work, group: team),

@@ -8,8 +8,8 @@ use super::assets;
 use super::view::{Page, Section, View};
 
 /// A whole page.
-pub(super) fn whole(view: &View, page: &Page, door: &Door) -> String {
-    let asset = |name| view.to(&format!("ui/assets/{}", assets::address(name)));
+/// The person is named if they have signed in.
+pub(super) fn whole(view: &View, page: &Page, door: &Door, who: Option<&str>) -> String {
     let stage = match door.broker().stage() {
         Stage::Running => ("ok", "running"),
         Stage::Draining => ("warning", "draining"),
@@ -18,16 +18,7 @@ pub(super) fn whole(view: &View, page: &Page, door: &Door) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" data-root=(view.root()) {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (page.title) " · Forebay" }
-                link rel="icon" type="image/svg+xml" href=(asset("icon.svg"));
-                link rel="stylesheet" href=(asset("app.css"));
-                script src=(asset("theme.js")) {}
-                script type="module" src=(asset("app.js")) {}
-            }
+            (head(view, &page.title))
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header.side {
@@ -54,6 +45,12 @@ pub(super) fn whole(view: &View, page: &Page, door: &Door) -> String {
                         }
                         p.machines {
                             a href=(view.to("openapi.json")) { "API" } " · " a href=(view.to("metrics")) { "Metrics" }
+                        }
+                        @if let Some(who) = who {
+                            form.signed-in method="post" action=(view.to("ui/sign-out")) {
+                                span { "Signed in as " strong { (who) } }
+                                button.quiet type="submit" { "Sign out" }
+                            }
                         }
                         button.quiet.theme-toggle type="button" data-theme-toggle
                             aria-label="Change the colours: light, dark, or as the system" {
@@ -88,6 +85,39 @@ pub(super) fn whole(view: &View, page: &Page, door: &Door) -> String {
         }
     };
     page.0
+}
+
+/// A page without the frame, for a person who is not known.
+pub(super) fn bare(view: &View, title: &str, content: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" data-root=(view.root()) {
+            (head(view, title))
+            body.bare {
+                main #main.sign-in tabindex="-1" {
+                    p.brand { (logo()) span { "Forebay" } }
+                    (content)
+                }
+            }
+        }
+    };
+    page.0
+}
+
+fn head(view: &View, title: &str) -> Markup {
+    let asset = |name| view.to(&format!("ui/assets/{}", assets::address(name)));
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title) " · Forebay" }
+            link rel="icon" type="image/svg+xml" href=(asset("icon.svg"));
+            link rel="stylesheet" href=(asset("app.css"));
+            script src=(asset("theme.js")) {}
+            script type="module" src=(asset("app.js")) {}
+        }
+    }
 }
 
 /// The heading of a page, with buttons at its side.

@@ -165,8 +165,15 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
     Ok(match &visit.route {
         Route::Overview { span } => {
             let snapshot = visit.snapshot().await?;
-            let charts = overview::Charts::of(&visit.door.dashboard().history(), *span, service.now().0);
-            written(visit, |view| overview::write(view, &snapshot, &charts))
+            // The history is that of the whole server.
+            let charts = match service.caller().sees_server() {
+                true => {
+                    let history = visit.door.dashboard().history();
+                    Some(overview::Charts::of(&history, *span, service.now().0))
+                }
+                false => None,
+            };
+            written(visit, |view| overview::write(view, &snapshot, charts.as_ref()))
         }
         Route::Streams(list) => {
             let snapshot = visit.snapshot().await?;
@@ -211,10 +218,15 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
             written(visit, |view| delayed::write(view, &snapshot, list))
         }
         Route::Clients(list) => {
-            let (snapshot, doors) = (visit.snapshot().await?, visit.door.broker().doors().all());
+            let snapshot = visit.snapshot().await?;
+            let doors = match service.caller().sees_server() {
+                true => visit.door.broker().doors().all(),
+                false => Vec::new(),
+            };
             written(visit, |view| clients::write(view, &snapshot, &doors, list))
         }
         Route::Node => {
+            visit.sees_server().await?;
             let snapshot = visit.snapshot().await?;
             written(visit, |view| node::write(view, &snapshot))
         }

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::api::{CallError, GroupReport, MemoryFigures, ServerReport, Stage, Status, StreamReport};
+use forebay_broker::api::{
+    CallError, Caller, GroupReport, MemoryFigures, ServerReport, Stage, Status, StreamReport,
+};
 use forebay_core::types::{GroupName, StreamName, Timestamp};
 use forebay_wire::attention::{Attention, GroupFacts, ServerFacts, attention};
 use forebay_wire::json::GroupStatus;
@@ -59,6 +61,20 @@ pub(super) struct GroupRow {
     bands: Option<[u64; BANDS]>,
 }
 
+impl GroupRow {
+    /// None: the client must not know of the group. The reasons of parked messages need a right of their own.
+    fn seen_by(&self, caller: &Caller) -> Option<GroupRow> {
+        let stream = StreamName::of_any(&self.facts.stream).ok()?;
+        let group = GroupName::parse(&self.facts.group).ok()?;
+        if !caller.sees_group(&stream, &group) {
+            return None;
+        }
+        let mut row = self.clone();
+        row.facts.parked_reason = row.facts.parked_reason.filter(|_| caller.inspects(&stream, &group));
+        Some(row)
+    }
+}
+
 /// A consumer, of any group.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ConsumerRow {
@@ -103,11 +119,79 @@ pub(super) struct Snapshot {
     pub(super) consumers: Vec<ConsumerRow>,
     pub(super) attention: Vec<Attention>,
     pub(super) totals: Totals,
+    facts: ServerFacts,
     /// How long it took to take.
     pub(super) taken_in: Duration,
 }
 
+impl Totals {
+    fn add(&mut self, streams: &[StreamRow], groups: &[GroupRow]) {
+        for StreamRow { published, delayed, bytes, .. } in streams {
+            self.published += published;
+            self.delayed += delayed;
+            self.bytes += bytes;
+        }
+        for GroupRow { facts, settled_now, .. } in groups {
+            self.settled += settled_now;
+            self.lag += facts.lag;
+            self.in_flight += facts.in_flight;
+            self.parked += facts.parked;
+            self.oldest_age = self.oldest_age.max(facts.oldest_age);
+        }
+    }
+}
+
 impl Snapshot {
+    /// The part of it that a client may see: its streams and groups, and figures that are made of these alone. A client
+    /// with a right on the whole server sees the server's own figures too.
+    pub(super) fn seen_by(self: Arc<Snapshot>, caller: &Caller) -> Arc<Snapshot> {
+        if caller.sees_all() {
+            return self;
+        }
+        let sees_server = caller.sees_server();
+        let streams: Vec<StreamRow> = self
+            .streams
+            .iter()
+            .filter(|row| StreamName::of_any(&row.name).is_ok_and(|name| caller.sees_stream(&name)))
+            .cloned()
+            .collect();
+        let groups: Vec<GroupRow> = self.groups.iter().filter_map(|row| row.seen_by(caller)).collect();
+        let consumers: Vec<ConsumerRow> =
+            self.consumers.iter().filter(|row| caller.sees_group(&row.stream, &row.group)).cloned().collect();
+        let connected = consumers.iter().filter(|row| row.is_connected).count();
+        let server = match sees_server {
+            true => self.server.clone(),
+            false => ServerReport {
+                streams: streams.len(),
+                groups: groups.len(),
+                connected,
+                polling: consumers.len() - connected,
+                ..ServerReport::default()
+            },
+        };
+        let mut totals =
+            Totals { consumers: (server.connected + server.polling) as u64, ..Totals::default() };
+        totals.add(&streams, &groups);
+        let facts = if sees_server { self.facts } else { ServerFacts::default() };
+        let attention = attention(&facts, groups.iter().map(|row| &row.facts));
+        let (at, stage, process, memory) = (self.at, self.stage, self.process, self.memory);
+        let taken_in = self.taken_in;
+        Arc::new(Snapshot {
+            at,
+            stage,
+            server,
+            process,
+            memory,
+            streams,
+            groups,
+            consumers,
+            attention,
+            totals,
+            facts,
+            taken_in,
+        })
+    }
+
     /// Whether a page that shows nothing else looks the same.
     fn is_like(&self, other: &Snapshot) -> bool {
         self.stage == other.stage
@@ -224,18 +308,7 @@ async fn take(
             break;
         }
     }
-    for StreamRow { published, delayed, bytes, .. } in &streams {
-        totals.published += published;
-        totals.delayed += delayed;
-        totals.bytes += bytes;
-    }
-    for GroupRow { facts, settled_now, .. } in &groups {
-        totals.settled += settled_now;
-        totals.lag += facts.lag;
-        totals.in_flight += facts.in_flight;
-        totals.parked += facts.parked;
-        totals.oldest_age = totals.oldest_age.max(facts.oldest_age);
-    }
+    totals.add(&streams, &groups);
     groups.sort_by(|a, b| (&a.facts.stream, &a.facts.group).cmp(&(&b.facts.stream, &b.facts.group)));
     let process = (door.0.process)();
     let facts = server_facts(door, &server, &process);
@@ -251,6 +324,7 @@ async fn take(
         consumers,
         attention,
         totals,
+        facts,
         taken_in: clock.now().since(began),
     })
 }

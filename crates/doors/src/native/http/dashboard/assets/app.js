@@ -72,8 +72,19 @@ function listen() {
     if (source && source.readyState === EventSource.CLOSED) {
       silence();
       retry = setTimeout(listen, 3000);
+      askAgain();
     }
   };
+}
+
+// A session that has ended is not continued: the page asks for a token.
+async function askAgain() {
+  try {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
+    if (answer.status === 401) location.reload();
+  } catch {
+    // The server does not answer, and is asked again.
+  }
 }
 
 function silence() {

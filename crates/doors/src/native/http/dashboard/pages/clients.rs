@@ -31,9 +31,11 @@ pub(super) fn write(view: &View, snapshot: &Snapshot, doors: &[Arc<DoorStats>], 
                 (figure("Waiting", &format::count(snapshot.server.waiting as u64), "", html! { "long polls" }))
             }
         }))
-        section aria-labelledby="doors-title" {
-            h2 #doors-title { "Connections by API" }
-            (view.live("doors", "", doors_table(doors)))
+        @if !doors.is_empty() {
+            section aria-labelledby="doors-title" {
+                h2 #doors-title { "Connections by API" }
+                (view.live("doors", "", doors_table(doors)))
+            }
         }
         section aria-labelledby="consumers-title" {
             h2 #consumers-title { "Consumers" }

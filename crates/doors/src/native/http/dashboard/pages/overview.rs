@@ -42,16 +42,18 @@ impl Charts {
     }
 }
 
-pub(super) fn write(view: &View, snapshot: &Snapshot, charts: &Charts) -> Page {
+/// Without charts for a client that may not see figures of the whole server.
+pub(super) fn write(view: &View, snapshot: &Snapshot, charts: Option<&Charts>) -> Page {
     let is_empty = snapshot.streams.is_empty();
+    let charts = charts.filter(|_| !is_empty);
     let content = html! {
         (heading(html! { "Overview" }, html! {}, html! {}))
         // All of it is live, so that a page that was opened before the first stream shows that stream.
         (view.live("first-steps", "", shown(is_empty, first_steps)))
         (view.live("attention", "", shown(!is_empty, || sentences(view, &snapshot.attention))))
         (view.live("totals", "", shown(!is_empty, || totals(view, snapshot))))
-        (view.live("spans", "", shown(!is_empty, || spans(charts.span))))
-        (view.live("charts", "charts", shown(!is_empty, || pictures(charts))))
+        (view.live("spans", "", charts.map_or_else(|| html! {}, |charts| spans(charts.span))))
+        (view.live("charts", "charts", charts.map_or_else(|| html! {}, pictures)))
     };
     Page { title: "Overview".to_owned(), section: Section::Overview, trail: Vec::new(), content }
 }
