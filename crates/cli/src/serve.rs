@@ -98,7 +98,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     }
     let tls = tls::read(&settings)?;
     let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
-    identity.check_before(&settings, settings.listen)?;
+    identity.check_before(&settings, identity::LISTEN, settings.listen)?;
     let connections_max = process::raise_open_files(settings.max_connections);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // First the port: a server that cannot listen has no business with the data folder.
@@ -145,7 +145,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
 pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     let has_tls = tls::read(settings)?.is_some();
     let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
-    identity.check_before(settings, settings.listen)?;
+    identity.check_before(settings, identity::LISTEN, settings.listen)?;
     sqs::check(settings, &identity)?;
     let reached = [Some(settings.listen), settings.sqs];
     let is_reached = reached.into_iter().flatten().any(|address| !address.ip().is_loopback());

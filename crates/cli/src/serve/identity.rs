@@ -16,6 +16,8 @@ use crate::settings::Settings;
 
 /// The variable with the admin token. It is no setting, so that no command prints it.
 const ADMIN_TOKEN: &str = "FOREBAY_ADMIN_TOKEN";
+/// The flag with the address of the native port.
+pub(super) const LISTEN: &str = "--listen";
 /// How often files are looked at that may change.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -65,18 +67,23 @@ impl Identity {
 
     /// Refuses an address that others can reach if there cannot be any credential: before the data folder is opened,
     /// which may have some.
-    pub(super) fn check_before(&self, settings: &Settings, address: SocketAddr) -> anyhow::Result<()> {
+    pub(super) fn check_before(
+        &self,
+        settings: &Settings,
+        flag: &str,
+        address: SocketAddr,
+    ) -> anyhow::Result<()> {
         if self.anonymous(address) == Anonymous::Owner {
             if !address.ip().is_loopback() {
                 tracing::warn!(
-                    "anyone who reaches the port may do everything: --allow-anyone is set, so a client without a \
+                    "anyone who reaches {address} may do everything: --allow-anyone is set, so a client without a \
                      token is let in"
                 );
             }
             return Ok(());
         }
         let has_log = !settings.memory && settings.data.exists();
-        if self.admin.is_none() && !has_log { Err(no_identity(address)) } else { Ok(()) }
+        if self.admin.is_none() && !has_log { Err(no_identity(flag, address)) } else { Ok(()) }
     }
 
     /// The credentials count from now on.
@@ -85,7 +92,7 @@ impl Identity {
             broker.credentials().set_admin_token(token);
         }
         if self.anonymous(native) == Anonymous::Refused && !broker.credentials().has_tokens() {
-            return Err(no_identity(native));
+            return Err(no_identity(LISTEN, native));
         }
         if let Some(path) = self.admin_file.clone() {
             let broker = broker.clone();
@@ -105,7 +112,7 @@ impl Identity {
     }
 }
 
-fn no_identity(address: SocketAddr) -> anyhow::Error {
+fn no_identity(flag: &str, address: SocketAddr) -> anyhow::Error {
     if address.ip().is_loopback() {
         return anyhow::anyhow!(
             "require_auth is set, and there is no token that a client could have. Give --admin-token-file a file with \
@@ -113,9 +120,10 @@ fn no_identity(address: SocketAddr) -> anyhow::Error {
         );
     }
     anyhow::anyhow!(
-        "no authentication is set up, so the server listens on addresses of this machine only. Give --listen an \
-         address such as 127.0.0.1:7070; or --admin-token-file a file with an admin token, with which others are \
-         created; or --allow-anyone, to let anyone who can reach the port do everything. address=`{address}`"
+        "no authentication is set up, so the server listens on addresses of this machine only. Give {flag} an \
+         address such as 127.0.0.1:{}; or --admin-token-file a file with an admin token, with which others are \
+         created; or --allow-anyone, to let anyone who can reach the port do everything. address=`{address}`",
+        address.port()
     )
 }
 

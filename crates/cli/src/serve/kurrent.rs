@@ -45,7 +45,7 @@ pub(super) async fn prepare(
     is_asked_for: bool,
 ) -> anyhow::Result<Prepared<Door>> {
     let Some(address) = settings.kurrent else { return Ok(Prepared::Closed) };
-    identity.check_before(settings, address)?;
+    identity.check_before(settings, "--kurrent", address)?;
     let (listener, address) = match optional::listen("Kurrent", "--kurrent", address, is_asked_for).await? {
         Ok(listening) => listening,
         Err(remark) => return Ok(Prepared::Taken(remark)),
