@@ -102,7 +102,8 @@ kinds! {
         "The server needs a token and the request has none, or the token is wrong, revoked or expired. The answer \
          does not tell which of these it is."
     Denied "denied" 403 PermissionDenied Denied Never "Permission denied"
-        "The client has no permission for this call."
+        "The client has no permission for this call. The answer is the same whether the stream or group exists or \
+         not."
     HostNotAllowed "host-not-allowed" 403 PermissionDenied Denied Never "Host name not allowed"
         "The `Host` header is neither an IP address nor `localhost` nor one of the server's `host_names`."
     OriginNotAllowed "origin-not-allowed" 403 PermissionDenied Denied Never "Origin not allowed"
