@@ -17,6 +17,7 @@ pub(crate) enum Exit {
     Later = 10,
     Unknown = 11,
     Denied = 12,
+    #[cfg_attr(not(feature = "jetstream"), allow(dead_code, reason = "a log on this disk does not go back"))]
     WentBack = 13,
 }
 

@@ -12,7 +12,7 @@
 mod http;
 #[cfg(any(feature = "kurrent", feature = "native", feature = "sqs"))]
 #[cfg_attr(
-    not(all(feature = "native", feature = "sqs")),
+    not(all(feature = "dashboard", feature = "kurrent", feature = "native", feature = "sqs")),
     allow(dead_code, reason = "each door uses a part of it")
 )]
 pub mod kit;

@@ -53,6 +53,7 @@ impl Identity {
         })
     }
 
+    #[cfg(feature = "sqs")]
     pub(super) fn has_admin(&self) -> bool {
         self.admin.is_some()
     }

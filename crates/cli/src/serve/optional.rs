@@ -1,11 +1,7 @@
 //! Doors that a server may do without: where each listens, and why it does not.
 
-use std::net::SocketAddr;
-
-use anyhow::Context as _;
-use tokio::net::TcpListener;
-
-use crate::exit::Exit;
+#[cfg(any(feature = "kurrent", feature = "sqs"))]
+pub(super) use listening::listen;
 
 /// The result of preparing a door.
 #[cfg_attr(
@@ -34,29 +30,38 @@ impl<D> Prepared<D> {
     }
 }
 
-/// A socket for a door, or a remark: if the port is in use and no setting asks for the door explicitly, the server
-/// starts without it.
 #[cfg(any(feature = "kurrent", feature = "sqs"))]
-pub(super) async fn listen(
-    name: &str,
-    flag: &str,
-    address: SocketAddr,
-    is_asked_for: bool,
-) -> anyhow::Result<Result<(TcpListener, SocketAddr), String>> {
-    let listener = match TcpListener::bind(address).await {
-        Ok(listener) => listener,
-        Err(error) if !is_asked_for => {
-            return Ok(Err(format!(
-                "{name} is not served: {address} cannot be listened on ({error}); {flag} takes another address, or none"
-            )));
-        }
-        Err(error) => {
-            return Err(anyhow::Error::new(error).context(Exit::CannotListen).context(format!(
-                "{name} cannot be served on port {}; {flag} takes another. address=`{address}`",
-                address.port()
-            )));
-        }
-    };
-    let address = listener.local_addr().with_context(|| format!("cannot tell the address of {name}"))?;
-    Ok(Ok((listener, address)))
+mod listening {
+    use std::net::SocketAddr;
+
+    use anyhow::Context as _;
+    use tokio::net::TcpListener;
+
+    use crate::exit::Exit;
+
+    /// A socket for a door, or a remark: if the port is in use and no setting asks for the door explicitly, the server
+    /// starts without it.
+    pub(in crate::serve) async fn listen(
+        name: &str,
+        flag: &str,
+        address: SocketAddr,
+        is_asked_for: bool,
+    ) -> anyhow::Result<Result<(TcpListener, SocketAddr), String>> {
+        let listener = match TcpListener::bind(address).await {
+            Ok(listener) => listener,
+            Err(error) if !is_asked_for => {
+                return Ok(Err(format!(
+                    "{name} is not served: {address} cannot be listened on ({error}); {flag} takes another address, or none"
+                )));
+            }
+            Err(error) => {
+                return Err(anyhow::Error::new(error).context(Exit::CannotListen).context(format!(
+                    "{name} cannot be served on port {}; {flag} takes another. address=`{address}`",
+                    address.port()
+                )));
+            }
+        };
+        let address = listener.local_addr().with_context(|| format!("cannot tell the address of {name}"))?;
+        Ok(Ok((listener, address)))
+    }
 }

@@ -74,6 +74,7 @@ struct Door(Arc<Shared>);
 struct Shared {
     broker: Broker,
     gate: Arc<Gate>,
+    #[cfg(feature = "dashboard")]
     is_tls: bool,
     hosts: Hosts,
     any_host: Hosts,
@@ -135,11 +136,14 @@ pub(super) struct BodyShares {
 #[derive(Debug, Clone, Copy)]
 struct Peer(SocketAddr);
 
-/// Paths that need no credential.
+/// Whether a path needs no credential.
+#[cfg(feature = "dashboard")]
 pub(super) fn is_public(path: &str) -> bool {
-    #[cfg(feature = "dashboard")]
-    return dashboard::is_public(path);
-    #[cfg(not(feature = "dashboard"))]
+    dashboard::is_public(path)
+}
+
+#[cfg(not(feature = "dashboard"))]
+pub(super) fn is_public(_path: &str) -> bool {
     false
 }
 
@@ -158,6 +162,7 @@ impl HttpDoor {
         let door = Door(Arc::new(Shared {
             broker,
             gate,
+            #[cfg(feature = "dashboard")]
             is_tls: config.tls.is_some(),
             hosts: Hosts::new(&config.host_names).over_tls(config.tls.is_some()),
             any_host: Hosts::any().over_tls(config.tls.is_some()),
