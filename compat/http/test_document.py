@@ -23,7 +23,7 @@ EXAMPLES = os.environ.get("FOREBAY_TEST_EXAMPLES", "25")
 # So a refusal of a request that fits the schema, or the other way round, is not a mistake by itself.
 EXCLUDED = "positive_data_acceptance,negative_data_rejection"
 # Calls whose answers do not end.
-ENDLESS = ["/events", "/streams/{stream}/follow"]
+ENDLESS = ["/events", "/log/follow", "/streams/{stream}/follow"]
 # A receive may wait for ten minutes, as asked, once a chain of calls has made its group.
 WAITS = "/streams/{stream}/groups/{group}/receive"
 # How many seconds chains and random requests may take; the cases that follow from the document are all played.
