@@ -51,7 +51,8 @@ mod listening {
             Ok(listener) => listener,
             Err(error) if !is_asked_for => {
                 return Ok(Err(format!(
-                    "{name} is not served: {address} cannot be listened on ({error}); {flag} takes another address, or none"
+                    "{name} is not served: {address} cannot be listened on ({error}); {flag} takes another address, or \
+                     none"
                 )));
             }
             Err(error) => {
