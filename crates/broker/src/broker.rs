@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use crate::access::Principal;
 use crate::audit::Audit;
 use crate::batch::Batch;
-use crate::caller::Caller;
+use crate::caller::{Caller, Feeders};
 use crate::clock::Clock;
 use crate::credentials::{CREDENTIALS_MAX, Credentials};
 use crate::door::CREDENTIALS;
@@ -113,6 +113,7 @@ pub struct Entrance {
     memory: Arc<Memory>,
     credentials: Arc<Credentials>,
     audit: Arc<Audit>,
+    feeders: Arc<Feeders>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -190,6 +191,11 @@ impl Entrance {
     /// The record of administrative and triage calls.
     pub fn audit(&self) -> &Arc<Audit> {
         &self.audit
+    }
+
+    /// The feeders of link streams.
+    pub(crate) fn feeders(&self) -> &Feeders {
+        &self.feeders
     }
 
     /// Contents that are on their way out.
@@ -309,8 +315,8 @@ impl Broker {
         let shards = Arc::from([ShardHandle::new(shard, commands, readers, secret, &config)]);
         let limits = Arc::new(config.limits);
         let (stage, doors) = (at_stage, Arc::default());
-        let entrance =
-            Entrance { shards, limits, clock, stage, doors, memory, credentials, audit: Arc::default() };
+        let (audit, feeders) = (Arc::default(), Arc::default());
+        let entrance = Entrance { shards, limits, clock, stage, doors, memory, credentials, audit, feeders };
         Ok(Broker { entrance, remarks: claim.remarks.into() })
     }
 
