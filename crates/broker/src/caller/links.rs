@@ -53,6 +53,7 @@ pub struct LinkStream {
     pub place: Ordinal,
     /// As the door gave them.
     pub terms: Vec<u8>,
+    version: u64,
 }
 
 impl LinkStream {
@@ -62,6 +63,7 @@ impl LinkStream {
             stream: StreamName::stored(stream),
             place: Ordinal(u64::from_le_bytes(*place)),
             terms: terms.to_vec(),
+            version: note.version,
         })
     }
 }
@@ -79,14 +81,18 @@ fn value(place: Ordinal, terms: &[u8]) -> Vec<u8> {
 }
 
 impl Bundle {
-    /// Makes a stream a link stream, which it must not be yet. Messages up to `seen` are not linked.
-    pub fn links(self, door: Door, stream: &StreamName, seen: Ordinal, terms: &[u8]) -> Bundle {
-        self.note(note(door, stream, Some(value(seen, terms)), Expected::Absent))
-    }
-
-    /// As [`Bundle::links`], also of a stream that is one: its feeder goes on from another place.
-    pub fn links_again(self, door: Door, stream: &StreamName, seen: Ordinal, terms: &[u8]) -> Bundle {
-        self.note(note(door, stream, Some(value(seen, terms)), Expected::Any))
+    /// Makes a stream a link stream, or lets it be fed from another place. Messages up to `seen` are not linked. `before`
+    /// is the link stream as it was found, so that of two callers that make it at a time one is refused.
+    pub fn links(
+        self,
+        door: Door,
+        stream: &StreamName,
+        seen: Ordinal,
+        terms: &[u8],
+        before: Option<&LinkStream>,
+    ) -> Bundle {
+        let expected = before.map_or(Expected::Absent, |before| Expected::Version(before.version));
+        self.note(note(door, stream, Some(value(seen, terms)), expected))
     }
 
     /// The stream is no link stream any more.
@@ -217,10 +223,8 @@ impl Feeding {
 
     /// Feeds the stream from the place that is written down. Returns when there is none any more.
     async fn feed(&self) -> Result<(), CallError> {
-        let key = key(self.door, self.stream.as_str());
-        let Some(found) = self.caller.note(&self.stream, Door::LINKS, key).await? else { return Ok(()) };
-        let Some(links) = LinkStream::read(self.stream.as_str(), &found) else { return Ok(()) };
-        let (mut version, mut durable) = (found.version, links.place);
+        let Some(links) = self.caller.link_stream(self.door, &self.stream).await? else { return Ok(()) };
+        let (mut version, mut durable) = (links.version, links.place);
         self.told.send_replace(durable);
         let filter = self.feed.filter.clone();
         let mut reader = self.caller.log_reader(durable.plus(1), Direction::Forwards, filter)?;

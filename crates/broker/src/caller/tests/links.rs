@@ -26,7 +26,8 @@ async fn make(caller: &Caller, seen: Ordinal) {
     let log = |settings: &mut StreamSettings| {
         settings.retention = Retention::Log { max_age: None, max_bytes: None, max_messages: None };
     };
-    let bundle = Bundle::beside(links()).stream(links(), log).links(Door::TEST, &links(), seen, b"terms");
+    let bundle =
+        Bundle::beside(links()).stream(links(), log).links(Door::TEST, &links(), seen, b"terms", None);
     caller.commit(bundle).await.expect("it is made");
 }
 
@@ -146,13 +147,19 @@ async fn a_link_stream_begins_after_the_place_that_it_was_made_with() {
         publish_to(&caller, "order-1", None).await.expect("there is room");
     }
     make(&caller, Ordinal(2)).await;
-    let made = LinkStream { stream: links(), place: Ordinal(2), terms: b"terms".to_vec() };
+    let made = caller.link_stream(Door::TEST, &links()).await.expect("it answers").expect("it is there");
+    assert_eq!((&made.stream, made.place, &made.terms[..]), (&links(), Ordinal(2), &b"terms"[..]));
     assert_eq!(caller.link_streams(Door::TEST).await, Ok(vec![made.clone()]));
+    let again = Bundle::beside(links()).links(Door::TEST, &links(), Ordinal(0), b"", None);
+    let mismatch = caller.commit(again).await;
+    assert!(matches!(mismatch, Err(CallError::Note(_))), "another caller has made it: {mismatch:?}");
     assert_eq!(caller.link_streams(Door::KURRENT).await, Ok(Vec::new()), "another door has none");
     caller.feed_links(Door::TEST, links(), feed(of_category("order"))).expect("it may");
     assert_eq!(linked(&caller).await, ["3@order-1"]);
     let now = caller.link_stream(Door::TEST, &links()).await.expect("it answers").expect("it is there");
-    assert_eq!((now.place >= Ordinal(3), now.terms), (true, made.terms));
+    assert_eq!((now.place >= Ordinal(3), &now.terms), (true, &made.terms));
+    let late = Bundle::beside(links()).links(Door::TEST, &links(), Ordinal(0), b"", Some(&made));
+    assert!(caller.commit(late).await.is_err(), "it was fed meanwhile");
 
     caller.stop_links(&links()).await.expect("it may");
     publish_to(&caller, "order-1", None).await.expect("there is room");
