@@ -12,6 +12,7 @@
 //! | `deadline` | The time that a call may take. |
 //! | `features`, `gossip` | What clients ask before their first call. |
 //! | `filter` | Which events of all streams are wanted. |
+//! | `links` | Streams of links: of subscriptions to `$all`, of categories and of types. |
 //! | `marks` | Streams that were deleted. |
 //! | `streams` | Append, read, delete. |
 //! | `persistent` | Persistent subscriptions. |
@@ -24,6 +25,7 @@ mod filter;
 mod gossip;
 mod http;
 mod ids;
+mod links;
 mod marks;
 #[cfg(test)]
 mod page;
