@@ -306,7 +306,7 @@ def test_a_category_leads_to_the_events_of_its_streams(client: KurrentDBClient, 
     assert [event.link.stream_position for event in resolved] == [0, 1, 2]
     append(client, stem + "-1", 1)
     last = client.get_stream("$ce-" + stem, resolve_links=True, backwards=True, limit=2)
-    assert places(last) == [(stem + "-1", 2), (stem + "-2", 0)], "what was appended before a read is in it"
+    assert places(last) == [(stem + "-1", 2), (stem + "-2", 0)], "everything that was appended before a read is in it"
 
 
 def test_a_type_leads_to_its_events(client: KurrentDBClient, stem: str) -> None:

@@ -239,7 +239,8 @@ impl Caller {
         records.close(self.commit_allowed(room, bundle).await)
     }
 
-    /// As [`Caller::commit_with`], for changes that the broker makes by itself: they need no right and are not recorded.
+    /// As [`Caller::commit_with`], for changes that the broker makes by itself. They need no right and are not
+    /// recorded.
     pub(super) async fn commit_allowed(&self, room: Room, bundle: Bundle) -> Result<Committed, CallError> {
         let shard = self.shard_of(&bundle.beside);
         let parts = bundle.into_parts(shard, self.principal.clone());

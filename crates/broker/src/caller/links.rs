@@ -81,8 +81,8 @@ fn value(place: Ordinal, terms: &[u8]) -> Vec<u8> {
 }
 
 impl Bundle {
-    /// Makes a stream a link stream, or lets it be fed from another place. Messages up to `seen` are not linked. `before`
-    /// is the link stream as it was found, so that of two callers that make it at a time one is refused.
+    /// Makes a stream a link stream, or lets it be fed from another place. Messages up to `seen` are not linked.
+    /// `before` is the link stream as it was found, so that of two callers that make it at a time one is refused.
     pub fn links(
         self,
         door: Door,
@@ -221,7 +221,7 @@ impl Feeding {
         }
     }
 
-    /// Feeds the stream from the place that is written down. Returns when there is none any more.
+    /// Feeds the stream from the place that is written down. Returns when it is no link stream any more.
     async fn feed(&self) -> Result<(), CallError> {
         let Some(links) = self.caller.link_stream(self.door, &self.stream).await? else { return Ok(()) };
         let (mut version, mut durable) = (links.version, links.place);

@@ -1,11 +1,14 @@
-//! Link streams of this door: the events that a persistent subscription to `$all` is given, the events of a category
-//! (`$ce-…`) and those of a type (`$et-…`). The broker feeds them from the log; this module says what is in them.
+//! Link streams of this door: the events that a subscription to `$all` is given, those of a category (`$ce-…`) and
+//! those of a type (`$et-…`). The broker feeds them from the log, with the links that this module makes.
 //!
-//! | Stream | Made | Its links |
-//! | --- | --- | --- |
-//! | `$all::<group>` | with the subscription `<group>` to `$all`, and deleted with it | events that pass the subscription's filter; removed when settled |
-//! | `$ce-<category>` | when it is first read or subscribed to | events of streams with `<category>` before the first `-` |
-//! | `$et-<type>` | when it is first read or subscribed to | events of this type |
+//! | Stream | Its links |
+//! | --- | --- |
+//! | `$all::<group>` | to events that pass the filter of the subscription `<group>`; removed when settled |
+//! | `$ce-<category>` | to events of streams with `<category>` before the first `-` |
+//! | `$et-<type>` | to events of this type |
+//!
+//! The first is created and deleted with its subscription, the others are created when they are first read or
+//! subscribed to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +104,7 @@ pub(super) fn is_fed(stream: &StreamName) -> bool {
     stream.as_str().starts_with(OF_ALL) || is_named(stream)
 }
 
-/// Whether the name of a stream says what is in it.
+/// Whether the name of a stream says which links it has.
 pub(super) fn is_named(stream: &StreamName) -> bool {
     let of = |prefix| stream.as_str().strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
     of(OF_CATEGORY) || of(OF_TYPE)
