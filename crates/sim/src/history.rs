@@ -155,6 +155,13 @@ mod tests {
     }
 
     #[test]
+    fn leases_for_no_time_count_in_the_order_of_their_grants() {
+        for seed in [5_007, 9_146] {
+            run(seed, STEPS).expect("the seed passes");
+        }
+    }
+
+    #[test]
     fn every_broken_promise_is_noticed() {
         for fault in Fault::ALL {
             assert!(find_fault(fault, 500, STEPS).is_some(), "nobody notices {fault:?}");
