@@ -121,7 +121,8 @@ struct Following {
     pace: PaceWatch,
     /// Which message is at a position, for those that were delivered.
     uids: BTreeMap<Seq, Uid>,
-    /// Messages that were passed over by later ones of their keys, as if they could not be read.
+    /// Messages in the hands of consumers that were passed over by later ones of their keys, since their keys could
+    /// not be read.
     passed_over: BTreeSet<Seq>,
 }
 
@@ -164,7 +165,8 @@ impl Trace {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> World {
+    /// `bad_places`: places of the disk may go bad.
+    pub(crate) fn new(seed: u64, bad_places: bool) -> World {
         let mut dice = Dice::from(seed);
         let disk = SimDisk::new();
         let now = Timestamp(1_000_000_000);
@@ -194,7 +196,7 @@ impl World {
             wild: false,
             shell: false,
             spoiled: false,
-            bad_places: crate::history::reads_fail(),
+            bad_places,
             due: true,
             is_fleeting: false,
             unseen: 0,
