@@ -169,6 +169,11 @@ mod tests {
     }
 
     #[test]
+    fn a_numbered_message_that_is_sent_again_has_the_delay_of_then() {
+        run(500_132, STEPS).expect("the seed passes");
+    }
+
+    #[test]
     fn every_broken_promise_is_noticed() {
         for fault in Fault::ALL {
             assert!(find_fault(fault, 500, STEPS).is_some(), "nobody notices {fault:?}");
