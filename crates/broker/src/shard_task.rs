@@ -369,6 +369,9 @@ impl ShardTask {
         let is_stalled = !self.tenure.may_serve();
         if std::mem::replace(&mut self.is_stalled, is_stalled) != is_stalled {
             tracing::info!(is_stalled, "deliveries wait while another node may own the log");
+            if is_stalled {
+                self.tenure.count_stall();
+            }
         }
         let Outbox { frames, durable, deliveries, fetched, departed, served, reads, image, trim } =
             self.driver.outbox();

@@ -10,7 +10,7 @@
 //! | `problem` | From the errors of the broker to kinds of problems, in one table. |
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
-//! | `standby` | The door of a node that does not own the log. |
+//! | `standby` | The ports of a node that does not own the log: connections are carried to the node that does. |
 //! | `trace` | The trace that messages carry on. |
 
 mod grpc;
@@ -49,7 +49,7 @@ use http::BodyShares;
 use http::HttpDoor;
 use problem::Refusal;
 
-pub use standby::stand_by;
+pub use standby::{Owner, StandbyPort, Standing, stand_by};
 
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;

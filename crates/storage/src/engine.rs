@@ -102,6 +102,12 @@ pub struct EngineFigures {
     pub damaged_places: u64,
     pub images: u64,
     pub image_bytes: u64,
+    /// How often this node has owned a log that nodes share, since it started.
+    pub terms: u64,
+    /// How long the owner of this log may still serve without another sign that it owns it.
+    pub tenure_left: Option<Duration>,
+    /// How often deliveries had to wait in this term because another node might own the log.
+    pub stalls: u64,
 }
 
 /// Proof that a value has reached stable storage. Only this crate can make one, so a producer cannot be
@@ -340,6 +346,7 @@ struct Office {
     waits_since: AtomicU64,
     /// A frame that takes longer than this shows that the log may be lost.
     patience: Duration,
+    stalls: AtomicU64,
     lost: watch::Sender<Option<StorageError>>,
 }
 
@@ -358,6 +365,7 @@ impl Tenure {
             until: AtomicU64::new(0),
             waits_since: AtomicU64::new(u64::MAX),
             patience,
+            stalls: AtomicU64::new(0),
             lost: watch::Sender::new(None),
         })))
     }
@@ -374,6 +382,29 @@ impl Tenure {
             let waits = now.saturating_sub(office.waits_since.load(Ordering::Relaxed));
             now < office.until.load(Ordering::Relaxed) && u128::from(waits) < office.patience.as_micros()
         })
+    }
+
+    /// How long messages may be handed out without another sign of ownership. `None` if that is not limited.
+    pub fn left(&self) -> Option<Duration> {
+        let office = self.0.as_ref()?;
+        let left = office.until.load(Ordering::Relaxed).saturating_sub((office.clock)().0);
+        Some(Duration::from_micros(left))
+    }
+
+    /// Counts that deliveries begin to wait.
+    pub fn count_stall(&self) {
+        if let Some(office) = &self.0 {
+            office.stalls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn stalls(&self) -> u64 {
+        self.0.as_ref().map_or(0, |office| office.stalls.load(Ordering::Relaxed))
+    }
+
+    /// Whether the log is lost for good.
+    pub fn is_lost(&self) -> bool {
+        self.0.as_ref().is_some_and(|office| office.lost.borrow().is_some())
     }
 
     /// Resolves when the log is lost for good. Never, if it cannot be.

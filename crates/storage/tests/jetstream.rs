@@ -27,8 +27,12 @@ fn clock() -> impl Fn() -> Timestamp + Send + Sync + 'static {
 }
 
 fn config(servers: &Servers, cluster: &str, node: &str) -> JetStreamConfig {
-    let claimant =
-        Claimant { node: node.to_owned(), address: "127.0.0.1:7070".to_owned(), start: servers::random() };
+    let claimant = Claimant {
+        node: node.to_owned(),
+        address: "127.0.0.1:7070".to_owned(),
+        others: Vec::new(),
+        start: servers::random(),
+    };
     JetStreamConfig {
         monitors: servers.monitors(),
         replicas: servers.count(),

@@ -1,4 +1,4 @@
-//! Two nodes on one NATS server: a standby takes over what its owner confirmed.
+//! Nodes on one NATS server: a standby carries clients to the owner, and takes over what the owner confirmed.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -19,6 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Node {
     process: Process,
     address: String,
+    sqs: String,
+}
+
+/// Ports that are free.
+fn ports<const N: usize>() -> [String; N] {
+    let sockets = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    sockets.map(|socket| socket.local_addr().expect("an address").to_string())
 }
 
 fn words(servers: &Servers, cluster: &str, node: &str, address: &str) -> Vec<String> {
@@ -37,13 +44,12 @@ fn words(servers: &Servers, cluster: &str, node: &str, address: &str) -> Vec<Str
 impl Node {
     /// Starts a node and waits for a line of its log.
     fn start(servers: &Servers, cluster: &str, node: &str, line: &str) -> Node {
-        let port =
-            TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-        let address = port.to_string();
-        let words = words(servers, cluster, node, &address);
+        let [address, sqs] = ports();
+        let mut words = words(servers, cluster, node, &address);
+        words.extend(["--kurrent", "none", "--sqs", &sqs].map(str::to_owned));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let (process, ()) = Process::serve(&words, |said| said.contains(line).then_some(()));
-        Node { process, address }
+        Node { process, address, sqs }
     }
 
     fn call(&self, method: &str, path: &str, body: &str) -> Reply {
@@ -57,20 +63,28 @@ impl Node {
         reply.json()
     }
 
-    /// Waits until it is ready, and says how long that took.
-    fn ready(&self) -> Duration {
+    /// Waits until calls are answered, and says how long that took. If the owner is gone, this node is the owner then.
+    fn serves(&self) -> Duration {
         let since = tokio::time::Instant::now();
-        // The standby's door may close while it is asked.
-        let is_ready = || {
+        // Connections may end while they are asked.
+        let is_served = || {
             let mut connection = Connection::open(&self.address);
-            let sent = connection.send(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            let sent = connection.send(b"GET /server HTTP/1.1\r\nhost: localhost\r\n\r\n");
             sent && connection.reply().is_some_and(|reply| reply.status == 200)
         };
-        while !is_ready() {
+        while !is_served() {
             assert!(since.elapsed() < PATIENCE, "the standby does not take over");
             std::thread::sleep(Duration::from_millis(20));
         }
         since.elapsed()
+    }
+
+    /// A call of SQS.
+    fn sqs(&self, action: &str, body: &str) -> Value {
+        let target = format!("x-amz-target: AmazonSQS.{action}");
+        let reply = Connection::open(&self.sqs).call_with("POST", "/", &[&target], body);
+        assert_eq!(reply.status, 200, "{action} {body}: {}", reply.text());
+        reply.json()
     }
 
     fn publish(&self, bodies: std::ops::RangeInclusive<u32>) {
@@ -96,29 +110,46 @@ fn a_standby_takes_over_what_was_confirmed() {
     let first = Node::start(&servers, &cluster, "a", "listening on");
     first.ok("PUT", "/streams/work", "{}");
     first.ok("PUT", "/subscriptions/work/team", "{}");
+    first.ok("PUT", "/streams/quiet", "{}");
+    first.ok("PUT", "/subscriptions/quiet/team", "{}");
     first.publish(1..=3);
     assert_eq!(first.take(), [1, 2, 3]);
-    first.publish(4..=6);
 
     let second = Node::start(&servers, &cluster, "b", "standing by: node a");
     assert_eq!(second.call("GET", "/livez", "").status, 200);
-    for (method, path, slug) in
-        [("GET", "/readyz", "not-ready"), ("GET", "/streams", "not-owner"), ("GET", "/", "not-owner")]
-    {
-        let reply = second.call(method, path, "");
-        let text = reply.text();
-        assert_eq!(reply.status, 503, "{text}");
-        assert!(text.contains(slug) && text.contains(&first.address), "{text}");
-    }
+    let ready = second.call("GET", "/readyz", "");
+    assert_eq!(ready.status, 200, "{}", ready.text());
+    assert!(ready.text().contains(&format!("node a at {}", first.address)), "{}", ready.text());
+    // Any node serves any client: the standby carries connections to the owner.
+    second.publish(4..=6);
+    let queue = second.sqs("CreateQueue", r#"{"QueueName":"jobs"}"#)["QueueUrl"].clone();
+    let body = serde_json::json!({ "QueueUrl": queue, "MessageBody": "hello" }).to_string();
+    second.sqs("SendMessage", &body);
+    let receive = serde_json::json!({ "QueueUrl": queue, "VisibilityTimeout": 600 }).to_string();
+    let received = second.sqs("ReceiveMessage", &receive);
+    let receipt = received["Messages"][0]["ReceiptHandle"].clone();
+    assert!(receipt.is_string(), "{received}");
+    // A connection that waits at the owner ends with it, and its client comes back.
+    let mut waits = Connection::open(&second.address);
+    waits.send_request("POST", "/subscriptions/quiet/team/receive", &[], r#"{"wait":"20s"}"#);
     first.process.kill();
-    second.ready();
+    assert!(waits.is_closed());
+    second.serves();
     assert_eq!(second.take(), [4, 5, 6], "nothing confirmed is lost, and nothing acked comes again");
+    let delete = serde_json::json!({ "QueueUrl": queue, "ReceiptHandle": receipt }).to_string();
+    second.sqs("DeleteMessage", &delete);
+    let left = serde_json::json!({ "QueueUrl": queue, "AttributeNames": ["All"] }).to_string();
+    let left = second.sqs("GetQueueAttributes", &left);
+    assert_eq!(
+        left["Attributes"]["ApproximateNumberOfMessagesNotVisible"], "0",
+        "the receipt is good: {left}"
+    );
     second.publish(7..=8);
 
     // The next one is there when its owner stops, and has nothing to wait for.
     let third = Node::start(&servers, &cluster, "a", "standing by: node b");
     second.process.stop();
-    let took = third.ready();
+    let took = third.serves();
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(third.take(), [7, 8]);
     assert_eq!(third.ok("GET", "/server", "")["epoch"], 3);
@@ -142,6 +173,9 @@ fn a_node_refuses_settings_and_servers_that_would_lose_messages() {
             ["serve", "--sqs", "none"].into_iter().chain(words.iter().map(String::as_str)).collect();
         forebay(&words, "")
     };
+    let open =
+        [&without("--listen")[..], &["--listen", "0.0.0.0:0", "--allow-anyone"].map(str::to_owned)].concat();
+    serve(&open).refused(2, &["advertise must be set", "listen=`0.0.0.0:"]);
     for name in ["nats", "cluster", "node"] {
         serve(&without(&format!("--{name}"))).refused(2, &[name, "must be set if engine is `jetstream`"]);
     }

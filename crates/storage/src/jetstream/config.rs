@@ -35,6 +35,8 @@ pub struct JetStreamConfig {
     pub place_bytes: u64,
     /// How long an owner may serve after the last sign of its ownership. The next owner waits as long.
     pub tenure: Duration,
+    /// How often this node has owned the log since it started, for its figures.
+    pub terms_before: u64,
     /// A clock that never goes back.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
@@ -62,6 +64,7 @@ impl JetStreamConfig {
             frame_bytes_max: 12 << 20,
             place_bytes: 1 << 20,
             tenure: Duration::from_secs(3),
+            terms_before: 0,
             clock: Arc::new(clock),
         }
     }

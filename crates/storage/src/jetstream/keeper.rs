@@ -296,6 +296,7 @@ impl Keeper {
                         figures.syncs += 1;
                         figures.synced_frames += 1;
                         figures.synced_bytes += bytes;
+                        figures.sync_times.record((self.clock)().since(pending.since));
                     }
                     // The task that asked may have ended.
                     let _ = answer.send(Ok(Durable::after_sync(place.position)));

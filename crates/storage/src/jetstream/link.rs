@@ -43,6 +43,21 @@ pub(crate) struct Link {
     pub(crate) images: String,
     log_subject: String,
     image_subject: String,
+    nodes_subject: String,
+}
+
+/// A NATS server that keeps the log, as the stream's leader sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Server {
+    pub name: String,
+    pub is_leader: bool,
+    pub is_online: bool,
+    /// Whether it has everything that the leader has.
+    pub is_current: bool,
+    /// Records that it lacks.
+    pub lag: u64,
+    /// Since when the leader has not heard of it.
+    pub silent_for: Option<Duration>,
 }
 
 /// How a stream stands, as its leader says.
@@ -55,7 +70,7 @@ pub(crate) struct Info {
     /// The id that the stream was created with.
     pub(crate) id: String,
     /// The servers that keep it.
-    pub(crate) servers: Vec<String>,
+    pub(crate) servers: Vec<Server>,
     pub(crate) config: Value,
 }
 
@@ -120,6 +135,7 @@ impl Link {
             images: format!("FB_{cluster}_images"),
             log_subject: format!("fb.{cluster}.{shard}"),
             image_subject: format!("fbi.{cluster}"),
+            nodes_subject: format!("fbn.{cluster}"),
         })
     }
 
@@ -137,6 +153,11 @@ impl Link {
 
     pub(crate) fn all_image_subjects(&self) -> String {
         format!("{}.>", self.image_subject)
+    }
+
+    /// Where nodes ask each other how they stand.
+    pub(crate) fn nodes_subject(&self) -> String {
+        self.nodes_subject.clone()
     }
 
     pub(crate) fn image_subject(&self, shard: ShardId) -> String {
@@ -179,15 +200,31 @@ impl Link {
         let (state, config) = (&answer["state"], &answer["config"]);
         let number = |of: &Value| of.as_u64().unwrap_or_default();
         let cluster = &answer["cluster"];
-        let peers = cluster["replicas"].as_array().into_iter().flatten().map(|peer| &peer["name"]);
-        let servers = std::iter::once(&cluster["leader"]).chain(peers);
+        let leader = cluster["leader"].as_str().map(|name| Server {
+            name: name.to_owned(),
+            is_leader: true,
+            is_online: true,
+            is_current: true,
+            ..Server::default()
+        });
+        let replica = |of: &Value| {
+            Some(Server {
+                name: of["name"].as_str()?.to_owned(),
+                is_leader: false,
+                is_online: of["offline"] != true,
+                is_current: of["current"] == true,
+                lag: number(&of["lag"]),
+                silent_for: of["active"].as_u64().map(Duration::from_nanos),
+            })
+        };
+        let replicas = cluster["replicas"].as_array().into_iter().flatten().filter_map(replica);
         Ok(Info {
             first: number(&state["first_seq"]),
             last: number(&state["last_seq"]),
             bytes: number(&state["bytes"]),
             bytes_max: config["max_bytes"].as_u64(),
             id: config["metadata"]["forebay_id"].as_str().unwrap_or_default().to_owned(),
-            servers: servers.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+            servers: leader.into_iter().chain(replicas).collect(),
             config: config.clone(),
         })
     }
