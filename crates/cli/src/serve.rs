@@ -37,7 +37,7 @@ use forebay_core::group::Bound;
 use forebay_core::settings::{StreamLimits, StreamSettings};
 use forebay_core::types::{ShardId, Timestamp};
 use forebay_doors::kit::tls::Tls;
-use forebay_doors::native::{self, NativeConfig};
+use forebay_doors::native::{self, ClusterReporter, NativeConfig};
 use forebay_storage::engine::Engine;
 use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::recorded::{Recorded, Recorder};
@@ -111,7 +111,8 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let mut remarks = Vec::new();
     let (sqs, kurrent) = (sqs.open(&mut remarks), kurrent.open(&mut remarks));
     let identity = Arc::new(identity);
-    let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls };
+    let doors =
+        Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls, cluster: None };
     if settings.engine == EngineKind::JetStream {
         let served = runtime.block_on(cluster::serve(&settings, started, doors));
         runtime.shutdown_timeout(FAREWELL);
@@ -387,6 +388,7 @@ async fn until_told(
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
         history: true,
+        cluster: doors.cluster.clone(),
     };
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {
@@ -435,6 +437,8 @@ struct Doors {
     connections_max: Option<usize>,
     identity: Arc<Identity>,
     tls: Option<Tls>,
+    /// How the cluster stands, on a node of one.
+    cluster: Option<ClusterReporter>,
 }
 
 impl Doors {
@@ -449,6 +453,7 @@ impl Doors {
             connections_max: self.connections_max,
             identity: self.identity.clone(),
             tls: self.tls.clone(),
+            cluster: self.cluster.clone(),
         })
     }
 }

@@ -11,9 +11,13 @@ use forebay_broker::broker::{Broker, BrokerConfig};
 use forebay_broker::driver::DriverConfig;
 use forebay_broker::error::OpenError as BrokerError;
 use forebay_broker::recovery::RecoveryError;
-use forebay_doors::native::{self, Owner, StandbyPort, Standing};
+use forebay_doors::kit::identity::Anonymous;
+use forebay_doors::native::{self, ClusterReporter, Owner, StandbyPort, Standing};
 use forebay_storage::engine::StorageError;
-use forebay_storage::jetstream::{Claimant, JetStreamConfig, JetStreamEngine, JetStreamError, Ownership};
+use forebay_storage::jetstream::{
+    Claimant, JetStreamConfig, JetStreamEngine, JetStreamError, Ownership, Server, Survey,
+};
+use forebay_wire::json::{ClusterLog, ClusterNode, ClusterReport, NatsServer, NodeRole};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -41,22 +45,25 @@ enum Over {
 }
 
 /// Serves whenever this node owns the log, until it is told to stop.
-pub(super) async fn serve(settings: &Settings, started: Started, doors: Doors) -> anyhow::Result<()> {
+pub(super) async fn serve(settings: &Settings, started: Started, mut doors: Doors) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
-    let config = config(settings, started, &doors)?;
+    let mut config = config(settings, started, &doors)?;
     // Settings that are wrong are told at once; what fails later may pass.
-    let mut engine = Some(JetStreamEngine::open(config.clone()).await.map_err(refused)?);
+    let mut engine = Some(Arc::new(JetStreamEngine::open(config.clone()).await.map_err(refused)?));
+    let (present, engines) = watch::channel(engine.clone());
+    doors.cluster = Some(reporter(&config, engines));
     let mut epoch = 0;
     loop {
         let reason = "this node is a standby and looks for the owner of the log".to_owned();
         let (said, standing) = watch::channel(Standing { reason, owner: None });
         let engine = tokio::select! {
             () = signals.any() => return Ok(()),
-            waited = wait_for_log(engine.take(), &config, epoch, &said) => waited?,
+            waited = wait_for_log(engine.take(), &config, epoch, (&said, &present)) => waited?,
             never = stand_by(&doors, settings, standing) => match never {},
         };
         let over = term(engine.clone(), settings, started, doors.again()?, &mut signals).await?;
         epoch = epoch.max(engine.epoch().unwrap_or_default());
+        config.terms_before += u64::from(engine.epoch().is_some());
         match over {
             Over::Stopped => return Ok(()),
             Over::Lost => tracing::warn!("this node has lost the log and stands by"),
@@ -99,6 +106,71 @@ fn config(settings: &Settings, started: Started, doors: &Doors) -> anyhow::Resul
     })
 }
 
+/// Describes the cluster through the engine that this node has now.
+fn reporter(
+    config: &JetStreamConfig,
+    engines: watch::Receiver<Option<Arc<JetStreamEngine>>>,
+) -> ClusterReporter {
+    let (cluster, node) = (config.cluster.clone(), config.claimant.node.clone());
+    ClusterReporter::new(move || {
+        let engine = engines.borrow().clone();
+        let (cluster, node) = (cluster.clone(), node.clone());
+        async move {
+            let survey = match engine {
+                Some(engine) => engine.survey().await,
+                None => {
+                    let problem = Some("this node connects to NATS again".to_owned());
+                    Survey { problem, ..Survey::default() }
+                }
+            };
+            report(cluster, node, survey)
+        }
+    })
+}
+
+fn report(cluster: String, own: String, survey: Survey) -> ClusterReport {
+    let role = |is_owner| if is_owner { NodeRole::Owner } else { NodeRole::Standby };
+    let last = survey.log.as_ref().map_or(0, |log| log.last);
+    let nodes = survey.nodes.into_iter().map(|node| ClusterNode {
+        role: role(node.is_owner),
+        term: node.epoch,
+        tenure_left: node.tenure_left.map(|left| left.as_secs_f64()),
+        records_behind: last.saturating_sub(node.seen),
+        node: node.node,
+        address: node.address,
+        version: node.version,
+    });
+    let nodes: Vec<ClusterNode> = nodes.collect();
+    let is_owner = nodes.iter().any(|node| node.node == own && node.role == NodeRole::Owner);
+    let server = |server: Server| NatsServer {
+        name: server.name,
+        leader: server.is_leader,
+        online: server.is_online,
+        current: server.is_current,
+        records_behind: server.lag,
+        silent_for: server.silent_for.map(|silent| silent.as_secs_f64()),
+    };
+    let log = survey.log.map(|log| ClusterLog {
+        stream: log.stream,
+        last_record: log.last,
+        bytes: log.bytes,
+        max_bytes: log.bytes_max,
+        servers: log.servers.into_iter().map(server).collect(),
+    });
+    let (owner, owner_address) = survey.ownership.owner.map(|owner| (owner.node, owner.address)).unzip();
+    ClusterReport {
+        cluster: Some(cluster),
+        node: Some(own),
+        role: role(is_owner),
+        owner,
+        owner_address,
+        term: survey.ownership.epoch,
+        nodes,
+        log,
+        problem: survey.problem,
+    }
+}
+
 type Named = Vec<(String, String)>;
 
 /// The addresses at which other nodes reach the ports of this one: the native one, and others by name. A port that only
@@ -111,8 +183,8 @@ fn addresses(
     let Some(advertise) = advertise else {
         if native.ip().is_unspecified() {
             bail!(
-                "advertise must be set if listen is not the address of one interface: other nodes reach this one there. \
-                 listen=`{native}`"
+                "advertise must be set if listen is not the address of one interface: other nodes reach this one \
+                 there. listen=`{native}`"
             );
         }
         let others = others.iter().map(|(name, at)| {
@@ -167,15 +239,20 @@ fn refused(error: JetStreamError) -> anyhow::Error {
 /// Resolves when the log may be claimed. Claims before `epoch` are old news, which a replica of NATS may still tell: a
 /// node that believed them could send a client back to where it came from.
 async fn wait_for_log(
-    opened: Option<JetStreamEngine>,
+    opened: Option<Arc<JetStreamEngine>>,
     config: &JetStreamConfig,
     epoch: u32,
-    said: &watch::Sender<Standing>,
+    (said, present): (&watch::Sender<Standing>, &watch::Sender<Option<Arc<JetStreamEngine>>>),
 ) -> anyhow::Result<Arc<JetStreamEngine>> {
     let engine = match opened {
         Some(engine) => engine,
-        None => open_again(config, said).await?,
+        None => {
+            // The one of the lost term goes, with its connection.
+            present.send_replace(None);
+            Arc::new(open_again(config, said).await?)
+        }
     };
+    present.send_replace(Some(engine.clone()));
     let newest = Cell::new(epoch);
     let tell = |ownership: &Ownership| {
         let Some(owner) = ownership.owner.as_ref().filter(|_| ownership.epoch >= newest.get()) else {
@@ -188,7 +265,7 @@ async fn wait_for_log(
         log::line(Level::Info, &format!("standing by: node {node} at {address} owns the log"), &facts);
     };
     engine.stand_by(tell).await.map_err(failed)?;
-    Ok(Arc::new(engine))
+    Ok(engine)
 }
 
 /// Connects again after a term that was lost, which may have been lost because no server could be reached.
@@ -220,7 +297,9 @@ async fn stand_by(doors: &Doors, settings: &Settings, standing: watch::Receiver<
     let connections_max = settings.max_connections.min(sockets);
     let at = async |listener: Option<&TcpListener>, api| match listener {
         Some(listener) => {
-            let port = StandbyPort { api, tls: doors.tls.clone(), connections_max };
+            let is_open = doors.identity.anonymous(settings.listen) == Anonymous::Owner;
+            let cluster = doors.cluster.clone().filter(|_| is_open);
+            let port = StandbyPort { api, tls: doors.tls.clone(), connections_max, cluster };
             native::stand_by(listener, port, standing.clone()).await
         }
         None => std::future::pending().await,

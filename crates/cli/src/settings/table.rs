@@ -141,7 +141,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "advertise",
         value: Some("ADDRESS|none"),
         default: "none",
-        help: "Address of this node that standbys name to clients. none: the address that it listens on",
+        help: "Host and port at which other nodes of the cluster reach this one. none: the address that it listens on",
         set: |settings, text| values::into(&mut settings.advertise, values::or_none(text, values::text)),
     },
     Setting {

@@ -1,6 +1,7 @@
 //! Nodes on one NATS server: a standby carries clients to the owner, and takes over what the owner confirmed.
 
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -97,10 +98,42 @@ impl Node {
         let got = self.ok("POST", "/subscriptions/work/team/receive", r#"{"max":100,"wait":"5s"}"#);
         let got = got["messages"].as_array().expect("a list").clone();
         let leases: Vec<&Value> = got.iter().map(|message| &message["lease"]).collect();
-        let acks = serde_json::json!({ "leases": leases }).to_string();
-        self.ok("POST", "/subscriptions/work/team/ack", &acks);
-        got.iter().map(|message| message["body"].as_u64().expect("a number")).collect()
+        if !leases.is_empty() {
+            let acks = serde_json::json!({ "leases": leases }).to_string();
+            self.ok("POST", "/subscriptions/work/team/ack", &acks);
+        }
+        let number = |body: &Value| body.as_u64().or_else(|| body.as_str()?.parse().ok());
+        got.iter().map(|message| number(&message["body"]).expect("a number")).collect()
     }
+}
+
+/// Either node describes both.
+fn cluster_is_told(first: &Node, second: &Node) {
+    for (asked, role) in [(first, "owner"), (second, "standby")] {
+        let report = asked.ok("GET", "/cluster", "");
+        assert_eq!(
+            (&report["role"], &report["owner"], &report["term"]),
+            (&role.into(), &"a".into(), &1.into())
+        );
+        assert_eq!(report["owner_address"], first.address, "{report}");
+        let nodes = report["nodes"].as_array().expect("a list");
+        let nodes: Vec<_> = nodes.iter().map(|node| (node["node"].clone(), node["role"].clone())).collect();
+        assert_eq!(nodes, [("a".into(), "owner".into()), ("b".into(), "standby".into())], "{report}");
+        let left = report["nodes"][0]["tenure_left"].as_f64().expect("the owner has a tenure");
+        assert!(left > 0.0 && left <= 1.0, "{left}");
+        let server = &report["log"]["servers"][0];
+        assert_eq!((&server["name"], &server["leader"]), (&"n0".into(), &true.into()), "{report}");
+    }
+    let shown = forebay(&["cluster", "status", "--server", &second.address], "").good();
+    for words in [&*format!("a at {}", first.address), "b (standby)", "NATS SERVER", "leader", "current"] {
+        assert!(shown.contains(words), "{words} is missing in {shown}");
+    }
+    let metrics = first.call("GET", "/metrics", "").text();
+    for line in ["forebay_cluster_terms_total 1\n", "forebay_cluster_tenure_seconds 0.", "forebay_ready 1\n"]
+    {
+        assert!(metrics.contains(line), "{line} is missing in {metrics}");
+    }
+    assert!(second.call("GET", "/metrics", "").text().contains("forebay_ready 0\n"));
 }
 
 #[test]
@@ -132,6 +165,7 @@ fn a_standby_takes_over_what_was_confirmed() {
     // A connection that waits at the owner ends with it, and its client comes back.
     let mut waits = Connection::open(&second.address);
     waits.send_request("POST", "/subscriptions/quiet/team/receive", &[], r#"{"wait":"20s"}"#);
+    cluster_is_told(&first, &second);
     first.process.kill();
     assert!(waits.is_closed());
     second.serves();
@@ -154,6 +188,51 @@ fn a_standby_takes_over_what_was_confirmed() {
     assert_eq!(third.take(), [7, 8]);
     assert_eq!(third.ok("GET", "/server", "")["epoch"], 3);
     third.process.stop();
+}
+
+/// Messages that are on their way when their owner is killed.
+const ON_THEIR_WAY: u64 = 300;
+
+#[test]
+fn the_sdk_publishes_through_a_takeover_and_nothing_is_lost_or_doubled() {
+    let Some(servers) = Servers::start(1, "sync_interval: always") else { return };
+    let cluster = unique();
+    let first = Node::start(&servers, &cluster, "a", "listening on");
+    first.ok("PUT", "/streams/work", "{}");
+    first.ok("PUT", "/subscriptions/work/team", "{}");
+    let second = Node::start(&servers, &cluster, "b", "standing by: node a");
+    // By the owner and by the standby, which passes connections on.
+    let addresses =
+        [format!("{},{}", first.address, second.address), format!("{},{}", second.address, first.address)];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut sending = tokio::task::JoinSet::new();
+        for (nth, address) in (0..).zip(addresses) {
+            let client = forebay_client::Client::connect(address).await.expect("a node answers");
+            let producer = Arc::new(client.producer("work").build());
+            for number in nth * ON_THEIR_WAY..(nth + 1) * ON_THEIR_WAY {
+                let producer = producer.clone();
+                sending.spawn(async move { producer.send(number.to_string()).await });
+            }
+        }
+        sending.join_next().await.expect("there are some").expect("no panic").expect("it is confirmed");
+        first.process.kill();
+        while let Some(sent) = sending.join_next().await {
+            sent.expect("no panic").expect("it is confirmed, by one owner or the other");
+        }
+    });
+    second.serves();
+    let mut bodies: Vec<u64> = Vec::new();
+    loop {
+        let some = second.take();
+        if some.is_empty() {
+            break;
+        }
+        bodies.extend(some);
+    }
+    bodies.sort_unstable();
+    assert_eq!(bodies, (0..2 * ON_THEIR_WAY).collect::<Vec<_>>(), "each of them once");
+    second.process.stop();
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! cluster serves any client.
 //!
 //! The native port of a standby answers `/livez` and `/readyz` for itself, as long as they are not encrypted: `/readyz`
-//! is 200 if the standby reaches the owner. Any other connection is carried to the same port of the owner, byte for
+//! is 200 if the standby reaches the owner. Where clients need no credential it tells `/cluster` and `/metrics` of
+//! itself too. Any other connection is carried to the same port of the owner, byte for
 //! byte, and ends when the owner changes. TLS passes through. While no owner is known or reached, every call, HTTP or
 //! gRPC, is answered with the problem `not-owner`, and nothing of a request but its head is read.
 
@@ -20,10 +21,11 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::http::connection::{self, Protocol};
 use crate::kit::tls::{self, Speaks, Tls, Wire};
+use crate::native::cluster::ClusterReporter;
 use crate::native::grpc::status::refused;
 use crate::native::problem::Refusal;
 
@@ -34,9 +36,18 @@ const HEAD_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Before a connection is looked at again whose first bytes do not tell enough.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How requests begin that a standby answers for itself. A space, `?` or a fragment follows.
+/// How requests begin that a standby answers for itself. A space or `?` follows.
 const LOCAL: [&[u8]; 4] = [b"GET /livez", b"GET /readyz", b"HEAD /livez", b"HEAD /readyz"];
+/// The same, where clients need no credential.
+const LOCAL_REPORTS: [&[u8]; 2] = [b"GET /cluster", b"GET /metrics"];
 const LOCAL_BYTES_MAX: usize = 16;
+
+/// The figures of a standby. Those of streams and groups are the owner's.
+const METRICS: &str = "\
+# HELP forebay_ready 1 while the server takes work.
+# TYPE forebay_ready gauge
+forebay_ready 0
+";
 
 /// How a node stands that does not own the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,6 +76,9 @@ pub struct StandbyPort {
     pub tls: Option<Tls>,
     /// Connections at once. One more waits until another has ended.
     pub connections_max: usize,
+    /// Answers `/cluster` and `/metrics` for this node. None: the owner does, as it does for other requests, since only
+    /// the owner knows credentials.
+    pub cluster: Option<ClusterReporter>,
 }
 
 impl StandbyPort {
@@ -113,7 +127,8 @@ async fn serve(
     mut standing: watch::Receiver<Standing>,
 ) {
     let mut reason = standing.borrow().reason.clone();
-    let is_local = port.api.is_none() && port.tls.is_none() && is_local(&stream).await;
+    let is_local =
+        port.api.is_none() && port.tls.is_none() && is_local(&stream, port.cluster.is_some()).await;
     let address = port.address_in(&standing.borrow());
     if let Some(address) = address.filter(|_| !is_local) {
         match splice::connect(&address).await {
@@ -133,7 +148,7 @@ async fn serve(
     let (standing, reason) = (standing.clone(), Arc::new(reason));
     let answer = async {
         if let Some(wire) = tls::begin(port.tls.as_ref(), Speaks::Both, stream, from).await {
-            serve_one(wire, standing, reason).await;
+            serve_one(wire, standing, reason, port.cluster.as_ref()).await;
         }
     };
     let _ = tokio::time::timeout(CONNECTION_MAX, answer).await;
@@ -141,7 +156,7 @@ async fn serve(
 
 /// Whether a connection begins with a request that a standby answers for itself. Takes nothing of it. A client that
 /// sends nothing is no reason to wait for long: it may be a connection that is made before it is needed.
-async fn is_local(stream: &TcpStream) -> bool {
+async fn is_local(stream: &TcpStream, has_reports: bool) -> bool {
     let look = async {
         let mut seen = 0;
         loop {
@@ -150,7 +165,7 @@ async fn is_local(stream: &TcpStream) -> bool {
             if count == 0 {
                 return false;
             }
-            match tells(&bytes[..count]) {
+            match tells(&bytes[..count], has_reports) {
                 Some(is_local) => return is_local,
                 // Nothing more came since the last look.
                 None if count == seen => tokio::time::sleep(LOOK_AGAIN).await,
@@ -162,9 +177,10 @@ async fn is_local(stream: &TcpStream) -> bool {
 }
 
 /// Whether these are the first bytes of a request that a standby answers for itself; `None` if more are needed.
-fn tells(bytes: &[u8]) -> Option<bool> {
-    for local in LOCAL {
-        match bytes.strip_prefix(local) {
+fn tells(bytes: &[u8], has_reports: bool) -> Option<bool> {
+    let reports = LOCAL_REPORTS.iter().filter(|_| has_reports);
+    for local in LOCAL.iter().chain(reports) {
+        match bytes.strip_prefix(*local) {
             Some(rest) => return rest.first().map(|next| matches!(next, b' ' | b'?')),
             None if local.starts_with(bytes) => return None,
             None => {}
@@ -173,12 +189,24 @@ fn tells(bytes: &[u8]) -> Option<bool> {
     Some(false)
 }
 
-async fn serve_one(wire: Wire, standing: watch::Receiver<Standing>, reason: Arc<String>) {
+async fn serve_one(
+    wire: Wire,
+    standing: watch::Receiver<Standing>,
+    reason: Arc<String>,
+    cluster: Option<&ClusterReporter>,
+) {
     let Some(protocol) = connection::protocol_of(&wire).await else { return };
     let io = TokioIo::new(wire);
+    let answered = Arc::new(Notify::new());
     let service = service_fn(|request: Request<Incoming>| {
         let (standing, reason) = (standing.borrow().clone(), reason.clone());
-        async move { Ok::<_, Infallible>(answer(&request, &standing, &reason).await) }
+        let cluster = cluster.cloned();
+        let answered = answered.clone();
+        async move {
+            let answer = answer(&request, &standing, &reason, cluster.as_ref()).await;
+            answered.notify_one();
+            Ok::<_, Infallible>(answer)
+        }
     });
     // How a connection ends is its client's business.
     match protocol {
@@ -191,20 +219,43 @@ async fn serve_one(wire: Wire, standing: watch::Receiver<Standing>, reason: Arc<
                 .await;
         }
         Protocol::Http2 => {
-            let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
-                .serve_connection(io, service)
-                .await;
+                .serve_connection(io, service);
+            tokio::pin!(connection);
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                // The client connects again, to another node if it knows one.
+                () = answered.notified() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
         }
     }
 }
 
-async fn answer<B>(request: &Request<B>, standing: &Standing, reason: &str) -> Response<Body> {
+async fn answer<B>(
+    request: &Request<B>,
+    standing: &Standing,
+    reason: &str,
+    cluster: Option<&ClusterReporter>,
+) -> Response<Body> {
     let content_type = request.headers().get(header::CONTENT_TYPE);
     if content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
         return refused(&Refusal::new(Kind::NotOwner, reason)).into_http();
     }
     let text = |text: String| response(StatusCode::OK, "text/plain; charset=utf-8", text);
+    if let Some(cluster) = cluster {
+        match request.uri().path() {
+            "/cluster" => {
+                let report = serde_json::to_string(&cluster.report().await).unwrap_or_default();
+                return response(StatusCode::OK, "application/json", report);
+            }
+            "/metrics" => return text(METRICS.to_owned()),
+            _ => {}
+        }
+    }
     let kind = match request.uri().path() {
         "/livez" => return text("alive\n".to_owned()),
         "/readyz" => match &standing.owner {

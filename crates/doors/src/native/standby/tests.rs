@@ -14,12 +14,12 @@ fn standing(owner: Option<&str>) -> Standing {
 }
 
 fn port(api: Option<&'static str>) -> StandbyPort {
-    StandbyPort { api, tls: None, connections_max: 4 }
+    StandbyPort { api, tls: None, connections_max: 4, cluster: None }
 }
 
 async fn ask_for(path: &str, media_type: &str, standing: &Standing) -> Response<Body> {
     let request = Request::builder().uri(path).header(header::CONTENT_TYPE, media_type).body(());
-    answer(&request.expect("a request"), standing, REASON).await
+    answer(&request.expect("a request"), standing, REASON, None).await
 }
 
 #[tokio::test]
@@ -55,7 +55,12 @@ fn the_first_bytes_tell_a_question_to_the_node_itself() {
         (b"GET /livez", None),
         (b"H", None),
     ] {
-        assert_eq!(tells(bytes), told, "{}", String::from_utf8_lossy(bytes));
+        assert_eq!(tells(bytes, false), told, "{}", String::from_utf8_lossy(bytes));
+    }
+    for path in ["cluster", "metrics"] {
+        let bytes = format!("GET /{path} HTTP");
+        assert_eq!(tells(bytes.as_bytes(), false), Some(false), "the owner knows credentials");
+        assert_eq!(tells(bytes.as_bytes(), true), Some(true));
     }
 }
 
@@ -149,4 +154,31 @@ async fn connections_beyond_the_limit_wait() {
     let (mut at_owner, _) = scene.owner.accept().await.expect("another has ended");
     at_owner.write_all(b"!").await.expect("it is sent");
     assert_eq!(fifth.read_u8().await.expect("it is answered"), b'!');
+}
+
+#[tokio::test]
+async fn a_standby_without_credentials_reports_for_itself() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (_sender, receiver) = watch::channel(standing(None));
+    let reporter = ClusterReporter::new(async || forebay_wire::json::ClusterReport {
+        node: Some("a".to_owned()),
+        ..Default::default()
+    });
+    let port = StandbyPort { cluster: Some(reporter), ..port(None) };
+    let ask = async |path: &str| {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("it is sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("it is answered and closed");
+        answer
+    };
+    let asked = async { (ask("/cluster").await, ask("/metrics").await) };
+    let (cluster, metrics) = tokio::select! {
+        asked = asked => asked,
+        never = stand_by(&listener, port, receiver) => match never {},
+    };
+    assert!(cluster.starts_with("HTTP/1.1 200 ") && cluster.contains(r#""node":"a""#), "{cluster}");
+    assert!(metrics.ends_with("forebay_ready 0\n"), "{metrics}");
 }
