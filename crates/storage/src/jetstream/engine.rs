@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::engine::{
-    Appended, BoxFuture, Claim, Engine, EngineFigures, Frame, Image, ReadBudget, Saved, SpaceGauge,
+    Appended, BoxFuture, Claim, Elapsed, Engine, EngineFigures, Frame, Image, ReadBudget, Saved, SpaceGauge,
     StorageError, StoredFrame, Tenure,
 };
 use crate::jetstream::JetStreamConfig;
@@ -225,7 +225,13 @@ impl JetStreamEngine {
         }
         let claimed = claim::claim(&self.link, &self.config).await?;
         let Claimed { epoch, sequence, end, .. } = claimed;
+        let claimed_at = (self.config.clock)();
+        let seen = self.watched().since.map_or(Duration::ZERO, |since| claimed_at.since(since));
+        let seen = if claimed.last_of_others <= self.watched().last { seen } else { Duration::ZERO };
         self.wait_out(&claimed).await;
+        // Waiting has taken its time too.
+        let waited = (self.config.clock)().since(claimed_at);
+        let elapsed = Elapsed { stamped: claimed.elapsed + waited, seen: seen + waited };
         let failed = |error| CallError::into_storage(error, "claim the log");
         let inbox = self.link.client().new_inbox();
         let answers = self.link.client().subscribe(format!("{inbox}.*.*")).await;
@@ -233,7 +239,7 @@ impl JetStreamEngine {
         let clock: Clock = self.config.clock.clone();
         let tenure = {
             let clock = clock.clone();
-            Tenure::limited(PATIENCE, move || clock())
+            Tenure::limited(PATIENCE, self.config.tenure / 2, move || clock())
         };
         let start = claimed.known.start().position;
         let shared = Arc::new(Shared::new(claimed.known));
@@ -249,6 +255,7 @@ impl JetStreamEngine {
             shared: shared.clone(),
             tenure: tenure.clone(),
             tenure_length: self.config.tenure,
+            unreachable_max: self.config.unreachable_max,
             clock,
             last_frame: claimed.last_frame,
             inbox,
@@ -283,6 +290,7 @@ impl JetStreamEngine {
             frame_bytes_max: self.config.frame_bytes_max,
             space,
             tenure,
+            elapsed: Some(elapsed),
             remarks: claimed.remarks,
         })
     }
