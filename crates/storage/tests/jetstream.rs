@@ -347,3 +347,22 @@ fn a_claim_tells_how_much_time_has_passed_since_the_last_frame() {
         assert!(elapsed.seen <= most, "{elapsed:?}");
     });
 }
+
+#[test]
+fn a_node_signs_in_with_user_and_password() {
+    let more = "authorization { user: forebay, password: secret }";
+    let Some(servers) = Servers::start_with(1, "sync_interval: always", more) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let open = async |password: &str| {
+            let user = Some(("forebay".to_owned(), password.to_owned()));
+            JetStreamEngine::open(JetStreamConfig { user, ..config(&servers, "user", "a") }).await
+        };
+        let Err(error) = open("wrong").await else { panic!("the password is wrong") };
+        assert!(matches!(error, JetStreamError::Unreachable { .. }), "{error}");
+        assert!(!error.to_string().contains("wrong"), "a password is not shown: {error}");
+        let engine = open("secret").await.expect("the password is right");
+        engine.claim(SHARD).await.expect("it can be claimed");
+        engine.append(frame(1)).await.expect("it becomes durable");
+    });
+}

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +96,7 @@ fn config(settings: &Settings, started: Started, doors: &Doors) -> anyhow::Resul
     let clock = started.clock;
     Ok(JetStreamConfig {
         root_certificates: settings.nats_ca.clone(),
+        user: settings.nats_user_file.as_deref().map(read_user).transpose()?,
         monitors: settings.nats_monitors.clone(),
         accept_loss: settings.nats_accept_loss,
         replicas: settings.nats_replicas,
@@ -104,6 +106,26 @@ fn config(settings: &Settings, started: Started, doors: &Doors) -> anyhow::Resul
         tenure: settings.tenure,
         ..JetStreamConfig::new(settings.nats.clone(), cluster, claimant, move || clock.now())
     })
+}
+
+/// User and password of NATS, from a file.
+fn read_user(path: &Path) -> anyhow::Result<(String, String)> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("nats_user_file cannot be read. file=`{}`", path.display()))
+        .context(Exit::NotUnderstood)?;
+    user_in(&text).ok_or_else(|| {
+        let error = anyhow::anyhow!(
+            "nats_user_file must have one line of the form USER:PASSWORD. file=`{}`",
+            path.display()
+        );
+        error.context(Exit::NotUnderstood)
+    })
+}
+
+fn user_in(text: &str) -> Option<(String, String)> {
+    let (user, password) = text.trim_end_matches(['\r', '\n']).split_once(':')?;
+    let is_good = !user.is_empty() && !password.is_empty() && !password.contains('\n');
+    is_good.then(|| (user.to_owned(), password.to_owned()))
 }
 
 /// Describes the cluster through the engine that this node has now.
@@ -396,6 +418,15 @@ mod tests {
         ] {
             let error = addresses(advertise, at(listen), &[]).expect_err("it is refused").to_string();
             assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn user_and_password_come_from_one_line() {
+        let user = Some(("forebay".to_owned(), "p:1 2".to_owned()));
+        assert_eq!(user_in("forebay:p:1 2\r\n"), user);
+        for wrong in ["", "forebay", ":p", "forebay:\n", "forebay:p\nmore"] {
+            assert_eq!(user_in(wrong), None, "{wrong}");
         }
     }
 

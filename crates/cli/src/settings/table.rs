@@ -108,6 +108,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.nats_ca, values::or_none(text, values::path)),
     },
     Setting {
+        name: "nats_user_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with user and password for NATS, USER:PASSWORD in one line, so that they need not be part of nats",
+        set: |settings, text| values::into(&mut settings.nats_user_file, values::or_none(text, values::path)),
+    },
+    Setting {
         name: "nats_replicas",
         value: Some("N"),
         default: "3",
