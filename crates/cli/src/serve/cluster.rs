@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -19,10 +20,10 @@ use forebay_storage::jetstream::{
     Claimant, JetStreamConfig, JetStreamEngine, JetStreamError, Ownership, Server, Survey,
 };
 use forebay_wire::json::{ClusterLog, ClusterNode, ClusterReport, NatsServer, NodeRole};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{Doors, Signals, Started, broker_config, kurrent, random, serve_broker, sqs};
+use super::doors::Row;
+use super::{Doors, Signals, Started, broker_config, random, serve_broker};
 use crate::exit::Exit;
 use crate::log;
 use crate::log::Level;
@@ -34,10 +35,6 @@ const FRAMES_ON_THEIR_WAY: usize = 8;
 const LAZY_DELAY: Duration = Duration::from_millis(25);
 /// Between two attempts to reach the servers again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
-
-/// The names of other APIs than the native one in the claims of owners.
-const SQS: &str = "sqs";
-const KURRENT: &str = "kurrent";
 
 /// How a term of office ended.
 enum Over {
@@ -87,9 +84,8 @@ fn config(settings: &Settings, started: Started, doors: &Doors) -> anyhow::Resul
     let cluster = settings.cluster.as_ref().ok_or_else(|| needed("cluster"))?;
     let node = settings.node.clone().ok_or_else(|| needed("node"))?;
     let native = doors.native.local_addr().context("cannot tell the address")?;
-    let sqs = doors.sqs.as_ref().map(|door| (SQS, door.address));
-    let kurrent = doors.kurrent.as_ref().map(|door| (KURRENT, door.address));
-    let others: Vec<(&str, SocketAddr)> = [sqs, kurrent].into_iter().flatten().collect();
+    let others = doors.addresses().into_iter().filter_map(|(row, at)| Some((row.setting, at?)));
+    let others: Vec<(&str, SocketAddr)> = others.collect();
     let (address, others) = addresses(settings.advertise.as_deref(), native, &others)
         .map_err(|error| error.context(Exit::NotUnderstood))?;
     let claimant = Claimant { node, address, others, start: u64::from_le_bytes(random()?) };
@@ -317,22 +313,23 @@ async fn stand_by(doors: &Doors, settings: &Settings, standing: watch::Receiver<
     // A connection that is carried on has two sockets.
     let sockets = doors.connections_max.map_or(usize::MAX, |most| (most / 2).max(1));
     let connections_max = settings.max_connections.min(sockets);
-    let at = async |listener: Option<&TcpListener>, api| match listener {
-        Some(listener) => {
-            let is_open = doors.identity.anonymous(settings.listen) == Anonymous::Owner;
-            let cluster = doors.cluster.clone().filter(|_| is_open);
-            let port = StandbyPort { api, tls: doors.tls.clone(), connections_max, cluster };
-            native::stand_by(listener, port, standing.clone()).await
-        }
-        None => std::future::pending().await,
+    let is_open = doors.identity.anonymous(settings.listen) == Anonymous::Owner;
+    let at = |(row, listener): (Option<&'static Row>, _)| {
+        let cluster = doors.cluster.clone().filter(|_| is_open);
+        let api = row.map(|row| row.setting);
+        let port = StandbyPort { api, tls: doors.tls.clone(), connections_max, cluster };
+        Box::pin(native::stand_by(listener, port, standing.clone()))
     };
-    let sqs = doors.sqs.as_ref().map(sqs::Door::listener);
-    let kurrent = doors.kurrent.as_ref().map(kurrent::Door::listener);
-    tokio::select! {
-        never = at(Some(&doors.native), None) => never,
-        never = at(sqs, Some(SQS)) => never,
-        never = at(kurrent, Some(KURRENT)) => never,
-    }
+    let mut ports: Vec<_> = doors.listeners().map(at).collect();
+    std::future::poll_fn(|context| {
+        for one in &mut ports {
+            if let Poll::Ready(never) = one.as_mut().poll(context) {
+                match never {}
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// Claims the log and serves.
@@ -387,6 +384,9 @@ fn failed(error: StorageError) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SQS: &str = "sqs";
+    const KURRENT: &str = "kurrent";
 
     fn at(address: &str) -> SocketAddr {
         address.parse().expect("an address")

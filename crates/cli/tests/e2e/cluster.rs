@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_client::{Client, Message};
 use serde_json::Value;
 
 use crate::http::client::{Connection, Reply};
@@ -208,11 +209,11 @@ fn the_sdk_publishes_through_a_takeover_and_nothing_is_lost_or_doubled() {
     runtime.expect("a runtime").block_on(async {
         let mut sending = tokio::task::JoinSet::new();
         for (nth, address) in (0..).zip(addresses) {
-            let client = forebay_client::Client::connect(address).await.expect("a node answers");
+            let client = Client::connect(address).await.expect("a node answers");
             let producer = Arc::new(client.producer("work").build());
             for number in nth * ON_THEIR_WAY..(nth + 1) * ON_THEIR_WAY {
                 let producer = producer.clone();
-                sending.spawn(async move { producer.send(number.to_string()).await });
+                sending.spawn(async move { producer.send(Message::text(number.to_string())).await });
             }
         }
         sending.join_next().await.expect("there are some").expect("no panic").expect("it is confirmed");
