@@ -64,7 +64,7 @@ impl Client {
     ///
     /// The nodes of a cluster are given with commas between them, such as `a:7070,b:7070,c:7070`. The first that
     /// answers is used. When the connection ends, because the node stopped or another one owns the log now, the client
-    /// connects to the next one; what was not confirmed is sent again, and is stored once.
+    /// connects to the next one; messages that were not confirmed are sent again, and are stored once.
     pub async fn connect(url: impl Into<String>) -> Result<Client, ConnectError> {
         Client::builder(url).connect().await
     }

@@ -191,8 +191,8 @@ async fn read_log(
     }
     if frame_stamp.is_none() {
         // All frames are in the index, so none was read.
-        let last =
-            link.persist("read the log", || link.last_of(&link.log, &link.subject(Kind::Frame))).await?;
+        let frames = link.subject(Kind::Frame);
+        let last = link.persist("read the log", || link.last_of(&link.log, &frames)).await?;
         frame_stamp = last.filter(|stored| stored.sequence < sequence).and_then(|stored| stored.stamp);
     }
     let elapsed = claim_stamp.zip(frame_stamp).map(|(claim, frame)| claim.since(frame)).unwrap_or_default();
