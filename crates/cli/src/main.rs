@@ -106,6 +106,8 @@ enum Command {
     Token(commands::credential::Token),
     /// Create, list and revoke access keys, with which SQS clients authenticate.
     Key(commands::credential::Key),
+    /// Show a cluster: the owner of the log, the nodes, and the NATS servers.
+    Cluster(commands::cluster::Cluster),
     /// Make a certificate for trying out TLS.
     Cert(cert::Cert),
     /// Keep the address of a server and a token for later commands.
@@ -176,6 +178,7 @@ fn main() -> ExitCode {
         Command::Parked(options) => commands::parked::run(&options, output),
         Command::Token(options) => commands::credential::run_token(&options, output),
         Command::Key(options) => commands::credential::run_key(&options, output),
+        Command::Cluster(options) => commands::cluster::run(&options, output),
         Command::Cert(options) => cert::run(&options, output),
         Command::Login(options) => login::run(&options, output),
         Command::Top(options) => commands::top::run(&options, output),

@@ -370,6 +370,7 @@ async fn until_told(
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
         history: true,
+        cluster: doors.cluster.clone(),
     };
     let mut door = tokio::spawn(doors.serve(broker.clone(), config));
     let ended = tokio::select! {

@@ -10,9 +10,11 @@
 //! | `problem` | From the errors of the broker to kinds of problems, in one table. |
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
-//! | `standby` | The door of a node that does not own the log. |
+//! | `cluster` | How the cluster stands that the server is a node of. |
+//! | `standby` | The ports of a node that does not own the log: connections are carried to the node that does. |
 //! | `trace` | The trace that messages carry on. |
 
+mod cluster;
 mod grpc;
 mod http;
 mod limits;
@@ -49,7 +51,8 @@ use http::BodyShares;
 use http::HttpDoor;
 use problem::Refusal;
 
-pub use standby::stand_by;
+pub use cluster::ClusterReporter;
+pub use standby::{Owner, StandbyPort, Standing, stand_by};
 
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;
@@ -75,6 +78,8 @@ pub struct NativeConfig {
     /// Whether figures are recorded from the start on, for the dashboard's charts, and kept in the log. Otherwise
     /// recording begins with the first page that is opened, and nothing is kept.
     pub history: bool,
+    /// How the cluster stands. None: the server has a log of its own.
+    pub cluster: Option<ClusterReporter>,
 }
 
 /// Figures of the process, as far as the system tells.
@@ -98,6 +103,7 @@ impl Default for NativeConfig {
             body_bytes_max: 64 << 20,
             process: ProcessFigures::default,
             history: false,
+            cluster: None,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! left out are options.
 
 pub mod body;
+mod cluster;
 mod consume;
 mod credential;
 mod group;
@@ -21,6 +22,7 @@ mod triage;
 
 use serde::{Deserialize, Deserializer};
 
+pub use cluster::{ClusterLog, ClusterNode, ClusterReport, NatsServer, NodeRole};
 pub use consume::{
     AckRequest, Delivery, ExtendRequest, NackAction, NackRequest, Outcome, ReceiveReply, ReceiveRequest,
     SettleReply, SettleResult,

@@ -286,7 +286,7 @@ impl Consumer {
                     self.queued.take_out(delivery.messages.len());
                 }
                 Event::Settled(_) | Event::Committed(..) => self.unanswered -= 1,
-                Event::CutOff | Event::GroupGone => {}
+                Event::CutOff | Event::GroupGone | Event::LogUnsure => {}
             }
         }
         Poll::Ready(())

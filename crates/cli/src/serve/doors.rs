@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use forebay_broker::broker::Broker;
 use forebay_doors::kit::tls::Tls;
-use forebay_doors::native::{self, NativeConfig};
+use forebay_doors::native::{self, ClusterReporter, NativeConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -142,6 +142,8 @@ pub(super) struct Doors {
     pub(super) connections_max: Option<usize>,
     pub(super) identity: Arc<Identity>,
     pub(super) tls: Option<Tls>,
+    /// How the cluster stands, on a node of one.
+    pub(super) cluster: Option<ClusterReporter>,
 }
 
 impl Doors {
@@ -170,7 +172,7 @@ impl Doors {
             }
         }
         let identity = Arc::new(identity);
-        Ok(Doors { native, others, remarks, connections_max: None, identity, tls })
+        Ok(Doors { native, others, remarks, connections_max: None, identity, tls, cluster: None })
     }
 
     /// Where each protocol is served, by row.
@@ -180,10 +182,11 @@ impl Doors {
         ROWS.iter().map(|row| (row, address(row))).collect()
     }
 
-    /// Every socket, the native one first.
+    /// Every socket, with its row; the native one, which has none, first.
     #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
-    pub(super) fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
-        std::iter::once(&self.native).chain(self.others.iter().map(|door| &door.listener))
+    pub(super) fn listeners(&self) -> impl Iterator<Item = (Option<&'static Row>, &TcpListener)> {
+        let others = self.others.iter().map(|door| (Some(door.row), &door.listener));
+        std::iter::once((None, &self.native)).chain(others)
     }
 
     /// Refuses addresses that others can reach if no client can have a credential.
@@ -205,6 +208,7 @@ impl Doors {
             connections_max: self.connections_max,
             identity: self.identity.clone(),
             tls: self.tls.clone(),
+            cluster: self.cluster.clone(),
         })
     }
 

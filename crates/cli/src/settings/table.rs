@@ -108,6 +108,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.nats_ca, values::or_none(text, values::path)),
     },
     Setting {
+        name: "nats_user_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with user and password for NATS, USER:PASSWORD in one line, so that they need not be part of nats",
+        set: |settings, text| values::into(&mut settings.nats_user_file, values::or_none(text, values::path)),
+    },
+    Setting {
         name: "nats_replicas",
         value: Some("N"),
         default: "3",
@@ -141,7 +148,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "advertise",
         value: Some("ADDRESS|none"),
         default: "none",
-        help: "Address of this node that standbys name to clients. none: the address that it listens on",
+        help: "Host and port at which other nodes of the cluster reach this one. none: the address that it listens on",
         set: |settings, text| values::into(&mut settings.advertise, values::or_none(text, values::text)),
     },
     Setting {

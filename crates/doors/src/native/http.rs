@@ -47,7 +47,7 @@ use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
 
 use super::problem::Refusal;
 use super::service::Service;
-use super::{Client, NativeConfig, ProcessFigures, unknown_client};
+use super::{Client, ClusterReporter, NativeConfig, ProcessFigures, unknown_client};
 pub(super) use failure::{refusal, unauthenticated};
 
 use crate::http::hosts::Hosts;
@@ -85,6 +85,7 @@ struct Shared {
     events: Events,
     openapi: Bytes,
     process: fn() -> ProcessFigures,
+    cluster: Option<ClusterReporter>,
     #[cfg(feature = "dashboard")]
     dashboard: dashboard::Dashboard,
 }
@@ -171,6 +172,7 @@ impl HttpDoor {
             events: Events::default(),
             openapi: api.document(),
             process: config.process,
+            cluster: config.cluster.clone(),
             #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config.history),
         }));

@@ -95,6 +95,7 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("GET /openapi.json", Known),
     ("GET /events", Grants("monitor:*")),
     ("GET /server", Grants("monitor:*")),
+    ("GET /cluster", Grants("monitor:*")),
     ("GET /problems/{kind}", Nothing),
     ("GET /", Known),
     // gRPC.

@@ -454,7 +454,10 @@ fn live_calls(api: &mut Api) {
         get("/livez", "isAlive", "200 while the server runs.").gives_text(200, "text/plain"),
         live::livez,
     );
-    let ready = "200 while the server accepts work; 503 while it drains or stops.";
+    let cluster = "The owner of the log, the nodes of the cluster, and the NATS servers that keep the log.";
+    api.add(get("/cluster", "getCluster", cluster).gives::<json::ClusterReport>(200), live::cluster);
+    let ready = "200 while the server accepts work, and on a standby that reaches the owner; 503 while it drains or \
+                 stops.";
     api.add(get("/readyz", "isReady", ready).gives_text(200, "text/plain"), live::readyz);
     let metrics = "Metrics in the text format of Prometheus.";
     api.add(get("/metrics", "getMetrics", metrics).gives_text(200, "text/plain"), live::metrics);

@@ -103,6 +103,22 @@ const METRICS: &[Metric] = &[
         "How often the log has been opened; each start adds one.",
         Server(|of| Some(f64::from(of.server.epoch))),
     ),
+    counter(
+        "forebay_cluster_terms_total",
+        "How often this node has become the owner of the cluster's log since it started. Missing without a cluster.",
+        Server(|of| Some(of.server.engine.terms).filter(|terms| *terms > 0).and_then(count)),
+    ),
+    gauge(
+        "forebay_cluster_tenure_seconds",
+        "How long this node may still serve without another sign that it owns the log. Missing without a cluster.",
+        Server(|of| of.server.engine.tenure_left.map(|left| left.as_secs_f64())),
+    ),
+    counter(
+        "forebay_cluster_stalls_total",
+        "How often deliveries had to wait in this term because another node might own the log. Missing without a \
+         cluster.",
+        Server(|of| of.server.engine.tenure_left.and(count(of.server.engine.stalls))),
+    ),
     gauge(
         "process_resident_memory_bytes",
         "Memory of the process, where the system tells.",
