@@ -16,6 +16,7 @@ mod http;
 mod log;
 mod login;
 mod ping;
+mod post;
 mod print;
 mod publish;
 mod safe;

@@ -1,5 +1,6 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+pub(crate) mod alerts;
 mod audit;
 #[cfg(feature = "jetstream")]
 mod cluster;
@@ -99,6 +100,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let tls = tls::read(&settings)?;
     let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
     identity.check_before(&settings, identity::LISTEN, settings.listen)?;
+    let alerts = alerts::read(&settings)?;
     let connections_max = process::raise_open_files(settings.max_connections);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // First the port: a server that cannot listen has no business with the data folder.
@@ -111,7 +113,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let mut remarks = Vec::new();
     let (sqs, kurrent) = (sqs.open(&mut remarks), kurrent.open(&mut remarks));
     let identity = Arc::new(identity);
-    let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls };
+    let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls, alerts };
     if settings.engine == EngineKind::JetStream {
         let served = runtime.block_on(cluster::serve(&settings, started, doors));
         runtime.shutdown_timeout(FAREWELL);
@@ -147,6 +149,7 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
     identity.check_before(settings, identity::LISTEN, settings.listen)?;
     sqs::check(settings, &identity)?;
+    alerts::read(settings)?;
     let reached = [Some(settings.listen), settings.sqs];
     let is_reached = reached.into_iter().flatten().any(|address| !address.ip().is_loopback());
     let mut remarks = Vec::new();
@@ -159,6 +162,10 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     remark(
         is_reached && settings.audit_file.is_none(),
         "audit_file is not set: administrative calls leave no record",
+    );
+    remark(
+        !settings.alert_webhooks.is_empty() && settings.alert_secret_file.is_none(),
+        "alert_secret_file is not set: receivers of alerts cannot tell who sent them",
     );
     remark(settings.memory, "memory: all data is lost when the server exits");
     remark(
@@ -378,6 +385,9 @@ async fn until_told(
     signals: &mut Signals,
     settings: &Settings,
 ) -> anyhow::Result<()> {
+    // The tasks end with this function.
+    let begun = doors.alerts.clone().map(|plan| plan.begin(broker.clock()));
+    let (alerts, _senders) = begun.unzip();
     let config = NativeConfig {
         connections_max: settings.max_connections,
         connections_per_address: settings.max_connections_per_address,
@@ -387,6 +397,7 @@ async fn until_told(
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
         history: true,
+        alerts,
     };
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {
@@ -435,6 +446,7 @@ struct Doors {
     connections_max: Option<usize>,
     identity: Arc<Identity>,
     tls: Option<Tls>,
+    alerts: Option<alerts::Plan>,
 }
 
 impl Doors {
@@ -449,6 +461,7 @@ impl Doors {
             connections_max: self.connections_max,
             identity: self.identity.clone(),
             tls: self.tls.clone(),
+            alerts: self.alerts.clone(),
         })
     }
 }

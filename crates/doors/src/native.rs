@@ -10,9 +10,12 @@
 //! | `problem` | From the errors of the broker to kinds of problems, in one table. |
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
+//! | `facts`, `alerts` | Figures of groups, and operators that are told when they cross a threshold. |
 //! | `standby` | The door of a node that does not own the log. |
 //! | `trace` | The trace that messages carry on. |
 
+pub mod alerts;
+mod facts;
 mod grpc;
 mod http;
 mod limits;
@@ -45,6 +48,7 @@ use crate::kit::identity::{Anonymous, Client, Gate, Refused};
 use crate::kit::tls::{self, Speaks, Tls};
 use crate::kit::watched::watch;
 use crate::telemetry;
+use alerts::Alerts;
 use http::BodyShares;
 use http::HttpDoor;
 use problem::Refusal;
@@ -75,6 +79,8 @@ pub struct NativeConfig {
     /// Whether figures are recorded from the start on, for the dashboard's charts, and kept in the log. Otherwise
     /// recording begins with the first page that is opened, and nothing is kept.
     pub history: bool,
+    /// Operators that are told about groups.
+    pub alerts: Option<Alerts>,
 }
 
 /// Figures of the process, as far as the system tells.
@@ -98,6 +104,7 @@ impl Default for NativeConfig {
             body_bytes_max: 64 << 20,
             process: ProcessFigures::default,
             history: false,
+            alerts: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Every command as a person and as a script use it, with the built binary.
 
+mod alerts;
 mod bench;
 mod demo;
 mod operate;

@@ -45,6 +45,8 @@ use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
 
+#[cfg(feature = "dashboard")]
+use super::alerts::Alerts;
 use super::problem::Refusal;
 use super::service::Service;
 use super::{Client, NativeConfig, ProcessFigures, unknown_client};
@@ -86,6 +88,8 @@ struct Shared {
     openapi: Bytes,
     process: fn() -> ProcessFigures,
     #[cfg(feature = "dashboard")]
+    alerts: Option<Alerts>,
+    #[cfg(feature = "dashboard")]
     dashboard: dashboard::Dashboard,
 }
 
@@ -117,6 +121,11 @@ impl Door {
     #[cfg(feature = "dashboard")]
     fn is_tls(&self, headers: &HeaderMap) -> bool {
         self.0.is_tls || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn alerts(&self) -> Option<&Alerts> {
+        self.0.alerts.as_ref()
     }
 
     #[cfg(feature = "dashboard")]
@@ -172,11 +181,16 @@ impl HttpDoor {
             openapi: api.document(),
             process: config.process,
             #[cfg(feature = "dashboard")]
+            alerts: config.alerts.clone(),
+            #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config.history),
         }));
         #[cfg(feature = "dashboard")]
         if config.history {
             dashboard::Dashboard::start(&door);
+        }
+        if let Some(alerts) = config.alerts.clone() {
+            tokio::spawn(alerts.run(door.broker().clone()));
         }
         HttpDoor { router: api.into_router(door.clone()), door, stats }
     }

@@ -1,6 +1,7 @@
 //! The pages. Each is a function that asks for reports and one that writes them down.
 
 mod action;
+mod alerts;
 mod clients;
 mod delayed;
 mod group;
@@ -26,6 +27,7 @@ use super::Visit;
 use super::layout::{self, heading};
 use super::view::{Page, Section, View};
 use crate::native::service::{group_name, stream_name};
+use alerts::Board;
 
 /// Which page, of what.
 pub(super) enum Route {
@@ -173,7 +175,8 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
                 }
                 false => None,
             };
-            written(visit, |view| overview::write(view, &snapshot, charts.as_ref()))
+            let board = visit.door.alerts().map(|alerts| Board::of(alerts, service.caller()));
+            written(visit, |view| overview::write(view, &snapshot, board.as_ref(), charts.as_ref()))
         }
         Route::Streams(list) => {
             let snapshot = visit.snapshot().await?;

@@ -8,16 +8,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::api::{
-    CallError, Caller, GroupReport, MemoryFigures, ServerReport, Stage, Status, StreamReport,
-};
+use forebay_broker::api::{CallError, Caller, GroupReport, MemoryFigures, ServerReport, Stage, StreamReport};
 use forebay_core::types::{GroupName, StreamName, Timestamp};
 use forebay_wire::attention::{Attention, GroupFacts, ServerFacts, attention};
-use forebay_wire::json::GroupStatus;
 
 use super::Dashboard;
 use super::history::{BANDS, Sample};
 use crate::native::ProcessFigures;
+use crate::native::facts::group_facts;
 use crate::native::http::Door;
 use crate::native::service::Service;
 
@@ -363,56 +361,16 @@ fn stream_row(report: &StreamReport) -> StreamRow {
 }
 
 fn group_row(report: &GroupReport, reasons: &HashMap<(String, String), String>) -> GroupRow {
-    let GroupReport { settings, figures, throughput, .. } = report;
-    let (stream, group) = (report.stream.to_string(), report.name.to_string());
-    let seconds = |age: Option<Duration>| age.map_or(0.0, |age| age.as_secs_f64());
-    let parked_reason = match figures.parked {
+    let reason = match report.figures.parked {
         0 => None,
-        _ => reasons.get(&(stream.clone(), group.clone())).cloned(),
-    };
-    let facts = GroupFacts {
-        parked_reason,
-        stream,
-        group,
-        status: status(figures.status),
-        lag: figures.lag,
-        oldest_age: seconds(figures.oldest_age),
-        in_flight: figures.in_flight,
-        consumers: report.consumers.len().max(figures.consumers) as u64,
-        arrived: report.arrivals.minute,
-        settled: throughput.settled.minute,
-        delivered: throughput.delivered.minute,
-        retried: throughput.retried.minute,
-        timed_out: throughput.timed_out.minute,
-        parking: throughput.parked.minute,
-        parked: figures.parked,
-        parked_max: settings.parked_max.into(),
-        oldest_parked_age: seconds(figures.oldest_parked_age),
-        pace: settings.rate.map(|rate| rate.per_second),
-        window_max: settings.window_max.into(),
-        resting_for: figures.resting_for.map(|rest| rest.as_secs_f64()),
-        stuck_key_messages: figures.stuck_key.map_or(0, |(_, messages)| messages),
-        catch_up_time: report.catch_up,
+        _ => reasons.get(&(report.stream.to_string(), report.name.to_string())).cloned(),
     };
     GroupRow {
-        facts,
+        facts: group_facts(report, reason),
         arrived_now: report.arrivals.second,
-        settled_now: throughput.settled.second,
-        waiting: figures.waiting,
+        settled_now: report.throughput.settled.second,
+        waiting: report.figures.waiting,
         bands: report.processing_bands,
-    }
-}
-
-/// A status as the API names it.
-pub(super) fn status(status: Status) -> GroupStatus {
-    match status {
-        Status::Live => GroupStatus::Live,
-        Status::CatchingUp => GroupStatus::CatchingUp,
-        Status::Paused => GroupStatus::Paused,
-        Status::Idle => GroupStatus::Idle,
-        Status::WindowFull => GroupStatus::WindowFull,
-        Status::ParkedFull => GroupStatus::ParkedFull,
-        Status::KeyScanFull => GroupStatus::KeyScanFull,
     }
 }
 

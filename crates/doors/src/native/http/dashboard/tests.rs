@@ -2,15 +2,18 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode, header};
 use forebay_broker::api::{Broker, BrokerConfig, Clock, Principal};
+use forebay_core::types::Timestamp;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use crate::native::NativeConfig;
+use crate::native::alerts::Alerts;
 use crate::native::http::HttpDoor;
 
 const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
@@ -23,11 +26,15 @@ struct Rig(HttpDoor);
 
 impl Rig {
     async fn start() -> Rig {
+        Rig::start_with(&NativeConfig::default()).await
+    }
+
+    async fn start_with(native: &NativeConfig) -> Rig {
         let config = BrokerConfig::new([7; 32]);
         let engine = MemoryEngine::new(MemoryLog::new(config.driver.shard, FRAME_BYTES_MAX));
         let (broker, _) =
             Broker::open(Arc::new(engine), Clock::start(), config).await.expect("a new log opens");
-        Rig(HttpDoor::new(broker, &NativeConfig::default()))
+        Rig(HttpDoor::new(broker, native))
     }
 
     async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Response<Body> {
@@ -191,6 +198,38 @@ async fn next_parts(updates: &mut Response<Body>) -> Value {
             return serde_json::from_str(data.trim()).expect("JSON");
         }
     }
+}
+
+#[tokio::test]
+async fn the_overview_shows_active_alerts_and_their_receivers() {
+    let rules = "*: lag 2".parse().expect("a rule");
+    let receivers = vec!["hooks.example.com".to_owned()];
+    let alerts = Alerts::new("here".to_owned(), rules, Duration::ZERO, receivers);
+    let rig =
+        Rig::start_with(&NativeConfig { alerts: Some(alerts.clone()), ..NativeConfig::default() }).await;
+    rig.call("PUT", "/subscriptions/orders/billing", json!({})).await;
+    let (_, page) = rig.page("/").await;
+    assert!(page.contains("No alert is active") && page.contains("hooks.example.com"), "{page}");
+    rig.call("POST", "/streams/orders/messages", json!({ "messages": [{ "body": 1 }, { "body": 2 }] })).await;
+    let told = alerts.receivers()[0].next().await;
+    assert_eq!((told.alerts.len(), &*told.server), (1, "here"));
+    assert!(alerts.receivers()[0].failed(Timestamp(1), "connection refused"));
+    let (_, page) = rig.page("/").await;
+    assert!(
+        page.contains("Active alerts") && page.contains("has 2 messages waiting; the limit is 2"),
+        "{page}"
+    );
+    assert!(
+        page.contains("has not taken notifications for") && page.contains("connection refused"),
+        "{page}"
+    );
+    // A client that may not see the group sees neither the alert nor the receivers.
+    let grants = "view:elsewhere".parse().expect("grants");
+    let request = Request::builder().uri("/").header("host", "localhost").body(Body::empty());
+    let who = Principal::new("guest", grants);
+    let page = text(rig.0.answer(FROM, who, request.expect("a request")).await).await;
+    assert!(page.contains("No alert is active"), "{page}");
+    assert!(!page.contains("billing") && !page.contains("hooks.example.com"), "{page}");
 }
 
 #[tokio::test]
