@@ -1,5 +1,6 @@
 //! The commands for operators, over HTTP.
 
+pub(crate) mod connections;
 pub(crate) mod credential;
 pub(crate) mod group;
 pub(crate) mod pairs;

@@ -5,6 +5,7 @@
 //! left out are options.
 
 pub mod body;
+mod connection;
 mod consume;
 mod credential;
 mod group;
@@ -21,6 +22,7 @@ mod triage;
 
 use serde::{Deserialize, Deserializer};
 
+pub use connection::{Connection, ConnectionList};
 pub use consume::{
     AckRequest, Delivery, ExtendRequest, NackAction, NackRequest, Outcome, ReceiveReply, ReceiveRequest,
     SettleReply, SettleResult,

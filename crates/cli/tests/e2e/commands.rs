@@ -2,6 +2,7 @@
 
 mod alerts;
 mod bench;
+mod connections;
 mod demo;
 mod operate;
 mod publish;

@@ -7,12 +7,13 @@
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
 //! | `report`, `message` | Between the types of the wire and those of the broker. |
-//! | `streams`, `groups`, `consume`, `transact`, `parked`, `credentials`, `live` | The handlers. |
+//! | `streams`, `groups`, `consume`, `transact`, `parked`, `credentials`, `connections`, `live` | The handlers. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
 //! | `dashboard` | Pages for people. |
 
 pub(super) mod api;
+mod connections;
 mod consume;
 mod credentials;
 #[cfg(feature = "dashboard")]

@@ -89,6 +89,8 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("POST /credentials", Grants("admin:*")),
     ("GET /credentials", Grants("admin:*")),
     ("DELETE /credentials/{id}", Grants("admin:*")),
+    ("GET /connections", Grants("monitor:*")),
+    ("DELETE /connections/{connection}", Grants("operate:*")),
     ("GET /livez", Nothing),
     ("GET /readyz", Nothing),
     ("GET /metrics", Grants("monitor:*")),

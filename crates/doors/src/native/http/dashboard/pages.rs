@@ -222,11 +222,8 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
         }
         Route::Clients(list) => {
             let snapshot = visit.snapshot().await?;
-            let doors = match service.caller().sees_server() {
-                true => visit.door.broker().doors().all(),
-                false => Vec::new(),
-            };
-            written(visit, |view| clients::write(view, &snapshot, &doors, list))
+            let facts = clients::Facts::of(visit.door.broker(), service.caller());
+            written(visit, |view| clients::write(view, &snapshot, &facts, list))
         }
         Route::Node => {
             visit.sees_server().await?;
