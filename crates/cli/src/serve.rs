@@ -14,6 +14,7 @@ mod kurrent;
 #[cfg(not(feature = "kurrent"))]
 #[path = "serve/no_kurrent.rs"]
 mod kurrent;
+mod node;
 mod optional;
 mod process;
 #[cfg(feature = "sqs")]
@@ -38,6 +39,7 @@ use forebay_core::group::Bound;
 use forebay_core::settings::{StreamLimits, StreamSettings};
 use forebay_core::types::{ShardId, Timestamp};
 use forebay_doors::kit::tls::Tls;
+use forebay_doors::native::node::NodeFacts;
 use forebay_doors::native::{self, NativeConfig};
 use forebay_storage::engine::Engine;
 use forebay_storage::journal::disk::FolderDisk;
@@ -113,7 +115,9 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let mut remarks = Vec::new();
     let (sqs, kurrent) = (sqs.open(&mut remarks), kurrent.open(&mut remarks));
     let identity = Arc::new(identity);
-    let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls, alerts };
+    let node = Arc::new(node::facts(&given, started.at));
+    let doors =
+        Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls, alerts, node };
     if settings.engine == EngineKind::JetStream {
         let served = runtime.block_on(cluster::serve(&settings, started, doors));
         runtime.shutdown_timeout(FAREWELL);
@@ -398,6 +402,7 @@ async fn until_told(
         process: process::figures,
         history: true,
         alerts,
+        node: doors.node.clone(),
     };
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {
@@ -447,6 +452,7 @@ struct Doors {
     identity: Arc<Identity>,
     tls: Option<Tls>,
     alerts: Option<alerts::Plan>,
+    node: Arc<NodeFacts>,
 }
 
 impl Doors {
@@ -462,6 +468,7 @@ impl Doors {
             identity: self.identity.clone(),
             tls: self.tls.clone(),
             alerts: self.alerts.clone(),
+            node: self.node.clone(),
         })
     }
 }

@@ -11,6 +11,7 @@
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
 //! | `facts`, `alerts` | Figures of groups, and operators that are told when they cross a threshold. |
+//! | `node` | The server as its operator started it. |
 //! | `standby` | The door of a node that does not own the log. |
 //! | `trace` | The trace that messages carry on. |
 
@@ -19,6 +20,7 @@ mod facts;
 mod grpc;
 mod http;
 mod limits;
+pub mod node;
 mod problem;
 mod service;
 mod standby;
@@ -51,6 +53,7 @@ use crate::telemetry;
 use alerts::Alerts;
 use http::BodyShares;
 use http::HttpDoor;
+use node::NodeFacts;
 use problem::Refusal;
 
 pub use standby::stand_by;
@@ -81,6 +84,8 @@ pub struct NativeConfig {
     pub history: bool,
     /// Operators that are told about groups.
     pub alerts: Option<Alerts>,
+    /// For the dashboard.
+    pub node: Arc<NodeFacts>,
 }
 
 /// Figures of the process, as far as the system tells.
@@ -105,6 +110,7 @@ impl Default for NativeConfig {
             process: ProcessFigures::default,
             history: false,
             alerts: None,
+            node: Arc::default(),
         }
     }
 }

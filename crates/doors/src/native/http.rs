@@ -48,6 +48,8 @@ use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
 
 #[cfg(feature = "dashboard")]
 use super::alerts::Alerts;
+#[cfg(feature = "dashboard")]
+use super::node::NodeFacts;
 use super::problem::Refusal;
 use super::service::Service;
 use super::{Client, NativeConfig, ProcessFigures, unknown_client};
@@ -91,6 +93,8 @@ struct Shared {
     #[cfg(feature = "dashboard")]
     alerts: Option<Alerts>,
     #[cfg(feature = "dashboard")]
+    node: Arc<NodeFacts>,
+    #[cfg(feature = "dashboard")]
     dashboard: dashboard::Dashboard,
 }
 
@@ -122,6 +126,11 @@ impl Door {
     #[cfg(feature = "dashboard")]
     fn is_tls(&self, headers: &HeaderMap) -> bool {
         self.0.is_tls || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn node(&self) -> &NodeFacts {
+        &self.0.node
     }
 
     #[cfg(feature = "dashboard")]
@@ -183,6 +192,8 @@ impl HttpDoor {
             process: config.process,
             #[cfg(feature = "dashboard")]
             alerts: config.alerts.clone(),
+            #[cfg(feature = "dashboard")]
+            node: config.node.clone(),
             #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config.history),
         }));

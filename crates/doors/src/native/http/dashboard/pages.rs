@@ -228,7 +228,8 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
         Route::Node => {
             visit.sees_server().await?;
             let snapshot = visit.snapshot().await?;
-            written(visit, |view| node::write(view, &snapshot))
+            let facts = service.caller().operates_server().then(|| visit.door.node());
+            written(visit, |view| node::write(view, &snapshot, facts))
         }
     })
 }
