@@ -50,8 +50,8 @@ pub use transaction::{
     SettleAction, TransactionBatch, TransactionReply, TransactionRequest, TransactionSettlement,
 };
 pub use triage::{
-    Failure, FailureCause, Job, JobList, JobState, JobWork, Parked, ParkedList, Reason, ReasonList,
-    SelectFilter, SelectReply, SelectRequest,
+    Failure, FailureCause, GroupLife, Job, JobList, JobState, JobWork, MessageLife, MessageState, Parked,
+    ParkedList, Reason, ReasonList, SelectFilter, SelectReply, SelectRequest,
 };
 
 /// A field that may be left out but not be `null`: `Option` alone would take `null` for nothing, silently.

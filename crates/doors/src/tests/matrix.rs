@@ -56,6 +56,7 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("GET /streams", Seen),
     ("POST /streams/{stream}/messages", Grants("publish:work")),
     ("GET /streams/{stream}/messages", Grants("read:work")),
+    ("GET /streams/{stream}/messages/{seq}/life", Grants("view:work")),
     ("POST /streams/{stream}/purge", Grants("operate:work")),
     ("POST /streams/{stream}/truncate", Grants("operate:work")),
     ("POST /transactions", TRANSACTION),

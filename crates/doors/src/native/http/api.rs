@@ -38,6 +38,7 @@ pub(in crate::native) fn calls() -> Api {
     let mut api = Api::default();
     stream_calls(&mut api);
     message_calls(&mut api);
+    life_calls(&mut api);
     log_calls(&mut api);
     group_calls(&mut api);
     consumer_calls(&mut api);
@@ -175,6 +176,18 @@ fn message_calls(api: &mut Api) {
             .fails(&[404])
             .grpc("FollowStream"),
         streams::follow,
+    );
+}
+
+fn life_calls(api: &mut Api) {
+    let life = "What became of a message in each group: its state, attempts, who has it until when, and its failures. \
+                Failures need a right to see parked messages.";
+    api.add(
+        Call::new(Method::GET, "/streams/{stream}/messages/{seq}/life", "getMessageLife", life)
+            .tag("streams")
+            .gives::<json::MessageLife>(200)
+            .fails(&[404, 409]),
+        streams::life,
     );
 }
 
