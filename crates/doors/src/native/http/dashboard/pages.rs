@@ -192,9 +192,9 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
         }
         Route::Groups(list) => {
             let snapshot = visit.snapshot().await?;
-            let sparks =
-                groups::Sparks::of(&visit.door.dashboard().history(), &snapshot, list, service.now().0);
-            written(visit, |view| groups::write(view, &snapshot, list, &sparks))
+            let rows = groups::rows(&snapshot, list);
+            let sparks = groups::Sparks::of(&visit.door.dashboard().history(), &rows, list, service.now().0);
+            written(visit, |view| groups::write(view, list, &rows, snapshot.groups.len(), &sparks))
         }
         Route::Group(stream, group) => {
             // The sampler keeps the history of the group.

@@ -116,6 +116,8 @@ pub(super) struct Snapshot {
     pub(super) groups: Vec<GroupRow>,
     pub(super) consumers: Vec<ConsumerRow>,
     pub(super) attention: Vec<Attention>,
+    /// The groups in the order of the sentences; groups without one follow, the largest backlog first.
+    pub(super) by_attention: Vec<u32>,
     pub(super) totals: Totals,
     facts: ServerFacts,
     /// How long it took to take.
@@ -172,6 +174,7 @@ impl Snapshot {
         totals.add(&streams, &groups);
         let facts = if sees_server { self.facts } else { ServerFacts::default() };
         let attention = attention(&facts, groups.iter().map(|row| &row.facts));
+        let by_attention = by_attention(&attention, &groups);
         let (at, stage, process, memory) = (self.at, self.stage, self.process, self.memory);
         let taken_in = self.taken_in;
         Arc::new(Snapshot {
@@ -184,6 +187,7 @@ impl Snapshot {
             groups,
             consumers,
             attention,
+            by_attention,
             totals,
             facts,
             taken_in,
@@ -311,6 +315,7 @@ async fn take(
     let process = (door.0.process)();
     let facts = server_facts(door, &server, &process);
     let attention = attention(&facts, groups.iter().map(|row| &row.facts));
+    let by_attention = by_attention(&attention, &groups);
     Ok(Snapshot {
         at: clock.now(),
         stage: door.broker().stage(),
@@ -321,10 +326,27 @@ async fn take(
         groups,
         consumers,
         attention,
+        by_attention,
         totals,
         facts,
         taken_in: clock.now().since(began),
     })
+}
+
+/// The order of the groups, which are sorted by name. It is made once for all pages.
+fn by_attention(attention: &[Attention], groups: &[GroupRow]) -> Vec<u32> {
+    let mut ranks = vec![usize::MAX; groups.len()];
+    for (rank, one) in attention.iter().enumerate() {
+        let Some((stream, group)) = &one.subject else { continue };
+        let found = groups
+            .binary_search_by(|row| (&*row.facts.stream, &*row.facts.group).cmp(&(&**stream, &**group)));
+        if let Ok(found) = found {
+            ranks[found] = ranks[found].min(rank);
+        }
+    }
+    let mut order: Vec<u32> = (0..groups.len()).filter_map(|at| u32::try_from(at).ok()).collect();
+    order.sort_by_key(|&at| (ranks[at as usize], std::cmp::Reverse(groups[at as usize].facts.lag), at));
+    order
 }
 
 fn server_facts(door: &Door, server: &ServerReport, process: &ProcessFigures) -> ServerFacts {
