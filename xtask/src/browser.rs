@@ -17,8 +17,8 @@ with NAME in their names. `screenshots` starts a server with producers and consu
 or as long as it is told, and writes pictures of every page, wide and narrow, light and dark, to target/screenshots.
 
 Chromium is looked for in PATH. As root, where there is apt-get, it is installed if it is missing. axe-core, which
-checks the pages for people who cannot see or use a mouse, is installed with npm into the folder `forebay/browser` of the
-user's cache.
+checks the pages for people who cannot see or use a mouse, is installed with npm into the folder `forebay/browser` of
+the user's cache.
 ";
 
 /// The variable that names the browser to the tests.

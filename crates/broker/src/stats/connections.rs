@@ -143,7 +143,7 @@ impl Table {
         Page { items, next }
     }
 
-    /// Ends a connection. False: there is none with this id.
+    /// Ends a connection. False: no connection has this id.
     pub(crate) fn close(&self, id: u64) -> bool {
         let found = lock(&self.0).open.get(&id).cloned();
         let Some(connection) = found else { return false };

@@ -1,5 +1,5 @@
-//! The server as its operator started it: settings, build, and the last lines of its log. The program that runs the server
-//! knows them, and the Node page shows them.
+//! The server as its operator started it: settings, build, and the last lines of its log. The program that runs the
+//! server knows them, and the Node page shows them.
 
 /// A setting and where its value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -185,8 +185,10 @@ fn close_dialog(view: &View) -> Markup {
         label: "Close",
         title: "Close this connection?".to_owned(),
         text: html! {
-            p { "Its requests end without an answer, and its consumers leave their groups. Most clients connect again at "
-                "once: revoke the token to keep one out." }
+            p {
+                "Its requests end without an answer, and its consumers leave their groups. Most clients connect "
+                "again at once: revoke the token to keep one out."
+            }
         },
         method: "DELETE",
         address: view.to("connections/{of}"),

@@ -143,7 +143,9 @@ fn build(view: &View, snapshot: &Snapshot, facts: Option<&NodeFacts>) -> Markup 
             (row("Version", env!("CARGO_PKG_VERSION").to_owned())) (row("Stage", stage.to_owned()))
             @if let Some(facts) = facts {
                 @for (name, value) in &facts.build { (row(name, value.clone())) }
-                @if let Some(started) = facts.started { (row("Started", format!("{} ago", format::age(view.since(started))))) }
+                @if let Some(started) = facts.started {
+                    (row("Started", format!("{} ago", format::age(view.since(started)))))
+                }
             }
             (row("The log was opened", format::count_of(server.epoch.into(), "time")))
             (row("Streams", format::count(server.streams as u64)))
