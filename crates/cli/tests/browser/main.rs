@@ -374,6 +374,55 @@ fn a_connection_is_closed_through_the_page() {
     assert_eq!(complaints(&mut tab), Vec::<String>::new());
 }
 
+/// How long a page may take from the click to its last byte, in milliseconds, and how often each is tried.
+const PAGE_WITHIN: f64 = 200.0;
+const TRIES: usize = 5;
+
+#[test]
+fn pages_of_ten_thousand_groups_come_soon() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    let mut client = server.client();
+    for n in 0..10_000 {
+        let path = format!("/subscriptions/stream-{:03}/group-{:03}", n / 100, n % 100);
+        assert!(matches!(client.call("PUT", &path, &json!({})), Some((200..300, _))), "{path}");
+    }
+    let mut tab = browser.tab(1_280, 900);
+    // The first look at all of them is over.
+    tab.open(&server.url("/ui/groups"));
+    tab.until("document.body.innerText.includes('10,000')");
+    let mut slow = Vec::new();
+    for path in [
+        "/",
+        "/ui/streams",
+        "/ui/groups",
+        "/ui/groups?sort=lag",
+        "/ui/groups?q=group-07",
+        "/ui/parked",
+        "/ui/delayed",
+        "/ui/clients",
+        "/ui/node",
+        "/ui/streams/stream-007",
+        "/ui/streams/stream-007/groups/group-007",
+    ] {
+        let (mut whole, mut painted) = (f64::MAX, f64::MAX);
+        for _ in 0..TRIES {
+            tab.open(&server.url(path));
+            tab.until("performance.getEntriesByName('first-contentful-paint').length > 0");
+            let end = tab.eval("performance.getEntriesByType('navigation')[0].responseEnd");
+            let paint = tab.eval("performance.getEntriesByName('first-contentful-paint')[0].startTime");
+            whole = whole.min(end.as_f64().expect("a time"));
+            painted = painted.min(paint.as_f64().expect("a time"));
+        }
+        eprintln!("{path}: whole after {whole:.0} ms, painted after {painted:.0} ms");
+        if whole > PAGE_WITHIN {
+            slow.push(format!("{path} took {whole:.0} ms"));
+        }
+    }
+    assert!(slow.is_empty(), "{slow:#?}");
+    assert_eq!(complaints(&mut tab), Vec::<String>::new());
+}
+
 #[test]
 fn colours_are_kept_and_a_test_message_is_published() {
     let Some(mut browser) = browser() else { return };

@@ -55,7 +55,7 @@ fn a_connection_is_listed_and_closed() {
 }
 
 #[test]
-fn a_consumer_counts_for_its_connection_and_comes_back() {
+fn a_consumer_counts_for_its_connection_and_ends_with_it() {
     let server = Server::start();
     let mut consumer = binary()
         .args(["sub", "orders/billing", "--create", "--ack"])
@@ -64,15 +64,13 @@ fn a_consumer_counts_for_its_connection_and_comes_back() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the binary runs");
-    let first = wait_for(&server, |one| one["consumers"] == 1);
-    let id = first["id"].as_str().expect("an id").to_owned();
-    server.run(&["connections", "close", &id, "--yes"]).good();
-    let again = wait_for(&server, |one| one["consumers"] == 1 && one["id"] != id);
-    assert_eq!(again["api"], "native", "{again}");
-    consumer.kill().expect("it runs until it is told to stop");
-    consumer.wait().expect("it ends");
-    let until = Instant::now() + PATIENCE;
-    while listed(&server).iter().any(|one| one["consumers"] != 0) {
-        assert!(Instant::now() < until, "a consumer that has gone does not count");
-    }
+    let found = wait_for(&server, |one| one["consumers"] == 1);
+    let group = server.run(&["group", "show", "orders/billing", "-o", "json"]).json();
+    assert_eq!(group["consumers"].as_array().map(Vec::len), Some(1), "{group}");
+    server.run(&["connections", "close", found["id"].as_str().expect("an id"), "--yes"]).good();
+    let ended = consumer.wait().expect("it sees that its connection is gone");
+    assert!(!ended.success(), "{ended}");
+    let group = server.run(&["group", "show", "orders/billing", "-o", "json"]).json();
+    assert_eq!(group["consumers"].as_array().map(Vec::len), Some(0), "it has left its group: {group}");
+    assert!(listed(&server).iter().all(|one| one["consumers"] == 0));
 }

@@ -32,7 +32,9 @@ impl Service {
         let kept = self.answer(self.caller.stream(stream.clone()).await)?.figures;
         if seq == 0 || seq > kept.last.0 {
             let text = format!("no message has this position yet. position=`{seq}` last=`{}`", kept.last.0);
-            return Err(Refusal { last_seq: Some(kept.last.0), ..Refusal::new(Kind::NoSuchPosition, text) });
+            let mut refusal = Refusal::new(Kind::NoSuchPosition, text);
+            refusal.last_seq = Some(kept.last.0);
+            return Err(refusal);
         }
         self.answer(self.caller.lives(stream, Seq(seq)).await)
     }

@@ -78,7 +78,7 @@ fn line(view: &View, alert: &Alert) -> Markup {
         span.sentence {
             a href=(address) { (alert.stream) "/" (alert.group) }
             " " (alert.text)
-            span.hint { " · since " (format::age(view.since(alert.since.0))) }
+            span.hint { " · for " (format::age(view.since(alert.since.0))) }
         }
     }
 }
