@@ -16,6 +16,7 @@ mod http;
 mod log;
 mod login;
 mod ping;
+mod post;
 mod print;
 mod publish;
 mod safe;
@@ -102,6 +103,8 @@ enum Command {
     Group(commands::group::Group),
     /// List, replay and discard parked messages (dead letters).
     Parked(commands::parked::Parked),
+    /// List connections of clients, and close one.
+    Connections(commands::connections::Connections),
     /// Create, list and revoke tokens, with which clients authenticate.
     Token(commands::credential::Token),
     /// Create, list and revoke access keys, with which SQS clients authenticate.
@@ -176,6 +179,7 @@ fn main() -> ExitCode {
         Command::Stream(options) => commands::stream::run(&options, output),
         Command::Group(options) => commands::group::run(&options, output),
         Command::Parked(options) => commands::parked::run(&options, output),
+        Command::Connections(options) => commands::connections::run(&options, output),
         Command::Token(options) => commands::credential::run_token(&options, output),
         Command::Key(options) => commands::credential::run_key(&options, output),
         Command::Cluster(options) => commands::cluster::run(&options, output),

@@ -6,6 +6,7 @@
 
 pub mod body;
 mod cluster;
+mod connection;
 mod consume;
 mod credential;
 mod group;
@@ -23,6 +24,7 @@ mod triage;
 use serde::{Deserialize, Deserializer};
 
 pub use cluster::{ClusterLog, ClusterNode, ClusterReport, NatsServer, NodeRole};
+pub use connection::{Connection, ConnectionList};
 pub use consume::{
     AckRequest, Delivery, ExtendRequest, NackAction, NackRequest, Outcome, ReceiveReply, ReceiveRequest,
     SettleReply, SettleResult,
@@ -50,8 +52,8 @@ pub use transaction::{
     SettleAction, TransactionBatch, TransactionReply, TransactionRequest, TransactionSettlement,
 };
 pub use triage::{
-    Failure, FailureCause, Job, JobList, JobState, JobWork, Parked, ParkedList, Reason, ReasonList,
-    SelectFilter, SelectReply, SelectRequest,
+    Failure, FailureCause, GroupLife, Job, JobList, JobState, JobWork, MessageLife, MessageState, Parked,
+    ParkedList, Reason, ReasonList, SelectFilter, SelectReply, SelectRequest,
 };
 
 /// A field that may be left out but not be `null`: `Option` alone would take `null` for nothing, silently.

@@ -116,6 +116,8 @@ kinds! {
         "The group does not exist."
     NoSuchCredential "no-such-credential" 404 NotFound Invalid Never "No such credential"
         "No token or access key has this id, or it was revoked."
+    NoSuchConnection "no-such-connection" 404 NotFound Invalid Never "No such connection"
+        "No connection has this id, or it has ended."
     NoSuchJob "no-such-job" 404 NotFound Invalid Never "No such job"
         "The job does not exist. A cancellation also gets this if the job has ended."
     NotParked "not-parked" 404 NotFound Invalid Never "Message not parked"

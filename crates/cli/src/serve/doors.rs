@@ -7,10 +7,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use forebay_broker::broker::Broker;
 use forebay_doors::kit::tls::Tls;
+use forebay_doors::native::node::NodeFacts;
 use forebay_doors::native::{self, ClusterReporter, NativeConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use super::alerts::Plan;
 use super::identity::Identity;
 use crate::exit::Exit;
 use crate::settings::Settings;
@@ -144,6 +146,9 @@ pub(super) struct Doors {
     pub(super) tls: Option<Tls>,
     /// How the cluster stands, on a node of one.
     pub(super) cluster: Option<ClusterReporter>,
+    pub(super) alerts: Option<Plan>,
+    /// For the dashboard.
+    pub(super) node: Arc<NodeFacts>,
 }
 
 impl Doors {
@@ -172,7 +177,8 @@ impl Doors {
             }
         }
         let identity = Arc::new(identity);
-        Ok(Doors { native, others, remarks, connections_max: None, identity, tls, cluster: None })
+        let (connections_max, cluster, alerts, node) = (None, None, None, Arc::default());
+        Ok(Doors { native, others, remarks, connections_max, identity, tls, cluster, alerts, node })
     }
 
     /// Where each protocol is served, by row.
@@ -209,6 +215,8 @@ impl Doors {
             identity: self.identity.clone(),
             tls: self.tls.clone(),
             cluster: self.cluster.clone(),
+            alerts: self.alerts.clone(),
+            node: self.node.clone(),
         })
     }
 

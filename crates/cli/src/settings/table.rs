@@ -207,6 +207,39 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.allow_anyone, values::switch(text)),
     },
     Setting {
+        name: "alert_webhooks",
+        value: Some("URLS|none"),
+        default: "none",
+        help: "Addresses that are sent alerts about groups, separated by commas. slack+https://… sends the form \
+               that Slack takes",
+        set: |settings, text| values::into(&mut settings.alert_webhooks, values::webhooks(text)),
+    },
+    Setting {
+        name: "alert_rules",
+        value: Some("RULES"),
+        default: "*: age 10m, parked 1, no_consumers 1m",
+        help: "When groups raise an alert: STREAM/GROUP patterns, each with age TIME, lag N, parked N, \
+               no_consumers TIME, or none; rules are separated by semicolons, and the first that fits a group counts",
+        set: |settings, text| values::into(&mut settings.alert_rules, values::alert_rules(text)),
+    },
+    Setting {
+        name: "alert_hold",
+        value: Some("TIME"),
+        default: "30s",
+        help: "How long a condition must last before its alert is sent, and be over before the alert is cleared",
+        set: |settings, text| values::into(&mut settings.alert_hold, values::duration(text)),
+    },
+    Setting {
+        name: "alert_secret_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the secret that alerts are signed with, one line of at least 24 characters. none: alerts \
+               are not signed",
+        set: |settings, text| {
+            values::into(&mut settings.alert_secret_file, values::or_none(text, values::path))
+        },
+    },
+    Setting {
         name: "log",
         value: Some("auto|text|json"),
         default: "auto",

@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::dashboard;
 use super::document::{self, Parameter};
 use super::failure::Failure;
-use super::{Door, consume, credentials, groups, live, log, parked, streams, transact};
+use super::{Door, connections, consume, credentials, groups, live, log, parked, streams, transact};
 use crate::telemetry::CallName;
 
 const STREAM: &str = "/streams/{stream}";
@@ -38,12 +38,14 @@ pub(in crate::native) fn calls() -> Api {
     let mut api = Api::default();
     stream_calls(&mut api);
     message_calls(&mut api);
+    life_calls(&mut api);
     log_calls(&mut api);
     group_calls(&mut api);
     consumer_calls(&mut api);
     parked_calls(&mut api);
     job_calls(&mut api);
     credential_calls(&mut api);
+    connection_calls(&mut api);
     live_calls(&mut api);
     api
 }
@@ -174,6 +176,18 @@ fn message_calls(api: &mut Api) {
             .fails(&[404])
             .grpc("FollowStream"),
         streams::follow,
+    );
+}
+
+fn life_calls(api: &mut Api) {
+    let life = "What became of a message in each group: its state, attempts, who has it until when, and its failures. \
+                Failures need a right to see parked messages.";
+    api.add(
+        Call::new(Method::GET, "/streams/{stream}/messages/{seq}/life", "getMessageLife", life)
+            .tag("streams")
+            .gives::<json::MessageLife>(200)
+            .fails(&[404, 409]),
+        streams::life,
     );
 }
 
@@ -443,6 +457,23 @@ fn credential_calls(api: &mut Api) {
             .fails(&[404])
             .grpc("RevokeCredential"),
         credentials::revoke,
+    );
+}
+
+fn connection_calls(api: &mut Api) {
+    let of = |method, path, id, what| Call::new(method, path, id, what).tag("server");
+    let list = "Connections of clients that are open, on all ports, the oldest first.";
+    api.add(
+        of(Method::GET, "/connections", "listConnections", list)
+            .query(page())
+            .gives::<json::ConnectionList>(200),
+        connections::list,
+    );
+    let close = "Close a connection. Its requests end without an answer, and its consumers leave their groups. For \
+                 operators of the whole server.";
+    api.add(
+        of(Method::DELETE, "/connections/{connection}", "closeConnection", close).fails(&[404]),
+        connections::close,
     );
 }
 

@@ -594,9 +594,11 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::net::SocketAddr;
     use std::time::Duration;
 
     use forebay_broker::api::Doors;
+    use forebay_core::types::Timestamp;
 
     use super::*;
 
@@ -622,7 +624,7 @@ mod tests {
         let doors = Doors::default();
         let native = doors.door("native");
         native.listens.store(true, Ordering::Relaxed);
-        let _connected = native.connect();
+        let _connected = native.connect(SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp(0));
         doors.door("http").count("get_streams", Some("busy"));
         let mut server = ServerReport::default();
         server.engine.syncs = 2;
