@@ -10,6 +10,7 @@
 mod callgrind;
 mod clients;
 mod deny;
+mod dist;
 mod everything;
 mod features;
 mod install;
@@ -40,6 +41,7 @@ Commands:
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
   proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
+  dist    Build everything that is released into target/dist: [x86_64|aarch64] [--try]
   deny    Check the licences of all packages, and that none is there twice
   features Check each crate with each of its features alone
   ci      Formatting, lints, documentation, `features`, then `test`
@@ -74,6 +76,7 @@ enum Task {
     Proto,
     Tidy,
     Deny,
+    Dist(dist::Plan),
     Features,
     Ci,
     /// Clients of other makers.
@@ -136,6 +139,7 @@ impl Task {
             "proto" => alone(Task::Proto),
             "tidy" => alone(Task::Tidy),
             "deny" => alone(Task::Deny),
+            "dist" => dist::Plan::parse(rest).map(Task::Dist),
             "features" => alone(Task::Features),
             "ci" => alone(Task::Ci),
             "compat" => clients::Plan::parse(rest).map(Task::Compat),
@@ -168,6 +172,7 @@ impl Task {
             Task::Proto => proto(),
             Task::Tidy => tidy_tree(),
             Task::Deny => deny::run(),
+            Task::Dist(plan) => dist::run(plan),
             Task::Features => features::run(),
             Task::Ci => ci(),
             Task::Compat(plan) => clients::run(plan),
@@ -194,6 +199,7 @@ fn help(command: &str) -> Option<&'static str> {
         "help" | "--help" | "-h" => HELP,
         "test" => everything::HELP,
         "deny" => deny::HELP,
+        "dist" => dist::HELP,
         "features" => features::HELP,
         "compat" => clients::HELP,
         "services" => services::HELP,

@@ -12,6 +12,7 @@ mod exit;
 mod failure;
 mod http;
 mod log;
+mod man;
 mod print;
 mod publish;
 mod safe;
@@ -118,6 +119,9 @@ enum Command {
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions { shell: Shell },
+    /// Print the manual, or write the manual pages of all commands.
+    #[command(after_help = man::EXAMPLES)]
+    Man(man::Man),
 }
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -146,6 +150,7 @@ fn main() -> ExitCode {
         Command::Backup(options) => backup::back_up(&options, output),
         Command::Restore(options) => backup::restore(&options, output),
         Command::Completions { shell } => completions(shell),
+        Command::Man(options) => man::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
