@@ -39,7 +39,8 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
                 let workload = Workload { size, batch, credit, lasts: Duration::from_secs_f64(seconds) };
                 let _ = std::fs::remove_dir_all(&folder);
                 let journal = measure(Server::serve(&program, &folder)?, &workload)?;
-                let in_memory = ["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--memory"];
+                let in_memory =
+                    ["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--kurrent", "none", "--memory"];
                 let memory = measure(Server::start(&program, &in_memory)?, &workload)?;
                 let bare = measure(Server::start(&own, &[CHILD])?, &workload)?;
                 println!(

@@ -193,8 +193,12 @@ async fn consume(client: &Client, messages: u64) -> Result<(), Box<dyn Error>> {
             first_grant: run.first_grant,
             count: run.count,
         });
-        let settlement =
-            v1::Settlement { epoch: deliveries.epoch, leases: leases.collect(), ..Default::default() };
+        let settlement = v1::Settlement {
+            action: v1::settlement::Action::Ack.into(),
+            epoch: deliveries.epoch,
+            leases: leases.collect(),
+            ..Default::default()
+        };
         requests.send(v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() })?;
     }
     Ok(())

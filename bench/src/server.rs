@@ -50,7 +50,10 @@ impl Server {
     /// `forebay serve` on a port of its own.
     pub(crate) fn serve(program: &Path, data: &Path) -> Result<Server, Box<dyn Error>> {
         let data = data.to_str().ok_or("the folder's name is not text")?;
-        Server::start(program, &["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--data", data])
+        Server::start(
+            program,
+            &["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--kurrent", "none", "--data", data],
+        )
     }
 
     pub(crate) fn id(&self) -> u32 {

@@ -26,6 +26,7 @@ mod tests {
             (include_str!("../../docs/guide/example-emails.md"), include_str!("../emails/main.rs")),
             (include_str!("../../docs/guide/example-webhooks.md"), include_str!("../webhooks/receiver.rs")),
             (include_str!("../../docs/guide/example-outbox.md"), include_str!("../outbox/main.rs")),
+            (include_str!("../../docs/guide/exactly-once.md"), include_str!("../invoices/main.rs")),
         ] {
             assert_ne!(quoted(chapter).len(), 0, "{chapter}");
             for quote in quoted(chapter) {

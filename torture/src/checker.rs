@@ -7,6 +7,7 @@
 //! | `messages` | Published messages: lost, unexpected, stored twice, early, left behind |
 //! | `leases` | Who held what: overlaps, returns without a reason, attempts, answers, credit |
 //! | `order` | Keys and pace |
+//! | `queues` | SQS queues: lost, deleted and back, overlaps, order of groups |
 //! | `server` | What must be there after every start |
 //!
 //! The clients' times are not the server's. A request is sent before the server sees it and its answer comes
@@ -16,6 +17,7 @@
 mod leases;
 mod messages;
 mod order;
+mod queues;
 mod record;
 mod server;
 #[cfg(test)]
@@ -146,10 +148,42 @@ pub(crate) struct Counts {
     pub(crate) clock_leases_settled_after_a_crash: u64,
     pub(crate) parked: u64,
     pub(crate) replayed: u64,
+    /// Messages of SQS queues: confirmed sends, receives, receives after the first, and deletes.
+    pub(crate) sqs_sent: u64,
+    pub(crate) sqs_received: u64,
+    pub(crate) sqs_again: u64,
+    pub(crate) sqs_deleted: u64,
     pub(crate) starts: u64,
     pub(crate) kills: u64,
+    /// Kills that took the power too.
+    pub(crate) power_losses: u64,
     pub(crate) stops: u64,
     pub(crate) pauses: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.confirmed += other.confirmed;
+        self.confirmed_again += other.confirmed_again;
+        self.unknown += other.unknown;
+        self.recovered += other.recovered;
+        self.deliveries += other.deliveries;
+        for (reason, count) in &other.duplicates {
+            *self.duplicates.entry(*reason).or_default() += count;
+        }
+        self.clock_leases_settled_after_a_crash += other.clock_leases_settled_after_a_crash;
+        self.parked += other.parked;
+        self.replayed += other.replayed;
+        self.sqs_sent += other.sqs_sent;
+        self.sqs_received += other.sqs_received;
+        self.sqs_again += other.sqs_again;
+        self.sqs_deleted += other.sqs_deleted;
+        self.starts += other.starts;
+        self.kills += other.kills;
+        self.power_losses += other.power_losses;
+        self.stops += other.stops;
+        self.pauses += other.pauses;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -159,6 +193,12 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// Adds the report of another run.
+    pub(crate) fn add_run(&mut self, other: Report) {
+        self.counts.add(&other.counts);
+        self.violations.extend(other.violations);
+    }
+
     fn add(&mut self, promise: Promise, at: Time, what: String) {
         self.violations.push(Violation { promise, at, what });
     }
@@ -171,6 +211,7 @@ pub(crate) fn check(record: &Record) -> Report {
     messages::check(record, &mut report);
     leases::check(record, &mut report);
     order::check(record, &mut report);
+    queues::check(&record.queues, &mut report);
     report.violations.sort_by_key(|violation| (violation.at, violation.promise));
     report
 }
@@ -180,8 +221,8 @@ impl fmt::Display for Report {
         let of = &self.counts;
         writeln!(
             f,
-            "server:      {} starts, {} kills, {} clean stops, {} pauses",
-            of.starts, of.kills, of.stops, of.pauses
+            "server:      {} starts, {} kills ({} with loss of power), {} clean stops, {} pauses",
+            of.starts, of.kills, of.power_losses, of.stops, of.pauses
         )?;
         writeln!(
             f,
@@ -201,6 +242,11 @@ impl fmt::Display for Report {
             of.clock_leases_settled_after_a_crash
         )?;
         writeln!(f, "parked:      {}, {} of them replayed", of.parked, of.replayed)?;
+        writeln!(
+            f,
+            "SQS:         {} sent, {} received ({} of them again), {} deleted",
+            of.sqs_sent, of.sqs_received, of.sqs_again, of.sqs_deleted
+        )?;
         write!(f, "violations:  {}", self.violations.len())?;
         let mut told: BTreeMap<Promise, usize> = BTreeMap::new();
         for violation in &self.violations {

@@ -5,6 +5,7 @@ mod consume;
 mod produce;
 mod pull;
 mod push;
+pub(crate) mod queue;
 #[cfg(test)]
 mod tests;
 

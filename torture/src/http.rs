@@ -57,9 +57,19 @@ impl Connection {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(), HttpError> {
+        self.send_with(method, path, "Content-Type: application/json", body).await
+    }
+
+    async fn send_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: Option<&Value>,
+    ) -> Result<(), HttpError> {
         let body = body.map(ToString::to_string).unwrap_or_default();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\nContent-Length: {}\r\n\r\n",
             self.host,
             body.len()
         );
@@ -92,6 +102,13 @@ impl Connection {
         body: Option<&Value>,
     ) -> Result<Answer, HttpError> {
         self.send(method, path, body).await?;
+        self.answer().await
+    }
+
+    /// An action of SQS, in its JSON protocol.
+    pub(crate) async fn action(&mut self, action: &str, body: &Value) -> Result<Answer, HttpError> {
+        let headers = format!("Content-Type: application/x-amz-json-1.0\r\nX-Amz-Target: AmazonSQS.{action}");
+        self.send_with("POST", "/", &headers, Some(body)).await?;
         self.answer().await
     }
 
@@ -294,6 +311,17 @@ mod tests {
         let requests = served.await.expect("it served");
         assert!(requests[0].starts_with("POST /a/b HTTP/1.1\r\nHost: 127.0.0.1"));
         assert!(requests[0].ends_with("\r\n\r\n{\"max\":10}"), "{}", requests[0]);
+    }
+
+    #[tokio::test]
+    async fn an_action_of_sqs_is_named_in_a_header() {
+        let (address, served) = serve(&["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"]).await;
+        let mut connection = Connection::open(address).await.expect("it listens");
+        let answer = connection.action("SendMessage", &json!({})).await.expect("an answer");
+        assert_eq!(answer, Answer { status: 200, body: json!({}) });
+        let requests = served.await.expect("it served");
+        assert!(requests[0].contains("\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n"), "{}", requests[0]);
+        assert!(requests[0].contains("\r\nContent-Type: application/x-amz-json-1.0\r\n"), "{}", requests[0]);
     }
 
     #[tokio::test]

@@ -38,9 +38,12 @@ Commands:
 run and faults:
   --minutes N, --seconds N   How long the server is tortured, not counting the way back to rest (2 minutes;
                              faults: 25 seconds for each run, up to five)
+  --runs N                   run: so many runs one after the other, each with the next seed, and the sum of them (1).
+                             Without a time, each of several runs takes 20 seconds
   --seed S                   Who does what, and what is done to the server (the time of day)
   --server FILE              The server, if not beside this program
   --http on|off              Whether clients come over HTTP as well (on)
+  --sqs on|off               Whether clients of SQS queues take part as well (on)
   --power on|off             Whether the machine loses power with each kill: the server writes down its calls on the
                              disk, and of those that no sync covers a random part is undone (on)
   --dir D                    A folder for history and data (one in the system's folder for such things)
@@ -53,8 +56,12 @@ History and data of a run are kept if it fails, and removed if it does not.
 /// Length of a run by default.
 const MINUTES: u64 = 2;
 const FAULT_SECONDS: u64 = 25;
+/// Length of each of several runs by default.
+const SHORT_SECONDS: u64 = 20;
 /// Whether clients use HTTP by default.
 const WITH_HTTP: bool = true;
+/// Whether clients use SQS queues by default.
+const WITH_SQS: bool = true;
 /// Whether a kill takes the power too, by default.
 const WITH_POWER_LOSS: bool = true;
 
@@ -88,9 +95,11 @@ fn main() -> ExitCode {
 #[derive(Debug, Clone, PartialEq)]
 struct Arguments {
     lasts: Option<Duration>,
+    runs: u64,
     seed: Option<u64>,
     server: Option<PathBuf>,
     with_http: bool,
+    with_sqs: bool,
     with_power_loss: bool,
     folder: Option<PathBuf>,
     only: Option<String>,
@@ -101,9 +110,11 @@ impl Arguments {
     fn parse(words: &[String]) -> anyhow::Result<Arguments> {
         let mut arguments = Arguments {
             lasts: None,
+            runs: 1,
             seed: None,
             server: None,
             with_http: WITH_HTTP,
+            with_sqs: WITH_SQS,
             with_power_loss: WITH_POWER_LOSS,
             folder: None,
             only: None,
@@ -120,11 +131,13 @@ impl Arguments {
             match name.as_str() {
                 "--minutes" => arguments.lasts = Some(Duration::from_secs(number()?.saturating_mul(60))),
                 "--seconds" => arguments.lasts = Some(Duration::from_secs(number()?)),
+                "--runs" => arguments.runs = number()?.max(1),
                 "--seed" => arguments.seed = Some(number()?),
                 "--server" => arguments.server = Some(value.into()),
                 "--dir" => arguments.folder = Some(value.into()),
                 "--only" => arguments.only = Some(value.clone()),
                 "--http" => arguments.with_http = switch(name, value)?,
+                "--sqs" => arguments.with_sqs = switch(name, value)?,
                 "--power" => arguments.with_power_loss = switch(name, value)?,
                 _ => bail!("no such argument. argument=`{name}`"),
             }
@@ -144,10 +157,11 @@ impl Arguments {
         };
         let parent = self.folder.clone().unwrap_or_else(std::env::temp_dir);
         let folder = parent.join(format!("forebay-torture-{name}-{}", std::process::id()));
-        let (with_http, with_power_loss) = (self.with_http, self.with_power_loss);
+        let Arguments { with_http, with_sqs, with_power_loss, .. } = *self;
         let words = self.words.clone();
         let lasts = self.lasts.unwrap_or(lasts);
-        Ok(run::Options { program, lasts, seed, with_http, with_power_loss, folder, fault: None, words })
+        let fault = None;
+        Ok(run::Options { program, lasts, seed, with_http, with_sqs, with_power_loss, folder, fault, words })
     }
 }
 
@@ -159,13 +173,42 @@ fn switch(name: &str, value: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Tortures a server. True if it kept its promises.
+/// Tortures a server, or several in turn. True if all of them kept their promises.
 fn torture(arguments: &Arguments) -> anyhow::Result<bool> {
     let seed = arguments.seed();
-    let options = arguments.options(&seed.to_string(), Duration::from_secs(MINUTES * 60), seed)?;
+    if arguments.runs == 1 {
+        let report = torture_once(arguments, seed, Duration::from_secs(MINUTES * 60))?;
+        return Ok(report.violations.is_empty());
+    }
+    let mut all = checker::Report::default();
+    let mut broken: Vec<u64> = Vec::new();
+    for seed in seed..seed.saturating_add(arguments.runs) {
+        // A run that cannot be made says nothing about the others, and all is not well.
+        match torture_once(arguments, seed, Duration::from_secs(SHORT_SECONDS)) {
+            Ok(report) => {
+                broken.extend((!report.violations.is_empty()).then_some(seed));
+                all.add_run(report);
+            }
+            Err(error) => {
+                println!("torture: seed {seed}: {error:#}");
+                broken.push(seed);
+            }
+        }
+    }
+    println!("\nall {} runs:\n{all}", arguments.runs);
+    println!("torture: {} of {} runs broke no promise", arguments.runs - broken.len() as u64, arguments.runs);
+    if !broken.is_empty() {
+        println!("torture: these seeds failed: {broken:?}");
+    }
+    Ok(broken.is_empty())
+}
+
+fn torture_once(arguments: &Arguments, seed: u64, lasts: Duration) -> anyhow::Result<checker::Report> {
+    let options = arguments.options(&seed.to_string(), lasts, seed)?;
     let http = if options.with_http { "gRPC and HTTP" } else { "gRPC" };
+    let sqs = if options.with_sqs { " and SQS" } else { "" };
     let power = if options.with_power_loss { ", with loss of power" } else { "" };
-    println!("torture: seed {seed}, {} s, {http}{power}", options.lasts.as_secs());
+    println!("torture: seed {seed}, {} s, {http}{sqs}{power}", options.lasts.as_secs());
     let report = run::run(&options);
     match &report {
         Ok(report) if report.violations.is_empty() => {
@@ -181,7 +224,7 @@ fn torture(arguments: &Arguments) -> anyhow::Result<bool> {
             println!("torture: seed {seed} failed; history and data are in {}", options.folder.display());
         }
     }
-    report.map(|report| report.violations.is_empty())
+    report
 }
 
 fn check(file: &Path) -> anyhow::Result<bool> {
@@ -200,16 +243,24 @@ mod tests {
 
     #[test]
     fn arguments_are_read() {
-        let arguments = parse("--minutes 3 --seed 7 --http on --server s -- --sqs off").expect("arguments");
-        assert_eq!(arguments.lasts, Some(Duration::from_secs(180)));
-        assert_eq!((arguments.seed, arguments.with_http), (Some(7), true));
+        let arguments = parse("--minutes 3 --runs 5 --seed 7 --http on --sqs off --server s -- --log debug")
+            .expect("arguments");
+        assert_eq!((arguments.lasts, arguments.runs), (Some(Duration::from_secs(180)), 5));
+        assert_eq!((arguments.seed, arguments.with_http, arguments.with_sqs), (Some(7), true, false));
         assert_eq!(arguments.server, Some(PathBuf::from("s")));
-        assert_eq!(arguments.words, ["--sqs", "off"]);
+        assert_eq!(arguments.words, ["--log", "debug"]);
     }
 
     #[test]
     fn what_is_not_understood_is_named() {
-        for line in ["--minutes", "--minutes many", "--http perhaps", "--power perhaps", "--faster 3"] {
+        for line in [
+            "--minutes",
+            "--minutes many",
+            "--http perhaps",
+            "--sqs perhaps",
+            "--power perhaps",
+            "--faster 3",
+        ] {
             let error = parse(line).expect_err(line).to_string();
             assert!(error.contains(line.split(' ').next().unwrap_or(line)), "{error}");
         }

@@ -101,14 +101,61 @@ impl GroupPlan {
     }
 }
 
+/// A queue of SQS.
+#[derive(Debug, Clone)]
+pub(crate) struct QueuePlan {
+    pub(crate) name: &'static str,
+    pub(crate) is_fifo: bool,
+    /// A whole number of seconds.
+    pub(crate) timeout_ms: u64,
+    /// How long a producer waits between two sends, in milliseconds, at most.
+    pub(crate) gap_ms: u64,
+    pub(crate) senders: u32,
+    pub(crate) consumers: u32,
+}
+
+impl QueuePlan {
+    pub(crate) fn attributes(&self) -> Value {
+        let mut attributes = json!({ "VisibilityTimeout": (self.timeout_ms / 1_000).to_string() });
+        if self.is_fifo {
+            attributes["FifoQueue"] = json!("true");
+        }
+        attributes
+    }
+
+    /// As the history tells it.
+    pub(crate) fn fields(&self) -> [(&'static str, String); 3] {
+        [
+            ("name", self.name.to_owned()),
+            ("fifo", self.is_fifo.to_string()),
+            ("timeout_ms", self.timeout_ms.to_string()),
+        ]
+    }
+
+    /// Two queues. One sender for a FIFO queue, so that the order of its messages is the order in which they were sent.
+    pub(crate) fn all() -> Vec<QueuePlan> {
+        let queue = QueuePlan {
+            name: "orders",
+            is_fifo: false,
+            timeout_ms: 3_000,
+            gap_ms: 60,
+            senders: 2,
+            consumers: 3,
+        };
+        let fifo = QueuePlan { name: "steps.fifo", is_fifo: true, gap_ms: 80, senders: 1, ..queue.clone() };
+        vec![queue, fifo]
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) streams: Vec<StreamPlan>,
     pub(crate) groups: Vec<GroupPlan>,
+    pub(crate) queues: Vec<QueuePlan>,
 }
 
 impl Plan {
-    pub(crate) fn new(with_http: bool) -> Plan {
+    pub(crate) fn new(with_http: bool, with_sqs: bool) -> Plan {
         use Door::{Grpc, Http};
         let http = |count: u32| if with_http { count } else { 0 };
         let group = GroupPlan {
@@ -127,6 +174,7 @@ impl Plan {
             StreamPlan { name, flavour, producers, gap_ms, batch_max }
         };
         Plan {
+            queues: if with_sqs { QueuePlan::all() } else { Vec::new() },
             streams: vec![
                 stream(
                     "plain",

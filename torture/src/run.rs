@@ -18,6 +18,7 @@ use tonic::transport::Channel;
 
 use crate::checker::{Record, Report, check};
 use crate::clients;
+use crate::clients::queue::Link;
 use crate::dice::Dice;
 use crate::history::{History, Phase};
 use crate::http::{Connection, in_path};
@@ -44,6 +45,8 @@ pub(crate) struct Options {
     pub(crate) lasts: Duration,
     pub(crate) seed: u64,
     pub(crate) with_http: bool,
+    /// Whether clients of SQS queues take part.
+    pub(crate) with_sqs: bool,
     /// Whether the machine loses power when the server is killed.
     pub(crate) with_power_loss: bool,
     /// Where history and data go.
@@ -92,12 +95,15 @@ async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
     let (tell_server, server) = watch::channel(None);
     let (tell_stage, stage) = watch::channel(Stage::Chaos);
     let world = Arc::new(World::new(history, server, stage));
-    let plan = Plan::new(options.with_http);
+    let plan = Plan::new(options.with_http, options.with_sqs);
     for stream in &plan.streams {
         world.write(TORMENTOR, Phase::Info, "stream", &[("name", stream.name.to_owned())]);
     }
     for group in &plan.groups {
         world.write(TORMENTOR, Phase::Info, "group", &group.fields());
+    }
+    for queue in &plan.queues {
+        world.write(TORMENTOR, Phase::Info, "queue", &queue.fields());
     }
     let mut dice = Dice::from(options.seed);
     let launch = Launch {
@@ -105,6 +111,7 @@ async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
         data: options.folder.join("data"),
         fault: options.fault.clone(),
         recording: options.with_power_loss.then(|| options.folder.join("calls")),
+        with_sqs: options.with_sqs,
         words: options.words.clone(),
     };
     let mut tormentor = Tormentor {
@@ -168,6 +175,16 @@ impl Crowd {
             for _ in 0..group.pullers {
                 let (world, process) = next();
                 consumers.spawn(clients::pull(world, process, group.clone(), dice.fork()));
+            }
+        }
+        for queue in &plan.queues {
+            for _ in 0..queue.senders {
+                let (world, process) = next();
+                producers.spawn(clients::queue::send(world, process, queue.clone(), dice.fork()));
+            }
+            for _ in 0..queue.consumers {
+                let (world, process) = next();
+                consumers.spawn(clients::queue::work_off(world, process, queue.clone(), dice.fork()));
             }
         }
         Crowd { producers, consumers }
@@ -377,9 +394,9 @@ impl Tormentor {
     async fn start(&mut self) -> anyhow::Result<()> {
         self.launch()?;
         let run = self.run;
-        let address = self.process()?.listening(START_WITHIN).await?;
+        let (address, sqs) = self.process()?.listening(START_WITHIN).await?;
         self.world.write(TORMENTOR, Phase::Ok, "start", &self.named());
-        let server = Server { run, address };
+        let server = Server { run, address, sqs };
         self.look_for_all(server).await.with_context(|| format!("run {run} does not answer"))?;
         self.tell_server.send_replace(Some(server));
         Ok(())
@@ -406,6 +423,11 @@ impl Tormentor {
             if self.with_http {
                 self.look_over_http(server, group).await?;
             }
+        }
+        for queue in &self.plan.queues {
+            let address = server.sqs.context("the server does not say where it serves SQS")?;
+            let is_new = Link::create(address, queue).await?;
+            self.found(server, queue.name.to_owned(), Ok(is_new), None)?;
         }
         Ok(())
     }
@@ -471,6 +493,7 @@ impl Tormentor {
                     open += figures.parked;
                 }
             }
+            open += self.left_in_queues().await?.iter().map(|(_, left)| left).sum::<u64>();
             if open == 0 {
                 return Ok(());
             }
@@ -501,7 +524,21 @@ impl Tormentor {
             }
             self.world.write(TORMENTOR, Phase::Ok, "figures", &fields);
         }
+        for (queue, left) in self.left_in_queues().await? {
+            let fields = [("queue", queue.to_owned()), ("count", left.to_string())];
+            self.world.write(TORMENTOR, Phase::Ok, "left", &fields);
+        }
         Ok(())
+    }
+
+    /// How many messages each queue has.
+    async fn left_in_queues(&self) -> anyhow::Result<Vec<(&'static str, u64)>> {
+        let mut left = Vec::new();
+        for queue in &self.plan.queues {
+            let address = self.server()?.sqs.context("the server does not serve SQS")?;
+            left.push((queue.name, Link::open(address, queue).await?.left().await?));
+        }
+        Ok(left)
     }
 
     /// Asks for everything that is parked to be tried again.

@@ -25,6 +25,8 @@ pub(crate) struct Launch {
     pub(crate) fault: Option<String>,
     /// Where the server writes down its calls on the disk, if it does.
     pub(crate) recording: Option<PathBuf>,
+    /// Whether it serves SQS.
+    pub(crate) with_sqs: bool,
     /// Further words for `serve`.
     pub(crate) words: Vec<String>,
 }
@@ -34,14 +36,15 @@ pub(crate) struct Process {
     child: Child,
     pub(crate) run: u32,
     said: Arc<Mutex<VecDeque<String>>>,
-    listening: Option<oneshot::Receiver<SocketAddr>>,
+    listening: Option<oneshot::Receiver<(SocketAddr, Option<SocketAddr>)>>,
 }
 
 impl Process {
     pub(crate) fn start(how: &Launch, run: u32) -> anyhow::Result<Process> {
         let mut command = Command::new(&how.program);
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--data"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--kurrent", "none", "--sqs"])
+            .args([if how.with_sqs { "127.0.0.1:0" } else { "none" }, "--data"])
             .arg(&how.data)
             .args(&how.words);
         if let Some(fault) = &how.fault {
@@ -64,10 +67,10 @@ impl Process {
         std::thread::spawn(move || {
             let mut tell = Some(tell);
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if let Some(address) = address_in(&line)
+                if let Some(address) = address_in(&line, "listening on ")
                     && let Some(tell) = tell.take()
                 {
-                    let _ = tell.send(address);
+                    let _ = tell.send((address, address_in(&line, ", SQS on ")));
                 }
                 let mut said = heard.lock().expect("whoever keeps a line does not panic");
                 if said.len() == SAID_MAX {
@@ -79,11 +82,14 @@ impl Process {
         Ok(Process { child, run, said, listening: Some(listening) })
     }
 
-    /// Waits until it says where it listens.
-    pub(crate) async fn listening(&mut self, patience: Duration) -> anyhow::Result<SocketAddr> {
+    /// Waits until it says where it listens, and where for SQS.
+    pub(crate) async fn listening(
+        &mut self,
+        patience: Duration,
+    ) -> anyhow::Result<(SocketAddr, Option<SocketAddr>)> {
         let listening = self.listening.take().context("it has been asked before")?;
         match tokio::time::timeout(patience, listening).await {
-            Ok(Ok(address)) => Ok(address),
+            Ok(Ok(addresses)) => Ok(addresses),
             Ok(Err(_)) => {
                 let status = self.child.wait().context("cannot wait for the server")?;
                 bail!("the server did not start ({status}): {}", self.said());
@@ -135,8 +141,8 @@ impl Drop for Process {
     }
 }
 
-fn address_in(line: &str) -> Option<SocketAddr> {
-    let (_, rest) = line.split_once("listening on ")?;
+fn address_in(line: &str, after: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once(after)?;
     rest.split([',', ' ']).next()?.parse().ok()
 }
 
@@ -154,7 +160,10 @@ mod tests {
     #[test]
     fn the_address_is_found_in_what_the_server_says() {
         let line = "forebay: listening on 127.0.0.1:4711, data in somewhere";
-        assert_eq!(address_in(line), Some(SocketAddr::from(([127, 0, 0, 1], 4711))));
-        assert_eq!(address_in("forebay: stopping"), None);
+        assert_eq!(address_in(line, "listening on "), Some(SocketAddr::from(([127, 0, 0, 1], 4711))));
+        assert_eq!(address_in(line, ", SQS on "), None);
+        let line = "forebay: listening on 127.0.0.1:4711, SQS on 127.0.0.1:9324, data in somewhere";
+        assert_eq!(address_in(line, ", SQS on "), Some(SocketAddr::from(([127, 0, 0, 1], 9324))));
+        assert_eq!(address_in("forebay: stopping", "listening on "), None);
     }
 }

@@ -14,6 +14,8 @@ use crate::history::{History, Phase, Time};
 pub(crate) struct Server {
     pub(crate) run: u32,
     pub(crate) address: SocketAddr,
+    /// Where it serves SQS, if it does.
+    pub(crate) sqs: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,12 +18,17 @@ use cache::Cache;
 use suites::{Prepared, Suite};
 
 pub(crate) const HELP: &str = "\
-Usage: cargo xtask compat [python|celery|js|java|rust|package|all] ... [--endpoint URL]
+Usage: cargo xtask compat [python|celery|js|java|rust|package|node|metrics|document|guides|kurrent|kurrent-node|
+                           all] ...
+                          [--endpoint URL]
 
 Builds the server as it is released, starts it with a data folder of its own, and runs the suites of compat/ against
 its SQS door: boto3 and Query by hand (python), Celery with workers that are killed (celery), and the AWS SDKs for
-JavaScript (js), Java (java) and Rust (rust). The suite `package` is that of our own package for Python in
-clients/python, which starts servers of its own. All of them, if none is named.
+JavaScript (js), Java (java) and Rust (rust). The suites `package` and `node` are those of our own packages
+for Python and Node.js in clients/, `metrics` holds metrics, alert rules and the Grafana dashboard against
+Prometheus, `document` holds the HTTP API against its OpenAPI document, `guides` compiles and runs the guide's
+programs, and `kurrent` and `kurrent-node` play the official clients of KurrentDB for Python and Node.js; these start
+servers of their own. All of them, if none is named.
 
 Packages are kept in the folder `forebay/compat` of the user's cache. As root, where there is apt-get, a toolchain
 that is missing is installed. What cannot be had is said, and its suites are skipped; with CI set that is an error.
@@ -135,6 +140,14 @@ impl Clients {
 struct Places {
     /// The suites.
     compat: PathBuf,
+    /// The tests of metrics and alerts.
+    metrics: PathBuf,
+    /// The tests of the HTTP API against its document.
+    http: PathBuf,
+    /// The tests of the guide's programs.
+    guides: PathBuf,
+    /// The tests with clients of KurrentDB.
+    kurrent: PathBuf,
     /// Our own packages in other languages.
     clients: PathBuf,
     /// Where cargo builds, for us and for the suite in Rust.
@@ -146,6 +159,10 @@ impl Places {
         let root = crate::root();
         Ok(Places {
             compat: root.join("compat").join("sqs"),
+            metrics: root.join("compat").join("metrics"),
+            http: root.join("compat").join("http"),
+            guides: root.join("compat").join("guides"),
+            kurrent: root.join("compat").join("kurrent"),
             clients: root.join("clients"),
             target: crate::target()?,
         })

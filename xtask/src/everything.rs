@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::services::Services;
-use crate::{SERVER, cargo, cargo_command, clients, finish, install};
+use crate::{SERVER, browser, cargo, cargo_command, clients, finish, install};
 
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask test
@@ -25,7 +25,8 @@ Compiles the tests and the product, fetches what the clients of compat/ need mea
 It stops at the first step that fails. The last lines say how long each step took, and which tests were SKIPPED
 because a server or a toolchain cannot be had; with CI set, that is an error.
 
-Some tests need a PostgreSQL and a Redis server, which are started for them; see `cargo xtask services --help`. The
+Some tests need a PostgreSQL and a Redis server, which are started for them; see `cargo xtask services --help`. Those of
+the dashboard need Chromium, which is installed if it can be; see `cargo xtask browser --help`. The
 clients are of several languages; see `cargo xtask compat --help`.
 ";
 
@@ -55,10 +56,15 @@ pub(crate) fn run() -> Result<(), String> {
 
 fn run_parts(times: &Times) -> Result<(), String> {
     let plan = clients::Plan::everything();
-    let (services, clients) = std::thread::scope(|scope| {
+    let (services, chromium, clients) = std::thread::scope(|scope| {
         // One after the other: installers do not like company.
         let fetching = scope.spawn(|| {
-            times.part("fetch servers and clients", || Ok((Services::find()?, clients::prepare(&plan)?)))
+            times.part("fetch servers and clients", || {
+                let services = Services::find()?;
+                let mut chromium = None;
+                install::take(browser::find(), &mut chromium)?;
+                Ok((services, chromium, clients::prepare(&plan)?))
+            })
         });
         compile(times)?;
         fetching.join().expect("fetching does not panic")
@@ -67,6 +73,9 @@ fn run_parts(times: &Times) -> Result<(), String> {
     let services = Services::keep(&services)?;
     let mut tests = cargo_command(&TESTS);
     tests.envs(services.variables());
+    if let Some(chromium) = chromium {
+        tests.env(browser::CHROMIUM, chromium);
+    }
     times.part("run the workspace's tests", || finish(tests, &TESTS))?;
     drop(services);
 

@@ -80,7 +80,10 @@ mod tests {
         let crates = crates().expect("the manifests can be read");
         let of =
             |name: &str| crates.iter().find(|(package, _)| package == name).map(|(_, features)| features);
-        assert_eq!(of("forebay-doors").map(|doors| doors.join(" ")), Some("native sqs".to_owned()));
+        assert_eq!(
+            of("forebay-doors").map(|doors| doors.join(" ")),
+            Some("dashboard kurrent native sqs".to_owned())
+        );
         assert!(of("forebay-sim").is_none() && of("forebay-core").is_none());
     }
 }

@@ -17,6 +17,12 @@ pub(crate) struct Missing {
     why: String,
 }
 
+impl Missing {
+    pub(crate) fn new(what: &'static str, why: String) -> Missing {
+        Missing { what, why }
+    }
+}
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is not here and could not be installed: {}", self.what, self.why)

@@ -7,6 +7,7 @@
 // A command-line tool talks to its user.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod browser;
 mod callgrind;
 mod clients;
 mod deny;
@@ -30,13 +31,16 @@ Usage: cargo xtask <command> [arguments]
 Commands:
   test    Run every test of the workspace, then `compat`, then 200 simulated histories, then `torture`
   compat  Run the clients that people use against the server: [python|celery|js|java|rust|all] [--endpoint URL]
+  browser Run the tests of the dashboard in Chromium: [NAME]
+  screenshots Make pictures of every page of the dashboard: [--after SECONDS]
   services Run a command with a PostgreSQL and a Redis server of its own: -- COMMAND
   model   Run the core against a plain model of it: [--commands N] [--seed S]
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
   tell    Replay one history and tell what happened in it: SEED [--steps N]
+  shell   Run simulated histories of the shard task and its callers: [--seeds N] [--from S], tell SEED, faults
   sweep   Try every crash, or every damage to a file: [crash|corruption] [--full]
   faults  Break each promise on purpose and show that the simulator notices
-  torture Kill the real server again and again: [--minutes N] [--seed S], or faults
+  torture Kill the real server again and again: [--minutes N] [--runs N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
   proto   Generate the code of the protocol anew, after a change to proto/
@@ -79,6 +83,14 @@ enum Task {
     Dist(dist::Plan),
     Features,
     Ci,
+    /// The dashboard's tests with this in their names, in a browser.
+    Browser {
+        name: Option<String>,
+    },
+    /// Pictures of the dashboard, after a server has worked for so many seconds.
+    Screenshots {
+        after: u32,
+    },
     /// Clients of other makers.
     Compat(clients::Plan),
     /// A command that has servers to talk to.
@@ -142,10 +154,16 @@ impl Task {
             "dist" => dist::Plan::parse(rest).map(Task::Dist),
             "features" => alone(Task::Features),
             "ci" => alone(Task::Ci),
+            "browser" => match rest {
+                [] => Ok(Task::Browser { name: None }),
+                [name] => Ok(Task::Browser { name: Some(name.clone()) }),
+                _ => Err("`browser` takes one name".to_owned()),
+            },
+            "screenshots" => screenshots_of(rest),
             "compat" => clients::Plan::parse(rest).map(Task::Compat),
             "services" => services_of(rest),
             services::KEEPER => services::KeeperPlan::parse(rest).map(Task::KeepServices),
-            "sim" | "tell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
+            "sim" | "tell" | "shell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
             "torture" => Ok(torture_of(rest)),
             "model" => model_of(rest),
             "full" => full_of(rest),
@@ -175,6 +193,8 @@ impl Task {
             Task::Dist(plan) => dist::run(plan),
             Task::Features => features::run(),
             Task::Ci => ci(),
+            Task::Browser { name } => browser::run(name.as_deref()),
+            Task::Screenshots { after } => browser::screenshots(*after),
             Task::Compat(plan) => clients::run(plan),
             Task::Services { command } => services::run(command),
             Task::KeepServices(plan) => services::keep(plan),
@@ -201,6 +221,7 @@ fn help(command: &str) -> Option<&'static str> {
         "deny" => deny::HELP,
         "dist" => dist::HELP,
         "features" => features::HELP,
+        "browser" | "screenshots" => browser::HELP,
         "compat" => clients::HELP,
         "services" => services::HELP,
         "model" => {
@@ -237,6 +258,17 @@ Replays the history of one seed and tells what happened in it, step by step: wha
 fails.
 "
         }
+        "shell" => {
+            "\
+Usage: cargo xtask shell [--seeds N] [--from S]
+       cargo xtask shell tell SEED
+       cargo xtask shell faults [--only NAME] [--seeds N]
+
+Runs histories of the real shard task and its callers on an executor of one thread, one per seed: the seed decides
+which task goes on, when the engine answers, how much time passes, and which futures are dropped.
+All arguments go to the simulator as they are.
+"
+        }
         "faults" => {
             "\
 Usage: cargo xtask faults
@@ -247,7 +279,7 @@ All arguments go to the simulator as they are.
         }
         "torture" => {
             "\
-Usage: cargo xtask torture [--minutes N] [--seed S] ...
+Usage: cargo xtask torture [--minutes N] [--runs N] [--seed S] ...
        cargo xtask torture faults [--only NAME] ...
 
 Builds the server in release mode and kills it again and again, for two minutes if not told, while producers and
@@ -258,6 +290,7 @@ checked. History and data of a run that fails are kept.
 All arguments go to `forebay-torture` as they are; its own --help lists them.
 
   cargo xtask torture --minutes 30
+  cargo xtask torture --runs 100
 "
         }
         "full" => {
@@ -368,6 +401,17 @@ fn model(commands: &str, seed: &str) -> Result<(), String> {
     finish(command, &line)?;
     println!("xtask model: the core and its model agree after {commands} commands, seed {seed}");
     Ok(())
+}
+
+fn screenshots_of(arguments: &[String]) -> Result<Task, String> {
+    match arguments {
+        [] => Ok(Task::Screenshots { after: 240 }),
+        [name, seconds] if name == "--after" => {
+            let after = seconds.parse().map_err(|_| format!("--after takes seconds. value=`{seconds}`"))?;
+            Ok(Task::Screenshots { after })
+        }
+        other => Err(format!("`screenshots` does not take this. argument=`{}`", other.join(" "))),
+    }
 }
 
 fn services_of(arguments: &[String]) -> Result<Task, String> {
@@ -497,6 +541,7 @@ mod tests {
         assert_eq!(parse("sweep crash --full"), tool("forebay-sim", "sweep crash --full"));
         assert_eq!(parse("faults"), tool("forebay-sim", "faults"));
         assert_eq!(parse("tell 4711"), tool("forebay-sim", "tell 4711"));
+        assert_eq!(parse("shell tell 4711"), tool("forebay-sim", "shell tell 4711"));
     }
 
     #[test]
@@ -566,6 +611,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 17);
+        assert_eq!(count, 20);
     }
 }

@@ -102,7 +102,7 @@ fn said(why: impl Display) -> String {
 }
 
 /// The server lies in a package of Python's, as a program that needs nothing of Python.
-fn nats() -> Result<PathBuf, String> {
+pub(crate) fn nats() -> Result<PathBuf, String> {
     let python = tools::find(Language::Python).map_err(said)?;
     let cache = Cache::open("peers")?;
     let environment = cache.made_from("nats", &[NATS, &python.version], |environment| {

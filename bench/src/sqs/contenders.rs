@@ -103,7 +103,7 @@ impl Contender {
     }
 
     fn serve(name: &str, program: &Path, place: &[&str], keeps: &'static str) -> Outcome<Contender> {
-        let words = ["serve", "--listen", "127.0.0.1:0", "--sqs", "127.0.0.1:0"];
+        let words = ["serve", "--listen", "127.0.0.1:0", "--kurrent", "none", "--sqs", "127.0.0.1:0"];
         let server = Server::start(program, &[&words, place].concat()).map_err(|error| error.to_string())?;
         let address = server.sqs.clone().ok_or("the server has no door for SQS")?;
         let process = Some(server.id());

@@ -1,44 +1,101 @@
 //! Who may do what. Every verb of a [`Caller`](crate::caller::Caller) asks [`authorize`] first, so a door
 //! cannot forget to, and there is one place to read.
 //!
-//! For now every client that can connect is the owner, which is why a server without authentication listens
-//! on addresses of its own machine only.
+//! A principal is the owner, who may do everything, or has [`Grants`]. Rights are asked for before anything is looked
+//! up, so a principal without a right gets the same answer whether the thing exists or not.
+
+mod grants;
+mod standing;
 
 use std::fmt;
 use std::sync::Arc;
 
 use forebay_core::types::{GroupName, StreamName};
 
+use crate::clock::Clock;
 use crate::door::Door;
 
+pub(crate) use standing::Standing;
+
+pub use grants::{Action, GRANTS_BYTES_MAX, GRANTS_MAX, GrantError, Grants, ROLES};
+
 /// A client that a door has recognised.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Principal {
     name: Arc<str>,
-    role: Role,
-}
-
-/// The rights of a principal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Everything.
-    Owner,
-    /// Nothing.
-    Nobody,
+    /// None: everything.
+    grants: Option<Grants>,
+    /// Of a principal that was recognised by a credential, which may be revoked.
+    standing: Option<Arc<Standing>>,
 }
 
 impl Principal {
-    pub fn new(name: &str, role: Role) -> Principal {
-        Principal { name: name.into(), role }
+    /// A client with these rights.
+    pub fn new(name: &str, grants: Grants) -> Principal {
+        Principal { name: name.into(), grants: Some(grants), standing: None }
     }
 
-    /// A client on the machine that the server runs on.
+    /// A client on the machine that the server runs on, or the server itself.
     pub fn owner() -> Principal {
-        Principal::new("owner", Role::Owner)
+        Principal { name: "owner".into(), grants: None, standing: None }
+    }
+
+    /// As the owner, under another name.
+    pub fn owner_as(name: &str) -> Principal {
+        Principal { name: name.into(), ..Principal::owner() }
+    }
+
+    pub(crate) fn with_standing(name: &str, grants: Grants, standing: Arc<Standing>) -> Principal {
+        Principal { standing: Some(standing), ..Principal::new(name, grants) }
+    }
+
+    /// The rights that it has. None: everything.
+    pub fn grants(&self) -> Option<&Grants> {
+        self.grants.as_ref()
+    }
+
+    /// Whether its credential may be revoked or expire while it is served.
+    pub fn may_end(&self) -> bool {
+        self.standing.is_some()
+    }
+
+    /// Resolves when its credential is revoked or expires.
+    pub fn ended(&self, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
+        let standing = self.standing.clone();
+        async move {
+            match standing {
+                Some(standing) => standing.ended(clock).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn name_shared(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
+    fn allows(&self, right: Right, what: Resource<'_>) -> bool {
+        let Some(grants) = &self.grants else { return true };
+        self.is_in_force() && grants.allow(right, what)
+    }
+
+    /// Whether its credential was not revoked.
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.standing.as_ref().is_none_or(|standing| !standing.has_ended())
+    }
+
+    /// Whether it may see anything in a list.
+    fn sees_some(&self) -> bool {
+        self.grants.as_ref().is_none_or(|grants| self.is_in_force() && grants.are_some())
+    }
+
+    /// Whether it sees everything, so that lists need not be looked through.
+    pub(crate) fn sees_all(&self) -> bool {
+        self.grants.is_none()
     }
 }
 
@@ -50,6 +107,8 @@ pub enum Right {
     Consume,
     /// See messages without taking them.
     Read,
+    /// See parked messages.
+    Inspect,
     /// See settings and figures.
     Look,
     Create,
@@ -59,6 +118,24 @@ pub enum Right {
     /// Replay, discard and resubmit parked messages; move waiting messages to another stream.
     Triage,
     Delete,
+    /// Manage credentials.
+    Administer,
+}
+
+impl Right {
+    pub const ALL: [Right; 11] = [
+        Right::Publish,
+        Right::Consume,
+        Right::Read,
+        Right::Inspect,
+        Right::Look,
+        Right::Create,
+        Right::Change,
+        Right::Operate,
+        Right::Triage,
+        Right::Delete,
+        Right::Administer,
+    ];
 }
 
 impl fmt::Display for Right {
@@ -67,12 +144,14 @@ impl fmt::Display for Right {
             Right::Publish => "publish",
             Right::Consume => "consume",
             Right::Read => "read",
+            Right::Inspect => "inspect",
             Right::Look => "look",
             Right::Create => "create",
             Right::Change => "change",
             Right::Operate => "operate",
             Right::Triage => "triage",
             Right::Delete => "delete",
+            Right::Administer => "administer",
         })
     }
 }
@@ -83,7 +162,7 @@ pub enum Resource<'a> {
     Server,
     Stream(&'a StreamName),
     Group(&'a StreamName, &'a GroupName),
-    /// The notes of a door.
+    /// All notes of a door. A note beside a stream is a part of that stream.
     Notes(Door),
 }
 
@@ -106,9 +185,22 @@ pub struct Denied {
     pub what: String,
 }
 
+/// Decides whether a principal has a right.
 pub fn authorize(who: &Principal, action: Right, what: Resource<'_>) -> Result<(), Denied> {
-    match who.role {
-        Role::Owner => Ok(()),
-        Role::Nobody => Err(Denied { who: who.name.clone(), action, what: what.to_string() }),
-    }
+    if who.allows(action, what) { Ok(()) } else { Err(denied(who, action, what)) }
+}
+
+/// Decides whether a principal may ask for a list, which then has only what it may see.
+pub(crate) fn authorize_list(who: &Principal, what: Resource<'_>) -> Result<(), Denied> {
+    if who.sees_some() { Ok(()) } else { Err(denied(who, Right::Look, what)) }
+}
+
+/// Whether a principal may know that a thing exists.
+pub(crate) fn sees(who: &Principal, what: Resource<'_>) -> bool {
+    who.allows(Right::Look, what)
+}
+
+#[cold]
+fn denied(who: &Principal, action: Right, what: Resource<'_>) -> Denied {
+    Denied { who: who.name.clone(), action, what: what.to_string() }
 }

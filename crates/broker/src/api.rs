@@ -3,28 +3,35 @@
 //! Doors use this module and `forebay_core::types`, and `cargo xtask tidy` holds them to it. The driver, the
 //! index, the window and recovery are public for the simulator, and no business of a door.
 
-pub use crate::access::{Denied, Principal, Role};
-pub use crate::batch::{Batch, BatchBuilder, BodyForm, Message, after, parse_content};
+pub use crate::access::{Action, Denied, GrantError, Grants, Principal, ROLES, Right};
+pub use crate::audit::{Audit, AuditOutcome, AuditRecord};
+pub use crate::batch::{Batch, BatchBuilder, ContentType, Dedupe, Message, Own, after, parse_content};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
 };
 pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
-    Arranged, Arrangement, Caller, Change, Confirmation, Consumer, Created, Filter, GroupCursor, JobTerms,
-    NoteWish, Receive, Receiving, Select,
+    Absent, Bundle, Caller, Change, Choice, Committed, Confirmation, Consumer, Created, Filter, GroupCursor,
+    JobTerms, LogFilter, LogMessage, LogPage, LogReader, NoteWish, Reader, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
+pub use crate::credentials::{
+    CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, KnownKey,
+    NewCredential, NotRecognised, Secret,
+};
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
 pub use crate::error::{Advice, CallError, OpenError, PublishError};
 pub use crate::memory::{Hold, Memory, MemoryFigures, Pool, Share};
+pub use crate::reader::{Direction, Most, Stretch};
 pub use crate::report::{
-    ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport, Selected,
-    ServerReport, StreamReport, Throughput,
+    BANDS, ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport,
+    Selected, ServerReport, StreamReport, Throughput,
 };
 pub use crate::stats::doors::{DoorStats, Doors};
 pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
 
+pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;
 pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};
 pub use forebay_core::group::{
@@ -39,6 +46,6 @@ pub use forebay_core::settings::{
     Retention, Retries, SettingsError, Strategy, StreamLimits, StreamSettings,
 };
 pub use forebay_core::shard::{
-    ChangeRefusal, CreateRefusal, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo, Start,
-    StreamFigures,
+    ChangeRefusal, CreateRefusal, DeleteIf, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo,
+    Start, StreamFigures,
 };

@@ -14,14 +14,17 @@ use std::time::Duration;
 
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
 use forebay_core::types::{Limits, Seq, StreamId, StreamName, Timestamp};
-use forebay_storage::engine::{Claim, Engine};
+use forebay_storage::engine::{BoxFuture, Claim, Engine};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::Principal;
+use crate::audit::Audit;
 use crate::batch::Batch;
 use crate::caller::Caller;
 use crate::clock::Clock;
+use crate::credentials::{CREDENTIALS_MAX, Credentials};
+use crate::door::CREDENTIALS;
 use crate::driver::DriverConfig;
 use crate::error::OpenError;
 use crate::memory::Memory;
@@ -108,6 +111,8 @@ pub struct Entrance {
     stage: watch::Receiver<Stage>,
     doors: Arc<Doors>,
     memory: Arc<Memory>,
+    credentials: Arc<Credentials>,
+    audit: Arc<Audit>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -135,7 +140,10 @@ pub enum Stage {
     Stopping,
 }
 
-/// The task that owns the shard. Ends when it is told to stop, or when the engine fails.
+/// The work of the task that owns the shard. Ends when it is told to stop, or when the engine fails.
+pub type TaskFuture = BoxFuture<'static, Result<(), RecoveryError>>;
+
+/// The task that owns the shard.
 pub type Running = JoinHandle<Result<(), RecoveryError>>;
 
 impl Entrance {
@@ -174,6 +182,16 @@ impl Entrance {
         &self.doors
     }
 
+    /// The tokens and access keys that the server knows.
+    pub fn credentials(&self) -> &Arc<Credentials> {
+        &self.credentials
+    }
+
+    /// The record of administrative and triage calls.
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.audit
+    }
+
     /// Contents that are on their way out.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
@@ -199,12 +217,14 @@ impl Entrance {
 
     /// Room for a batch to a stream, if there is some now.
     pub fn try_room(&self, stream: &StreamName, batch: &Batch) -> Option<Room> {
-        self.shard_of(stream).try_room(batch)
+        let shard = self.shard_of(stream);
+        shard.try_room(shard.cost([batch]))
     }
 
     /// Room for a batch to a stream, as soon as there is some. Requests for room are served in their order.
     pub fn room(&self, stream: &StreamName, batch: &Batch) -> impl Future<Output = Room> + Send + use<> {
-        self.shard_of(stream).room(batch)
+        let shard = self.shard_of(stream);
+        shard.room(shard.cost([batch]))
     }
 }
 
@@ -221,8 +241,22 @@ impl Broker {
     pub async fn open(
         engine: Arc<dyn Engine>,
         clock: Clock,
-        mut config: BrokerConfig,
+        config: BrokerConfig,
     ) -> Result<(Broker, Running), OpenError> {
+        let mut running = None;
+        let spawn = |task: TaskFuture| running = Some(tokio::spawn(task));
+        let broker = Broker::open_on(engine, clock, config, spawn).await?;
+        Ok((broker, running.expect("the task runs before the broker serves")))
+    }
+
+    /// As [`Broker::open`], on an executor of the caller's: `spawn` is given the task, and must run it beside the
+    /// caller.
+    pub async fn open_on(
+        engine: Arc<dyn Engine>,
+        clock: Clock,
+        mut config: BrokerConfig,
+        spawn: impl FnOnce(TaskFuture),
+    ) -> Result<Broker, OpenError> {
         if clock.is_still() {
             // With a clock that stands still no timer fires, so frames are closed at once.
             config.driver.lazy_delay = Duration::ZERO;
@@ -245,6 +279,8 @@ impl Broker {
         check_date(clock.now(), recovery.latest(), config.date_jump_max)?;
         let clock = clock.not_before(recovery.latest());
         let driver = recovery.finish(clock.now(), config.driver.clone());
+        let notes = driver.shard().notes(clock.now(), CREDENTIALS, b"", None, 2 * CREDENTIALS_MAX);
+        let credentials = Arc::new(Credentials::load(clock, notes.into_iter()));
         let (commands, queue) = mpsc::unbounded_channel();
         let (stage, at_stage) = watch::channel(Stage::Running);
         let memory = Memory::new(config.reply_bytes);
@@ -255,17 +291,27 @@ impl Broker {
             read_bytes_max: config.read_bytes_max,
             secret: config.secret,
         };
-        let task =
-            ShardTask::new(driver, engine, claim.space, clock, (commands.downgrade(), queue), stage, terms);
-        let running = tokio::spawn(task.run());
+        let readers = Arc::downgrade(&engine);
+        let task = ShardTask::new(
+            driver,
+            engine,
+            (claim.space, claim.tenure),
+            clock,
+            (commands.downgrade(), queue),
+            stage,
+            terms,
+        );
+        spawn(Box::pin(task.run()));
         let (reply, secret) = oneshot::channel();
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
         // Without an answer the task has ended already, and its handle says why.
         let secret = secret.await.unwrap_or(config.secret);
-        let shards = Arc::from([ShardHandle::new(shard, commands, secret, &config)]);
+        let shards = Arc::from([ShardHandle::new(shard, commands, readers, secret, &config)]);
         let limits = Arc::new(config.limits);
-        let entrance = Entrance { shards, limits, clock, stage: at_stage, doors: Arc::default(), memory };
-        Ok((Broker { entrance, remarks: claim.remarks.into() }, running))
+        let (stage, doors) = (at_stage, Arc::default());
+        let entrance =
+            Entrance { shards, limits, clock, stage, doors, memory, credentials, audit: Arc::default() };
+        Ok(Broker { entrance, remarks: claim.remarks.into() })
     }
 
     /// The broker for doors.

@@ -9,6 +9,9 @@
 //! (`SLOWER_BY`) until the date has caught up, so that nothing ends before its time, and times are right again one
 //! day. Meanwhile, a date that a client names is translated ([`Moment::of_date`]).
 //!
+//! Monotonic time comes from `tokio`, as the timers do. The simulator runs the shard task on a runtime whose time it
+//! moves by itself, and the clock follows ([`Clock::starting_at`]).
+//!
 //! A test may have a clock that stands still until the test moves it ([`Clock::still`],
 //! [`crate::broker::Broker::advance`]), so that an hour passes at once. Everything that a group, a stream or a
 //! receive waits for goes by that clock. Timeouts of connections do not: a network needs its time whatever a
@@ -46,7 +49,13 @@ impl Clock {
     pub fn start() -> Clock {
         // A machine whose date is before 1970 has no date; its clock then counts from there.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { started: Instant::now(), wall: Timestamp::ZERO + wall, ahead: Duration::ZERO, hand: None }
+        Clock::starting_at(Timestamp::ZERO + wall)
+    }
+
+    /// A clock that tells this time now, whatever the machine's date is. For the simulator, in which nothing may depend
+    /// on the machine.
+    pub fn starting_at(wall: Timestamp) -> Clock {
+        Clock { started: instant_now(), wall, ahead: Duration::ZERO, hand: None }
     }
 
     /// A clock for tests: it tells the date at which it was made until it is moved.
@@ -71,14 +80,18 @@ impl Clock {
         if self.is_still() || behind.is_zero() {
             return Clock { wall: self.wall + behind, ..self };
         }
-        Clock { started: Instant::now(), wall: latest, ahead: self.ahead + behind, hand: None }
+        Clock { started: instant_now(), wall: latest, ahead: self.ahead + behind, hand: None }
     }
 
     pub fn now(&self) -> Timestamp {
         match self.hand {
             Some(hand) => self.wall + Duration::from_micros(hand.moved.load(Ordering::SeqCst)),
-            None => self.after(self.started.elapsed()),
+            None => self.after(self.elapsed()),
         }
+    }
+
+    fn elapsed(&self) -> Duration {
+        instant_now().saturating_duration_since(self.started)
     }
 
     /// Its time when so much has passed since it was started.
@@ -121,7 +134,7 @@ impl Clock {
     pub fn instant_of(&self, at: Timestamp) -> Instant {
         match self.hand {
             Some(_) if at <= self.now() => self.started,
-            Some(_) => Instant::now() + FAR,
+            Some(_) => instant_now() + FAR,
             // A deadline that is further away than a timer can tell is looked at again when that has passed.
             None => self.started + self.passes(at.since(self.wall).min(FAR)),
         }
@@ -161,6 +174,11 @@ impl Clock {
     }
 }
 
+/// The runtime's monotonic time, which is the machine's unless a test has paused it.
+fn instant_now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 /// A clock that is ahead of the date loses one of so many seconds.
 const SLOWER_BY: u32 = 10;
 
@@ -185,7 +203,7 @@ impl Moment {
         if date <= today {
             return self.now - today.since(date);
         }
-        clock.after(clock.started.elapsed() + date.since(today))
+        clock.after(clock.elapsed() + date.since(today))
     }
 }
 

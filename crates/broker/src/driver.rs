@@ -12,11 +12,13 @@
 //! then is durable; the value that was decided is with the caller, who answers with it then.
 
 mod admin;
-mod arrange;
+mod bundle;
 mod deliveries;
 mod fetches;
 mod frames;
 mod images;
+mod lines;
+mod locate;
 mod payloads;
 mod reads;
 mod reclaim;
@@ -30,21 +32,21 @@ use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb};
 use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
-    Attempt, ConsumerId, GroupId, KeyHash, Position, Seq, SeqRange, ShardId, StreamId, StreamName, Timestamp,
+    Attempt, ConsumerId, GroupId, KeyHash, Ordinal, Position, Seq, SeqRange, ShardId, StreamId, StreamName,
+    Timestamp,
 };
 use forebay_storage::engine::{Damage, Durable, Frame, Image, ReadBudget, Saved, StoredFrame};
 
 use crate::batch::Batch;
 use crate::index::Index;
 use crate::recovery::RecoveryError;
-use crate::window::{Found, Window};
+use crate::window::{Found, Place, Window};
 use frames::Frames;
 use images::Images;
 use payloads::Payloads;
 use reclaim::Reclaim;
 
-pub use admin::NoteChange;
-pub use arrange::{ArrangeError, Arranged, PublishAllError};
+pub use bundle::{Bundle, Committed};
 pub use reclaim::ReclaimFigures;
 
 /// The counts of a driver since the start, and its present state.
@@ -80,6 +82,8 @@ pub struct DriverConfig {
     /// A frame that no reply waits for is written after this long, or once it has `lazy_bytes_max`.
     pub lazy_delay: Duration,
     pub lazy_bytes_max: usize,
+    /// Nothing is handed out while more bytes of entries than this wait for an engine that cannot write.
+    pub unwritten_bytes_max: usize,
     /// An image is made after this much log, or this many frames.
     pub image_log_bytes: u64,
     pub image_frames: u64,
@@ -107,6 +111,7 @@ impl Default for DriverConfig {
             window_bytes_max: 32 << 20,
             lazy_delay: Duration::from_millis(5),
             lazy_bytes_max: 64 << 10,
+            unwritten_bytes_max: 16 << 20,
             image_log_bytes: 64 << 20,
             image_frames: 250_000,
             image_slice_bytes: 256 << 10,
@@ -122,10 +127,29 @@ impl Default for DriverConfig {
 /// Where the messages of a batch are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published {
-    /// All of them are new.
-    Stored(SeqRange),
-    /// Some were stored before under the same id; one admission for each message.
-    Mixed(Vec<Admission>),
+    /// All of them are new. `ordinal` is the position in the shard's log of the first; the others follow.
+    Stored { seqs: SeqRange, ordinal: Ordinal },
+    /// Some were stored before, under the same id or by their number; one admission for each message. The positions in
+    /// the log of the new ones are consecutive, starting with `ordinal`.
+    Mixed { admissions: Vec<Admission>, ordinal: Ordinal },
+}
+
+impl Published {
+    /// Where each message of the batch is, in their order, and its position in the shard's log unless it was stored
+    /// before.
+    pub fn each(&self) -> impl Iterator<Item = (Admission, Option<Ordinal>)> + '_ {
+        let (stored, mixed, mut next) = match self {
+            Published::Stored { seqs, ordinal } => (Some(*seqs), &[][..], *ordinal),
+            Published::Mixed { admissions, ordinal } => (None, &admissions[..], *ordinal),
+        };
+        let stored = stored.into_iter().flat_map(|seqs| seqs.seqs());
+        let stored = stored.map(|seq| Admission { seq, duplicate: false });
+        stored.chain(mixed.iter().copied()).map(move |admission| {
+            let ordinal = (!admission.duplicate).then_some(next);
+            next = next.plus(u64::from(!admission.duplicate));
+            (admission, ordinal)
+        })
+    }
 }
 
 /// Consecutive messages for one consumer, leased alike: a run, from the core to the wire.
@@ -145,6 +169,8 @@ pub struct Delivery {
 /// A message of a [`Delivery`], with what it does not share with the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunMessage {
+    /// Its position in the shard's log.
+    pub ordinal: Ordinal,
     /// When it was published, before it was moved here if it was.
     pub published: Timestamp,
     pub priority: u8,
@@ -157,6 +183,8 @@ pub struct RunMessage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivered {
     pub lease: Lease,
+    /// Its position in the shard's log.
+    pub ordinal: Ordinal,
     pub attempt: Attempt,
     pub first_received: Timestamp,
     pub deadline: Timestamp,
@@ -181,8 +209,18 @@ impl Delivery {
         let leases = self.leases();
         let Delivery { attempt, first_received, deadline, .. } = self;
         self.messages.into_iter().zip(leases.leases()).map(move |(message, lease)| {
-            let RunMessage { published, priority, past, content } = message;
-            Delivered { lease, attempt, first_received, deadline, published, priority, past, content }
+            let RunMessage { ordinal, published, priority, past, content } = message;
+            Delivered {
+                lease,
+                ordinal,
+                attempt,
+                first_received,
+                deadline,
+                published,
+                priority,
+                past,
+                content,
+            }
         })
     }
 
@@ -294,10 +332,16 @@ pub struct Driver {
     /// The driver's own counts. Its modules keep the others.
     figures: DriverFigures,
     storage_full: bool,
+    /// The engine has little space left, beside what it needs to free some.
+    is_scarce: bool,
+    /// The engine does not write, and more waits for it than should.
+    is_backed_up: bool,
     effects: Effects,
     admissions: Vec<Admission>,
     /// Tickets that wait for the end of the turn.
     confirmations: Vec<Ticket>,
+    /// Streams that the frame which became durable last has messages of.
+    grown: Vec<StreamId>,
     outbox: Outbox,
 }
 
@@ -326,11 +370,15 @@ impl Driver {
             index,
             figures: DriverFigures::default(),
             storage_full: false,
+            is_scarce: false,
+            is_backed_up: false,
             effects: Effects::default(),
             admissions: Vec::new(),
             confirmations: Vec::new(),
+            grown: Vec::new(),
             outbox: Outbox::default(),
         };
+        driver.index.opened(Ordinal(driver.shard.next_ordinal().0 - 1));
         driver.frames.take_entries(driver.shard.entries(), &mut driver.outbox);
         driver.frames.want();
         driver
@@ -338,7 +386,7 @@ impl Driver {
 
     /// The work that the shell has to do. Work that is taken from it counts as done.
     pub fn outbox(&mut self) -> &mut Outbox {
-        self.payloads.take_served(&mut self.outbox.served);
+        self.payloads.take_served(&mut self.shard, &mut self.outbox.served);
         &mut self.outbox
     }
 
@@ -370,23 +418,40 @@ impl Driver {
     /// handed out only as long as reclaim has its part of the reserve and messages in flight can be settled, each by
     /// itself, within another segment. Otherwise nothing is handed out until space has been freed; settling goes on.
     pub fn set_space_left(&mut self, left: u64) {
-        let was = self.shard.is_withheld();
-        let withheld = self.storage_full && {
+        let was = self.is_scarce;
+        self.is_scarce = self.storage_full && {
             let settling = self.shard.in_flight().saturating_mul(SETTLE_BYTES);
             left < self.reclaim.space_needed(settling, was)
         };
-        if withheld == was {
-            return;
-        }
-        if withheld {
-            tracing::warn!(
+        match (was, self.is_scarce) {
+            (false, true) => tracing::warn!(
                 left,
                 "the reserve is nearly used up: nothing is delivered until space has been freed; settling goes on"
-            );
-        } else {
-            tracing::info!(left, "space has been freed: delivery goes on");
+            ),
+            (true, false) => tracing::info!(left, "space has been freed: delivery goes on"),
+            _ => {}
         }
-        self.shard.withhold(withheld);
+        self.withhold_or_go_on();
+    }
+
+    /// A message that is handed out and comes back makes entries, as often as it does. While the engine cannot write,
+    /// for example because the next segment finds no descriptor, they stay in memory.
+    fn withhold_or_go_on(&mut self) {
+        let (was, unwritten) = (self.is_backed_up, self.frames.unwritten());
+        let most = self.config.unwritten_bytes_max;
+        self.is_backed_up = unwritten > if was { most / 2 } else { most };
+        match (was, self.is_backed_up) {
+            (false, true) => tracing::warn!(
+                unwritten,
+                "storage does not write: nothing is delivered until it does; settling goes on"
+            ),
+            (true, false) => tracing::info!(unwritten, "storage writes again: delivery goes on"),
+            _ => {}
+        }
+        let withheld = self.is_scarce || self.is_backed_up;
+        if withheld != self.shard.is_withheld() {
+            self.shard.withhold(withheld);
+        }
     }
 
     /// Lets the shard decide something, and puts its entries into the frame being filled. The decision must not be
@@ -431,17 +496,20 @@ impl Driver {
         options: PublishOptions,
     ) -> Result<Published, PublishRefusal> {
         self.admissions.clear();
+        let ordinal = self.shard.next_ordinal();
         let stored = self.shard.publish(now, stream, &batch.metas, options, &mut self.admissions)?;
-        Ok(self.put_away(now, stream, batch, stored))
+        Ok(self.put_away(now, stream, batch, stored, ordinal))
     }
 
-    /// Puts the contents of the stored messages into the frame and the window.
+    /// Puts the contents of the stored messages into the frame and the window. `ordinal` is the position in the shard's
+    /// log that the first of them got.
     fn put_away(
         &mut self,
         now: Timestamp,
         stream: StreamId,
         batch: &Batch,
         stored: Option<SeqRange>,
+        ordinal: Ordinal,
     ) -> Published {
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         let all_new = stored.is_some_and(|range| range.count() == batch.metas.len() as u64);
@@ -454,19 +522,20 @@ impl Driver {
             let admissions = &self.admissions;
             let fresh = batch.metas.iter().zip(admissions).filter(|(_, admission)| !admission.duplicate);
             let keys = keys_of(fresh.map(|(meta, _)| meta));
-            self.frames.publish(stream, range, &contents, keys);
+            self.frames.publish(stream, (range, ordinal), &contents, keys);
+            let first = Place { seq: range.first, ordinal };
             if all_new {
                 let metas = batch.metas.iter().copied();
-                self.payloads.window.insert(stream, range.first, now, metas, contents);
+                self.payloads.window.insert(stream, first, now, metas, contents);
             } else {
                 let fresh = batch.metas.iter().zip(admissions).filter(|(_, admission)| !admission.duplicate);
                 let fresh: Vec<_> = fresh.map(|(meta, _)| *meta).collect();
-                self.payloads.window.insert(stream, range.first, now, fresh.into_iter(), contents);
+                self.payloads.window.insert(stream, first, now, fresh.into_iter(), contents);
             }
         }
         match stored {
-            Some(range) if all_new => Published::Stored(range),
-            _ => Published::Mixed(self.admissions.clone()),
+            Some(seqs) if all_new => Published::Stored { seqs, ordinal },
+            _ => Published::Mixed { admissions: self.admissions.clone(), ordinal },
         }
     }
 
@@ -519,7 +588,11 @@ impl Driver {
     pub fn on_durable(&mut self, position: Durable<Position>) {
         let frame = self.frames.durable(position, &mut self.outbox);
         self.index.frame(position.get(), &frame.runs);
+        self.grown.clear();
         for (stream, range, keys) in &frame.published {
+            if self.grown.last() != Some(stream) {
+                self.grown.push(*stream);
+            }
             let keys = keys.as_ref().map_or(KeyRun::Plain, |keys| KeyRun::Each(keys));
             self.shard.arrived(*stream, *range, keys);
         }
@@ -594,6 +667,7 @@ impl Driver {
             covered: self.images.covered(),
             trimmed: self.images.trimmed(),
             storage_full: self.storage_full,
+            is_scarce: self.is_scarce,
         };
         if self.reclaim.step(now, &mut around) {
             self.images.want();
@@ -635,12 +709,15 @@ impl Driver {
             self.frames.take_entries(self.shard.entries(), &mut self.outbox);
             self.frames.make_room(found.content.len(), &mut self.outbox);
             let meta = found.meta();
+            let ordinal = self.shard.next_ordinal();
             let done = self.shard.complete_move(now, moved.group, moved.seq, &meta, found.published);
             self.frames.take_entries(self.shard.entries(), &mut self.outbox);
             if let Ok(Moved { stream, seq, meta }) = done {
                 let range = SeqRange::one(seq);
-                self.frames.publish(stream, range, &found.content, keys_of([&meta].into_iter()));
-                self.payloads.window.insert(stream, seq, now, [meta].into_iter(), found.content);
+                let keys = keys_of([&meta].into_iter());
+                self.frames.publish(stream, (range, ordinal), &found.content, keys);
+                let first = Place { seq, ordinal };
+                self.payloads.window.insert(stream, first, now, [meta].into_iter(), found.content);
             }
             self.payloads.settled(moved.stream);
         }
@@ -672,6 +749,7 @@ impl Driver {
 
     /// Expires, hands out, and closes the frame if it is time to.
     pub fn finish_turn(&mut self, now: Timestamp) {
+        self.withhold_or_go_on();
         self.hand_out(now);
         // The wanted messages may be in the window, and then the groups go on at once. Reads that they ask for in
         // the last round are begun by the next turn, which `wake_at` asks for.

@@ -1,11 +1,14 @@
 //! Why a call failed, and what its caller can do about it.
 
-use forebay_core::group::JobRefusal;
+use forebay_core::group::{JobRefusal, NotYours};
 use forebay_core::notes::NoteRefusal;
-use forebay_core::shard::{ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal, ResubmitRefusal};
+use forebay_core::shard::{
+    BundleRefusal, ChangeRefusal, CreateRefusal, MemberRefusal, PublishRefusal, ResubmitRefusal,
+};
+use forebay_core::types::{GroupName, Seq, StreamName};
 
 use crate::access::Denied;
-use crate::driver;
+use crate::credentials::CredentialRefusal;
 use crate::recovery::RecoveryError;
 
 /// What a caller can do about an error.
@@ -73,13 +76,19 @@ impl PublishError {
 pub enum CallError {
     #[error(transparent)]
     Denied(#[from] Denied),
-    #[error("no such stream")]
-    NoSuchStream,
-    #[error("no such group")]
-    NoSuchGroup,
+    #[error("no such stream. stream=`{stream}`")]
+    NoSuchStream { stream: StreamName },
+    #[error("no such group. stream=`{stream}` group=`{group}`")]
+    NoSuchGroup { stream: StreamName, group: GroupName },
+    /// While the call waited.
+    #[error("the stream was deleted")]
+    StreamGone,
+    /// While the call waited.
+    #[error("the group was deleted")]
+    GroupGone,
     #[error(transparent)]
     NotCreated(#[from] CreateRefusal),
-    #[error("there is one of that name with other settings")]
+    #[error("it exists with other settings")]
     Different,
     #[error(transparent)]
     NotChanged(#[from] ChangeRefusal),
@@ -92,13 +101,25 @@ pub enum CallError {
     NotPublished(PublishError),
     #[error(transparent)]
     Note(#[from] NoteRefusal),
-    /// Of what should be done together.
-    #[error("a note comes twice")]
-    Twice,
-    #[error("all of it together is too large. bytes=`{bytes}` limit=`{limit}`")]
+    #[error(transparent)]
+    Credential(#[from] CredentialRefusal),
+    /// Of changes that are made together, the n-th batch, counted from zero.
+    #[error("{error}")]
+    NotStored { nth: usize, error: Box<PublishError> },
+    /// Of changes that are made together, lease `at` of the n-th settlement, both counted from zero.
+    #[error("the lease is not current: {}", reason(*why))]
+    NotCurrent { nth: usize, at: usize, seq: Option<Seq>, why: NotYours },
+    /// Of changes that are made together.
+    #[error("{what} is given twice")]
+    Twice { what: &'static str },
+    #[error("all parts together are too large. bytes=`{bytes}` limit=`{limit}`")]
     TooLarge { bytes: usize, limit: usize },
+    #[error(transparent)]
+    Bundle(BundleRefusal),
     #[error("more than may wait at a time are waiting. limit=`{limit}`")]
     TooManyWaiting { limit: usize },
+    #[error("a reader reads at least one stream and at most the limit. streams=`{streams}` limit=`{limit}`")]
+    TooManyStreams { streams: usize, limit: usize },
     #[error("too many bytes are on their way to clients that do not take them")]
     TooManyBytes,
     /// Of a receive that does not want to wait for others to settle what they hold.
@@ -114,6 +135,7 @@ impl CallError {
     pub fn advice(&self) -> Advice {
         match self {
             CallError::NotPublished(error) => error.advice(),
+            CallError::NotStored { error, .. } => error.advice(),
             CallError::NotAMember(MemberRefusal::TooManyConsumers { .. })
             | CallError::Job(JobRefusal::TooMany { .. } | JobRefusal::Moving { .. })
             | CallError::Note(NoteRefusal::Full | NoteRefusal::TooMany)
@@ -127,6 +149,16 @@ impl CallError {
     }
 }
 
+/// Why a lease is not current.
+fn reason(why: NotYours) -> &'static str {
+    match why {
+        NotYours::Unknown => "there is no such lease",
+        NotYours::Lapsed => "it has expired",
+        NotYours::Superseded => "it has expired, or the message was returned or delivered again since",
+        NotYours::Gone => "the group is done with the message",
+    }
+}
+
 impl From<ResubmitRefusal> for CallError {
     fn from(refusal: ResubmitRefusal) -> CallError {
         match refusal {
@@ -136,14 +168,22 @@ impl From<ResubmitRefusal> for CallError {
     }
 }
 
-impl From<driver::ArrangeError> for CallError {
-    fn from(error: driver::ArrangeError) -> CallError {
-        match error {
-            driver::ArrangeError::Create(refusal) => refusal.into(),
-            driver::ArrangeError::Change(refusal) => refusal.into(),
-            driver::ArrangeError::Note(refusal) => refusal.into(),
-            driver::ArrangeError::Twice => CallError::Twice,
-            driver::ArrangeError::TooLarge { bytes, limit } => CallError::TooLarge { bytes, limit },
+impl From<BundleRefusal> for CallError {
+    fn from(refusal: BundleRefusal) -> CallError {
+        match refusal {
+            BundleRefusal::Create(refusal) => refusal.into(),
+            BundleRefusal::Change(refusal) => refusal.into(),
+            BundleRefusal::Publish { nth, refusal } => {
+                CallError::NotStored { nth, error: Box::new(refusal.into()) }
+            }
+            BundleRefusal::Resubmit(refusal) => refusal.into(),
+            BundleRefusal::NotYours { nth, lease, why } => {
+                CallError::NotCurrent { nth, at: 0, seq: Some(lease.seq), why }
+            }
+            BundleRefusal::Note(refusal) => refusal.into(),
+            BundleRefusal::TooLarge { bytes, limit } => CallError::TooLarge { bytes, limit },
+            BundleRefusal::Twice { what } => CallError::Twice { what },
+            other => CallError::Bundle(other),
         }
     }
 }

@@ -5,15 +5,18 @@
 
 pub mod access;
 pub mod api;
+pub mod audit;
 pub mod batch;
 pub mod broker;
 pub mod caller;
 pub mod clock;
+pub mod credentials;
 mod door;
 pub mod driver;
 pub mod error;
 pub mod index;
 pub mod memory;
+pub mod reader;
 mod receipt;
 pub mod recovery;
 pub mod report;

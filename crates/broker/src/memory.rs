@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | replies | are being encoded, or are encoded and wait for a socket or for a window of HTTP/2 |
 //! | handed out | were handed to a consumer, and no door has encoded them yet: queues of consumers, receives |
+//! | read ahead | a log reader has read, or is reading, and its caller has not taken yet |
 //!
 //! Each connection has a [`Share`] of a pool. A share has no fixed size: it may grow up to a part of the bytes that
 //! are free. One client on an idle server gets a large share, each of a thousand clients that do not read gets a small
@@ -30,6 +31,10 @@ const HANDED_OUT_FACTOR: usize = 2;
 /// A queue may grow up to the free bytes divided by this, and always up to `SMALL_QUEUE`.
 const QUEUE_PART: usize = 4;
 const SMALL_QUEUE: usize = 64 << 10;
+/// Contents that readers may have read ahead: the bytes of replies divided by this. A reader's share of them may grow
+/// up to the free bytes divided by `READER_PART`.
+const READ_AHEAD_PART: usize = 2;
+const READER_PART: usize = 4;
 /// How long a request waits for room.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Room that was refused is asked for again after this time, and then after twice as long each time. A client that
@@ -75,6 +80,7 @@ impl Pool {
 #[derive(Debug)]
 pub struct Memory {
     replies: Arc<Pool>,
+    read_ahead: Arc<Pool>,
     handed_out: AtomicUsize,
     held_back: AtomicU64,
 }
@@ -85,6 +91,8 @@ pub struct MemoryFigures {
     pub replies: usize,
     pub replies_max: usize,
     pub handed_out: usize,
+    /// Contents that readers of logs have read and no caller has taken yet.
+    pub read_ahead: usize,
     /// Requests that found no room for their reply in time.
     pub refused: u64,
     /// How often a consumer's queue grew beyond its share.
@@ -95,6 +103,7 @@ impl Memory {
     pub fn new(replies_max: usize) -> Arc<Memory> {
         Arc::new(Memory {
             replies: Pool::parted(replies_max, REPLY_PART),
+            read_ahead: Pool::parted(replies_max / READ_AHEAD_PART, READER_PART),
             handed_out: AtomicUsize::new(0),
             held_back: AtomicU64::new(0),
         })
@@ -105,8 +114,14 @@ impl Memory {
         self.replies.share()
     }
 
+    /// The contents that one reader of logs has read ahead.
+    pub(crate) fn reader(&self) -> Share {
+        self.read_ahead.share()
+    }
+
     pub fn figures(&self) -> MemoryFigures {
         MemoryFigures {
+            read_ahead: self.read_ahead.used(),
             replies: self.replies.used(),
             replies_max: self.replies.max,
             handed_out: self.handed_out.load(Ordering::Relaxed),

@@ -8,7 +8,7 @@ use forebay_core::group::{Bound, GroupFigures, JobState, Parked};
 use forebay_core::pace::Rate;
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::StreamFigures;
-use forebay_core::types::{GroupId, GroupName, JobId, Seq, StreamId, StreamName, Timestamp};
+use forebay_core::types::{ConsumerId, GroupId, GroupName, JobId, Seq, StreamId, StreamName, Timestamp};
 use forebay_storage::engine::EngineFigures;
 
 use crate::driver::DriverFigures;
@@ -63,11 +63,19 @@ pub struct GroupReport {
     /// From the delivery to its settlement. `None` if nothing was settled yet, or the group's setting
     /// `extra_statistics` is off.
     pub processing: Option<Summary>,
+    /// How many of those times were shorter than each of [`BANDS`], and how many there are. They only grow, so that
+    /// the difference of two reports tells of the time between.
+    pub processing_bands: Option<[u64; BANDS.len() + 1]>,
     pub consumers: Vec<ConsumerReport>,
 }
 
+/// Ends of bands of processing times, as powers of two of a microsecond: from 256 µs to 17 s, by fours.
+pub const BANDS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
+
 #[derive(Debug, Clone)]
 pub struct ConsumerReport {
+    /// One of the members, if several poll under one name.
+    pub id: ConsumerId,
     pub name: Arc<str>,
     pub address: Option<SocketAddr>,
     pub bound: Bound,

@@ -2,18 +2,19 @@
 //! what may wait in it. Cheap to clone; the state is in the task.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use forebay_core::shard::Shard;
-use forebay_core::types::{ConsumerId, ShardId, Timestamp};
+use forebay_core::types::{ConsumerId, Position, ShardId, Timestamp};
+use forebay_storage::engine::{Engine, ReadBudget, Readout};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc, oneshot};
 
 use crate::batch::Batch;
 use crate::broker::BrokerConfig;
 use crate::error::CallError;
 use crate::receipt::Receipts;
-use crate::shard_task::{Command, ShardTask};
+use crate::shard_task::{Command, ShardTask, engine_calls};
 
 /// The memory that a batch and a message take beside their contents, by rough count.
 const BATCH_OVERHEAD: usize = 512;
@@ -33,6 +34,11 @@ pub(crate) struct ShardHandle {
     room_bytes: u32,
     permits: Arc<Permits>,
     pub(crate) read_bytes_max: usize,
+    /// For readers. The engine belongs to the task, and ends with it.
+    engine: Weak<dyn Engine>,
+    shard: ShardId,
+    /// How many bytes one read of a reader may bring.
+    pub(crate) reader_bytes_max: usize,
     pub(crate) receipts: Receipts,
     consumers: Arc<AtomicU64>,
 }
@@ -51,6 +57,7 @@ impl ShardHandle {
     pub(crate) fn new(
         shard: ShardId,
         commands: mpsc::UnboundedSender<Command>,
+        engine: Weak<dyn Engine>,
         secret: [u8; 32],
         config: &BrokerConfig,
     ) -> ShardHandle {
@@ -67,6 +74,9 @@ impl ShardHandle {
             room_bytes: config.room_bytes,
             permits: Arc::new(permits),
             read_bytes_max: config.read_bytes_max,
+            engine,
+            shard,
+            reader_bytes_max: config.driver.read_bytes_max,
             receipts: Receipts::new(shard, secret),
             consumers: Arc::new(AtomicU64::new(1)),
         }
@@ -143,7 +153,18 @@ impl ShardHandle {
         self.permits.reports.acquire().await.expect("permits are never closed")
     }
 
-    /// Held while stored messages are read.
+    /// Reads frames for a reader, beside the reads for consumers. None if nothing of them can be read.
+    pub(crate) async fn read_frames(
+        &self,
+        from: Position,
+        budget: ReadBudget,
+    ) -> Result<Option<Readout>, CallError> {
+        let _permit = self.read_permit().await;
+        let engine = self.engine.upgrade().ok_or(CallError::Stopping)?;
+        engine_calls::read_beside(&*engine, self.shard, from, budget).await.map_err(|_| CallError::Stopping)
+    }
+
+    /// Held while stored messages are fetched by the task.
     pub(crate) async fn read_permit(&self) -> SemaphorePermit<'_> {
         self.permits.reads.acquire().await.expect("permits are never closed")
     }
@@ -154,20 +175,21 @@ impl ShardHandle {
         self.permits.receives.try_acquire().map_err(|_| CallError::TooManyWaiting { limit })
     }
 
-    /// Room for a batch, if there is some now.
-    pub(crate) fn try_room(&self, batch: &Batch) -> Option<Room> {
-        self.room.clone().try_acquire_many_owned(self.cost(batch)).ok().map(Room)
+    /// Room, if there is some now.
+    pub(crate) fn try_room(&self, cost: u32) -> Option<Room> {
+        self.room.clone().try_acquire_many_owned(cost).ok().map(Room)
     }
 
-    /// Room for a batch, as soon as there is some. Requests for room are served in their order.
-    pub(crate) fn room(&self, batch: &Batch) -> impl Future<Output = Room> + Send + use<> {
-        let waiting = self.room.clone().acquire_many_owned(self.cost(batch));
+    /// Room, as soon as there is some. Requests for room are served in their order.
+    pub(crate) fn room(&self, cost: u32) -> impl Future<Output = Room> + Send + use<> {
+        let waiting = self.room.clone().acquire_many_owned(cost);
         async move { Room(waiting.await.expect("the budget is never closed")) }
     }
 
-    /// A batch larger than the whole budget enters alone.
-    fn cost(&self, batch: &Batch) -> u32 {
-        let cost = batch.bytes() + batch.len() * MESSAGE_OVERHEAD + BATCH_OVERHEAD;
+    /// The room that batches take which enter together. One that is larger than the whole budget enters alone.
+    pub(crate) fn cost<'a>(&self, batches: impl IntoIterator<Item = &'a Batch>) -> u32 {
+        let of_one = |batch: &Batch| batch.bytes() + batch.len() * MESSAGE_OVERHEAD + BATCH_OVERHEAD;
+        let cost: usize = batches.into_iter().map(of_one).sum();
         u32::try_from(cost).unwrap_or(u32::MAX).min(self.room_bytes)
     }
 

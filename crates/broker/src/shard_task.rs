@@ -8,12 +8,14 @@
 //! a batch has taken room from the byte budget, a consumer has a limited number of unanswered
 //! settlements, every other call holds one of a fixed number of permits, and a consumer leaves once.
 
+mod bundles;
 mod commands;
-mod engine_calls;
+pub(crate) mod engine_calls;
 mod figures;
 mod pollers;
 mod reading;
 mod requests;
+mod tails;
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -23,8 +25,8 @@ use std::time::Duration;
 use forebay_core::group::{Credit, Departure};
 use forebay_core::settings::StreamSettings;
 use forebay_core::shard::PublishRefusal;
-use forebay_core::types::{ConsumerId, Position, Seq, StreamId, Timestamp};
-use forebay_storage::engine::{Appended, Durable, Engine, Readout, Saved, SpaceGauge, StorageError};
+use forebay_core::types::{ConsumerId, Position, Timestamp};
+use forebay_storage::engine::{Appended, Durable, Engine, Readout, Saved, SpaceGauge, StorageError, Tenure};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Sleep;
@@ -40,6 +42,7 @@ use commands::{Member, Waiting, WaitingRoom, answer};
 use figures::Statistics;
 use pollers::Pollers;
 use requests::DRAIN_LOOK;
+use tails::Tails;
 
 pub(crate) use commands::{Command, Queued, Session};
 pub use commands::{Event, SettleRequest, Settled};
@@ -51,6 +54,8 @@ const COMMANDS_PER_TURN: usize = 4_096;
 
 /// How long a consumer is held back for which there was no room.
 const HELD_BACK: Duration = Duration::from_millis(250);
+/// How often a task that may not serve looks whether it may again.
+const STALLED_LOOK: Duration = Duration::from_millis(20);
 /// Bytes of content that a connected consumer is given before it settles some, if it states no limit.
 const CONSUMER_BYTES_MAX: u64 = 64 << 20;
 
@@ -78,6 +83,9 @@ pub(crate) struct ShardTask {
     driver: Driver,
     engine: Arc<dyn Engine>,
     space: SpaceGauge,
+    tenure: Tenure,
+    /// Whether deliveries wait because another node may own the log.
+    is_stalled: bool,
     clock: Clock,
     /// The time of this turn.
     now: Timestamp,
@@ -94,8 +102,7 @@ pub(crate) struct ShardTask {
     pollers: Pollers,
     receipts: Receipts,
     statistics: Statistics,
-    /// Watchers of streams, which are told when a stream grows.
-    tails: HashMap<StreamId, watch::Sender<Seq>>,
+    tails: Tails,
     /// While the server drains: when consumers that hold messages are checked next, and until when they may
     /// hold them.
     drain: Option<(Timestamp, Timestamp)>,
@@ -108,7 +115,7 @@ impl ShardTask {
     pub(crate) fn new(
         driver: Driver,
         engine: Arc<dyn Engine>,
-        space: SpaceGauge,
+        (space, tenure): (SpaceGauge, Tenure),
         clock: Clock,
         (own_commands, commands): (mpsc::WeakUnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
         staged: watch::Sender<Stage>,
@@ -120,6 +127,8 @@ impl ShardTask {
             driver,
             engine,
             space,
+            tenure,
+            is_stalled: false,
             clock,
             now: clock.now(),
             commands,
@@ -133,7 +142,7 @@ impl ShardTask {
             pollers: Pollers::default(),
             receipts,
             statistics: Statistics::default(),
-            tails: HashMap::new(),
+            tails: Tails::default(),
             drain: None,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             timer_at: None,
@@ -169,6 +178,8 @@ impl ShardTask {
                 receipt = next_receipt(&mut self.receipts_due) => self.on_receipts(receipt)?,
                 Some(done) = self.work.join_next() => self.on_done(done)?,
                 () = &mut self.timer, if self.timer_at.is_some() => self.timer_at = None,
+                error = self.tenure.lost(), if self.tenure.is_limited() => return Err(error.into()),
+                () = tokio::time::sleep(STALLED_LOOK), if self.is_stalled => {}
                 count = self.commands.recv_many(&mut inbox, COMMANDS_PER_TURN) => {
                     if count == 0 {
                         // Every handle is gone, and with them everyone who could ask for anything.
@@ -190,11 +201,11 @@ impl ShardTask {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Publish { stream, batch, options, may_create, room, reply } => {
+            Command::Publish { stream, batch, options, absent, room, reply } => {
                 if self.stage != Stage::Running {
                     return answer(reply, Err(PublishError::Stopping));
                 }
-                let stream = match self.stream_to_publish(&stream, &batch, options, may_create) {
+                let stream = match self.stream_to_publish(&stream, &batch, options, &absent) {
                     Ok(stream) => stream,
                     // The deletion of the stream may not be durable yet, and must not be told before.
                     Err(error @ PublishError::Refused(PublishRefusal::NoSuchStream)) => {
@@ -273,9 +284,13 @@ impl ShardTask {
     }
 
     fn withhold(&mut self) {
-        for (&consumer, member) in &self.members {
+        let mut members: Vec<_> =
+            self.members.iter().map(|(&consumer, member)| (consumer, member.group)).collect();
+        // The same order in every run of a simulated history.
+        members.sort_unstable_by_key(|(consumer, _)| *consumer);
+        for (consumer, group) in members {
             // A group that was deleted has no members any more.
-            let _ = self.driver.credit(self.now, member.group, consumer, Credit::slots(0));
+            let _ = self.driver.credit(self.now, group, consumer, Credit::slots(0));
         }
         self.call_off_all();
     }
@@ -306,32 +321,19 @@ impl ShardTask {
 
     fn on_receipts(&mut self, first: Result<Durable<Position>, StorageError>) -> Result<(), RecoveryError> {
         let mut receipt = first;
+        self.tails.begin_round();
         loop {
             self.receipts_due.pop_front();
             if let Err(StorageError::Fenced { epoch }) = &receipt {
                 tracing::error!(by = epoch.0, "claim lost: another owner has claimed the shard");
             }
             self.driver.on_durable(receipt?);
+            self.tails.tell(self.driver.grown());
             match self.receipts_due.front_mut().and_then(Appended::try_take) {
                 Some(next) => receipt = next,
-                None => {
-                    self.tell_tails();
-                    return Ok(());
-                }
+                None => return Ok(()),
             }
         }
-    }
-
-    /// Tells the followers of a stream that it has grown.
-    fn tell_tails(&mut self) {
-        let shard = self.driver.shard();
-        self.tails.retain(|stream, tail| {
-            let last = shard.last_seq(*stream).unwrap_or_default();
-            if *tail.borrow() != last {
-                let _ = tail.send_replace(last);
-            }
-            tail.receiver_count() > 0
-        });
     }
 
     fn on_done(&mut self, done: Result<Done, JoinError>) -> Result<(), RecoveryError> {
@@ -363,6 +365,11 @@ impl ShardTask {
     /// Does what the driver says has to be done.
     fn carry_out(&mut self) {
         let shard = self.driver.id();
+        // A process that was stopped for a while wakes up anywhere, so it is looked at here and not before.
+        let is_stalled = !self.tenure.may_serve();
+        if std::mem::replace(&mut self.is_stalled, is_stalled) != is_stalled {
+            tracing::info!(is_stalled, "deliveries wait while another node may own the log");
+        }
         let Outbox { frames, durable, deliveries, fetched, departed, served, reads, image, trim } =
             self.driver.outbox();
         for frame in frames.drain(..) {
@@ -378,7 +385,9 @@ impl ShardTask {
         }
         let mut slow = Vec::new();
         let (mut too_long, mut given_back) = (Vec::new(), Vec::new());
-        for delivery in deliveries.drain(..) {
+        // Deliveries that may not leave now stay in the outbox.
+        let leaving = if is_stalled { 0 } else { deliveries.len() };
+        for delivery in deliveries.drain(..leaving) {
             let consumer = delivery.consumer;
             match self.members.get(&consumer) {
                 // Consumers that take nothing have all the room, this one perhaps among them.
@@ -399,7 +408,7 @@ impl ShardTask {
         for (_, consumer) in departed.drain(..) {
             self.pollers.depart(consumer);
         }
-        let served = std::mem::take(served);
+        let served = if is_stalled { Vec::new() } else { std::mem::take(served) };
         for read in reads.drain(..) {
             let engine = self.engine.clone();
             self.work
@@ -414,7 +423,7 @@ impl ShardTask {
             self.work.spawn(async move { Done::Trimmed(engine.trim(shard, through).await) });
         }
         for consumer in served {
-            self.finish_receive(consumer);
+            self.on_served(consumer);
         }
         for (group, consumer, leases) in given_back {
             self.config.memory.count_held_back();

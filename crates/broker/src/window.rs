@@ -8,10 +8,14 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::entry::{MessageMeta, Messages, MoveTrail, Origin};
-use forebay_core::types::{KeyHash, Seq, SeqRange, StreamId, Timestamp};
+use forebay_core::fault::{Fault, planted};
+use forebay_core::types::{KeyHash, Ordinal, Seq, SeqRange, StreamId, Timestamp};
+
+use crate::reader::{Direction, Most, Sizes, Stretch};
 
 /// The rough memory cost of a chunk beside its bytes.
 const OVERHEAD: usize = 160;
@@ -30,18 +34,27 @@ pub struct Window {
     bytes_max: usize,
 }
 
-/// Messages that were published together.
+/// Messages that were published together: their positions in the stream are consecutive, and so are those in the shard.
 #[derive(Debug)]
 struct Chunk {
     number: u64,
     last: Seq,
+    /// Of the first message.
+    ordinal: Ordinal,
     at: Timestamp,
     sizes: Sizes,
     /// The special properties of the messages, unless all of them are plain.
-    extras: Option<Box<[Extra]>>,
+    extras: Option<Arc<[Extra]>>,
     contents: Bytes,
     /// Bytes that are kept in memory because of the contents, which may be a part of them.
     held: usize,
+}
+
+/// Where a message is: its position in its stream, and the one in the shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub seq: Seq,
+    pub ordinal: Ordinal,
 }
 
 /// The properties of a message beside its content, as far as they matter once it is published.
@@ -65,7 +78,7 @@ impl Extra {
     }
 
     /// The special properties of the messages, if any of them has some.
-    fn of_all(messages: impl Iterator<Item = MessageMeta> + Clone) -> Option<Box<[Extra]>> {
+    pub(crate) fn of_all(messages: impl Iterator<Item = MessageMeta> + Clone) -> Option<Arc<[Extra]>> {
         let plain = |meta: MessageMeta| {
             meta.key.is_none() && meta.priority == 0 && meta.expires.is_none() && meta.origin.is_none()
         };
@@ -74,6 +87,21 @@ impl Extra {
 }
 
 impl Chunk {
+    /// All of it, for a reader. It begins with `first`.
+    fn stretch(&self, stream: StreamId, first: Seq) -> Stretch {
+        let len = SeqRange::new(first, self.last).count() as usize;
+        let place = Place { seq: first, ordinal: self.ordinal };
+        Stretch::new(
+            stream,
+            place,
+            self.at,
+            len,
+            self.sizes.clone(),
+            self.extras.clone(),
+            self.contents.clone(),
+        )
+    }
+
     /// The memory it takes.
     fn cost(&self) -> usize {
         let extras = self.extras.as_ref().map_or(0, |extras| extras.len() * size_of::<Extra>());
@@ -95,26 +123,8 @@ impl Chunk {
         let held = if alone { contents.len() } else { self.held };
         let contents = if alone { Bytes::copy_from_slice(&contents) } else { contents };
         let extras = self.extras.as_ref().map(|extras| extras[from..=to].into());
-        Chunk { number: self.number, last: range.last, at: self.at, sizes, extras, contents, held }
-    }
-}
-
-#[derive(Debug)]
-enum Sizes {
-    Uniform(u32),
-    /// Where each content ends.
-    Ends(Box<[u32]>),
-}
-
-impl Sizes {
-    /// Where the `n`-th content lies.
-    fn stretch(&self, n: usize) -> (usize, usize) {
-        match self {
-            Sizes::Uniform(size) => (n * *size as usize, (n + 1) * *size as usize),
-            Sizes::Ends(ends) => {
-                (n.checked_sub(1).map_or(0, |before| ends[before] as usize), ends[n] as usize)
-            }
-        }
+        let ordinal = self.ordinal.plus(from as u64);
+        Chunk { number: self.number, last: range.last, ordinal, at: self.at, sizes, extras, contents, held }
     }
 }
 
@@ -122,6 +132,7 @@ impl Sizes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub seq: Seq,
+    pub ordinal: Ordinal,
     pub published: Timestamp,
     pub extra: Extra,
     pub content: Bytes,
@@ -160,63 +171,52 @@ impl Window {
     pub fn insert(
         &mut self,
         stream: StreamId,
-        first: Seq,
+        first: Place,
         at: Timestamp,
         messages: impl ExactSizeIterator<Item = MessageMeta> + Clone,
         contents: Bytes,
     ) {
         let count = messages.len() as u64;
         let extras = Extra::of_all(messages.clone());
-        let size = messages.clone().next().map_or(0, |message| message.size);
-        let sizes = if messages.clone().all(|message| message.size == size) {
-            Sizes::Uniform(size)
-        } else {
-            let mut end = 0;
-            Sizes::Ends(
-                messages
-                    .map(|message| {
-                        end += message.size;
-                        end
-                    })
-                    .collect(),
-            )
-        };
-        self.add(stream, SeqRange::starting(first, count), at, sizes, extras, contents);
+        let sizes = Sizes::of(messages);
+        self.add(stream, first, count, at, sizes, extras, contents);
     }
 
     /// As [`Window::insert`], from an entry that was read back.
     pub fn insert_read(
         &mut self,
         stream: StreamId,
-        first: Seq,
+        first: Place,
         at: Timestamp,
         messages: &Messages,
         contents: Bytes,
     ) {
         match messages {
             Messages::Uniform { count, size } => {
-                let range = SeqRange::starting(first, u64::from(*count));
-                self.add(stream, range, at, Sizes::Uniform(*size), None, contents);
+                self.add(stream, first, u64::from(*count), at, Sizes::Uniform(*size), None, contents);
             }
             Messages::Each(messages) => self.insert(stream, first, at, messages.iter().copied(), contents),
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the parts of a chunk, once")]
     fn add(
         &mut self,
         stream: StreamId,
-        range: SeqRange,
+        Place { seq, ordinal }: Place,
+        count: u64,
         at: Timestamp,
         sizes: Sizes,
-        extras: Option<Box<[Extra]>>,
+        extras: Option<Arc<[Extra]>>,
         contents: Bytes,
     ) {
+        let range = SeqRange::starting(seq, count);
         self.cut(stream, range);
         let held = contents.len();
         self.put(
             stream,
             range.first,
-            Chunk { number: self.next, last: range.last, at, sizes, extras, contents, held },
+            Chunk { number: self.next, last: range.last, ordinal, at, sizes, extras, contents, held },
         );
         self.order.push_back(((stream, range.first), self.next));
         self.next += 1;
@@ -283,11 +283,45 @@ impl Window {
                 let n = (seq.0 - first.0) as usize;
                 let (from, to) = chunk.sizes.stretch(n);
                 let extra = chunk.extras.as_ref().map_or_else(Extra::default, |extras| extras[n].clone());
-                take(Found { seq, published: chunk.at, extra, content: chunk.contents.slice(from..to) });
+                let shift = if planted(Fault::PositionInLogNotCounted) { 0 } else { n as u64 };
+                let ordinal = chunk.ordinal.plus(shift);
+                let content = chunk.contents.slice(from..to);
+                take(Found { seq, ordinal, published: chunk.at, extra, content });
             }
             next = last.next();
         }
         next
+    }
+
+    /// Adds the messages of the range that are here, from its start without a gap, or from its end back, as stretches
+    /// that share their memory.
+    pub(crate) fn stretches(
+        &self,
+        stream: StreamId,
+        range: SeqRange,
+        direction: Direction,
+        most: Most,
+        out: &mut Vec<Stretch>,
+    ) {
+        let (mut left, mut messages, mut bytes) = (Some(range), 0, 0);
+        while let Some(range) = left.filter(|_| most.has_room(messages, bytes)) {
+            let wanted = match direction {
+                Direction::Forwards => range.first,
+                Direction::Backwards => range.last,
+            };
+            let Some((first, chunk)) = self.chunk_within(stream, SeqRange::one(wanted)) else { break };
+            let Some(stretch) = chunk.stretch(stream, first).part(range) else { break };
+            let seqs = stretch.seqs();
+            left = match direction {
+                Direction::Forwards => range.overlap(SeqRange { first: seqs.last.next(), last: range.last }),
+                Direction::Backwards => {
+                    range.overlap(SeqRange { first: range.first, last: Seq(seqs.first.0 - 1) })
+                }
+            };
+            messages += seqs.count();
+            bytes += stretch.bytes();
+            out.push(stretch);
+        }
     }
 
     /// The keys of the messages of the range, in order; none for those that are not here.
@@ -316,6 +350,15 @@ impl Window {
             next = chunk.last.next();
         }
         next.min(range.last.next())
+    }
+
+    /// The first message from `seq` on that is here.
+    pub fn first_from(&self, stream: StreamId, seq: Seq) -> Option<Seq> {
+        if self.chunk_within(stream, SeqRange::one(seq)).is_some() {
+            return Some(seq);
+        }
+        let (&(of, first), _) = self.chunks.range((stream, seq)..).next()?;
+        (of == stream).then_some(first)
     }
 
     /// The first message from `next` on that is not here, unless more than `bytes` of contents come before it, or
@@ -363,13 +406,18 @@ mod tests {
 
     use super::*;
 
+    /// In these tests the position in the shard follows from the position.
+    fn place(seq: u64) -> Place {
+        Place { seq: Seq(seq), ordinal: Ordinal(seq + 1_000) }
+    }
+
     fn put(window: &mut Window, first: u64, sizes: &[u32]) {
         let metas: Vec<MessageMeta> = sizes.iter().map(|&size| MessageMeta::plain(size)).collect();
         let mut contents = Vec::new();
         for (n, &size) in sizes.iter().enumerate() {
             contents.extend(std::iter::repeat_n((first + n as u64) as u8, size as usize));
         }
-        window.insert(StreamId(1), Seq(first), Timestamp(7), metas.iter().copied(), contents.into());
+        window.insert(StreamId(1), place(first), Timestamp(7), metas.iter().copied(), contents.into());
     }
 
     fn range(first: u64, last: u64) -> SeqRange {
@@ -470,7 +518,7 @@ mod tests {
                 let contents: Vec<u8> =
                     seqs.iter().flat_map(|&seq| vec![seq as u8; of(seq).1 as usize]).collect();
                 let at = Timestamp(of(first).0);
-                window.insert(StreamId(1), Seq(first), at, metas.iter().copied(), contents.into());
+                window.insert(StreamId(1), place(first), at, metas.iter().copied(), contents.into());
                 plain.extend(seqs.iter().map(|&seq| (seq, of(seq))));
             }
             for first in 1..100 {
@@ -482,6 +530,7 @@ mod tests {
                 for (message, seq) in found.iter().zip(first..) {
                     let (at, size) = plain[&seq];
                     prop_assert_eq!((message.seq, message.published), (Seq(seq), Timestamp(at)));
+                    prop_assert_eq!(message.ordinal, place(seq).ordinal);
                     prop_assert_eq!(&message.content[..], &vec![seq as u8; size as usize][..]);
                 }
             }

@@ -60,6 +60,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
+    /// What to measure. Default: steady.
     #[arg(value_enum, default_value = "steady", hide_default_value = true)]
     mode: Mode,
     /// The protocol. Default: native, or sqs if --sqs is given.

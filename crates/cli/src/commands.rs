@@ -1,5 +1,6 @@
 //! The commands for operators, over HTTP.
 
+pub(crate) mod credential;
 pub(crate) mod group;
 pub(crate) mod pairs;
 pub(crate) mod parked;
@@ -10,9 +11,11 @@ use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::bail;
 use clap::Args;
+use forebay_wire::json::{GroupReport, GroupStatus};
 
+use crate::exit::Exit;
 use crate::http::encoded;
-use crate::print::Colour;
+use crate::print::{Cell, Colour};
 use crate::safe::printable;
 
 /// A group by its stream and its own name.
@@ -32,6 +35,7 @@ impl std::str::FromStr for GroupPath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<GroupPath, String> {
+        // The name of a group has no slash, so the last one ends the name of the stream.
         match text.rsplit_once('/') {
             Some((stream, group)) if !stream.is_empty() && !group.is_empty() => {
                 Ok(GroupPath { stream: stream.to_owned(), group: group.to_owned() })
@@ -43,7 +47,7 @@ impl std::str::FromStr for GroupPath {
 
 impl GroupPath {
     pub(crate) fn path(&self) -> String {
-        format!("/subscriptions/{}/{}", encoded(&self.stream), encoded(&self.group))
+        format!("/streams/{}/groups/{}", encoded(&self.stream), encoded(&self.group))
     }
 }
 
@@ -53,25 +57,47 @@ fn stream_path(stream: &str) -> String {
 
 #[derive(Debug, Args)]
 struct Sure {
-    /// Do not ask for confirmation. Without a terminal the command never asks.
+    /// Do not ask for confirmation. Without a terminal the command is refused unless this is given.
     #[arg(long, short)]
     yes: bool,
 }
 
 impl Sure {
-    /// Asks for confirmation on the terminal.
+    /// Asks for confirmation on the terminal. Without a terminal there is no one to ask, and only `--yes` confirms.
     fn ask(&self, question: &str) -> anyhow::Result<()> {
-        if self.yes || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        if self.yes {
             return Ok(());
+        }
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Err(anyhow::anyhow!(Exit::NotUnderstood).context(format!(
+                "this cannot be undone, and there is no terminal to confirm it on. --yes confirms it. \
+                 question=`{question}`"
+            )));
         }
         let _ = write!(std::io::stderr(), "{question} [y/N] ");
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         match answer.trim() {
             "y" | "Y" | "yes" => Ok(()),
-            _ => bail!("nothing was done"),
+            _ => bail!("not confirmed; nothing was done"),
         }
     }
+}
+
+/// Whether a group needs a person: messages wait and no consumer is there to take them.
+fn alarm(group: &GroupReport) -> Colour {
+    let waits = group.lag > 0 && group.consumers.is_empty();
+    if waits && group.status != GroupStatus::Paused { Colour::Red } else { Colour::Plain }
+}
+
+/// The state of a group, as tables show it.
+fn status(group: &GroupReport) -> Cell {
+    if group.status == GroupStatus::Idle && alarm(group) == Colour::Red {
+        return Cell("no consumer".to_owned(), Colour::Red);
+    }
+    let status = word(&group.status);
+    let colour = status_colour(&status);
+    Cell(status, colour)
 }
 
 /// The colour of a group's state.

@@ -19,6 +19,7 @@ pub(crate) mod worker;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
@@ -30,7 +31,7 @@ use self::plan::Plan;
 use self::stage::Stage;
 use crate::connect::runtime;
 use crate::exit::say;
-use crate::print::{Colour, Output, colours, print};
+use crate::print::{Colour, Output, PipeClosed, colours, print};
 use crate::screen::{Screen, read_keys};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -72,6 +73,9 @@ pub(crate) fn run(options: &Demo, output: Output) -> anyhow::Result<()> {
     let folder = Folder::new()?;
     let told = runtime()?.block_on(tell(options, plan, output, &folder.0));
     if let Err(error) = told {
+        if error.downcast_ref::<PipeClosed>().is_some() {
+            return Err(error);
+        }
         let folder = folder.keep();
         return Err(error.context(format!("the demo failed; its data and logs are in {}", folder.display())));
     }
@@ -165,6 +169,9 @@ impl Stop {
     }
 }
 
+const REMOVE_TRIES: u32 = 100;
+const REMOVE_PAUSE: Duration = Duration::from_millis(20);
+
 /// Where everything lies. Goes when this is dropped.
 struct Folder(PathBuf);
 
@@ -183,8 +190,17 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.0.as_os_str().is_empty() {
-            let _ = std::fs::remove_dir_all(&self.0);
+        if self.0.as_os_str().is_empty() {
+            return;
+        }
+        // A process that was killed just now may still be writing.
+        for _ in 0..REMOVE_TRIES {
+            match std::fs::remove_dir_all(&self.0) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    std::thread::sleep(REMOVE_PAUSE);
+                }
+                _ => return,
+            }
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum Exit {
     Later = 10,
     Unknown = 11,
     Denied = 12,
+    #[cfg_attr(not(feature = "jetstream"), allow(dead_code, reason = "a log on this disk does not go back"))]
+    WentBack = 13,
 }
 
 /// For `--help`. A test checks that every code is listed.
@@ -26,7 +28,7 @@ Exit codes:
   1  the command failed; the message says why
   2  the command line, a setting or a request is invalid
   3  the data folder is in use by another process
-  4  the data folder is damaged or from a newer release; it was not changed
+  4  the data folder is damaged, a backup, or from a newer release; it was not changed
   5  the server cannot listen on the address
   6  storage failed while the server was running
   7  the server could not be reached
@@ -34,7 +36,8 @@ Exit codes:
   9  conflict: it exists with other settings, or it is in use
  10  the server cannot do it now; nothing was done, try again later
  11  the outcome is unknown; repeat it with the same message ids
- 12  permission denied";
+ 12  permission denied
+ 13  the log on NATS ends before a record that was durable; nothing more was written";
 
 impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,6 +53,7 @@ impl std::fmt::Display for Exit {
             Exit::Later => "the server cannot do it now",
             Exit::Unknown => "the outcome is unknown",
             Exit::Denied => "permission denied",
+            Exit::WentBack => "the log went back",
         })
     }
 }

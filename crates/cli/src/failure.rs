@@ -1,20 +1,24 @@
 //! Errors of the SDK as commands report them, each with its exit code.
 
+use std::io::ErrorKind;
+
 use anyhow::anyhow;
 use forebay_client::error::{ProblemKind, Refusal};
 use forebay_client::worker::WorkerError;
 use forebay_client::{Advice, CallError, ConnectError, PublishError};
 
-use crate::connect::Server;
+use crate::connect::unreachable;
 use crate::exit::Exit;
 use crate::safe::printable;
 
-pub(crate) fn from_connect(error: &ConnectError, server: &Server) -> anyhow::Error {
+pub(crate) fn from_connect(error: &ConnectError, address: &str) -> anyhow::Error {
     let exit = match error {
-        ConnectError::Unreachable { .. } | ConnectError::Silent { .. } => {
-            return anyhow!(error.clone()).context(Exit::Unreachable).context(server.unreachable());
+        ConnectError::Unreachable { cause, .. } => return unreachable(address, &**cause),
+        ConnectError::Silent { .. } => {
+            return unreachable(address, &std::io::Error::from(ErrorKind::TimedOut));
         }
         ConnectError::NotForebay { .. } => Exit::Unreachable,
+        ConnectError::NotAccepted { .. } => Exit::Denied,
         _ => Exit::NotUnderstood,
     };
     anyhow!(exit).context(printable(&error.to_string()))
@@ -33,7 +37,7 @@ pub(crate) fn from_call(error: &CallError) -> anyhow::Error {
             (Advice::RetryLater, _) => Exit::Later,
             (Advice::RetryWithSameId, _) => Exit::Unknown,
             (Advice::FixRequest, Some(404)) => Exit::NotFound,
-            (Advice::FixRequest, Some(403)) => Exit::Denied,
+            (Advice::FixRequest, Some(401 | 403)) => Exit::Denied,
             (Advice::FixRequest, Some(409)) => Exit::Conflict,
             (Advice::FixRequest, _) => Exit::NotUnderstood,
         },

@@ -9,13 +9,13 @@ use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
 use forebay_wire::problem::{Problem, Retry};
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::connect::{Server, runtime};
+use crate::connect::{Server, runtime, unreachable};
 use crate::exit::Exit;
 use crate::print::{Output, print};
 use crate::safe::{printable, printable_bytes};
@@ -30,8 +30,11 @@ const PAGE: u64 = 500;
 
 /// The native API on one connection.
 pub(crate) struct Http {
-    server: Server,
+    /// Host and port.
+    address: String,
     connection: Connection,
+    /// The value of the header that authenticates each request.
+    authorization: Option<HeaderValue>,
 }
 
 /// A successful answer.
@@ -93,10 +96,29 @@ impl Refused {
 }
 
 impl Http {
+    /// Connects to the first address that answers.
     pub(crate) async fn connect(server: &Server) -> anyhow::Result<Http> {
-        let opened = Connection::open(server.authority()).await;
-        let connection = opened.with_context(|| server.unreachable())?;
-        Ok(Http { server: server.clone(), connection })
+        let place = server.place()?;
+        let authorization = place.token.as_ref().map(|token| {
+            let mut value =
+                HeaderValue::try_from(format!("Bearer {}", token.0)).expect("a token is visible ASCII");
+            value.set_sensitive(true);
+            value
+        });
+        let mut failed = None;
+        for of in &place.addresses {
+            let address = of.authority.clone();
+            match Connection::open_over(&address, place.tls(of)?).await {
+                Ok(connection) => return Ok(Http { address, connection, authorization }),
+                Err(error) => failed.get_or_insert(unreachable(&address, error.as_ref())),
+            };
+        }
+        Err(failed.unwrap_or_else(|| anyhow!("there is no address")))
+    }
+
+    /// Host and port of the server.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Reply> {
@@ -114,12 +136,14 @@ impl Http {
     }
 
     pub(crate) async fn call(&mut self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Reply> {
-        let mut request = Request::builder().method(method).uri(path).header(HOST, self.server.authority());
+        let mut request = Request::builder().method(method).uri(path).header(HOST, &self.address);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Full::new(body)).context(Exit::NotUnderstood);
-        let request = request.with_context(|| self.server.invalid())?;
+        let request = request.body(Full::new(body)).context(Exit::NotUnderstood)?;
         let (status, bytes) = self.connection.exchange(request).await?;
         if (200..300).contains(&status) {
             return Ok(Reply { status, bytes });

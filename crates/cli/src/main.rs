@@ -2,17 +2,21 @@
 
 mod backup;
 mod bench;
+mod cert;
 mod clock;
 mod commands;
 mod config;
 mod connect;
+mod context;
 mod demo;
 mod doctor;
 mod exit;
 mod failure;
 mod http;
 mod log;
+mod login;
 mod man;
+mod ping;
 mod print;
 mod publish;
 mod safe;
@@ -52,6 +56,8 @@ struct Cli {
         display_order = 900
     )]
     output: Output,
+    #[command(flatten)]
+    server: connect::Server,
 }
 
 const EXAMPLES: &str = "\
@@ -59,7 +65,7 @@ Examples:
   forebay demo                           watch it work, in half a minute
   forebay serve                          start a server; its data is stored in ./forebay-data
   forebay pub emails 'hello' 'world'     publish two messages to the stream `emails`
-  forebay sub emails/senders --ack       receive and ack them as a consumer of the group `senders`
+  forebay sub emails/senders --create --ack     receive and ack them as a consumer of the new group `senders`
   forebay work emails/senders --exec ./send.sh     run a command for each of them
   forebay backup --to /backup/monday     copy the data, also while the server runs
   forebay doctor                         verify the data while no server uses it
@@ -80,18 +86,32 @@ enum Command {
     /// Publish messages to a stream. The stream is created if it does not exist.
     #[command(after_help = publish::EXAMPLES)]
     Pub(publish::Pub),
-    /// Receive messages as a consumer of a group. The group is created if it does not exist.
+    /// Receive messages as a consumer of a group, and print them.
     #[command(after_help = subscribe::EXAMPLES)]
     Sub(subscribe::Sub),
     /// Process the messages of a group with handlers in any language: a command, or an HTTP service.
     #[command(after_help = work::EXAMPLES)]
     Work(work::Work),
+    /// Name servers, and choose the one that commands talk to.
+    Context(context::Context),
+    /// Check that a server answers and accepts work.
+    #[command(after_help = ping::EXAMPLES)]
+    Ping(ping::Ping),
     /// List, show, create, change, purge and delete streams.
     Stream(commands::stream::Stream),
     /// List, show, create, change, pause, reset and delete groups.
     Group(commands::group::Group),
     /// List, replay and discard parked messages (dead letters).
     Parked(commands::parked::Parked),
+    /// Create, list and revoke tokens, with which clients authenticate.
+    Token(commands::credential::Token),
+    /// Create, list and revoke access keys, with which SQS clients authenticate.
+    Key(commands::credential::Key),
+    /// Make a certificate for trying out TLS.
+    Cert(cert::Cert),
+    /// Keep the address of a server and a token for later commands.
+    #[command(after_help = login::EXAMPLES)]
+    Login(login::Login),
     /// Watch streams and groups.
     #[command(after_help = commands::top::EXAMPLES)]
     Top(commands::top::Top),
@@ -118,7 +138,10 @@ enum Command {
     Restore(backup::Restore),
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
-    Completions { shell: Shell },
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
     /// Print the manual, or write the manual pages of all commands.
     #[command(after_help = man::EXAMPLES)]
     Man(man::Man),
@@ -131,16 +154,35 @@ Examples:
   forebay completions fish > ~/.config/fish/completions/forebay.fish";
 
 fn main() -> ExitCode {
-    let Cli { command, output } = Cli::parse();
+    let Cli { command, output, server } = Cli::parse();
     let done = match command {
+        Command::Serve(_)
+        | Command::Config(_)
+        | Command::Demo(_)
+        | Command::Doctor(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::Completions { .. }
+        | Command::Man(_)
+            if server.is_given() =>
+        {
+            Err(anyhow::anyhow!(exit::Exit::NotUnderstood)
+                .context("--server, --context, --token-file and --ca have no meaning for this command"))
+        }
         Command::Serve(sources) => serve::run(&sources),
         Command::Config(config) => config::run(&config, output),
         Command::Pub(options) => publish::run(&options, output),
         Command::Sub(options) => subscribe::run(&options, output),
         Command::Work(options) => work::run(&options, output),
+        Command::Context(options) => context::run(&options, &server, output),
+        Command::Ping(options) => ping::run(&options, output),
         Command::Stream(options) => commands::stream::run(&options, output),
         Command::Group(options) => commands::group::run(&options, output),
         Command::Parked(options) => commands::parked::run(&options, output),
+        Command::Token(options) => commands::credential::run_token(&options, output),
+        Command::Key(options) => commands::credential::run_key(&options, output),
+        Command::Cert(options) => cert::run(&options, output),
+        Command::Login(options) => login::run(&options, output),
         Command::Top(options) => commands::top::run(&options, output),
         Command::Demo(options) => demo::run(&options, output),
         Command::DemoServer(sources) => demo::server::run(&sources),
@@ -154,6 +196,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.downcast_ref::<print::PipeClosed>().is_some() => ExitCode::SUCCESS,
         Err(error) => {
             match error.downcast_ref::<http::Refused>() {
                 Some(refused) if output == Output::Json => exit::say(&refused.document),
@@ -196,6 +239,22 @@ mod tests {
     }
 
     #[test]
+    fn every_argument_has_help() {
+        fn look(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            if command.is_hide_set() {
+                return;
+            }
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{path}: {} has no help", argument.get_id());
+            }
+            let commands = command.get_subcommands().filter(|command| command.get_name() != "help");
+            commands.for_each(|command| look(command, &path));
+        }
+        look(&Cli::command(), "");
+    }
+
+    #[test]
     fn every_exit_code_is_in_the_help() {
         use exit::Exit;
         for exit in [
@@ -210,6 +269,7 @@ mod tests {
             Exit::Later,
             Exit::Unknown,
             Exit::Denied,
+            Exit::WentBack,
         ] {
             let row = format!("\n{:>3}  ", exit as u8);
             assert!(exit::CODES.contains(&row), "{exit} has no row");

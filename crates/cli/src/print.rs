@@ -59,10 +59,15 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(PipeClosed.into()),
         printed => printed.context("cannot print"),
     }
 }
+
+/// The reader of the output has seen enough. The command ends as if it were done, and clears up behind it.
+#[derive(Debug, thiserror::Error)]
+#[error("the output is closed")]
+pub(crate) struct PipeClosed;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -149,6 +154,12 @@ impl Table {
 
 /// Text in a table.
 pub(crate) struct Cell(pub(crate) String, pub(crate) Colour);
+
+impl Cell {
+    pub(crate) fn painted(text: &str, colour: Colour, colours: bool) -> String {
+        colour.paint(text, colours)
+    }
+}
 
 impl From<String> for Cell {
     fn from(text: String) -> Cell {

@@ -13,23 +13,29 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use forebay_client::Message;
+use forebay_client::error::ProblemKind;
+use forebay_client::{Client, Message};
+use forebay_wire::json::Span;
+use forebay_wire::json::body::check_content_type;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::connect::{self, Server};
 use crate::exit::{Exit, say};
+use crate::failure;
 use crate::print::{Output, print};
 use crate::safe::printable;
-use crate::settings::values::duration;
+use crate::settings::values::{duration, some_duration};
 use crate::units;
 
 use self::input::{Input, Source};
 use self::progress::Progress;
 
 pub(crate) const EXAMPLES: &str = "\
-With --ndjson each line is a message object of the API: id, type, key, headers, body or body_base64, delay or
-deliver_at, priority, ttl, schema.
+With --ndjson each line is a message object of the API: id, type, key, headers, body, body_text or body_base64,
+content_type, delay or deliver_at, priority, ttl, schema.
+
+Without --content-type the server shows a message that is a JSON object or array as JSON, and any other text as text.
 
 A batch that could not be stored is sent again for --retry-for, and is stored once even if the connection breaks.
 To be safe across several runs of the command, give messages ids.
@@ -49,6 +55,7 @@ const BATCHES_READ_AHEAD: usize = 4;
 
 #[derive(Debug, Args)]
 pub(crate) struct Pub {
+    /// The stream. One with a `/` in its name must exist, since it looks like STREAM/GROUP.
     stream: String,
     /// The messages. Default: each line of the standard input is a message.
     text: Vec<String>,
@@ -56,7 +63,9 @@ pub(crate) struct Pub {
     #[arg(long, short, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
     /// Each line is a message object of the API.
-    #[arg(long, conflicts_with_all = ["text", "priority", "delay", "ttl", "key", "kind", "headers", "id", "id_prefix"])]
+    #[arg(long, conflicts_with_all = [
+        "text", "priority", "delay", "ttl", "key", "kind", "content_type", "headers", "id", "id_prefix",
+    ])]
     ndjson: bool,
     /// Priority from 0 to 9. Higher priorities are delivered first.
     #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
@@ -64,8 +73,8 @@ pub(crate) struct Pub {
     /// Not delivered before this time has passed, such as 250ms, 30s, 15m, 12h, 7d.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
-    /// Not delivered after this time has passed.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Not delivered after this time has passed. Longer than the delay.
+    #[arg(long, value_name = "TIME", value_parser = some_duration)]
     ttl: Option<Duration>,
     /// Messages with the same key belong together, where a group orders or spreads by key.
     #[arg(long, value_name = "KEY")]
@@ -73,6 +82,9 @@ pub(crate) struct Pub {
     /// Type of the message.
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
+    /// Media type of the bodies, such as text/plain or application/json.
+    #[arg(long, value_name = "TYPE", value_parser = content_type)]
+    content_type: Option<String>,
     /// A header of the message. May be given several times.
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
@@ -94,19 +106,36 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+fn content_type(text: &str) -> Result<String, String> {
+    check_content_type(text).map_err(|bad| bad.to_string())?;
+    Ok(text.to_owned())
+}
+
 pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
     if options.id.is_some() && options.text.len() != 1 {
         return Err(anyhow::anyhow!(Exit::NotUnderstood)
             .context("--id needs exactly one message; use --id-prefix for several"));
     }
+    if let (Some(delay), Some(ttl)) = (options.delay, options.ttl)
+        && delay >= ttl
+    {
+        let (delay, ttl) = (Span(delay), Span(ttl));
+        return Err(anyhow::anyhow!(Exit::NotUnderstood).context(format!(
+            "--ttl must be longer than --delay, or the message expires before it is delivered. ttl=`{ttl}` \
+             delay=`{delay}`"
+        )));
+    }
     let (input, size) = open(options)?;
     let source = Source { input, ndjson: options.ndjson, make: Box::new(maker(options)) };
     connect::runtime()?.block_on(async {
         let client = options.server.client("forebay-pub").await?;
+        check_stream(&client, &options.stream).await?;
         let (lines, read) = mpsc::channel(BATCHES_READ_AHEAD);
         // Reading lines blocks, so it has a thread of its own.
         tokio::task::spawn_blocking(move || source.read(&lines));
-        let progress = Progress::new(size, std::io::stderr().is_terminal());
+        // A line that is being typed must not be drawn over.
+        let is_typed = options.text.is_empty() && size.is_none() && std::io::stdin().is_terminal();
+        let progress = Progress::new(size, std::io::stderr().is_terminal() && !is_typed);
         let tally = upload::run(&client, &options.stream, options.retry_for, read, progress).await?;
         match output {
             Output::Json => {
@@ -129,6 +158,22 @@ pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
             }
         }
     })
+}
+
+/// Refuses to create a stream whose name reads like that of a group.
+async fn check_stream(client: &Client, stream: &str) -> anyhow::Result<()> {
+    let Some((before, _)) = stream.rsplit_once('/') else { return Ok(()) };
+    match client.stream(stream).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is(ProblemKind::NoSuchStream) => {
+            let (stream, before) = (printable(stream), printable(before));
+            Err(anyhow::anyhow!(Exit::NotFound).context(format!(
+                "there is no stream {stream}, and it looks like a group: messages are published to a stream, such \
+                 as {before}. `forebay stream create {stream}` creates a stream of this name"
+            )))
+        }
+        Err(error) => Err(failure::from_call(&error)),
+    }
 }
 
 /// The input, and its size in bytes if that is known.
@@ -159,6 +204,9 @@ fn maker(options: &Pub) -> impl Fn(u64, Vec<u8>) -> Message + Send + use<> {
     }
     if let Some(kind) = &options.kind {
         terms = terms.kind(kind);
+    }
+    if let Some(content_type) = &options.content_type {
+        terms = terms.content_type(content_type);
     }
     for (name, value) in &options.headers {
         terms = terms.header(name, value);

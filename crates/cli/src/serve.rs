@@ -1,12 +1,26 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+mod audit;
+#[cfg(feature = "jetstream")]
+mod cluster;
+#[cfg(not(feature = "jetstream"))]
+#[path = "serve/no_cluster.rs"]
+mod cluster;
 mod ending;
+mod identity;
+#[cfg(feature = "kurrent")]
+mod kurrent;
+#[cfg(not(feature = "kurrent"))]
+#[path = "serve/no_kurrent.rs"]
+mod kurrent;
+mod optional;
 mod process;
 #[cfg(feature = "sqs")]
 mod sqs;
 #[cfg(not(feature = "sqs"))]
 #[path = "serve/no_sqs.rs"]
 mod sqs;
+mod tls;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,6 +36,7 @@ use forebay_broker::error::OpenError as BrokerError;
 use forebay_core::group::Bound;
 use forebay_core::settings::{StreamLimits, StreamSettings};
 use forebay_core::types::{ShardId, Timestamp};
+use forebay_doors::kit::tls::Tls;
 use forebay_doors::native::{self, NativeConfig};
 use forebay_storage::engine::Engine;
 use forebay_storage::journal::disk::FolderDisk;
@@ -34,10 +49,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::Exit;
 use crate::log;
 use crate::log::Level;
-use crate::settings::{self, Origin, Settings, Sources};
+use crate::settings::{self, EngineKind, Origin, Settings, Sources};
 use crate::units;
 use ending::End;
-use sqs::Prepared;
+use identity::Identity;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
 const FRAME_BYTES_MAX: usize = 12 << 20;
@@ -78,35 +93,33 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     log::start(settings.log, settings.log_level, clock);
     log::follow_events();
     for one in given.iter().filter(|one| one.origin != Origin::Default) {
-        tracing::debug!("setting {} is {}, from {}", one.setting.name, one.text, one.origin);
+        let (setting, text) = (one.setting, one.setting.shown(&one.text));
+        tracing::debug!("setting {} is {text}, from {}", setting.name, one.origin);
     }
-    if !settings.listen.ip().is_loopback() {
-        if !settings.allow_anyone {
-            bail!(
-                "there is no authentication yet, so the server listens on addresses of this machine only. Give \
-                 --listen an address such as 127.0.0.1:7070; or --allow-anyone, to let anyone who can reach the \
-                 port do everything. address=`{}`",
-                settings.listen
-            );
-        }
-        tracing::warn!(
-            "anyone who reaches the port may do everything: --allow-anyone is set, and there is no \
-                   authentication yet",
-        );
-    }
+    let tls = tls::read(&settings)?;
+    let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
+    identity.check_before(&settings, identity::LISTEN, settings.listen)?;
     let connections_max = process::raise_open_files(settings.max_connections);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // First the port: a server that cannot listen has no business with the data folder.
     let listener = runtime.block_on(listen(settings.listen))?;
     let is_default =
         |name: &str| given.iter().any(|one| one.setting.name == name && one.origin == Origin::Default);
-    let sqs = runtime.block_on(sqs::prepare(&settings, !is_default("sqs")))?;
-    let (sqs, remark) = match sqs {
-        Prepared::Open(door) => (Some(*door), None),
-        Prepared::Closed => (None, None),
-        Prepared::Taken(remark) => (None, Some(remark)),
-    };
-    let doors = Doors { native: listener, sqs, remark, connections_max };
+    let sqs = runtime.block_on(sqs::prepare(&settings, &identity, tls.clone(), !is_default("sqs")))?;
+    let kurrent =
+        runtime.block_on(kurrent::prepare(&settings, &identity, tls.clone(), !is_default("kurrent")))?;
+    let mut remarks = Vec::new();
+    let (sqs, kurrent) = (sqs.open(&mut remarks), kurrent.open(&mut remarks));
+    let identity = Arc::new(identity);
+    let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls };
+    if settings.engine == EngineKind::JetStream {
+        let served = runtime.block_on(cluster::serve(&settings, started, doors));
+        runtime.shutdown_timeout(FAREWELL);
+        if served.is_ok() {
+            tracing::info!("stopped");
+        }
+        return served;
+    }
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
@@ -125,6 +138,34 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         tracing::info!("stopped");
     }
     served
+}
+
+/// Checks settings and the files that they name, as far as that can be done without starting. The answer has remarks
+/// for the operator.
+pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
+    let has_tls = tls::read(settings)?.is_some();
+    let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
+    identity.check_before(settings, identity::LISTEN, settings.listen)?;
+    sqs::check(settings, &identity)?;
+    let reached = [Some(settings.listen), settings.sqs];
+    let is_reached = reached.into_iter().flatten().any(|address| !address.ip().is_loopback());
+    let mut remarks = Vec::new();
+    let mut remark = |is_so: bool, text: &str| remarks.extend(is_so.then(|| text.to_owned()));
+    remark(
+        is_reached && settings.allow_anyone,
+        "allow_anyone: anyone who can reach the ports can do everything",
+    );
+    remark(is_reached && !has_tls, "tls_cert is not set: tokens and messages are sent unencrypted");
+    remark(
+        is_reached && settings.audit_file.is_none(),
+        "audit_file is not set: administrative calls leave no record",
+    );
+    remark(settings.memory, "memory: all data is lost when the server exits");
+    remark(
+        !settings.require_auth && !is_reached && !settings.memory,
+        "require_auth is off: every user of this machine can do everything",
+    );
+    Ok(remarks)
 }
 
 /// Breaks the promise that the environment names, so that the torture test can show that it would notice.
@@ -187,6 +228,7 @@ pub(crate) fn open_error(error: OpenError) -> anyhow::Error {
         OpenError::InUse => Some(Exit::DataInUse),
         OpenError::Refused { .. }
         | OpenError::Unfinished { .. }
+        | OpenError::Backup
         | OpenError::TooNew { .. }
         | OpenError::UnknownFeatures { .. } => Some(Exit::DataRefused),
         OpenError::FolderTooSmall { .. } => Some(Exit::NotUnderstood),
@@ -247,22 +289,45 @@ async fn serve(
     started: Started,
     doors: Doors,
 ) -> anyhow::Result<()> {
-    let signals = Signals::new()?;
-    let address = doors.native.local_addr().context("cannot tell the address")?;
-    let sqs = doors.sqs.as_ref().map(|door| door.address);
+    let mut signals = Signals::new()?;
     let opened = Broker::open(engine, started.clock, broker_config(settings)?).await;
     let (broker, running) = opened.map_err(|error| match error {
         error @ BrokerError::DateJump { .. } => anyhow::Error::new(error),
         error => anyhow::Error::new(error).context(Exit::DataRefused).context("cannot bring back the log"),
     })?;
+    serve_broker(broker, running, doors, &mut signals, (settings, started)).await
+}
+
+/// Serves with a broker that is open, until it is told to stop or storage fails.
+async fn serve_broker(
+    broker: Broker,
+    running: Running,
+    doors: Doors,
+    signals: &mut Signals,
+    (settings, started): (&Settings, Started),
+) -> anyhow::Result<()> {
+    let address = doors.native.local_addr().context("cannot tell the address")?;
+    let sqs = doors.sqs.as_ref().map(|door| door.address);
+    let kurrent = doors.kurrent.as_ref().map(|door| door.address);
+    let begun = doors.identity.begin(&broker, address).and_then(|()| match &doors.sqs {
+        Some(door) => door.check_reach(&broker),
+        None => Ok(()),
+    });
+    if let Err(error) = begun {
+        broker.stop();
+        let _ = running.await;
+        return Err(error);
+    }
+    tls::begin(settings, doors.tls.as_ref(), address);
+    audit::begin(&broker, settings.audit_file.as_deref())?;
     for remark in broker.remarks() {
         tracing::warn!("{remark}");
     }
     if let Some(max) = doors.connections_max {
         broker.doors().limit_connections(max);
     }
-    say_that_it_listens(&broker, settings, started, address, sqs).await;
-    if let Some(remark) = &doors.remark {
+    say_that_it_listens(&broker, settings, started, address, [("SQS", sqs), ("Kurrent", kurrent)]).await;
+    for remark in &doors.remarks {
         tracing::warn!("{remark}");
     }
     until_told(broker, running, doors, signals, settings).await
@@ -273,10 +338,15 @@ async fn say_that_it_listens(
     settings: &Settings,
     started: Started,
     address: SocketAddr,
-    sqs: Option<SocketAddr>,
+    others: [(&'static str, Option<SocketAddr>); 2],
 ) {
-    let also = sqs.map(|address| format!(", SQS on {address}")).unwrap_or_default();
-    let place = if settings.memory { "memory".to_owned() } else { settings.data.display().to_string() };
+    let also = others.map(|(name, at)| at.map(|at| format!(", {name} on {at}")).unwrap_or_default()).concat();
+    let [sqs, kurrent] = others.map(|(_, at)| at.map(|at| at.to_string()));
+    let place = match (settings.engine, &settings.cluster) {
+        (EngineKind::JetStream, Some(cluster)) => format!("the NATS streams of cluster {cluster}"),
+        _ if settings.memory => "memory".to_owned(),
+        _ => settings.data.display().to_string(),
+    };
     let opened_in = started.clock.now().since(started.at).as_secs_f64();
     let report = broker.enter(Principal::owner(), None).server().await.unwrap_or_default();
     let (version, epoch) = (env!("CARGO_PKG_VERSION"), report.epoch);
@@ -288,7 +358,8 @@ async fn say_that_it_listens(
     );
     let facts = [
         ("address", address.to_string().into()),
-        ("sqs", sqs.map(|address| address.to_string()).into()),
+        ("sqs", sqs.into()),
+        ("kurrent", kurrent.into()),
         ("data", place.into()),
         ("streams", report.streams.into()),
         ("groups", report.groups.into()),
@@ -304,14 +375,18 @@ async fn until_told(
     broker: Broker,
     mut running: Running,
     doors: Doors,
-    mut signals: Signals,
+    signals: &mut Signals,
     settings: &Settings,
 ) -> anyhow::Result<()> {
     let config = NativeConfig {
         connections_max: settings.max_connections,
+        connections_per_address: settings.max_connections_per_address,
         host_names: settings.host_names.clone(),
+        anonymous: doors.identity.anonymous(settings.listen),
+        tls: doors.tls.clone(),
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
+        history: true,
     };
     let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
     let ended = tokio::select! {
@@ -353,10 +428,37 @@ async fn until_told(
 struct Doors {
     native: TcpListener,
     sqs: Option<sqs::Door>,
-    /// Why the SQS door is closed, if an operator might expect it to be open.
-    remark: Option<String>,
+    kurrent: Option<kurrent::Door>,
+    /// Why a door is closed that an operator might expect to be open.
+    remarks: Vec<String>,
     /// Connections that all doors together may have.
     connections_max: Option<usize>,
+    identity: Arc<Identity>,
+    tls: Option<Tls>,
+}
+
+impl Doors {
+    /// The same sockets for a later term of office, after the doors of this one have closed.
+    #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
+    fn again(&self) -> std::io::Result<Doors> {
+        Ok(Doors {
+            native: listen_again(&self.native)?,
+            sqs: self.sqs.as_ref().map(sqs::Door::again).transpose()?,
+            kurrent: self.kurrent.as_ref().map(kurrent::Door::again).transpose()?,
+            remarks: self.remarks.clone(),
+            connections_max: self.connections_max,
+            identity: self.identity.clone(),
+            tls: self.tls.clone(),
+        })
+    }
+}
+
+/// The same socket once more.
+#[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
+fn listen_again(listener: &TcpListener) -> std::io::Result<TcpListener> {
+    use std::os::fd::AsFd as _;
+    let socket = listener.as_fd().try_clone_to_owned()?;
+    TcpListener::from_std(std::net::TcpListener::from(socket))
 }
 
 /// Serves all doors until the broker stops and the calls have ended.
@@ -367,8 +469,14 @@ async fn serve_doors(broker: Broker, doors: Doors, native: NativeConfig) -> std:
             None => Ok(()),
         }
     };
+    let kurrent = async {
+        match doors.kurrent {
+            Some(door) => door.serve(broker.clone()).await,
+            None => Ok(()),
+        }
+    };
     let native = native::serve_with(broker.clone(), doors.native, broker.stopping(), native);
-    tokio::try_join!(native, sqs).map(drop)
+    tokio::try_join!(native, sqs, kurrent).map(drop)
 }
 
 /// Says every now and then what the server waits for.

@@ -31,7 +31,24 @@ pub(crate) struct Settings {
     pub(crate) sqs_url: Option<String>,
     pub(crate) sqs_trust_forwarded: bool,
     pub(crate) sqs_waits: bool,
+    pub(crate) kurrent: Option<SocketAddr>,
     pub(crate) memory: bool,
+    pub(crate) engine: EngineKind,
+    pub(crate) nats: Vec<String>,
+    pub(crate) nats_monitors: Vec<String>,
+    pub(crate) nats_accept_loss: bool,
+    pub(crate) nats_ca: Option<PathBuf>,
+    pub(crate) nats_replicas: usize,
+    pub(crate) nats_max_bytes: Option<u64>,
+    pub(crate) cluster: Option<String>,
+    pub(crate) node: Option<String>,
+    pub(crate) advertise: Option<String>,
+    pub(crate) tenure: Duration,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) admin_token_file: Option<PathBuf>,
+    pub(crate) require_auth: bool,
+    pub(crate) audit_file: Option<PathBuf>,
     pub(crate) allow_anyone: bool,
     /// None: text on a terminal, JSON elsewhere.
     pub(crate) log: Option<Format>,
@@ -41,6 +58,7 @@ pub(crate) struct Settings {
     pub(crate) auto_create: bool,
     pub(crate) auto_create_max_bytes: u64,
     pub(crate) max_connections: usize,
+    pub(crate) max_connections_per_address: Option<usize>,
     pub(crate) host_names: Vec<String>,
     pub(crate) request_bytes: u64,
     pub(crate) reply_bytes: u64,
@@ -50,6 +68,14 @@ pub(crate) struct Settings {
     pub(crate) free_bytes_min: u64,
     pub(crate) reserve_bytes: u64,
     pub(crate) segment_bytes: u64,
+}
+
+/// Where the log is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum EngineKind {
+    #[default]
+    Journal,
+    JetStream,
 }
 
 /// One setting.
@@ -74,6 +100,21 @@ impl Setting {
 
     pub(crate) fn variable(&self) -> String {
         format!("FOREBAY_{}", self.name.to_uppercase())
+    }
+
+    /// A value as it may be shown: a password in the address of a server is left out.
+    pub(crate) fn shown(&self, text: &str) -> String {
+        let hide = |server: &str| match (server.split_once("://"), server.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
+            (None, Some((_, host))) => format!("***@{host}"),
+            (_, None) => server.to_owned(),
+        };
+        let holds_passwords = self.name == "nats";
+        if holds_passwords {
+            text.split(',').map(hide).collect::<Vec<_>>().join(",")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Checks a value. The error says which rule it breaks.
@@ -108,7 +149,24 @@ impl Settings {
             sqs_url: None,
             sqs_trust_forwarded: false,
             sqs_waits: false,
+            kurrent: None,
             memory: false,
+            engine: EngineKind::default(),
+            nats: Vec::new(),
+            nats_monitors: Vec::new(),
+            nats_accept_loss: false,
+            nats_ca: None,
+            nats_replicas: 0,
+            nats_max_bytes: None,
+            cluster: None,
+            node: None,
+            advertise: None,
+            tenure: Duration::ZERO,
+            tls_cert: None,
+            tls_key: None,
+            admin_token_file: None,
+            require_auth: false,
+            audit_file: None,
             allow_anyone: false,
             log: None,
             log_level: Level::Info,
@@ -117,6 +175,7 @@ impl Settings {
             auto_create: false,
             auto_create_max_bytes: 0,
             max_connections: 0,
+            max_connections_per_address: None,
             host_names: Vec::new(),
             request_bytes: 0,
             reply_bytes: 0,
@@ -238,6 +297,12 @@ pub(crate) fn settle(given: &[Given]) -> anyhow::Result<Settings> {
         })?;
     }
     Ok(settings)
+}
+
+/// How many settings a text of a settings file has.
+#[cfg(test)]
+pub(crate) fn read_text(text: &str) -> anyhow::Result<usize> {
+    file::read(text).map(|lines| lines.len())
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Vec<file::Line>> {

@@ -1,16 +1,17 @@
 //! `forebay sub`: receives messages as a consumer of a group, and prints them.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use anyhow::anyhow;
 use clap::Args;
 use forebay_client::admin::Created;
 use forebay_client::consumer::{Consumer, Delivery, Settlement};
 use forebay_client::error::ProblemKind;
-use forebay_client::{Client, GroupSettings};
+use forebay_client::{CallError, Client, GroupSettings};
 use forebay_wire::json;
+use forebay_wire::json::body::{Body, to_base64};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::clock::Timestamp;
 use crate::commands::GroupPath;
 use crate::connect::{self, Server};
-use crate::exit::say;
+use crate::exit::{Exit, say};
 use crate::failure::from_call;
 use crate::print::{Output, print_bytes};
 use crate::safe::printable_bytes;
@@ -28,7 +29,10 @@ pub(crate) const EXAMPLES: &str = "\
 A line has the position of the message, the attempt, and the body with control characters escaped; with -o json
 it is an object as in the API.
 
+A group that does not exist is an error, so that a mistyped name does not create one; --create creates it.
+
 Examples:
+  forebay sub emails/senders --create    create the group with the default settings, and show its messages
   forebay sub emails/senders             show messages; they are returned when the command exits
   forebay sub emails/senders --ack       ack them
   forebay sub emails/senders --ack --max 10
@@ -46,6 +50,9 @@ pub(crate) struct Sub {
     /// The group, as STREAM/GROUP.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
+    /// Create the group, and its stream, if it does not exist.
+    #[arg(long)]
+    create: bool,
     /// Ack each message once it is printed.
     #[arg(long)]
     ack: bool,
@@ -84,7 +91,7 @@ enum Nack {
 pub(crate) fn run(options: &Sub, output: Output) -> anyhow::Result<()> {
     connect::runtime()?.block_on(async {
         let client = options.server.client("forebay-sub").await?;
-        if create_group(&client, &options.group).await? {
+        if options.create && create_group(&client, &options.group).await? {
             say(&format!("created the group {}", options.group));
         }
         let GroupPath { stream, group } = options.group.clone();
@@ -92,7 +99,10 @@ pub(crate) fn run(options: &Sub, output: Output) -> anyhow::Result<()> {
         let most = if options.settlement().is_some() { CREDIT } else { CREDIT_MAX };
         let credit = options.max.map_or(most, |max| u32::try_from(max).unwrap_or(most).min(most));
         let consumer = client.consumer(stream, group).name(&options.name).credit(credit).credit_bytes(None);
-        let consumer = consumer.open().await.map_err(|error| from_call(&error))?;
+        let consumer = consumer.open().await.map_err(|error| options.not_opened(&error))?;
+        if output == Output::Text && std::io::stderr().is_terminal() {
+            say(&format!("waiting for messages of {}; ^C ends", options.group));
+        }
         Printer { options, output, left: options.max.unwrap_or(u64::MAX) }.run(consumer).await
     })
 }
@@ -102,11 +112,25 @@ pub(crate) async fn create_group(client: &Client, path: &GroupPath) -> anyhow::R
     match client.create_group(&path.stream, &path.group, GroupSettings::new()).await {
         Ok(created) => Ok(created == Created::New),
         Err(error) if error.is(ProblemKind::SettingsDiffer) => Ok(false),
+        // A client that may only consume uses the group that is there.
+        Err(error) if error.is(ProblemKind::Denied) => Ok(false),
         Err(error) => Err(from_call(&error)),
     }
 }
 
 impl Sub {
+    /// Why the group's messages cannot be consumed.
+    fn not_opened(&self, error: &CallError) -> anyhow::Error {
+        let absent = error.is(ProblemKind::NoSuchGroup) || error.is(ProblemKind::NoSuchStream);
+        if !absent {
+            return from_call(error);
+        }
+        anyhow!(Exit::NotFound).context(format!(
+            "there is no group {}. `forebay group list` lists the groups, and --create creates this one",
+            self.group
+        ))
+    }
+
     /// What to do with messages that are printed.
     fn settlement(&self) -> Option<Settlement> {
         let nack = match self.nack {
@@ -157,7 +181,6 @@ impl Printer<'_> {
     }
 
     fn print(&self, batch: &[Delivery]) -> anyhow::Result<()> {
-        use std::io::IsTerminal as _;
         let mut out = Vec::new();
         for delivery in batch {
             let body = delivery.body();
@@ -189,17 +212,30 @@ struct Printed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<u64>,
     key: Option<&'a str>,
-    headers: BTreeMap<&'a str, &'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<&'a RawValue>,
+    key_base64: Option<String>,
+    headers: BTreeMap<&'a str, &'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers_base64: BTreeMap<&'a str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_text: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     body_base64: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    no_body: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
     priority: u8,
 }
 
 impl Printed<'_> {
     fn from_delivery(delivery: &Delivery) -> Printed<'_> {
-        let body = serde_json::from_slice::<&RawValue>(delivery.body()).ok();
+        let bytes = delivery.has_body().then_some(&delivery.body()[..]);
+        let body = Body::of(bytes, delivery.content_type().unwrap_or_default());
+        let Body { body, body_text, body_base64, no_body, content_type } = body;
+        let binary = |value: &[u8]| std::str::from_utf8(value).is_err();
         Printed {
             seq: delivery.seq(),
             attempt: delivery.attempt(),
@@ -209,9 +245,18 @@ impl Printed<'_> {
             kind: delivery.kind(),
             schema: delivery.schema(),
             key: delivery.key(),
+            key_base64: delivery.key_bytes().filter(|key| binary(key)).map(to_base64),
             headers: delivery.headers().collect(),
+            headers_base64: delivery
+                .headers_bytes()
+                .filter(|(_, value)| binary(value))
+                .map(|(name, value)| (name, to_base64(value)))
+                .collect(),
             body,
-            body_base64: body.is_none().then(|| STANDARD.encode(delivery.body())),
+            body_text,
+            body_base64,
+            no_body,
+            content_type,
             priority: delivery.priority(),
         }
     }

@@ -7,10 +7,12 @@ use std::time::Duration;
 use forebay_wire::v1::ListStreamsRequest;
 use forebay_wire::v1::forebay_client::ForebayClient;
 use tokio::runtime::Handle as Runtime;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
-use crate::error::{CallError, ConnectError};
+use crate::channel::{Channel, Credential};
+use crate::error::{CallError, ConnectError, ProblemKind};
 use crate::publish::Streams;
+use crate::tls::Connector;
 
 /// The port of a server that is addressed without one.
 const PORT: u16 = 7070;
@@ -57,8 +59,8 @@ struct Shared {
 }
 
 impl Client {
-    /// Connects to `http://HOST:PORT`, or `HOST:PORT`; without a port it is 7070. Fails if no server answers
-    /// there.
+    /// Connects to `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`; without a port it is 7070. Fails if no
+    /// server answers there.
     pub async fn connect(url: impl Into<String>) -> Result<Client, ConnectError> {
         Client::builder(url).connect().await
     }
@@ -85,6 +87,8 @@ impl Client {
             application: None,
             connect_timeout: CONNECT_TIMEOUT,
             retry_for: RETRY_FOR,
+            token: None,
+            ca: None,
         }
     }
 
@@ -121,6 +125,18 @@ pub struct ClientBuilder {
     application: Option<String>,
     connect_timeout: Duration,
     retry_for: Duration,
+    token: Option<Token>,
+    ca: Option<Vec<u8>>,
+}
+
+/// A token, which is not shown.
+#[derive(Clone)]
+struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
 }
 
 impl ClientBuilder {
@@ -143,11 +159,62 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the API token that authenticates the client, as `forebay token create` printed it. Each call carries it.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forebay_client::Client;
+    ///
+    /// let token = std::env::var("FOREBAY_TOKEN")?;
+    /// let client = Client::builder("http://127.0.0.1:7070").token(token).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn token(mut self, token: impl Into<String>) -> ClientBuilder {
+        self.token = Some(Token(token.into()));
+        self
+    }
+
+    /// Sets the certificates, in PEM, by which a server with an `https` address is recognised, in place of those that
+    /// browsers trust: the certificate of an authority of your own, or that of the server.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forebay_client::Client;
+    ///
+    /// let ca = std::fs::read("ca.pem")?;
+    /// let client = Client::builder("https://queue.internal:7070").ca_certificate(ca).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> ClientBuilder {
+        self.ca = Some(pem.into());
+        self
+    }
+
+    /// How a server with an `https` address is connected to.
+    fn connector(&self, server: &str) -> Result<Option<Connector>, ConnectError> {
+        if !self.url.starts_with("https://") {
+            return Ok(None);
+        }
+        let connector = Connector::new(server, self.ca.as_deref());
+        connector.map(Some).map_err(|error| ConnectError::InvalidCertificate { cause: Arc::new(error) })
+    }
+
+    fn credential(&self) -> Result<Credential, ConnectError> {
+        match &self.token {
+            Some(token) => Credential::token(&token.0).ok_or(ConnectError::InvalidToken),
+            None => Ok(Credential::default()),
+        }
+    }
+
     /// Connects, and makes one call to see that the server answers.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let server = authority(&self.url)?;
         let endpoint = self.endpoint(&server)?;
-        let answered = tokio::time::timeout(self.connect_timeout, ask(&endpoint, &server)).await;
+        let (credential, connector) = (self.credential()?, self.connector(&server)?);
+        let asked = ask(&endpoint, connector, credential, &server);
+        let answered = tokio::time::timeout(self.connect_timeout, asked).await;
         let (channel, grpc) = answered.map_err(|_| ConnectError::Silent { server: server.clone() })??;
         let streams = Streams::new(Runtime::current(), channel);
         Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
@@ -168,7 +235,12 @@ impl ClientBuilder {
     pub fn connect_lazy(self) -> Result<Client, ConnectError> {
         let server = authority(&self.url)?;
         let runtime = Runtime::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        let channel = self.endpoint(&server)?.connect_lazy();
+        let endpoint = self.endpoint(&server)?;
+        let channel = match self.connector(&server)? {
+            Some(connector) => endpoint.connect_with_connector_lazy(connector),
+            None => endpoint.connect_lazy(),
+        };
+        let channel = Channel::new(channel, self.credential()?);
         let grpc = grpc_on(&channel);
         let streams = Streams::new(runtime, channel);
         Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
@@ -202,14 +274,25 @@ fn grpc_on(channel: &Channel) -> ForebayClient<Channel> {
 }
 
 /// Connects and waits for one answer: another program, or none, may be behind an open port.
-async fn ask(endpoint: &Endpoint, server: &str) -> Result<(Channel, ForebayClient<Channel>), ConnectError> {
-    let channel = endpoint
-        .connect()
-        .await
+async fn ask(
+    endpoint: &Endpoint,
+    connector: Option<Connector>,
+    credential: Credential,
+    server: &str,
+) -> Result<(Channel, ForebayClient<Channel>), ConnectError> {
+    let connected = match connector {
+        Some(connector) => endpoint.connect_with_connector(connector).await,
+        None => endpoint.connect().await,
+    };
+    let channel = connected
         .map_err(|error| ConnectError::Unreachable { server: server.to_owned(), cause: Arc::new(error) })?;
+    let channel = Channel::new(channel, credential);
     let mut grpc = grpc_on(&channel);
     let question = ListStreamsRequest { limit: 1, ..ListStreamsRequest::default() };
     match grpc.list_streams(question).await.map_err(CallError::from) {
+        Err(CallError::Refused { kind: Some(ProblemKind::Unauthenticated), detail, .. }) => {
+            Err(ConnectError::NotAccepted { server: server.to_owned(), detail })
+        }
         // A refusal is an answer too: the next call may be allowed, or come when the server is ready.
         Ok(_) | Err(CallError::Refused { .. }) => Ok((channel, grpc)),
         Err(CallError::NotUnderstood(cause)) => {
@@ -221,12 +304,16 @@ async fn ask(endpoint: &Endpoint, server: &str) -> Result<(Channel, ForebayClien
     }
 }
 
-/// Host and port of a URL.
-fn authority(url: &str) -> Result<String, ConnectError> {
+/// Host and port of an address as people write it: `HOST`, `HOST:PORT` or `http://HOST:PORT`. The default port is 7070.
+///
+/// ```
+/// assert_eq!(forebay_client::authority("queue.internal")?, "queue.internal:7070");
+/// # Ok::<(), forebay_client::ConnectError>(())
+/// ```
+pub fn authority(url: &str) -> Result<String, ConnectError> {
     let invalid = || ConnectError::InvalidUrl { url: url.to_owned() };
     let rest = match url.split_once("://") {
-        Some(("http", rest)) => rest,
-        Some(("https", _)) => return Err(ConnectError::NoTls { url: url.to_owned() }),
+        Some(("http" | "https", rest)) => rest,
         Some((scheme, _)) => return Err(ConnectError::UnknownScheme { scheme: scheme.to_owned() }),
         None => url,
     };
@@ -257,6 +344,7 @@ mod tests {
             ("queue.internal", "queue.internal:7070"),
             ("http://[::1]:9000", "[::1]:9000"),
             ("[::1]", "[::1]:7070"),
+            ("https://queue.internal:7443/", "queue.internal:7443"),
         ] {
             assert_eq!(authority(url).expect(url), expected);
         }
@@ -278,7 +366,6 @@ mod tests {
             assert!(matches!(error, ConnectError::InvalidUrl { .. }), "{url}: {error}");
         }
         assert!(matches!(Client::builder("a:1").connect_lazy(), Err(ConnectError::NoRuntime)));
-        assert!(matches!(authority("https://a:1"), Err(ConnectError::NoTls { .. })));
         assert!(matches!(authority("redis://a:1"), Err(ConnectError::UnknownScheme { .. })));
     }
 }

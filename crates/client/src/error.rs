@@ -49,19 +49,20 @@ impl Advice {
 #[non_exhaustive]
 pub enum ConnectError {
     /// The text is not an address.
-    #[error("the address must be http://HOST:PORT or HOST:PORT. url=`{url}`")]
+    #[error("the address must be http://HOST:PORT, https://HOST:PORT or HOST:PORT. url=`{url}`")]
     InvalidUrl {
         /// The address as it was given.
         url: String,
     },
-    /// The address asks for TLS.
-    #[error("TLS is not supported; the address must be http://HOST:PORT. url=`{url}`")]
-    NoTls {
-        /// The address as it was given.
-        url: String,
+    /// The certificates by which the server should be recognised cannot be used.
+    #[error("the CA certificates cannot be used; they must be in PEM")]
+    InvalidCertificate {
+        /// Why not.
+        #[source]
+        cause: Cause,
     },
     /// The address asks for another protocol.
-    #[error("the scheme of the address must be `http`. scheme=`{scheme}`")]
+    #[error("the scheme of the address must be `http` or `https`. scheme=`{scheme}`")]
     UnknownScheme {
         /// The scheme as it was given.
         scheme: String,
@@ -71,6 +72,17 @@ pub enum ConnectError {
     InvalidName {
         /// The name as it was given.
         name: String,
+    },
+    /// The token cannot be sent as a header.
+    #[error("a token must have visible ASCII characters only")]
+    InvalidToken,
+    /// The server does not accept the client's token, or asks for one.
+    #[error("{detail}. server=`{server}`")]
+    NotAccepted {
+        /// Host and port.
+        server: String,
+        /// The server's sentence.
+        detail: String,
     },
     /// The client was made outside of a Tokio runtime, which it needs for its connection.
     #[error("a client must be made inside a Tokio runtime")]
@@ -231,6 +243,7 @@ pub(crate) fn kind_of_code(code: v1::problem::Code) -> Option<ProblemKind> {
         Code::TooFast => ProblemKind::TooFast,
         Code::WrongLastSeq => ProblemKind::WrongLastSeq,
         Code::Denied => ProblemKind::Denied,
+        Code::LeaseNotCurrent => ProblemKind::LeaseNotCurrent,
         _ => return None,
     })
 }
@@ -321,6 +334,7 @@ impl Refusal {
             Some(ProblemKind::Denied) => Refusal::Denied,
             Some(ProblemKind::NoSuchStream) => Refusal::NoSuchStream,
             Some(ProblemKind::LimitReached) => Refusal::Limit,
+            Some(ProblemKind::MessageTooLarge | ProblemKind::BatchTooLarge) => Refusal::TooLarge,
             _ => Refusal::Invalid,
         }
     }

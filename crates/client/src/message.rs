@@ -45,14 +45,36 @@ pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
 pub struct Message(pub(crate) v1::Message);
 
 impl Message {
-    /// A message with these bytes as its body, and no type.
+    /// A message with these bytes as its body, and no type. Without a [`content_type`](Message::content_type), other
+    /// APIs show a JSON object or array as JSON, other UTF-8 as text, and anything else as bytes.
     pub fn new(body: impl Into<Bytes>) -> Message {
         Message(v1::Message { body: body.into(), ..Default::default() })
     }
 
     /// A message with this payload as its body, and the payload's type and version.
     pub fn of<T: Payload>(payload: &T) -> Result<Message, serde_json::Error> {
-        Ok(Message::new(serde_json::to_vec(payload)?).kind(T::TYPE).schema(T::SCHEMA))
+        let body = serde_json::to_vec(payload)?;
+        // Of an object or a list everybody sees that it is JSON.
+        let is_plain = !matches!(body.first(), Some(b'{' | b'['));
+        let message = Message::new(body).kind(T::TYPE).schema(T::SCHEMA);
+        Ok(if is_plain { message.content_type("application/json") } else { message })
+    }
+
+    /// A message with this text as its body. Other APIs show it as text, whatever it looks like.
+    pub fn text(body: impl Into<String>) -> Message {
+        Message::new(body.into()).content_type("text/plain")
+    }
+
+    /// A message without a body, which is not the same as an empty one.
+    pub fn without_body() -> Message {
+        Message(v1::Message { no_body: true, ..Default::default() })
+    }
+
+    /// Sets the media type of the body, such as `application/json` or `image/png`.
+    #[must_use]
+    pub fn content_type(mut self, content_type: impl Into<String>) -> Message {
+        self.0.content_type = content_type.into();
+        self
     }
 
     /// Sets the message id, which makes publishing idempotent: within the stream's dedupe window a second message with
@@ -68,6 +90,15 @@ impl Message {
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Message {
         self.0.key = key.into();
+        self.0.key_bytes = Bytes::new();
+        self
+    }
+
+    /// Sets a key of any bytes. Bytes that are UTF-8 are the same key as that text.
+    #[must_use]
+    pub fn key_bytes(mut self, key: impl Into<Bytes>) -> Message {
+        self.0.key = String::new();
+        self.0.key_bytes = key.into();
         self
     }
 
@@ -88,7 +119,18 @@ impl Message {
     /// Adds a header. A message can have several headers with the same name.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Message {
-        self.0.headers.push(v1::Header { name: name.into(), value: value.into() });
+        self.0.headers.push(v1::Header { name: name.into(), value: value.into(), ..Default::default() });
+        self
+    }
+
+    /// Adds a header whose value is any bytes.
+    #[must_use]
+    pub fn header_bytes(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> Message {
+        self.0.headers.push(v1::Header {
+            name: name.into(),
+            value_bytes: value.into(),
+            ..Default::default()
+        });
         self
     }
 
@@ -117,10 +159,11 @@ impl Message {
         self
     }
 
-    /// Lets the message expire this long after it was published. An expired message is not delivered.
+    /// Lets the message expire this long after it was published, at least 1 ms. An expired message is not delivered.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Message {
-        self.0.ttl_ms = millis(ttl);
+        // Zero would mean that it never expires.
+        self.0.ttl_ms = millis(ttl).max(1);
         self
     }
 
@@ -128,6 +171,7 @@ impl Message {
     #[must_use]
     pub fn with_body(mut self, body: impl Into<Bytes>) -> Message {
         self.0.body = body.into();
+        self.0.no_body = false;
         self
     }
 
@@ -184,9 +228,25 @@ impl StoredMessage {
         self.seq
     }
 
-    /// The body, as it was published.
+    /// The message's position in the server's log, over all its streams, of a message that was read from a stream.
+    /// Deliveries do not carry it.
+    pub fn log_position(&self) -> Option<u64> {
+        Some(self.message.log_position).filter(|position| *position > 0)
+    }
+
+    /// The body, as it was published. Empty if the message has none.
     pub fn body(&self) -> &Bytes {
         &self.message.body
+    }
+
+    /// Whether the message has a body, even an empty one.
+    pub fn has_body(&self) -> bool {
+        !self.message.no_body
+    }
+
+    /// The media type of the body, if the producer gave one.
+    pub fn content_type(&self) -> Option<&str> {
+        given(&self.message.content_type)
     }
 
     /// The body as a payload.
@@ -199,9 +259,16 @@ impl StoredMessage {
         given(&self.message.id)
     }
 
-    /// The key, if it has one.
+    /// The key, if it has one that is text.
     pub fn key(&self) -> Option<&str> {
         given(&self.message.key)
+    }
+
+    /// The key, if it has one, as bytes.
+    pub fn key_bytes(&self) -> Option<&[u8]> {
+        let of = &self.message;
+        let key = if of.key_bytes.is_empty() { of.key.as_bytes() } else { &of.key_bytes };
+        (!key.is_empty()).then_some(key)
     }
 
     /// The name of the message's type, if it has one.
@@ -219,14 +286,23 @@ impl StoredMessage {
         u8::try_from(self.message.priority).unwrap_or(u8::MAX)
     }
 
-    /// The value of the first header with this name.
+    /// The value of the first header with this name that is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers().find(|(of, _)| *of == name).map(|(_, value)| value)
     }
 
-    /// All headers, as names and values.
+    /// All headers whose values are text, as names and values.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.message.headers.iter().map(|header| (&*header.name, &*header.value))
+        let text = self.message.headers.iter().filter(|header| header.value_bytes.is_empty());
+        text.map(|header| (&*header.name, &*header.value))
+    }
+
+    /// All headers, as names and values.
+    pub fn headers_bytes(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.message.headers.iter().map(|header| {
+            let is_text = header.value_bytes.is_empty();
+            (&*header.name, if is_text { header.value.as_bytes() } else { &header.value_bytes })
+        })
     }
 
     /// When the message was published, by the server's clock.
@@ -236,7 +312,8 @@ impl StoredMessage {
 
     /// A message to publish with the same content, to be delivered at once.
     pub fn to_message(&self) -> Message {
-        Message(v1::Message { published_at_us: 0, ..self.message.clone() })
+        let message = self.message.clone();
+        Message(v1::Message { published_at_us: 0, expires_at_us: 0, log_position: 0, ..message })
     }
 }
 

@@ -61,4 +61,6 @@ pub struct Published {
     pub duplicate: bool,
     /// The message's id, if it has one.
     pub id: Option<String>,
+    /// The message's position in the server's log, over all its streams. `None` if it was stored before.
+    pub log_position: Option<u64>,
 }

@@ -53,6 +53,7 @@
 //! | The handler | The message |
 //! | --- | --- |
 //! | returns `Ok(())` | is acked |
+//! | calls [`JobInfo::finish_with`] | is acked in one transaction with the messages that are published |
 //! | returns an error by `?` | is treated as [`WorkerBuilder::classify`] decides; transient without it |
 //! | returns [`Fault::transient`], panics, or takes too long | is delivered again by the group's retry policy |
 //! | returns [`Fault::retry_after`] | is delivered again after that long; it counts as an attempt |
@@ -74,6 +75,7 @@
 //! | `shared` | the state that the tasks share |
 //!
 //! [`JobInfo::cancelled`]: crate::JobInfo::cancelled
+//! [`JobInfo::finish_with`]: crate::JobInfo::finish_with
 //! [`Fault::permanent`]: crate::Fault::permanent
 //! [`Fault::retry_after`]: crate::Fault::retry_after
 //! [`Fault::skip`]: crate::Fault::skip

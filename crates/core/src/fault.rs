@@ -28,6 +28,8 @@ pub enum Fault {
     KeyLockedTwice,
     /// A restart forgets the ids that were seen.
     DedupeForgotten,
+    /// The ids of a quiet stream are forgotten before their window is over.
+    IdsForgottenEarly,
     /// A replay loses some of the messages it brings back.
     ReplayLoses,
     /// A move settles the message without publishing it.
@@ -46,6 +48,8 @@ pub enum Fault {
     ReclaimForgetsWanted,
     /// A copy says that its message was published when it was copied.
     CopyLosesTime,
+    /// All messages of a batch are shown with the position in the log that the first one has.
+    PositionInLogNotCounted,
     /// A read that a turn leaves over waits until something else brings about a turn.
     ReadLeftOver,
     /// A group that locks keys by position hands out the message behind a leased one.
@@ -58,6 +62,12 @@ pub enum Fault {
     MoveJobLoses,
     /// A full stream takes more messages.
     StreamLimitIgnored,
+    /// Cutting a stream before a position takes the message at the position along.
+    CutTooFar,
+    /// A purge of messages that no consumer holds takes leased ones along.
+    PurgeTakesLeased,
+    /// A stream that is deleted only if it is empty is deleted with its messages.
+    DeletedThoughNotEmpty,
     /// A stream with log retention lets go of messages that it has to keep.
     LogCutShort,
     /// Messages are let go that a reader has not read.
@@ -68,10 +78,30 @@ pub enum Fault {
     ProducersForgotten,
     /// A restart brings back groups and streams that were deleted.
     DeletedBack,
+    /// A reader of the whole log passes over messages of which only copies are there.
+    WholeReaderPassesCopies,
+    /// The messages of a bundle and its settlements are in two frames.
+    BundleTorn,
+    /// A reader of a log shows messages that are not durable yet.
+    ReaderSeesUndurable,
+    /// A reader of a log goes on where it finds later messages, without asking where the missing ones are.
+    ReaderPassesGap,
+    /// A publish that its caller does not wait for keeps its room.
+    RoomKept,
+    /// Messages that are not taken out of the answer to a receive stay leased.
+    UntakenKept,
+    /// A receive that its caller does not wait for goes on waiting.
+    CallOffLost,
+    /// A connected consumer that is dropped stays a member.
+    DepartureLost,
+    /// The contents in the queue of a consumer that is gone count as handed out for ever.
+    HandedOutForgotten,
+    /// A consumer that was held back is given nothing more.
+    HeldBackForGood,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 31] = [
+    pub const ALL: [Fault; 40] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -83,6 +113,7 @@ impl Fault {
         Fault::KeyOrderBroken,
         Fault::KeyLockedTwice,
         Fault::DedupeForgotten,
+        Fault::IdsForgottenEarly,
         Fault::ReplayLoses,
         Fault::MoveLoses,
         Fault::DeliveredEarly,
@@ -92,17 +123,40 @@ impl Fault {
         Fault::StaleAckCounts,
         Fault::ReclaimForgetsWanted,
         Fault::CopyLosesTime,
+        Fault::PositionInLogNotCounted,
         Fault::ReadLeftOver,
         Fault::PositionLockSkips,
         Fault::LeaseForNoTimeLasts,
         Fault::StreamDelayIgnored,
         Fault::MoveJobLoses,
         Fault::StreamLimitIgnored,
+        Fault::CutTooFar,
+        Fault::PurgeTakesLeased,
+        Fault::DeletedThoughNotEmpty,
         Fault::LogCutShort,
         Fault::ReaderForgotten,
         Fault::RemovedNoteBack,
         Fault::ProducersForgotten,
         Fault::DeletedBack,
+        Fault::BundleTorn,
+        Fault::ReaderSeesUndurable,
+        Fault::ReaderPassesGap,
+        Fault::WholeReaderPassesCopies,
+    ];
+
+    /// Faults that histories of the shard task and its callers must notice. Some are in these two alone, and no history
+    /// of the driver could show them.
+    pub const SHELL: [Fault; 10] = [
+        Fault::RoomKept,
+        Fault::UntakenKept,
+        Fault::CallOffLost,
+        Fault::DepartureLost,
+        Fault::HandedOutForgotten,
+        Fault::HeldBackForGood,
+        Fault::AnswerBeforeReceipt,
+        Fault::LeaseTwice,
+        Fault::StaleAckCounts,
+        Fault::KeyLockedTwice,
     ];
 }
 

@@ -115,6 +115,9 @@ pub struct Deliver {
     /// `Clock`: may leave only once the entry is durable, so that the lease is still good, and still
     /// exclusive, after a restart.
     pub bound: Bound,
+    /// Earlier deliveries to the same consumer, over its connection, leave first: they may have messages of the same
+    /// keys.
+    pub in_order: bool,
 }
 
 impl Deliver {
@@ -349,6 +352,11 @@ impl Group {
             self.members.set_held_bytes(consumer, bytes);
         }
         self.members.set_credit(now, consumer, credit);
+    }
+
+    /// All messages that were leased to a consumer without a connection have left the server, or never will.
+    pub(crate) fn served(&mut self, now: Timestamp, consumer: ConsumerId) {
+        self.members.served(now, consumer);
     }
 
     pub(crate) fn leave(&mut self, consumer: ConsumerId, departure: Departure) {

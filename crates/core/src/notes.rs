@@ -44,6 +44,23 @@ pub enum Expected {
     Version(u64),
 }
 
+/// A note that is to be written or, without a value, removed.
+#[derive(Debug, Clone, Copy)]
+pub struct NoteChange<'a> {
+    pub door: u8,
+    pub key: &'a [u8],
+    pub value: Option<&'a [u8]>,
+    pub expected: Expected,
+    pub expires: Option<Timestamp>,
+}
+
+impl<'a> NoteChange<'a> {
+    /// The parts of the note that are checked.
+    pub(crate) fn as_checked(&self) -> (u8, &'a [u8], Expected, usize) {
+        (self.door, self.key, self.expected, self.value.map_or(0, <[u8]>::len))
+    }
+}
+
 /// Why a note was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `publish` | admission: sizes, rates, limits, expectations, producers' numbers, moves |
 //! | `consume` | members, credit, settling, extending |
-//! | `arrange` | a stream and a group of it, created or changed together |
+//! | `bundle` | changes that are made together or not at all |
 //! | `admin` | creating, changing, deleting, reset, purge, jobs, notes, readers |
 //! | `turn` | the end of a turn, and what time does to streams |
 //! | `apply` | entries from the log, and decisions on their way into it |
@@ -20,7 +20,7 @@
 
 mod admin;
 mod apply;
-mod arrange;
+mod bundle;
 mod consume;
 pub(crate) mod publish;
 mod query;
@@ -39,8 +39,11 @@ use crate::types::{
 };
 
 pub use crate::group::scan::KeyRun;
-pub use admin::{ChangeRefusal, CreateRefusal, Purge, ResetTo, ResubmitRefusal};
-pub use arrange::Arrangement;
+pub use admin::{ChangeRefusal, CreateRefusal, DeleteIf, Purge, ResetTo, ResubmitRefusal};
+pub use bundle::{
+    Arrangement, BUNDLE_LEASES_MAX, BUNDLE_PARTS_MAX, Bundle, BundleRefusal, Publication, Replacement,
+    Settling, Target,
+};
 pub use consume::MemberRefusal;
 pub use forebay_model::Start;
 pub use publish::{MoveRefusal, Moved, PublishOptions, PublishRefusal};

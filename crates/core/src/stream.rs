@@ -58,6 +58,8 @@ pub(crate) struct Stream {
     pub(crate) groups: Vec<(GroupName, GroupId)>,
     /// When the shard will look after it next, so that it is not told the same twice.
     pub(crate) scheduled: Option<Timestamp>,
+    /// When to look for ids that are out of their window. None until there are ids.
+    pub(crate) ids_at: Option<Timestamp>,
     /// Whether the shard has it on its list for the end of the turn.
     pub(crate) touched: bool,
     /// Whether something changed since an image took this part.
@@ -103,6 +105,7 @@ impl Stream {
             ingress: None,
             groups: Vec::new(),
             scheduled: None,
+            ids_at: None,
             touched: false,
             changed: true,
             through: Position::START,
@@ -273,6 +276,8 @@ impl Stream {
     /// Takes on other settings.
     pub(crate) fn change(&mut self, now: Timestamp, settings: StreamSettings) {
         self.settings = settings;
+        // The window of the ids may be over earlier.
+        self.ids_at = None;
         self.ingress = match (self.ingress.take(), self.settings.ingress_rate) {
             (Some(mut pace), Some(rate)) => {
                 pace.change(now, rate);
@@ -381,7 +386,7 @@ impl Stream {
             // A little more than the age, since a message goes once it is certainly older.
             self.timeline.at(oldest).map(|at| at + age + Duration::from_micros(1))
         });
-        [self.delayed.next_at(), self.expiring.next_at(), aged].into_iter().flatten().min()
+        [self.delayed.next_at(), self.expiring.next_at(), aged, self.ids_at].into_iter().flatten().min()
     }
 
     /// `first | last | ordinal | gone | readers | priorities | not due | expired | delays | expiries |

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Bytes of a text.
-const BYTES_MAX: usize = 512;
+pub(crate) const TEXT_BYTES_MAX: usize = 512;
 /// Different texts in use.
 const TEXTS_MAX: usize = 4_096;
 /// Of these, texts as they came. The rest is for reduced ones, which would find no room otherwise, just when
@@ -93,7 +93,7 @@ impl Texts {
 }
 
 fn cleaned(text: &str) -> Cow<'_, str> {
-    let text = &text[..text.floor_char_boundary(BYTES_MAX)];
+    let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);
     }
@@ -190,7 +190,7 @@ mod tests {
         #[test]
         fn any_text_is_made_to_fit(text in "\\PC{0,300}[\\x00-\\x20]{0,5}\\PC{0,300}") {
             let kept = Texts::default().intern(&text);
-            prop_assert!(kept.len() <= BYTES_MAX);
+            prop_assert!(kept.len() <= TEXT_BYTES_MAX);
             prop_assert!(!kept.contains(char::is_control));
             prop_assert_eq!(cleaned(&kept), &*kept);
             let once = reduced(&kept);

@@ -71,6 +71,13 @@ pub(crate) fn push_range(ranges: &mut Vec<SeqRange>, range: SeqRange) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ordinal(pub u64);
 
+impl Ordinal {
+    #[must_use]
+    pub fn plus(self, n: u64) -> Ordinal {
+        Ordinal(self.0 + n)
+    }
+}
+
 /// How many times a message has been handed to a consumer. The first delivery is attempt 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(pub u32);

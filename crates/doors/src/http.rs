@@ -4,7 +4,9 @@
 //! | --- | --- |
 //! | `accept` | Taking connections, no more than there may be, and letting them end. |
 //! | `connection` | Bytes in and out, with deadlines for clients that are silent or slow. |
+//! | `serve` | One connection, in the version of HTTP that its client speaks. |
 //! | `body` | Reading bodies within limits. |
+//! | `intake` | The same for messages of gRPC. |
 //! | `outgoing` | Replies that clients have not taken yet. |
 //! | `hosts` | Which names the server answers to, and pages of which sites may ask. |
 
@@ -12,7 +14,11 @@ pub(crate) mod accept;
 pub(crate) mod body;
 pub(crate) mod connection;
 pub(crate) mod hosts;
+#[cfg(any(feature = "kurrent", feature = "native"))]
+pub(crate) mod intake;
 pub(crate) mod outgoing;
+#[cfg(any(feature = "kurrent", feature = "native"))]
+pub(crate) mod serve;
 
 use std::any::Any;
 use std::fmt::Display;

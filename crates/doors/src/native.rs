@@ -10,71 +10,71 @@
 //! | `problem` | From the errors of the broker to kinds of problems, in one table. |
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
+//! | `standby` | The door of a node that does not own the log. |
 //! | `trace` | The trace that messages carry on. |
-//! | `intake` | What gRPC messages may hold while they come in. |
 
 mod grpc;
 mod http;
-mod intake;
 mod limits;
 mod problem;
 mod service;
+mod standby;
 mod trace;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Response, header};
-use forebay_broker::api::{Broker, DoorStats, Pool, Share};
+use axum::http::{HeaderMap, Request, Response, header};
+use forebay_broker::api::{Broker, Clock, DoorStats, Grants, Pool, Principal, Share};
+use forebay_wire::problem::Kind;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tonic::service::Routes;
 use tonic::transport::server::TcpConnectInfo;
 
 use crate::http::accept::{self, Stopping};
-use crate::http::connection::{self, Connection, Open, Protocol};
+use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
+use crate::http::serve;
+use crate::kit::identity::{Anonymous, Client, Gate, Refused};
+use crate::kit::tls::{self, Speaks, Tls};
+use crate::kit::watched::watch;
 use crate::telemetry;
 use http::BodyShares;
 use http::HttpDoor;
-use intake::Intake;
+use problem::Refusal;
 
-/// Bytes that a client may send on one call, and on one connection, before the server has read them.
-const CALL_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
-/// The longest frame of HTTP/2 that a client may send. Room for a frame is made when its head has come, and
-/// an unauthenticated client may make the server allocate no more than 64 KiB.
-const FRAME_MAX: u32 = 60 << 10;
+pub use standby::stand_by;
+
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;
-/// A connection that says nothing is asked whether it is still there, and given up if it does not answer.
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
-/// The head of a request, and what a connection keeps of what it has read.
-const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// The limits and settings of the door.
 #[derive(Debug, Clone)]
 pub struct NativeConfig {
     /// Connections at a time. A further client is told that the server is busy.
     pub connections_max: usize,
+    /// Connections at a time from one address. None: as many as there may be.
+    pub connections_per_address: Option<usize>,
     /// Names that the server has beside its addresses and `localhost`. A request for another one is refused,
     /// since a web page could have made it by giving a name of its own this server's address.
     pub host_names: Vec<String>,
+    /// The server's certificate. None: connections are not encrypted.
+    pub tls: Option<Tls>,
+    /// What a client without a token is.
+    pub anonymous: Anonymous,
     /// Bytes of request bodies that are being read, over all connections; and as much again for gRPC.
     pub body_bytes_max: usize,
     /// Figures of the process for `/metrics`. The door opens no files itself.
     pub process: fn() -> ProcessFigures,
+    /// Whether figures are recorded from the start on, for the dashboard's charts, and kept in the log. Otherwise
+    /// recording begins with the first page that is opened, and nothing is kept.
+    pub history: bool,
 }
 
 /// Figures of the process, as far as the system tells.
@@ -91,9 +91,13 @@ impl Default for NativeConfig {
     fn default() -> NativeConfig {
         NativeConfig {
             connections_max: 20_000,
+            connections_per_address: None,
             host_names: Vec::new(),
+            tls: None,
+            anonymous: Anonymous::Owner,
             body_bytes_max: 64 << 20,
             process: ProcessFigures::default,
+            history: false,
         }
     }
 }
@@ -114,22 +118,31 @@ pub async fn serve_with(
     stop: impl Future<Output = ()> + Send,
     config: NativeConfig,
 ) -> std::io::Result<()> {
-    let connections = Arc::new(Semaphore::new(config.connections_max));
+    let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let stats = broker.doors().door("native");
     let (memory, clock) = (broker.memory().clone(), broker.clock());
+    let http = HttpDoor::new(broker.clone(), &config);
     let services = Arc::new(Services {
+        gate: http.gate(),
         stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
         http_stats: broker.doors().door("http"),
-        grpc: grpc::routes(broker.clone()).prepare(),
+        tls: config.tls.clone(),
+        clock,
+        grpc: grpc::routes(broker, unknown_client()).prepare(),
         grpc_bodies: Pool::new(config.body_bytes_max),
-        http: HttpDoor::new(broker, &config),
+        http,
     });
     let one = |stream, address, stopping| {
         serve_one(services.clone(), Outgoing::new(memory.share(), clock), stream, address, stopping)
     };
     accept::connections(listener, stop, connections, http::BUSY_REPLY, &stats, one).await;
     Ok(())
+}
+
+/// A client that no door has recognised.
+fn unknown_client() -> Principal {
+    Principal::new("unknown", Grants::none())
 }
 
 /// The shares of one connection.
@@ -140,6 +153,9 @@ struct Shares {
 }
 
 struct Services {
+    gate: Arc<Gate>,
+    tls: Option<Tls>,
+    clock: Clock,
     grpc: Routes,
     grpc_bodies: Arc<Pool>,
     http: HttpDoor,
@@ -158,19 +174,98 @@ impl Services {
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
-            let request = request.map(|body| Intake::new(body, of.grpc.clone()));
-            let uri = request.uri().clone();
-            let answered = tonic::codegen::Service::call(&mut self.grpc.clone(), request).await;
-            let mut answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
-            grpc::status::mend(&mut answered);
-            telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
-            return answered;
+            let who = match self.admit(from, &request).await {
+                Ok(who) => who,
+                Err(refused) => {
+                    // The path is the word of a client that is not known, and is not counted by.
+                    self.grpc_stats.count(telemetry::UNKNOWN, Some(refused.kind.slug()));
+                    return grpc::status::refused(&refused).into_http();
+                }
+            };
+            let request = request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy));
+            return self.answer_grpc(from, who, request).await;
         }
         request.extensions_mut().insert(of.bodies.clone());
-        let answered = self.http.answer(from, request).await;
+        let who = match self.admit(from, &request).await {
+            Ok(who) => who,
+            Err(refused) => {
+                let answer = self.http.unauthenticated(&request, refused);
+                telemetry::answered_http(&self.http_stats, from, &answer);
+                return answer;
+            }
+        };
+        let answered = match who.may_end() {
+            false => self.http.answer(from, who, request).await,
+            true => tokio::select! {
+                answered = self.http.answer(from, who.clone(), request) => {
+                    watch(answered, &who, self.clock, || None)
+                }
+                () = who.ended(self.clock) => http::unauthenticated(ended()),
+            },
+        };
         telemetry::answered_http(&self.http_stats, from, &answered);
         answered
     }
+
+    /// The client that sent a request. Whether the server lives may be asked by any client.
+    async fn admit<B>(&self, from: SocketAddr, request: &Request<B>) -> Result<Principal, Refusal> {
+        if is_public(request.uri().path()) {
+            return Ok(unknown_client());
+        }
+        #[cfg(feature = "dashboard")]
+        if let Some(who) = self
+            .gate
+            .session(request.method(), request.headers())
+            .map_err(|refused| unauthenticated(&refused))?
+        {
+            return Ok(who);
+        }
+        self.gate.admit(from, request.headers()).await.map_err(|refused| unauthenticated(&refused))
+    }
+
+    async fn answer_grpc(
+        &self,
+        from: SocketAddr,
+        who: Principal,
+        mut request: Request<Intake<Incoming>>,
+    ) -> Response<Body> {
+        request.extensions_mut().insert(Client(who.clone()));
+        let uri = request.uri().clone();
+        let mut grpc = self.grpc.clone();
+        let answer = tonic::codegen::Service::call(&mut grpc, request);
+        let answered = match who.may_end() {
+            false => answer.await,
+            true => tokio::select! {
+                answered = answer => answered,
+                () = who.ended(self.clock) => Ok(grpc::status::refused(&ended()).into_http()),
+            },
+        };
+        let mut answered = answered.unwrap_or_else(|never| match never {}).map(Body::new);
+        grpc::status::mend(&mut answered);
+        telemetry::answered_grpc(&self.grpc_stats, from, uri.path(), &answered);
+        watch(answered, &who, self.clock, || {
+            let mut trailers = HeaderMap::new();
+            grpc::status::refused(&ended()).add_header(&mut trailers).ok()?;
+            Some(trailers)
+        })
+    }
+}
+
+/// Calls that need no credential: whether the server lives, for the machinery that runs it, and what problems mean,
+/// which a client that is refused may look up. And signing in.
+fn is_public(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz")
+        || path.starts_with("/problems/")
+        || path.starts_with("/grpc.health.v1.Health/")
+        || http::is_public(path)
+}
+
+fn unauthenticated(refused: &Refused) -> Refusal {
+    Refusal::new(Kind::Unauthenticated, refused.to_string())
+}
+
+fn ended() -> Refusal {
+    Refusal::new(Kind::Unauthenticated, "the token was revoked or has expired")
 }
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
@@ -181,73 +276,16 @@ async fn serve_one(
     address: SocketAddr,
     stopping: Stopping,
 ) {
-    let Some(protocol) = connection::protocol_of(&stream).await else { return };
-    let open = Open::default();
-    let io = TokioIo::new(Connection::new(stream, protocol, open.clone(), http::refusal));
-    let stopped = stopping.wait();
+    let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
     let shares = Arc::new(Shares {
         replies: outgoing.share.clone(),
         bodies: services.http.body_shares(),
         grpc: services.grpc_bodies.share(),
     });
-    // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
-    // ended.
-    match protocol {
-        Protocol::Http1 => {
-            let service = service_fn(|request| {
-                let (services, shares, open) = (services.clone(), shares.clone(), open.enter());
-                async move {
-                    let answered = services.answer(address, &shares, request).await;
-                    Ok::<_, std::convert::Infallible>(open.hold(answered))
-                }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .max_buf_size(HEAD_BYTES_MAX)
-                .header_read_timeout(None)
-                .serve_connection(io, service);
-            let mut connection = std::pin::pin!(connection);
-            tokio::select! {
-                _ = connection.as_mut() => {}
-                () = stopped => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = connection.await;
-                }
-            }
-        }
-        Protocol::Http2 => {
-            let service = service_fn(|request| {
-                let (services, shares, outgoing) = (services.clone(), shares.clone(), outgoing.clone());
-                async move {
-                    let answered = services.answer(address, &shares, request).await;
-                    Ok::<_, std::convert::Infallible>(outgoing.send(answered))
-                }
-            });
-            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .initial_stream_window_size(CALL_WINDOW)
-                .initial_connection_window_size(CONNECTION_WINDOW)
-                .max_frame_size(FRAME_MAX)
-                .max_concurrent_streams(CALLS_MAX)
-                .keep_alive_interval(KEEPALIVE_EVERY)
-                .keep_alive_timeout(KEEPALIVE_ANSWER)
-                .serve_connection(io, service);
-            let mut connection = std::pin::pin!(connection);
-            let served = async {
-                tokio::select! {
-                    _ = connection.as_mut() => {}
-                    () = stopped => {
-                        connection.as_mut().graceful_shutdown();
-                        let _ = connection.await;
-                    }
-                }
-            };
-            tokio::select! {
-                () = served => {}
-                () = outgoing.stalled() => {
-                    services.stats.stalled.fetch_add(1, Ordering::Relaxed);
-                    tracing::info!(peer = %address, "a client did not take a reply and was disconnected");
-                }
-            }
-        }
-    }
+    let stats = services.stats.clone();
+    let answer = move |request| {
+        let (services, shares) = (services.clone(), shares.clone());
+        async move { services.answer(address, &shares, request).await }
+    };
+    serve::connection(wire, address, stopping, CALLS_MAX, &stats, outgoing, http::refusal, answer).await;
 }

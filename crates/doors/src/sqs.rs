@@ -34,14 +34,16 @@ use forebay_broker::api::{Entrance, Pool, Principal};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
-pub use keys::AccessKey;
+pub use keys::{AccessKey, KeyRing};
 pub use wire::address::{UrlOptions, is_account};
 
 use crate::http::accept::{self, Stopping};
 use crate::http::connection::{Connection, Open, Protocol};
 use crate::http::hosts::Hosts;
+use crate::kit::attempts::Attempts;
+use crate::kit::identity::Anonymous;
+use crate::kit::tls::{self, Speaks, Tls};
 use door::{Door, RequestIds};
 use keys::AccessKeys;
 use service::Service;
@@ -58,11 +60,16 @@ const BUSY_REPLY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: te
 pub struct SqsConfig {
     /// Connections at a time. A further client is told that the server is busy.
     pub connections_max: usize,
+    /// Connections at a time from one address. None: as many as there may be.
+    pub connections_per_address: Option<usize>,
     /// Bytes of request bodies that are being read, over all connections.
     pub body_bytes_max: usize,
-    /// The access keys that may sign requests. If the list is empty, any client may send requests, under any
-    /// name.
-    pub keys: Vec<AccessKey>,
+    /// The access keys of the keys file. Those in the log are believed as well.
+    pub keys: KeyRing,
+    /// What a client without a known key is, if there is no keys file.
+    pub anonymous: Anonymous,
+    /// The server's certificate. None: connections are not encrypted.
+    pub tls: Option<Tls>,
     pub urls: UrlOptions,
     /// Names that the server has beside its addresses and `localhost`. Used if there are no access keys and the
     /// door is open to this machine alone: a page of another site could have been given a name with this server's
@@ -79,8 +86,11 @@ impl SqsConfig {
     pub fn new(seed: [u8; 32]) -> SqsConfig {
         SqsConfig {
             connections_max: 20_000,
+            connections_per_address: None,
             body_bytes_max: 64 << 20,
-            keys: Vec::new(),
+            keys: KeyRing::default(),
+            anonymous: Anonymous::Owner,
+            tls: None,
             urls: UrlOptions::default(),
             host_names: Vec::new(),
             waits: false,
@@ -98,17 +108,18 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let address = listener.local_addr()?;
     let caller = broker.enter(Principal::owner(), None);
-    let service =
-        Service::open(broker.clone(), &caller, config.waits).await.map_err(std::io::Error::other)?;
-    let keys = AccessKeys::new(config.keys);
+    let service = Service::open(broker.clone(), caller, config.waits).await.map_err(std::io::Error::other)?;
+    let keys = AccessKeys::new(config.keys, broker.clone(), config.anonymous);
     let hosts = match address.ip().is_loopback() {
-        true => Hosts::new(&config.host_names),
+        true => Hosts::new(&config.host_names).over_tls(config.tls.is_some()),
         // A server that listens for other machines is called by names that it does not know.
-        false => Hosts::any(),
+        false => Hosts::any().over_tls(config.tls.is_some()),
     };
     let hosts = Some(hosts).filter(|_| !keys.are_needed());
     let door = Arc::new(Door {
         stats: broker.doors().door("sqs"),
+        attempts: Attempts::default(),
+        tls: config.tls,
         broker,
         service: Arc::new(service),
         keys,
@@ -119,7 +130,7 @@ pub async fn serve(
         bodies: Pool::new(config.body_bytes_max.max(door::BODY_BYTES_MAX)),
         request_ids: RequestIds::new(config.seed),
     });
-    let connections = Arc::new(Semaphore::new(config.connections_max));
+    let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let stats = door.stats.clone();
     let one = |stream, address, stopping| serve_one(door.clone(), stream, address, stopping);
     accept::connections(listener, stop, connections, BUSY_REPLY, &stats, one).await;
@@ -128,8 +139,9 @@ pub async fn serve(
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
 async fn serve_one(door: Arc<Door>, stream: TcpStream, address: SocketAddr, stopping: Stopping) {
+    let Some(wire) = tls::begin(door.tls.as_ref(), Speaks::Http1, stream, address).await else { return };
     let (open, shares) = (Open::default(), Arc::new(door.shares()));
-    let io = TokioIo::new(Connection::new(stream, Protocol::Http1, open.clone(), |_| None::<Bytes>));
+    let io = TokioIo::new(Connection::new(wire, Protocol::Http1, open.clone(), |_| None::<Bytes>));
     let service = service_fn(|request| {
         let (door, open, shares) = (door.clone(), open.enter(), shares.clone());
         async move { Ok::<_, std::convert::Infallible>(open.hold(door.answer(address, &shares, request).await)) }

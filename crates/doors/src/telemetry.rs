@@ -48,11 +48,13 @@ pub(crate) fn answered_http<B>(stats: &DoorStats, peer: SocketAddr, answer: &Res
 pub(crate) fn answered_grpc<B>(stats: &DoorStats, peer: SocketAddr, path: &str, answer: &Response<B>) {
     let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
     let status = header("grpc-status").filter(|status| *status != "0");
-    let problem = header("forebay-problem").or(status.map(|_| UNKNOWN));
+    // Kurrent clients are told of a refusal by its name, some of them with the status of an internal error.
+    let refusal = header("forebay-problem").or_else(|| header("exception"));
+    let problem = refusal.or(status.map(|_| UNKNOWN));
     // Paths are the client's words; those of no call are counted together.
     let call = if status == Some("12") { UNKNOWN } else { path.trim_start_matches('/') };
     stats.count(call, problem);
-    if problem == Some(Kind::Internal.slug()) || status == Some("13") {
+    if problem == Some(Kind::Internal.slug()) || status == Some("13") && refusal.is_none() {
         say_internal(stats, call, peer, header("grpc-message").unwrap_or_default());
     }
 }
@@ -143,7 +145,6 @@ mod tests {
     use forebay_broker::api::Doors;
     use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpStream};
-    use tokio::sync::Semaphore;
 
     use super::capture::events_of;
     use super::*;
@@ -156,6 +157,27 @@ mod tests {
     fn rows(stats: &DoorStats) -> Vec<String> {
         let rows = stats.requests();
         rows.iter().map(|(call, problem, count)| format!("{call} {problem} {count}")).collect()
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_kurrent_is_counted_by_its_name_and_leaves_no_event() {
+        let doors = Doors::default();
+        let kurrent = doors.door("kurrent");
+        let answer = |exception: Option<&'static str>| {
+            let mut answer = Response::new(());
+            answer.headers_mut().insert("grpc-status", "13".parse().expect("a value"));
+            if let Some(name) = exception {
+                answer.headers_mut().insert("exception", name.parse().expect("a value"));
+            }
+            answer
+        };
+        let ((), events) = events_of(async {
+            answered_grpc(&kurrent, peer(), "/p/Create", &answer(Some("persistent-subscription-failed")));
+            answered_grpc(&kurrent, peer(), "/p/Create", &answer(None));
+        })
+        .await;
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(rows(&kurrent), ["p/Create persistent-subscription-failed 1", "p/Create unknown 1"]);
     }
 
     #[tokio::test]
@@ -223,7 +245,7 @@ mod tests {
         let served = accept::connections(
             listener,
             async move { drop(stopped.await) },
-            Arc::new(Semaphore::new(1)),
+            accept::Limits::new(1, None),
             b"busy",
             &stats,
             |mut stream: TcpStream, _, _| async move { drop(stream.read(&mut [0]).await) },

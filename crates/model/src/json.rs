@@ -152,7 +152,10 @@ impl Serialize for Rate {
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Rate, D::Error> {
         #[derive(Deserialize)]
-        #[serde(deny_unknown_fields, rename = "Rate")]
+        #[serde(
+            deny_unknown_fields,
+            expecting = "an object with per_second and burst, such as { \"per_second\": 10 }"
+        )]
         struct Parts {
             per_second: f64,
             #[serde(default = "one")]

@@ -8,7 +8,7 @@ use crate::choices::{
 };
 use crate::describe::{Field, Kind};
 use crate::limits::{AGE_MAX, INSTANT, YEAR};
-use crate::table::{limit, max, part, setter, settings};
+use crate::table::{limit, max, overlap, part, setter, settings};
 use crate::value::{
     BadRaw, Change, Limit, Raw, Setting, SettingsError, Store, at_least, between, join, lasting,
 };

@@ -23,6 +23,8 @@
 //! - `GroupPatch`, all of whose fields are options, with a setter for each, `apply`, `check`, `difference`,
 //!   `From<&GroupSettings>` and, with the feature `serde`, its JSON.
 //!
+//! A table in which two settings take the same tag does not compile, also if one of them takes several.
+//!
 //! Rules about several fields are written by hand, as `check_together`.
 
 macro_rules! settings {
@@ -85,6 +87,15 @@ macro_rules! settings {
                 }
             }
         }
+
+        // The first of two settings with the same tag would be given the stored value of the other.
+        const _: () = assert!(
+            !overlap(&[
+                $(($tag, <$type $(<$inner>)? as Setting>::TAGS),)+
+                $($(($i_tag, <$i_type as Setting>::TAGS),)+)?
+            ]),
+            concat!("two settings take the same tag in ", stringify!($name)),
+        );
 
         impl Setting for $name {
             const KIND: Kind = Kind::Object($name::FIELDS);
@@ -316,4 +327,35 @@ pub(crate) use setter;
 
 pub(crate) const fn max(a: u64, b: u64) -> u64 {
     if a > b { a } else { b }
+}
+
+/// Whether some tag is taken twice, where each setting takes so many tags from its first one on.
+pub(crate) const fn overlap(settings: &[(u64, u64)]) -> bool {
+    let mut one = 0;
+    while one < settings.len() {
+        let mut other = one + 1;
+        while other < settings.len() {
+            let ((a, a_tags), (b, b_tags)) = (settings[one], settings[other]);
+            if a < b + b_tags && b < a + a_tags {
+                return true;
+            }
+            other += 1;
+        }
+        one += 1;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_that_is_taken_twice_is_noticed() {
+        assert!(!overlap(&[(26, 3), (9, 1), (25, 1), (29, 1)]));
+        assert!(overlap(&[(26, 3), (9, 1), (26, 1)]), "the first tag of another setting");
+        assert!(overlap(&[(26, 3), (9, 1), (28, 1)]), "the last of three");
+        assert!(overlap(&[(27, 1), (9, 1), (26, 3)]), "in either order");
+        assert!(overlap(&[(9, 1), (24, 3), (26, 3)]), "the ends of two");
+    }
 }

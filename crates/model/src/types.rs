@@ -83,25 +83,32 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// Why a name was refused.
+/// Why a name was refused. Reads after the name of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
     Empty,
-    TooLong { bytes: usize },
+    TooLong {
+        bytes: usize,
+    },
     Control,
     Reserved,
+    NotReserved,
+    /// Of a group: `STREAM/GROUP` is read at its last slash.
+    Slash,
 }
 
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NameError::Empty => f.write_str("a name has at least one byte"),
+            NameError::Empty => f.write_str("must have at least one byte"),
             NameError::TooLong { bytes } => {
-                write!(f, "name is too long. bytes=`{bytes}` limit=`{NAME_BYTES_MAX}`")
+                write!(f, "must have at most {NAME_BYTES_MAX} bytes. bytes=`{bytes}`")
             }
-            NameError::Control => f.write_str("a name has no control characters"),
-            NameError::Reserved => f.write_str("names beginning with `$` belong to the system"),
+            NameError::Control => f.write_str("must not have control characters"),
+            NameError::Reserved => f.write_str("must not begin with `$`, which names of the system do"),
+            NameError::Slash => f.write_str("must not contain `/`, which separates stream and group"),
+            NameError::NotReserved => f.write_str("must begin with `$`, as names of the system do"),
         }
     }
 }
@@ -118,16 +125,22 @@ fn check_name(text: &str) -> Result<(), NameError> {
     }
 }
 
+/// Without a slash in it, a group's name ends every `STREAM/GROUP` in one way only, whatever the stream is called.
+fn check_group_name(text: &str) -> Result<(), NameError> {
+    check_name(text)?;
+    if text.contains('/') { Err(NameError::Slash) } else { Ok(()) }
+}
+
 macro_rules! name {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident $check:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Box<str>);
 
         impl $name {
-            /// 1 to 255 bytes of UTF-8 without control characters, not beginning with `$`.
+            /// 1 to 255 bytes of UTF-8 without control characters, not beginning with `$`; a group also without `/`.
             pub fn parse(text: &str) -> Result<$name, NameError> {
-                check_name(text)?;
+                $check(text)?;
                 Ok($name(text.into()))
             }
 
@@ -159,9 +172,53 @@ macro_rules! name {
 
 name! {
     /// What users call a stream.
-    StreamName
+    StreamName check_name
+}
+impl StreamName {
+    /// A name of the system, which begins with `$` and otherwise keeps to the rules of [`StreamName::parse`]. Streams
+    /// of the system belong to a part of the server. Users cannot create them or publish to them, and may read them.
+    pub fn of_system(text: &str) -> Result<StreamName, NameError> {
+        match check_name(text) {
+            Err(NameError::Reserved) if text.len() > 1 => Ok(StreamName(text.into())),
+            Err(NameError::Reserved) => Err(NameError::Empty),
+            Err(error) => Err(error),
+            Ok(()) => Err(NameError::NotReserved),
+        }
+    }
+
+    /// A name of a user or of the system, for calls that only look.
+    pub fn of_any(text: &str) -> Result<StreamName, NameError> {
+        StreamName::parse(text).or_else(|error| match error {
+            NameError::Reserved => StreamName::of_system(text),
+            error => Err(error),
+        })
+    }
+
+    pub fn is_of_system(&self) -> bool {
+        self.0.starts_with('$')
+    }
 }
 name! {
     /// What users call a group. Unique within its stream.
-    GroupName
+    GroupName check_group_name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_system_are_told_apart() {
+        assert_eq!(StreamName::parse("$x"), Err(NameError::Reserved));
+        assert_eq!(StreamName::of_system("x"), Err(NameError::NotReserved));
+        assert_eq!(StreamName::of_system("$"), Err(NameError::Empty));
+        assert_eq!(StreamName::of_system("$\n"), Err(NameError::Control));
+        let long = format!("${}", "x".repeat(NAME_BYTES_MAX));
+        assert_eq!(StreamName::of_system(&long), Err(NameError::TooLong { bytes: NAME_BYTES_MAX + 1 }));
+        for (text, of_system) in [("$x", true), ("$$x", true), ("x", false), ("x$", false)] {
+            let name = StreamName::of_any(text).expect("a name");
+            assert_eq!((name.as_str(), name.is_of_system()), (text, of_system));
+        }
+        assert_eq!(StreamName::of_any(""), Err(NameError::Empty));
+    }
 }

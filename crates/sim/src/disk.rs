@@ -114,8 +114,12 @@ struct BadReads {
     serving: bool,
     /// So many of the next calls find no free descriptor.
     no_descriptor: u32,
+    /// So many of the next new files find no free descriptor.
+    no_file: u32,
     /// The next read of a file fails once.
     once: bool,
+    /// One has failed.
+    failed: bool,
     /// Places that cannot be read any more, by file and page.
     places: BTreeSet<(String, u64)>,
 }
@@ -193,6 +197,7 @@ impl SimDisk {
             state.fuse = None;
         }
         state.stage = Stage::Idle;
+        state.bad_reads.no_file = 0;
         self.process = state.process;
         let named: BTreeSet<InodeId> = state
             .names
@@ -236,6 +241,7 @@ impl SimDisk {
         state.fuse = None;
         state.error = None;
         state.error_struck = None;
+        state.bad_reads.no_file = 0;
     }
 
     /// Where the fuse blew, if it did.
@@ -268,9 +274,20 @@ impl SimDisk {
         self.state().bad_reads.no_descriptor = calls;
     }
 
+    /// So many of the next new files find no free descriptor, until the process dies.
+    pub fn exhaust_files(&self, files: u32) {
+        self.state().bad_reads.no_file = files;
+    }
+
     /// The next read fails.
     pub fn fail_read_once(&self) {
         self.state().bad_reads.once = true;
+    }
+
+    /// Whether a read failed in service, or a page of a file cannot be read.
+    pub fn is_spoiled(&self) -> bool {
+        let bad = &self.state().bad_reads;
+        bad.failed || !bad.places.is_empty()
     }
 
     /// A page of a file cannot be read any more.

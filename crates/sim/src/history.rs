@@ -69,6 +69,14 @@ pub fn run(seed: u64, steps: u32) -> Result<Outcome, Failure> {
     })
 }
 
+/// Runs a part of a history. A panic in it comes back in words, with its place.
+pub(crate) fn caught<T>(part: impl FnOnce() -> T) -> Result<T, String> {
+    keep_panics_quiet();
+    panic::catch_unwind(AssertUnwindSafe(part)).map_err(|payload| {
+        format!("{} ({})", message(payload.as_ref()), PLACE.with(|place| place.borrow().clone()))
+    })
+}
+
 /// Runs histories with one promise broken until one of them notices, and says which.
 pub fn find_fault(fault: Fault, seeds_max: u64, steps: u32) -> Option<Failure> {
     plant(Some(fault));

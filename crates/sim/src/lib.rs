@@ -9,6 +9,7 @@ pub mod history;
 mod model;
 pub mod replay;
 mod server;
+pub mod shell;
 pub mod situation;
 pub mod sweep;
 pub mod tale;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use forebay_core::fault::Fault;
 use forebay_sim::history::{self, Failure, STEPS};
 use forebay_sim::situation::{Situation, Situations};
-use forebay_sim::{sweep, tale};
+use forebay_sim::{shell, sweep, tale};
 
 const HELP: &str = "\
 Runs simulated histories of Forebay.
@@ -20,6 +20,9 @@ Usage:
   forebay-sim sim [--seeds N] [--from S] [--steps N]   histories from seed S on (default 200 from 0)
   forebay-sim tell SEED [--steps N]                    replays one history and tells what happened in it
   forebay-sim faults [--only NAME] [--seeds N]         each planted fault must be noticed within N seeds (500)
+  forebay-sim shell [--seeds N] [--from S]             histories of the shard task and its callers (200 from 0)
+  forebay-sim shell tell SEED                          replays one of them and tells what happened in it
+  forebay-sim shell faults [--only NAME] [--seeds N]   each of its planted faults must be noticed within N seeds
   forebay-sim sweep [crash|corruption] [--full]        crash and corruption sweeps of the journal
 
 With --bad-places, places of the disk go bad in every history: a read fails once or for ever.
@@ -60,6 +63,15 @@ fn main() -> ExitCode {
             let seed = seed.parse().map_err(|_| format!("not a seed: {seed}"))?;
             Ok(tell(seed, given[0].map_or(STEPS, |steps| steps as u32)))
         }),
+        ["shell", "tell", seed] => seed.parse().map_err(|_| format!("not a seed: {seed}")).map(tell_shell),
+        ["shell", "faults", "--only", name, ref options @ ..] => {
+            parse(options, &["--seeds"]).map(|given| shell_faults(Some(name), given[0].unwrap_or(500)))
+        }
+        ["shell", "faults", ref options @ ..] => {
+            parse(options, &["--seeds"]).map(|given| shell_faults(None, given[0].unwrap_or(500)))
+        }
+        ["shell", ref options @ ..] => parse(options, &["--seeds", "--from"])
+            .map(|given| simulate_shell(given[1].unwrap_or(0), given[0].unwrap_or(200))),
         ["sweep", ref options @ ..] => sweeps(options),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");
@@ -166,6 +178,77 @@ fn tell(seed: u64, steps: u32) -> bool {
         Err(failure) => println!("\nseed {seed} breaks a promise at step {}: {}", failure.step, failure.text),
     }
     outcome.is_ok()
+}
+
+/// Runs the work of all threads until the seeds are used up.
+fn on_all_threads(work: impl Fn() + Sync) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for n in 0..threads {
+            std::thread::Builder::new()
+                .name(format!("history-{n}"))
+                .spawn_scoped(scope, &work)
+                .expect("a thread");
+        }
+    });
+}
+
+fn simulate_shell(from: u64, seeds: u64) -> bool {
+    let started = Instant::now();
+    let next = AtomicU64::new(from);
+    let tally = Mutex::new((shell::Outcome::default(), Vec::new()));
+    on_all_threads(|| {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= from + seeds {
+                break;
+            }
+            let outcome = shell::run(seed);
+            let mut tally = tally.lock().expect("a history does not break the tally");
+            match outcome {
+                Ok(outcome) => tally.0.add(&outcome),
+                Err(failure) => tally.1.push(failure),
+            }
+        }
+    });
+    let (outcome, mut failures) = tally.into_inner().expect("a history does not break the tally");
+    failures.sort_by_key(|failure: &Failure| failure.seed);
+    let rate = seeds as f64 / started.elapsed().as_secs_f64();
+    println!("{seeds} histories of the shell from seed {from}, {rate:.0} a second");
+    println!("{outcome:#?}");
+    for failure in failures.iter().take(10) {
+        println!("\nseed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text);
+        println!("    in words: cargo xtask shell tell {}", failure.seed);
+    }
+    println!("\nshell: {} passed, {} failed", seeds - failures.len() as u64, failures.len());
+    failures.is_empty()
+}
+
+fn tell_shell(seed: u64) -> bool {
+    tale::begin();
+    let outcome = shell::run(seed);
+    for line in tale::end() {
+        println!("{line}");
+    }
+    match &outcome {
+        Ok(outcome) => println!("\nseed {seed} keeps every promise: {outcome:?}"),
+        Err(failure) => println!("\nseed {seed} breaks a promise at step {}: {}", failure.step, failure.text),
+    }
+    outcome.is_ok()
+}
+
+fn shell_faults(only: Option<&str>, seeds: u64) -> bool {
+    let mut all = true;
+    let is_meant = |fault: &Fault| only.is_none_or(|only| format!("{fault:?}").contains(only));
+    for fault in Fault::SHELL.into_iter().filter(is_meant) {
+        let found = shell::find_fault(fault, seeds);
+        all &= found.is_some();
+        match found {
+            Some(failure) => println!("{fault:?}: noticed by seed {}: {}", failure.seed, failure.text),
+            None => println!("{fault:?}: NOT noticed in {seeds} seeds"),
+        }
+    }
+    all
 }
 
 fn faults(only: Option<&str>, seeds: u64) -> bool {

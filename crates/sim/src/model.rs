@@ -61,8 +61,11 @@ pub(crate) struct StreamModel {
     sent: BTreeMap<Uid, Sent>,
     /// Which message is at a position, as far as anybody has been told.
     at: BTreeMap<Seq, Uid>,
-    /// Where the message with an id is, as far as anybody has been told.
-    ids: BTreeMap<u64, Seq>,
+    /// Where the messages with an id are, as far as anybody has been told, and when each was published, if that is
+    /// known.
+    ids: BTreeMap<u64, BTreeMap<Seq, Option<Timestamp>>>,
+    /// An id came again after its window.
+    pub(crate) stored_again: bool,
     /// Positions in the shard, as the log has them.
     ordinals: BTreeMap<Seq, Ordinal>,
 }
@@ -76,6 +79,7 @@ impl StreamModel {
             sent: BTreeMap::new(),
             at: BTreeMap::new(),
             ids: BTreeMap::new(),
+            stored_again: false,
             ordinals: BTreeMap::new(),
         }
     }
@@ -157,6 +161,11 @@ impl StreamModel {
         if let Some(known) = self.at.get(&seq) {
             assert_eq!(*known, uid, "I2: one position holds one message");
         }
+        self.is_at(seq, ordinal);
+    }
+
+    /// A client or the log says where in the shard's log a message is.
+    pub(crate) fn is_at(&mut self, seq: Seq, ordinal: Ordinal) {
         let known = *self.ordinals.entry(seq).or_insert(ordinal);
         assert!(
             ordinal == known,
@@ -194,7 +203,8 @@ impl StreamModel {
     /// The server answered for one message. Returns whether it was a duplicate of one from before a crash.
     pub(crate) fn answered(&mut self, uid: Uid, admission: Admission, epoch: Epoch) -> bool {
         let Admission { seq, duplicate } = admission;
-        let id = self.sent[&uid].id;
+        let Sent { id, ref ats, .. } = self.sent[&uid];
+        let at = ats[0];
         let mut across_crash = false;
         if self.sent[&uid].numbered {
             if let Fate::Stored(known) = self.sent[&uid].fate {
@@ -206,9 +216,7 @@ impl StreamModel {
         }
         if duplicate {
             let id = id.expect("I11: only a message with an id can be a duplicate");
-            if let Some(&known) = self.ids.get(&id) {
-                assert_eq!(seq, known, "I11: a duplicate is answered with the first one's position");
-            }
+            self.check_duplicate(id, seq, at);
             if let Some(first) = self.at.get(&seq) {
                 assert_eq!(
                     self.sent[first].id,
@@ -217,17 +225,61 @@ impl StreamModel {
                 );
                 across_crash = self.sent[first].epoch < epoch;
             }
-            self.ids.insert(id, seq);
             self.sent.get_mut(&uid).expect("the message was sent").fate = Fate::Dropped;
         } else {
             if let Some(id) = id {
-                let known = self.ids.insert(id, seq);
-                assert!(known.is_none_or(|known| known == seq), "I11: one id stores one message");
+                self.identify(id, seq, at);
             }
             self.place(seq, uid);
             self.sent.get_mut(&uid).expect("the message was sent").fate = Fate::Stored(seq);
         }
         across_crash
+    }
+
+    /// The message with this id that was published then is at this position. Messages with the same id are at least
+    /// a window apart.
+    fn identify(&mut self, id: u64, seq: Seq, at: Timestamp) {
+        let window = self.settings.dedupe_window;
+        let lost = self.unanswered(id);
+        let known = self.ids.entry(id).or_default();
+        for (&other, &when) in known.iter().filter(|(other, _)| **other != seq) {
+            let is_apart = |when: Timestamp| at.since(when).max(when.since(at)) >= window;
+            let apart = when.map_or(lost.iter().copied().any(is_apart), is_apart);
+            assert!(
+                apart,
+                "I11: one id stores one message in {window:?}: {other} at {when:?}, {seq} at {at:?}"
+            );
+            self.stored_again = true;
+        }
+        known.insert(seq, Some(at));
+    }
+
+    /// A message with this id that was published at this time is a duplicate of the message at this position.
+    fn check_duplicate(&mut self, id: u64, seq: Seq, at: Timestamp) {
+        let window = self.settings.dedupe_window;
+        let lost = self.unanswered(id);
+        let known = self.ids.entry(id).or_default();
+        let newest = known.last_key_value().map(|(&newest, _)| newest);
+        assert!(
+            newest.is_none_or(|newest| newest <= seq),
+            "I11: a duplicate is answered with the newest one's position, {newest:?} and not {seq}"
+        );
+        let when = *known.entry(seq).or_default();
+        let within = |when: Timestamp| at.since(when) < window;
+        let known = when.map_or(lost.iter().copied().any(within), within);
+        assert!(
+            known,
+            "I11: {seq} was published at {when:?}, and its id is known at {at:?} after {window:?}"
+        );
+    }
+
+    /// When messages with this id were published whose publish was not answered.
+    fn unanswered(&self, id: u64) -> Vec<Timestamp> {
+        let lost = self
+            .sent
+            .values()
+            .filter(|sent| sent.id == Some(id) && matches!(sent.fate, Fate::Open | Fate::Unknown));
+        lost.flat_map(|sent| sent.ats.iter().copied()).collect()
     }
 
     /// A client was told that this message is at this position.
@@ -258,8 +310,7 @@ impl StreamModel {
             }
         };
         if let Some(id) = id {
-            let known = self.ids.insert(id, seq);
-            assert!(known.is_none_or(|known| known == seq), "I11: one id stores one message");
+            self.identify(id, seq, at);
         }
         self.place(seq, uid);
         self.sent.get_mut(&uid).expect("the message was sent").fate = Fate::Stored(seq);
@@ -301,8 +352,8 @@ pub(crate) struct GroupModel {
     retries_least: u32,
     retries_most: u32,
     pub(crate) in_flight_max: u32,
-    /// Leases for no time may come and go within a turn, and count all the same.
-    pub(crate) fleeting: bool,
+    /// Leases that came and went within a turn, for no time, and count all the same: of all groups together.
+    pub(crate) unseen: u32,
     messages: BTreeMap<Seq, MessageModel>,
     held: BTreeMap<Seq, Hold>,
     start: Seq,
@@ -384,7 +435,7 @@ impl GroupModel {
             retries_least: retries_max,
             retries_most: retries_max,
             in_flight_max,
-            fleeting: false,
+            unseen: 0,
             messages: BTreeMap::new(),
             held: BTreeMap::new(),
             start,
@@ -478,6 +529,11 @@ impl GroupModel {
         self.held.values()
     }
 
+    /// Whether a consumer holds the message on a lease that goes on.
+    pub(crate) fn is_leased(&self, now: Timestamp, seq: Seq) -> bool {
+        self.held.get(&seq).is_some_and(|hold| hold.deadline > now)
+    }
+
     pub(crate) fn held_by(&self, consumer: ConsumerId) -> impl Iterator<Item = &Hold> {
         self.held.values().filter(move |hold| hold.consumer == consumer)
     }
@@ -538,7 +594,7 @@ impl GroupModel {
         let attempt = delivered.attempt.0;
         let Bounds { min, max } = message.attempts;
         assert!(
-            (min..=max).contains(&attempt) || (self.fleeting && attempt > max),
+            (min..=max.saturating_add(self.unseen)).contains(&attempt),
             "I8: {seq} comes as attempt {attempt} and was leased {min} to {max} times"
         );
         let allowed = (self.retries_most + 1).saturating_add(message.stops);

@@ -10,7 +10,7 @@ use forebay_broker::driver::{Driver, DriverConfig, Read};
 use forebay_broker::recovery::{Recovery, RecoveryError};
 use forebay_core::entry::{CopiedMessage, Entry, MessageMeta, entries};
 use forebay_core::types::{Limits, Ordinal, Position, Seq, StreamId, Timestamp};
-use forebay_storage::engine::{Frame, Image, ReadBudget, SpaceGauge, StorageError};
+use forebay_storage::engine::{Frame, Image, ReadBudget, Readout, SpaceGauge, StorageError};
 use forebay_storage::journal::{Chores, Journal, JournalConfig, OpenError, Opened, Reader, Writer};
 
 use crate::disk::SimDisk;
@@ -23,6 +23,8 @@ pub(crate) struct Server {
     chores: Chores<SimDisk>,
     reader: Reader<SimDisk>,
     pub(crate) space: SpaceGauge,
+    /// The gauge as the driver was last told of it.
+    told: (bool, u64),
     /// What the frames so far publish.
     pub(crate) published: Vec<(StreamId, Seq, MessageMeta, Timestamp)>,
     /// Appended, and waiting for the disk.
@@ -33,9 +35,11 @@ pub(crate) struct Server {
     pub(crate) remarks: Vec<String>,
     /// Receipts, reads, images and trims that are done: each is followed by a turn.
     pub(crate) done: u64,
-    /// Reads that are tried again, and reads that were given up.
+    /// Reads that are tried again, and places that could not be read.
     pub(crate) tried_again: u64,
     pub(crate) unreadable: u64,
+    /// Commits that found no descriptor for the next segment, and wait.
+    pub(crate) waited: u64,
     /// Deliveries whose contents had to be read back.
     pub(crate) read_back: u64,
     /// Messages that were read back from a copy.
@@ -76,12 +80,11 @@ impl From<OpenError> for Down {
     }
 }
 
-/// Errors of a read: no free descriptor, and a place that cannot be read.
-const NO_DESCRIPTOR: i32 = 24;
-const BAD_PLACE: i32 = 5;
-
 /// So small that a history of some hundred steps goes through several of them.
 const SEGMENT_BYTES: u64 = 32 << 10;
+
+/// How often a stop tries to write the frames that are left.
+const STOP_ATTEMPTS: u32 = 1_000;
 
 pub(crate) fn driver_config() -> DriverConfig {
     DriverConfig {
@@ -89,6 +92,7 @@ pub(crate) fn driver_config() -> DriverConfig {
         window_bytes_max: 6 << 10,
         image_log_bytes: 40 << 10,
         image_frames: 16,
+        unwritten_bytes_max: 6 << 10,
         image_slice_bytes: 256,
         read_bytes_max: 8 << 10,
         // One segment at a time, as soon as one is dead, in several slices.
@@ -150,6 +154,7 @@ impl Server {
             chores,
             reader,
             space: claim.space,
+            told: (false, 0),
             published: Vec::new(),
             frames: Vec::new(),
             reads: VecDeque::new(),
@@ -159,6 +164,7 @@ impl Server {
             done: 0,
             tried_again: 0,
             unreadable: 0,
+            waited: 0,
             read_back: 0,
             read_from_copy: 0,
             started,
@@ -167,8 +173,9 @@ impl Server {
 
     /// Ends the turn and moves its disk operations to the list where they wait.
     pub(crate) fn finish_turn(&mut self, now: Timestamp) {
-        self.driver.set_storage_full(self.space.is_full());
-        self.driver.set_space_left(self.space.left());
+        self.told = (self.space.is_full(), self.space.left());
+        self.driver.set_storage_full(self.told.0);
+        self.driver.set_space_left(self.told.1);
         self.driver.finish_turn(now);
         self.driver.shard().check();
         self.gather();
@@ -207,17 +214,40 @@ impl Server {
         self.reads.iter().any(|read| read.id != 0)
     }
 
+    /// Whether there is more or less space than the driver was told in its last turn.
+    pub(crate) fn has_news_of_space(&self) -> bool {
+        self.told != (self.space.is_full(), self.space.left())
+    }
+
     pub(crate) fn has_reads(&self) -> bool {
         !self.reads.is_empty()
     }
 
+    /// The disk has time for one block, and finds only the oldest frame: the others have not reached the journal's
+    /// thread yet.
+    pub(crate) fn commit_one(&mut self) -> Result<(), Down> {
+        self.commit_some(1)
+    }
+
     /// The disk has time for one block.
     pub(crate) fn commit(&mut self) -> Result<(), Down> {
+        self.commit_some(usize::MAX)
+    }
+
+    fn commit_some(&mut self, most: usize) -> Result<(), Down> {
         if self.frames.is_empty() {
             return Ok(());
         }
+        let mut others = self.frames.split_off(most.min(self.frames.len()));
         let mut durable = Vec::new();
-        self.writer.commit(&mut self.frames, &mut durable)?;
+        let done = self.writer.commit(&mut self.frames, &mut durable);
+        // Frames that were not written stay before the others.
+        self.frames.append(&mut others);
+        match done {
+            // As in the product: nothing was written, and the frames wait.
+            Err(error) if error.is_passing() => self.waited += 1,
+            done => drop(done?),
+        }
         for position in durable {
             self.driver.on_durable(position);
             self.done += 1;
@@ -243,39 +273,52 @@ impl Server {
     pub(crate) fn read(&mut self) -> Result<(), Down> {
         if let Some(read) = self.reads.pop_front() {
             self.disk.serve_reads(true);
-            let frames = self.reader.read(read.from, read.budget);
+            let read_around = self.reader.read_around(read.from, read.budget);
             self.disk.serve_reads(false);
-            let frames = match frames {
-                Err(StorageError::Io { source, .. }) => {
-                    tell(|| format!("  read {} from {} fails: {source}", read.id, read.from.0));
-                    if source.raw_os_error() == Some(NO_DESCRIPTOR) {
-                        // As the shell does: it passes, and the read is tried again.
-                        self.tried_again += 1;
-                        self.reads.push_back(read);
-                    } else if source.raw_os_error() == Some(BAD_PLACE) {
-                        self.unreadable += 1;
-                        self.driver.on_unreadable(read.id);
-                        self.done += 1;
-                        self.gather();
-                    } else {
-                        return Err(StorageError::Io { doing: "read".to_owned(), source }.into());
-                    }
+            let copies = self.driver.copies_read();
+            // As the shell does.
+            match read_around {
+                Err(error) if error.is_passing() => {
+                    tell(|| format!("  read {} from {} fails for now: {error}", read.id, read.from.0));
+                    self.tried_again += 1;
+                    self.reads.push_back(read);
                     return Ok(());
                 }
-                frames => frames?,
-            };
-            tell(|| {
-                let found: Vec<_> = frames.iter().map(|frame| (frame.position.0, &frame.runs)).collect();
-                format!("  read {} from {}: {found:?}", read.id, read.from.0)
-            });
-            let copies = self.driver.copies_read();
-            self.driver.on_read(read.id, &frames)?;
+                Err(error @ (StorageError::Damaged { .. } | StorageError::Io { .. }))
+                    if self.is_spoiled() =>
+                {
+                    tell(|| format!("  read {} from {} fails: {error}", read.id, read.from.0));
+                    self.unreadable += 1;
+                    self.driver.on_unreadable(read.id);
+                }
+                other => {
+                    let Readout { frames, damage } = other?;
+                    tell(|| {
+                        let found: Vec<_> =
+                            frames.iter().map(|frame| (frame.position.0, &frame.runs)).collect();
+                        format!("  read {} from {}: {found:?}, {damage:?}", read.id, read.from.0)
+                    });
+                    assert!(damage.is_empty() || self.is_spoiled(), "nothing was damaged: {damage:?}");
+                    self.unreadable += damage.len() as u64;
+                    self.driver.on_read_around(read.id, &frames, &damage)?;
+                }
+            }
             self.done += 1;
             self.read_from_copy += self.driver.copies_read() - copies;
             self.read_back += self.driver.outbox().deliveries.len() as u64;
             self.gather();
         }
         Ok(())
+    }
+
+    /// Frames for a reader of the log, which reads them by itself.
+    pub(crate) fn read_beside(&self, from: Position, budget: ReadBudget) -> Result<Readout, StorageError> {
+        self.reader.read_around(from, budget)
+    }
+
+    /// Whether reads have failed other than for a while.
+    fn is_spoiled(&self) -> bool {
+        self.disk.is_spoiled()
     }
 
     pub(crate) fn save(&mut self) -> Result<(), Down> {
@@ -286,8 +329,13 @@ impl Server {
                     parts.map(|part| (part.key, part.through.0, part.bytes.is_some())).collect();
                 format!("  save {parts:?}")
             });
-            let saved = self.chores.save(image)?;
-            self.driver.on_saved(saved);
+            match self.chores.save(image.clone()) {
+                Err(error) if error.is_passing() => {
+                    self.image = Some(image);
+                    return Ok(());
+                }
+                saved => self.driver.on_saved(saved?),
+            }
             self.done += 1;
             self.gather();
         }
@@ -337,8 +385,11 @@ impl Server {
     pub(crate) fn stop(&mut self, now: Timestamp) -> Result<(), Down> {
         self.driver.flush(now);
         self.gather();
-        while self.has_frames() {
+        for _ in 0..STOP_ATTEMPTS {
             self.commit()?;
+        }
+        if self.has_frames() {
+            return Err(Down("frames could not be written before the stop".to_owned()));
         }
         Ok(self.chores.stop()?)
     }

@@ -60,10 +60,20 @@ pub enum Situation {
     StreamDeleted,
     NumberedSentAgain,
     ReadTriedAgain,
+    CommitWaited,
+    IdStoredAgain,
+    MarkDamaged,
+    BundleCommitted,
+    BundleWithStaleLease,
+    BundleLostInCrash,
+    LogReadToItsEnd,
+    LogReaderSkippedGone,
+    WholeLogReadToItsEnd,
+    WholeLogReadFromCopies,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 52] = [
+    pub const ALL: [Situation; 62] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -116,6 +126,16 @@ impl Situation {
         Situation::StreamDeleted,
         Situation::NumberedSentAgain,
         Situation::ReadTriedAgain,
+        Situation::CommitWaited,
+        Situation::IdStoredAgain,
+        Situation::MarkDamaged,
+        Situation::BundleCommitted,
+        Situation::BundleWithStaleLease,
+        Situation::BundleLostInCrash,
+        Situation::LogReadToItsEnd,
+        Situation::LogReaderSkippedGone,
+        Situation::WholeLogReadToItsEnd,
+        Situation::WholeLogReadFromCopies,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -186,6 +206,16 @@ impl Situation {
             Situation::StreamDeleted => "a stream was deleted",
             Situation::NumberedSentAgain => "a numbered batch was sent again",
             Situation::ReadTriedAgain => "a read found no descriptor and was tried again",
+            Situation::CommitWaited => "a commit waited until the next segment found a descriptor",
+            Situation::MarkDamaged => "a slot of MARK was damaged",
+            Situation::IdStoredAgain => "an id came again after its window, and was stored",
+            Situation::BundleCommitted => "leases were settled and messages stored together",
+            Situation::BundleWithStaleLease => "a bundle was refused because a lease is over",
+            Situation::BundleLostInCrash => "a crash took a bundle that was not durable",
+            Situation::LogReadToItsEnd => "a reader came to the end of a stream",
+            Situation::LogReaderSkippedGone => "messages went while a reader was about to read them",
+            Situation::WholeLogReadToItsEnd => "a reader of the whole log came to its end",
+            Situation::WholeLogReadFromCopies => "a reader of the whole log found messages in copies",
         }
     }
 }

@@ -3,24 +3,28 @@
 //! Everything is decided by dice from one seed. Steps are small (one command, one block written, some
 //! time passing), so that any order of them can come about that real threads could bring about.
 
+mod bundles;
 mod clients;
 mod limits;
+mod log_readers;
 mod mishaps;
 mod numbered;
 mod operators;
 mod rest;
 mod side;
+mod whole_readers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use forebay_broker::driver::{Delivery, Driver, Published, Ticket};
-use forebay_core::Admission;
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Lease};
 use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, Retries};
 use forebay_core::shard::{Shard, Start};
-use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
+use forebay_core::types::{
+    ConsumerId, Epoch, Grant, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp,
+};
 
 use crate::dice::Dice;
 use crate::disk::SimDisk;
@@ -31,6 +35,9 @@ use crate::tale::tell;
 use crate::watch::Watch;
 use operators::PaceWatch;
 
+/// How far the clock may go in one step.
+const JUMP_MAX: Duration = Duration::from_secs(7_200);
+
 pub(crate) struct World {
     dice: Dice,
     disk: SimDisk,
@@ -40,8 +47,6 @@ pub(crate) struct World {
     streams: BTreeMap<StreamId, StreamModel>,
     groups: BTreeMap<GroupId, Following>,
     consumers: BTreeMap<ConsumerId, Consumer>,
-    /// Pollers that were forgotten while messages on leases for no time were on their way to them.
-    forgotten: BTreeSet<ConsumerId>,
     publishes: BTreeMap<Ticket, (StreamId, Vec<Uid>, Published)>,
     creations: BTreeMap<Ticket, GroupId>,
     /// Tickets of decisions whose answers nothing here looks at.
@@ -49,6 +54,10 @@ pub(crate) struct World {
     /// Producers that number their messages, one for each stream.
     numbered: BTreeMap<StreamId, numbered::Numbered>,
     side: side::Side,
+    /// Bundles since the server started.
+    bundles: Vec<bundles::Recent>,
+    log_readers: log_readers::LogReaders,
+    whole_readers: whole_readers::WholeReaders,
     grants: Grants,
     /// Leases that were answered or lost, to be answered again out of turn.
     stale: Vec<(GroupId, Lease)>,
@@ -72,6 +81,10 @@ pub(crate) struct World {
     spoiled: bool,
     /// Something has happened since the last turn that the shell ends a turn for.
     due: bool,
+    /// A poller has asked for leases for no time.
+    is_fleeting: bool,
+    /// Grants of leases that were over at the end of the turn in which they began.
+    unseen: u32,
     /// What the log has of each message, as it was last published at its position.
     published: BTreeMap<(StreamId, Seq), (MessageMeta, Timestamp)>,
     /// Leases that were first seen in this turn.
@@ -105,6 +118,8 @@ struct Following {
     pace: PaceWatch,
     /// Which message is at a position, for those that were delivered.
     uids: BTreeMap<Seq, Uid>,
+    /// Messages that were passed over by later ones of their keys, as if they could not be read.
+    passed_over: BTreeSet<Seq>,
 }
 
 impl Following {
@@ -157,12 +172,14 @@ impl World {
             streams: BTreeMap::new(),
             groups: BTreeMap::new(),
             consumers: BTreeMap::new(),
-            forgotten: BTreeSet::new(),
             publishes: BTreeMap::new(),
             creations: BTreeMap::new(),
             unwatched: BTreeSet::new(),
             numbered: BTreeMap::new(),
             side: side::Side::default(),
+            bundles: Vec::new(),
+            log_readers: log_readers::LogReaders::new(seed),
+            whole_readers: whole_readers::WholeReaders::new(seed),
             grants: Grants::default(),
             stale: Vec::new(),
             next: dice.roll(1 << 20),
@@ -176,6 +193,8 @@ impl World {
             spoiled: false,
             bad_places: crate::history::reads_fail(),
             due: true,
+            is_fleeting: false,
+            unseen: 0,
             published: BTreeMap::new(),
             new_leases: Vec::new(),
             durable_at_crash: 0,
@@ -312,6 +331,7 @@ impl World {
             watch: Watch::default(),
             pace,
             uids: BTreeMap::new(),
+            passed_over: BTreeSet::new(),
         };
         self.groups.insert(id, following);
         self.unwatched.remove(&ticket);
@@ -330,14 +350,16 @@ impl World {
         self.trace.add(step);
         match step {
             0..140 => self.publish(),
-            140..350 => self.answer_some(true),
+            140..325 => self.answer_some(true),
+            325..350 => self.commit_bundle(),
             350..395 => self.answer_some(false),
             395..425 => self.answer_stale(),
             425..475 => self.join(),
             475..505 => self.leave(),
             505..540 => self.change_credit(),
             540..590 => self.poll(),
-            590..718 => self.disk_work(Server::commit),
+            590..698 => self.disk_work(Server::commit),
+            698..718 => self.disk_work(Server::commit_one),
             718..728 => self.change_something(),
             728..730 => self.spoil_reads(),
             730..800 => self.disk_work(Server::read),
@@ -352,6 +374,8 @@ impl World {
             _ => self.mishap(),
         }
         self.maybe_end_turn();
+        self.read_logs();
+        self.read_whole_log();
     }
 
     /// Rare things that do not belong to a group.
@@ -381,6 +405,9 @@ impl World {
                     self.settled_since_commit = false;
                 }
                 self.spoiled |= self.server().unreadable > 0;
+                if std::mem::take(&mut self.server().waited) > 0 {
+                    self.situations.reached(Situation::CommitWaited);
+                }
                 if std::mem::take(&mut self.server().tried_again) > 0 {
                     self.situations.reached(Situation::ReadTriedAgain);
                 }
@@ -416,12 +443,13 @@ impl World {
     fn pass_time(&mut self) {
         let wake_at = self.server().driver.wake_at();
         self.now = match (self.dice.roll(4), wake_at) {
-            (0, Some(at)) => self.now.max(at),
+            // A window of a month is not waited for: ids are remembered over a whole history.
+            (0, Some(at)) => self.now.max(at.min(self.now + JUMP_MAX)),
             (1, _) if self.wild && self.dice.chance(1, 40) => {
                 if self.groups.values().any(|following| following.model.held().next().is_some()) {
                     self.situations.reached(Situation::ClockJumpUnderLeases);
                 }
-                self.now + Duration::from_secs(self.dice.roll(7_200))
+                self.now + Duration::from_secs(self.dice.roll(JUMP_MAX.as_secs()))
             }
             (1, _) => self.now + Duration::from_millis(self.dice.roll(2_000)),
             _ => self.now + Duration::from_micros(self.dice.roll(30_000)),
@@ -440,6 +468,7 @@ impl World {
         }
         self.latest = self.latest.max(now);
         tell(|| format!("turn at {}", now.0));
+        let grants = self.server().driver.shard().next_grant();
         self.server().finish_turn(now);
         for (stream, seq, meta, at) in std::mem::take(&mut self.server().published) {
             self.published.insert((stream, seq), (meta, at));
@@ -450,6 +479,7 @@ impl World {
         }
         self.receive();
         self.note_leases();
+        self.note_unseen(grants);
         self.check_floors();
         self.check_logs(self.server.as_ref().expect("the server is up between steps").driver.shard());
         self.check_side();
@@ -461,6 +491,14 @@ impl World {
         for following in self.groups.values_mut() {
             following.watch.stamp(frame);
         }
+    }
+
+    /// Grants that no lease was seen of: leases for no time that lapsed in the turn in which they began.
+    fn note_unseen(&mut self, before: Grant) {
+        let granted = self.server().driver.shard().next_grant().0 - before.0;
+        let unseen = granted - (self.new_leases.len() as u64).min(granted);
+        assert!(unseen == 0 || self.is_fleeting, "{unseen} leases have come and gone within a turn");
+        self.unseen += unseen as u32;
     }
 
     /// Leases count when they are granted, seen or not; a change is durable once its frame is.
@@ -477,6 +515,7 @@ impl World {
                 waiting.insert(consumer);
             }
             following.model.stamp(frame);
+            following.model.unseen = self.unseen;
         }
         for (id, consumer) in &mut self.consumers {
             let held = self.groups[&consumer.group].model.held_by(*id).count();
@@ -505,10 +544,10 @@ impl World {
             }
             let gone = self.consumers.remove(&consumer).expect("only a member departs");
             assert!(gone.group == group && gone.bound == Bound::Clock, "only pollers are forgotten");
-            if gone.lease_for == Some(Duration::ZERO) {
-                // It holds nothing, so it is forgotten even while messages are on their way to it.
-                self.forgotten.insert(consumer);
-            }
+            assert!(
+                gone.asked.is_none_or(|(messages, _)| messages == 0),
+                "a poller that waits is not forgotten: {consumer:?}"
+            );
         }
         for (ticket, _) in durable {
             if let Some(publish) = self.publishes.remove(&ticket) {
@@ -526,19 +565,19 @@ impl World {
 
     fn published(&mut self, (stream, uids, published): (StreamId, Vec<Uid>, Published)) {
         let epoch = self.epoch();
-        for (n, &uid) in uids.iter().enumerate() {
-            let admission = match &published {
-                Published::Stored(range) => {
-                    assert_eq!(range.count(), uids.len() as u64, "a batch is stored whole");
-                    Admission { seq: range.first.plus(n as u64), duplicate: false }
-                }
-                Published::Mixed(admissions) => admissions[n],
-            };
+        assert_eq!(published.each().count(), uids.len(), "a batch is stored whole");
+        for (&uid, (admission, ordinal)) in uids.iter().zip(published.each()) {
             self.trace.add(admission.seq.0 << 1 | u64::from(admission.duplicate));
             tell(|| format!("  {stream:?} {uid:?} is {admission:?}"));
             let model = self.streams.get_mut(&stream).expect("the stream exists");
+            if let Some(ordinal) = ordinal {
+                model.is_at(admission.seq, ordinal);
+            }
             if model.answered(uid, admission, epoch) {
                 self.situations.reached(Situation::DuplicateAfterCrash);
+            }
+            if std::mem::take(&mut model.stored_again) {
+                self.situations.reached(Situation::IdStoredAgain);
             }
         }
         self.heard(stream, &uids);
@@ -547,8 +586,7 @@ impl World {
     fn delivered(&mut self, delivery: Delivery) {
         let epoch = self.epoch();
         // Messages that were leased before their group was deleted may still come.
-        let is_gone = !self.groups.contains_key(&delivery.group);
-        if is_gone || self.forgotten.contains(&delivery.consumer) {
+        if !self.groups.contains_key(&delivery.group) {
             return;
         }
         let consumer = self.consumers.get_mut(&delivery.consumer).expect("only who is there gets messages");
@@ -570,7 +608,11 @@ impl World {
                 let deadline = message.deadline;
                 assert!(deadline <= self.now + asked, "a lease for {asked:?} lasts until {deadline:?}");
             }
+            let seq = message.lease.seq;
+            let is_late = following.passed_over.contains(&seq);
+            assert!(!is_late, "I6: {seq} was passed over by a later message of its key, and is delivered");
             let stream = self.streams.get_mut(&following.stream).expect("the stream exists");
+            stream.is_at(message.lease.seq, message.ordinal);
             let due = stream.due(uid);
             assert!(due <= self.latest, "I12: {} of a delayed stream goes before {due:?}", message.lease.seq);
             if stream.delivered(uid, message, epoch) {
@@ -664,6 +706,8 @@ impl World {
                 (false, _) => self.wait_a_little(),
             }
         }
+        self.read_logs_to_the_end();
+        self.read_whole_log_to_the_end();
         self.check_everything();
     }
 

@@ -9,14 +9,19 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::histogram::Histogram;
-use forebay_core::types::{Epoch, PartKey, Position, Seq, ShardId, StreamId};
+use forebay_core::types::{Epoch, PartKey, Position, Seq, ShardId, StreamId, Timestamp};
+use tokio::sync::watch;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A place that keeps logs. Everything Forebay remembers is an entry in a frame in a log.
+///
+/// Engines repeat calls to a disk or a network whose failure may pass by itself. An error that they return lasts,
+/// unless [`StorageError::is_passing`] is true for it.
 pub trait Engine: Send + Sync + 'static {
     /// Takes ownership of a shard. Once this returns, no earlier owner can append to it.
     fn claim(&self, shard: ShardId) -> BoxFuture<'_, Result<Claim, StorageError>>;
@@ -48,6 +53,17 @@ pub trait Engine: Send + Sync + 'static {
         )
     }
 
+    /// Reads as [`read_around`](Engine::read_around) does, for a reader that may wait: no read of the other kind waits
+    /// for it.
+    fn read_beside(
+        &self,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> BoxFuture<'_, Result<Readout, StorageError>> {
+        self.read_around(shard, from, budget)
+    }
+
     /// Keeps an image of the shard's state and lets go of all but the one before it.
     fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>>;
 
@@ -74,6 +90,9 @@ pub struct EngineFigures {
     /// Files of the log that are kept now, and how many were deleted.
     pub segments: u64,
     pub segments_deleted: u64,
+    /// Attempts to make the next segment for a commit that waited for it, which found no space, no descriptor or no
+    /// memory.
+    pub segment_retries: u64,
     /// Space that may still be taken, as it was found last.
     pub free_bytes: Option<u64>,
     pub reads: u64,
@@ -249,7 +268,8 @@ pub struct Claim {
     /// The position up to which the older of the two kept images covers the log, as in [`Saved`]; `START` if
     /// there are not two.
     pub covered: Position,
-    /// Index runs of every frame before `indexed`, in log order.
+    /// Index runs of every frame before `indexed`, in log order. `indexed` is not before the oldest part of the image,
+    /// because the log is read from there on only.
     pub runs: Vec<IndexRun>,
     /// Frames from here on have to be read to be indexed.
     pub indexed: Position,
@@ -264,6 +284,8 @@ pub struct Claim {
     /// How large one frame may be, entries and payload together.
     pub frame_bytes_max: usize,
     pub space: SpaceGauge,
+    /// How long this owner may serve.
+    pub tenure: Tenure,
     /// Remarks for the operator about unusual findings: a torn tail that was cut, an image that
     /// could not be read.
     pub remarks: Vec<String>,
@@ -301,6 +323,93 @@ impl SpaceGauge {
 
     pub(crate) fn set_left(&self, bytes: u64) {
         self.0.left.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The right to serve clients. A log that only one process can open gives it for good. Where another node can claim the
+/// log, it ends by itself unless frames become durable: the next owner waits for that before it serves, so two owners
+/// never hand out the same message at once.
+#[derive(Debug, Clone, Default)]
+pub struct Tenure(Option<Arc<Office>>);
+
+struct Office {
+    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Until when the owner may serve, in microseconds of the clock.
+    until: AtomicU64,
+    /// When the oldest frame that is not durable was sent; `u64::MAX` without one.
+    waits_since: AtomicU64,
+    /// A frame that takes longer than this shows that the log may be lost.
+    patience: Duration,
+    lost: watch::Sender<Option<StorageError>>,
+}
+
+impl std::fmt::Debug for Office {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let until = self.until.load(Ordering::Relaxed);
+        f.debug_struct("Office").field("until", &until).finish_non_exhaustive()
+    }
+}
+
+impl Tenure {
+    /// One that has not begun. By a clock that never goes back.
+    pub fn limited(patience: Duration, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Tenure {
+        Tenure(Some(Arc::new(Office {
+            clock: Box::new(clock),
+            until: AtomicU64::new(0),
+            waits_since: AtomicU64::new(u64::MAX),
+            patience,
+            lost: watch::Sender::new(None),
+        })))
+    }
+
+    /// Whether it can end.
+    pub fn is_limited(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether messages may be handed out, and decisions told that are not durable yet. If not, it may still come back.
+    pub fn may_serve(&self) -> bool {
+        self.0.as_ref().is_none_or(|office| {
+            let now = (office.clock)().0;
+            let waits = now.saturating_sub(office.waits_since.load(Ordering::Relaxed));
+            now < office.until.load(Ordering::Relaxed) && u128::from(waits) < office.patience.as_micros()
+        })
+    }
+
+    /// Resolves when the log is lost for good. Never, if it cannot be.
+    pub async fn lost(&self) -> StorageError {
+        let Some(office) = &self.0 else { return std::future::pending().await };
+        let mut lost = office.lost.subscribe();
+        let error = lost.wait_for(Option::is_some).await.map(|error| error.clone());
+        error.ok().flatten().unwrap_or(StorageError::Stopped)
+    }
+
+    /// The owner may serve until then.
+    pub fn extend(&self, until: Timestamp) {
+        if let Some(office) = &self.0 {
+            office.until.fetch_max(until.0, Ordering::Relaxed);
+        }
+    }
+
+    /// When the oldest frame that is not durable was sent.
+    pub fn set_waits_since(&self, since: Option<Timestamp>) {
+        if let Some(office) = &self.0 {
+            office.waits_since.store(since.map_or(u64::MAX, |since| since.0), Ordering::Relaxed);
+        }
+    }
+
+    /// The log is lost for good.
+    pub fn end(&self, error: StorageError) {
+        if let Some(office) = &self.0 {
+            office.until.store(0, Ordering::Relaxed);
+            office.lost.send_if_modified(|lost| {
+                let is_first = lost.is_none();
+                if is_first {
+                    *lost = Some(error);
+                }
+                is_first
+            });
+        }
     }
 }
 
@@ -351,6 +460,12 @@ pub enum StorageError {
     Stopped,
     #[error("another owner has claimed the shard. epoch=`{0}`", epoch.0)]
     Fenced { epoch: Epoch },
+    /// The log is shorter than it was. Nothing more is taken: going on would give positions out a second time.
+    #[error("the log ends before a record that was durable. known=`{}` found=`{}`", known.0, found.0)]
+    WentBack { known: Position, found: Position },
+    /// The owner could not reach the log for so long that another node may own it by now.
+    #[error("the log could not be reached for so long that another node may have claimed it")]
+    TenureOver,
     #[error("no such shard here. shard=`{0}`", shard.0)]
     NoSuchShard { shard: ShardId },
     #[error("frame is larger than the engine takes. bytes=`{bytes}` limit=`{limit}`")]

@@ -49,7 +49,7 @@ use self::mark::Mark;
 use self::shared::Shared;
 pub(crate) use self::shared::is_passing;
 use self::unfinished::Maker;
-use crate::engine::Claim;
+use crate::engine::{Claim, Tenure};
 
 /// How a journal is kept.
 #[derive(Debug, Clone)]
@@ -206,6 +206,7 @@ impl Journal {
         config: &JournalConfig,
     ) -> Result<Opened<D>, OpenError> {
         let (format, mark) = match load_format(&disk, names)? {
+            Some(format) if format.is_backup => return Err(OpenError::Backup),
             Some(format) => (format, load_mark(&disk, names, format.id)?),
             None => make(&disk, config, names)?,
         };
@@ -250,6 +251,7 @@ impl Journal {
             frames_max: config.frames_max,
             frame_bytes_max: shared.frame_bytes_max,
             space: shared.space.gauge.clone(),
+            tenure: Tenure::default(),
             remarks,
         };
         shared.disk.at(Stage::Idle);
@@ -334,6 +336,7 @@ fn make<D: Disk>(
         shard: config.shard,
         layout,
         epoch_floor: config.epoch_floor,
+        is_backup: false,
     };
     let made = || {
         let file = shared::create_anew(disk, mark::NAME)?;
@@ -369,6 +372,12 @@ pub enum OpenError {
         unfinished::NAME
     )]
     Unfinished { maker: &'static str },
+    /// The folder is a backup, which nothing may change.
+    #[error(
+        "the folder is a backup, and a server would change it. Make a data folder from it with `forebay restore \
+         --from BACKUP --data FOLDER`, and start the server on that folder"
+    )]
+    Backup,
     /// The journal is damaged. Nothing was changed.
     #[error(
         "the journal is damaged and was left as it is: {text}. Restore a backup, or salvage what can be \

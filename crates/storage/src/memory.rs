@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::{
     Appended, BoxFuture, Claim, Durable, Engine, Frame, Image, IndexRun, ReadBudget, Saved, SavedPart,
-    SpaceGauge, StorageError, StoredFrame,
+    SpaceGauge, StorageError, StoredFrame, Tenure,
 };
 
 /// How many frames may wait. Nothing ever waits here, but an owner may want a number.
@@ -80,6 +80,7 @@ impl MemoryLog {
             frames_max: FRAMES_MAX,
             frame_bytes_max: self.frame_bytes_max,
             space: SpaceGauge::default(),
+            tenure: Tenure::default(),
             remarks: Vec::new(),
         }
     }

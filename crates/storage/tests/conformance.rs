@@ -18,11 +18,11 @@ impl Subject for Memory {
         Memory(MemoryEngine::new(MemoryLog::new(SHARD, 12 << 10)))
     }
 
-    fn engine(&self) -> MemoryEngine {
+    async fn engine(&self) -> MemoryEngine {
         self.0.another()
     }
 
-    fn second_engine(&self) -> Option<MemoryEngine> {
+    async fn second_engine(&self) -> Option<MemoryEngine> {
         Some(self.0.another())
     }
 }
@@ -39,7 +39,7 @@ impl Subject for OnDisk {
         OnDisk(std::env::temp_dir().join(format!("forebay-conformance-{}-{number}", std::process::id())))
     }
 
-    fn engine(&self) -> JournalEngine {
+    async fn engine(&self) -> JournalEngine {
         let disk = FolderDisk::new(&self.0).expect("the folder is there");
         JournalEngine::open(disk, &JournalConfig::small(7)).expect("the journal opens")
     }

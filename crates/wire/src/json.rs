@@ -4,15 +4,19 @@
 //! takes them, so that an older client can read what a newer server says. Fields of a request that may be
 //! left out are options.
 
+pub mod body;
 mod consume;
+mod credential;
 mod group;
 mod message;
 mod monitor;
+mod read;
 #[cfg(feature = "openapi")]
 pub mod schema;
 mod span;
 mod stream;
 mod time;
+mod transaction;
 mod triage;
 
 use serde::{Deserialize, Deserializer};
@@ -21,19 +25,28 @@ pub use consume::{
     AckRequest, Delivery, ExtendRequest, NackAction, NackRequest, Outcome, ReceiveReply, ReceiveRequest,
     SettleReply, SettleResult,
 };
+pub use credential::{
+    CreateCredentialReply, CreateCredentialRequest, Credential, CredentialKind, CredentialList,
+};
 // Settings are declared in the model, and their JSON with them.
 pub use forebay_model::{GroupPatch as GroupSettings, Rate, Start, StreamPatch as StreamSettings};
 pub use group::{ParkedOnReset, PausedReply, ResetReply, ResetRequest};
 pub use message::{
-    Headers, Message, MessageList, PublishReply, PublishRequest, PublishResult, StoredMessage,
+    Headers, LogList, Message, MessageList, PublishReply, PublishRequest, PublishResult, StoredMessage,
 };
 pub use monitor::{
     Consumer, ConsumerKind, Counters, GroupList, GroupReport, GroupStatus, ProcessingTime, Rates, Scaling,
-    ServerReport, ServerStage, Throughput,
+    ServerReport, ServerStage, SubscriptionList, Throughput,
 };
+pub use read::read;
 pub use span::{BadSpan, Span};
-pub use stream::{PurgeReply, PurgeRequest, StreamList, StreamRates, StreamReport};
+pub use stream::{
+    PurgeReply, PurgeRequest, StreamList, StreamRates, StreamReport, TruncateReply, TruncateRequest,
+};
 pub use time::{BadTime, Time};
+pub use transaction::{
+    SettleAction, TransactionBatch, TransactionReply, TransactionRequest, TransactionSettlement,
+};
 pub use triage::{
     Failure, FailureCause, Job, JobList, JobState, JobWork, Parked, ParkedList, Reason, ReasonList,
     SelectFilter, SelectReply, SelectRequest,

@@ -1,11 +1,15 @@
 //! The native API as data: the messages and the service of `forebay.v1`, generated from the files in
 //! `proto/forebay/v1`, which is also where every field is explained (`cargo xtask proto` writes them anew); the same
-//! API in [`json`]; and the [`problem`]s that it answers with.
+//! API in [`json`]; the [`problem`]s that it answers with; and in [`attention`] what its reports say to an operator.
+//! Behind the feature `kurrent` lies the protocol of KurrentDB and EventStoreDB clients, made from `proto/kurrent`.
 //!
 //! It converts nothing but [`settings`]. Doors translate into the words of the broker, clients into theirs.
 
+pub mod attention;
 pub mod codec;
 pub mod json;
+#[cfg(feature = "kurrent")]
+pub mod kurrent;
 pub mod problem;
 pub mod settings;
 
@@ -18,4 +22,14 @@ pub mod v1 {
 
     /// The protocol itself, as an encoded `FileDescriptorSet`, for server reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/forebay.v1.bin");
+}
+
+/// The protocol of KEDA's external scalers, generated from `proto/keda`.
+pub mod keda {
+    #![allow(clippy::all, unreachable_pub, unused_qualifications)]
+
+    include!("generated/externalscaler.rs");
+
+    /// The protocol itself, as an encoded `FileDescriptorSet`, for server reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/externalscaler.bin");
 }

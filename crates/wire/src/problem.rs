@@ -25,7 +25,10 @@ pub enum Retry {
 }
 
 macro_rules! kinds {
-    ($($kind:ident $slug:literal $status:literal $grpc:ident $code:ident $retry:ident $title:literal)*) => {
+    ($(
+        $kind:ident $slug:literal $status:literal $grpc:ident $code:ident $retry:ident $title:literal
+        $help:literal
+    )*) => {
         /// Everything that can be wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -63,72 +66,129 @@ macro_rules! kinds {
             pub fn title(self) -> &'static str {
                 match self { $(Kind::$kind => $title,)* }
             }
+
+            /// What it means, as the page of problems explains it.
+            pub fn help(self) -> &'static str {
+                match self { $(Kind::$kind => $help,)* }
+            }
         }
     };
 }
 
 // A kind, the last part of its type, its status over HTTP, its status over gRPC, its code within a call over gRPC,
-// the advice, and the title.
+// the advice, the title, and the meaning.
 kinds! {
-    MalformedRequest "malformed-request" 400 InvalidArgument Invalid Never "The request cannot be understood"
-    MalformedJson "malformed-json" 400 InvalidArgument Invalid Never "The body is not JSON"
-    UnknownField "unknown-field" 400 InvalidArgument Invalid Never "There is no such field"
-    InvalidField "invalid-field" 400 InvalidArgument Invalid Never "A field has a value that it cannot have"
-    InvalidName "invalid-name" 400 InvalidArgument Invalid Never "A name cannot be that"
-    UnknownParameter "unknown-parameter" 400 InvalidArgument Invalid Never "There is no such query parameter"
-    InvalidParameter "invalid-parameter" 400 InvalidArgument Invalid Never
-        "A query parameter has a value that it cannot have"
-    EmptySelection "empty-selection" 400 InvalidArgument Invalid Never "Nothing was selected"
-    EmptyBatch "empty-batch" 400 InvalidArgument Invalid Never "There is no message in the batch"
-    Denied "denied" 403 PermissionDenied Denied Never "That is not allowed"
-    HostNotAllowed "host-not-allowed" 403 PermissionDenied Denied Never "The server is not called that"
-    OriginNotAllowed "origin-not-allowed" 403 PermissionDenied Denied Never
-        "Pages from elsewhere may not use this server"
-    NoSuchPath "no-such-path" 404 NotFound Invalid Never "There is nothing at this path"
-    NoSuchStream "no-such-stream" 404 NotFound NoSuchStream Never "There is no such stream"
-    NoSuchGroup "no-such-group" 404 NotFound NoSuchGroup Never "There is no such group"
-    NoSuchJob "no-such-job" 404 NotFound Invalid Never "There is no such job, or it is over"
-    NotParked "not-parked" 404 NotFound Invalid Never "The message is not parked"
-    MethodNotAllowed "method-not-allowed" 405 Unimplemented Unsupported Never
-        "The path does not have this method"
-    SlowRequest "slow-request" 408 DeadlineExceeded Invalid Later "The request came too slowly"
-    SettingsDiffer "settings-differ" 409 AlreadyExists Conflict Never
-        "There is one of that name with other settings"
-    IdTaken "id-taken" 409 AlreadyExists Conflict Never "The id is that of another message"
-    WrongLastSeq "wrong-last-seq" 409 FailedPrecondition WrongLastSeq Never
-        "The stream does not end where it was expected to"
-    ProducerFenced "producer-fenced" 409 FailedPrecondition ProducerFenced Never
-        "A later instance of the producer has taken over"
-    ProducerGap "producer-gap" 409 FailedPrecondition ProducerGap Never
-        "The batch does not follow the producer's last one"
-    ProducerTooOld "producer-too-old" 409 FailedPrecondition ProducerTooOld Never
-        "The batch is older than the batches that the server remembers"
-    InUse "in-use" 409 FailedPrecondition Conflict Never "There are consumers"
-    NoSuchPosition "no-such-position" 409 OutOfRange Invalid Never "There is no such position yet"
-    LimitReached "limit-reached" 409 ResourceExhausted Limit Never "There can be no more of these"
-    MessageTooLarge "message-too-large" 413 InvalidArgument TooLarge Never "A message is too large"
-    BatchTooLarge "batch-too-large" 413 InvalidArgument TooLarge Never "The batch is too large"
-    SelectionTooLarge "selection-too-large" 413 InvalidArgument TooLarge Never
-        "The selection has too many separate positions"
-    BodyTooLarge "body-too-large" 413 InvalidArgument TooLarge Never "The body of the request is too large"
-    UriTooLong "uri-too-long" 414 InvalidArgument TooLarge Never "The path is too long"
-    UnsupportedMediaType "unsupported-media-type" 415 InvalidArgument Invalid Never
-        "The body is of another type than JSON"
-    StreamFull "stream-full" 429 ResourceExhausted StreamFull Later "The stream is full"
-    TooFast "too-fast" 429 ResourceExhausted TooFast Later
-        "The stream's producers are faster than they may be"
-    TooManyConsumers "too-many-consumers" 429 ResourceExhausted Limit Later
-        "The group has as many consumers as it may have"
-    TooManyJobs "too-many-jobs" 429 ResourceExhausted Limit Later "The group has as many jobs as it may have"
-    TooManyWaiting "too-many-waiting" 429 ResourceExhausted Limit Later "As many as may wait are waiting"
-    HeadersTooLarge "headers-too-large" 431 InvalidArgument TooLarge Never "The headers are too large"
-    Internal "internal" 500 Internal OutcomeUnknown SameId "The server made a mistake"
-    Damaged "damaged" 500 DataLoss Invalid Never "A stored message cannot be read"
-    Stopping "stopping" 503 Unavailable Stopping Later "The server is stopping"
-    NotReady "not-ready" 503 Unavailable Stopping Later "The server is not ready"
-    Busy "busy" 503 Aborted Limit Later "The server has too much to do at the moment"
-    OutcomeUnknown "outcome-unknown" 503 Unknown OutcomeUnknown SameId "It may or may not have been done"
-    StorageFull "storage-full" 507 ResourceExhausted StorageFull Later "Storage is full"
+    MalformedRequest "malformed-request" 400 InvalidArgument Invalid Never "Malformed request"
+        "The request is not valid HTTP, or a name in the path is not UTF-8."
+    MalformedJson "malformed-json" 400 InvalidArgument Invalid Never "Malformed JSON"
+        "The body is not JSON. `detail` has the line and the column."
+    UnknownField "unknown-field" 400 InvalidArgument Invalid Never "Unknown field"
+        "The body has a field that the call does not have. `field` says where; `detail` lists the fields of \
+         the call."
+    InvalidField "invalid-field" 400 InvalidArgument Invalid Never "Invalid field value"
+        "A field has an invalid value. `field` names it; `detail` states the rule."
+    InvalidName "invalid-name" 400 InvalidArgument Invalid Never "Invalid name"
+        "A name must have 1 to 255 bytes of UTF-8, no control characters, and must not begin with `$`. The \
+         name of a group has no `/`."
+    UnknownParameter "unknown-parameter" 400 InvalidArgument Invalid Never "Unknown query parameter"
+        "The call does not have this query parameter."
+    InvalidParameter "invalid-parameter" 400 InvalidArgument Invalid Never "Invalid query parameter"
+        "A query parameter has an invalid value. `field` names it."
+    EmptySelection "empty-selection" 400 InvalidArgument Invalid Never "Empty selection"
+        "A replay or discard selects nothing. Use `{ \"all\": true }` to select everything."
+    EmptyBatch "empty-batch" 400 InvalidArgument Invalid Never "Empty batch"
+        "The publish has no message."
+    Unauthenticated "unauthenticated" 401 Unauthenticated Denied Never "Not authenticated"
+        "The server needs a token and the request has none, or the token is wrong, revoked or expired. The answer \
+         does not tell which of these it is."
+    Denied "denied" 403 PermissionDenied Denied Never "Permission denied"
+        "The client has no permission for this call. The answer is the same whether the stream or group exists or \
+         not."
+    HostNotAllowed "host-not-allowed" 403 PermissionDenied Denied Never "Host name not allowed"
+        "The `Host` header is neither an IP address nor `localhost` nor one of the server's `host_names`."
+    OriginNotAllowed "origin-not-allowed" 403 PermissionDenied Denied Never "Origin not allowed"
+        "A web page of another site made the request."
+    NoSuchPath "no-such-path" 404 NotFound Invalid Never "No such path"
+        "The path does not exist."
+    NoSuchStream "no-such-stream" 404 NotFound NoSuchStream Never "No such stream"
+        "The stream does not exist."
+    NoSuchGroup "no-such-group" 404 NotFound NoSuchGroup Never "No such group"
+        "The group does not exist."
+    NoSuchCredential "no-such-credential" 404 NotFound Invalid Never "No such credential"
+        "No token or access key has this id, or it was revoked."
+    NoSuchJob "no-such-job" 404 NotFound Invalid Never "No such job"
+        "The job does not exist. A cancellation also gets this if the job has ended."
+    NotParked "not-parked" 404 NotFound Invalid Never "Message not parked"
+        "The message is not parked in this group."
+    MethodNotAllowed "method-not-allowed" 405 Unimplemented Unsupported Never "Method not allowed"
+        "The path does not have this method. The `Allow` header lists its methods."
+    SlowRequest "slow-request" 408 DeadlineExceeded Invalid Later "Request too slow"
+        "The body of the request arrived too slowly."
+    SettingsDiffer "settings-differ" 409 AlreadyExists Conflict Never "Exists with other settings"
+        "The stream or group of the `PUT` already exists, with a different value of the setting in `field`."
+    IdTaken "id-taken" 409 AlreadyExists Conflict Never "Message id in use"
+        "The edited copy of a parked message has the id of another message of the stream."
+    WrongLastSeq "wrong-last-seq" 409 FailedPrecondition WrongLastSeq Never "Unexpected last position"
+        "The stream does not end at `expect_last_seq`. `last_seq` is its last position."
+    LeaseNotCurrent "lease-not-current" 409 FailedPrecondition LeaseNotCurrent Never "Lease not current"
+        "A lease of a transaction has expired, or its message was settled or delivered again. `field` names \
+         the lease. Nothing was done."
+    ProducerFenced "producer-fenced" 409 FailedPrecondition ProducerFenced Never "Producer fenced"
+        "gRPC: a later instance of the producer has taken over."
+    ProducerGap "producer-gap" 409 FailedPrecondition ProducerGap Never "Gap in the producer's batches"
+        "gRPC: the batch does not follow the producer's last batch."
+    ProducerTooOld "producer-too-old" 409 FailedPrecondition ProducerTooOld Never "Producer batch too old"
+        "gRPC: the batch is older than the producer's batches that the server remembers."
+    InUse "in-use" 409 FailedPrecondition Conflict Never "In use by consumers"
+        "Groups of the stream have consumers. `?force=true` deletes it nevertheless."
+    NotEmpty "not-empty" 409 FailedPrecondition Conflict Never "Stream not empty"
+        "The stream was to be deleted only if it is empty, and has messages."
+    NoSuchPosition "no-such-position" 409 OutOfRange Invalid Never "Position beyond the end of the stream"
+        "The position of a reset or a truncate does not exist yet. `last_seq` is the last position of the stream."
+    LimitReached "limit-reached" 409 ResourceExhausted Limit Never "Limit reached"
+        "The server has its maximum number of streams, groups or readers."
+    MessageTooLarge "message-too-large" 413 InvalidArgument TooLarge Never "Message too large"
+        "One message of the batch is too large. Nothing of the batch was stored."
+    BatchTooLarge "batch-too-large" 413 InvalidArgument TooLarge Never "Batch too large"
+        "The batch has too many messages or bytes. Nothing of it was stored."
+    SelectionTooLarge "selection-too-large" 413 InvalidArgument TooLarge Never "Selection too large"
+        "A replay or a discard selects too many separate positions."
+    BodyTooLarge "body-too-large" 413 InvalidArgument TooLarge Never "Request body too large"
+        "The body exceeds the limit of the call. It was refused before it was read, and the connection is \
+         closed."
+    UriTooLong "uri-too-long" 414 InvalidArgument TooLarge Never "Path too long"
+        "Path and query are too long."
+    UnsupportedMediaType "unsupported-media-type" 415 InvalidArgument Invalid Never "Unsupported media type"
+        "The `Content-Type` is neither `application/json` nor the one that `curl -d` sends by default."
+    StreamFull "stream-full" 429 ResourceExhausted StreamFull Later "Stream full"
+        "The stream is at its limit, and its `on_full` is `reject`. Nothing was stored."
+    TooFast "too-fast" 429 ResourceExhausted TooFast Later "Stream's ingress rate exceeded"
+        "The stream's `ingress_rate` is exceeded. Nothing was stored."
+    TooManyConsumers "too-many-consumers" 429 ResourceExhausted Limit Later "Too many consumers"
+        "The group has `max_consumers` consumers already."
+    TooManyJobs "too-many-jobs" 429 ResourceExhausted Limit Later "Too many jobs"
+        "The group has its maximum number of running jobs."
+    TooManyWaiting "too-many-waiting" 429 ResourceExhausted Limit Later "Too many waiting receives"
+        "The server has its maximum number of waiting receives."
+    HeadersTooLarge "headers-too-large" 431 InvalidArgument TooLarge Never "Headers too large"
+        "The headers of the request are too large or too many."
+    Internal "internal" 500 Internal OutcomeUnknown SameId "Internal error"
+        "The server has a bug. The request may or may not have been carried out."
+    Damaged "damaged" 500 DataLoss Invalid Never "Stored message damaged"
+        "gRPC: a stored message cannot be decoded."
+    Stopping "stopping" 503 Unavailable Stopping Later "Server stopping"
+        "The server is draining or stopping. Nothing was done."
+    NotReady "not-ready" 503 Unavailable Stopping Later "Server not ready"
+        "`/readyz` answers this while the server does not accept work. `detail` gives the reason."
+    NotOwner "not-owner" 503 Unavailable Stopping Later "Not the owner of the log"
+        "The server is a standby of a cluster, and another node serves clients. `detail` names it. Nothing was done."
+    Busy "busy" 503 Aborted Limit Later "Server busy"
+        "Too many connections, too many request bytes in flight, or no room for a reply because clients do \
+         not take theirs."
+    OutcomeUnknown "outcome-unknown" 503 Unknown OutcomeUnknown SameId "Outcome unknown"
+        "Storage failed while the request was carried out."
+    StorageFull "storage-full" 507 ResourceExhausted StorageFull Later "Storage full"
+        "The disk has no room for more messages. Stored messages can still be consumed."
 }
 
 impl Kind {
@@ -226,7 +286,7 @@ mod tests {
         let problem = Problem::new(Kind::NoSuchStream, "no such stream");
         let text = serde_json::to_string(&problem).expect("it is written");
         let expected = concat!(
-            r#"{"type":"/problems/no-such-stream","title":"There is no such stream","status":404,"#,
+            r#"{"type":"/problems/no-such-stream","title":"No such stream","status":404,"#,
             r#""detail":"no such stream","retry":"never"}"#,
         );
         assert_eq!(text, expected);
@@ -262,11 +322,12 @@ mod tests {
             .iter()
             .map(|kind| {
                 let retry = serde_json::to_string(&kind.retry()).expect("a word");
-                format!("| `{}` | {} | `{}` |", kind.slug(), kind.status(), retry.trim_matches('"'))
+                let retry = retry.trim_matches('"');
+                format!("| `{}` | {} | `{retry}` | {} |", kind.slug(), kind.status(), kind.help())
             })
             .collect();
-        for (row, start) in rows.iter().zip(&expected) {
-            assert!(row.starts_with(start.as_str()), "{row}\nshould begin with\n{start}");
+        for (row, expected) in rows.iter().zip(&expected) {
+            assert_eq!(row, expected);
         }
         assert_eq!(rows.len(), expected.len());
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::queues::Queues;
 use crate::history::{Line, LineError, Phase, Time};
 
 /// Names a message: its producer gave it this number, and no number is given twice.
@@ -217,10 +218,13 @@ pub(crate) struct Record {
     pub(crate) figures: BTreeMap<Rc<str>, Vec<Figures>>,
     /// When a replay of parked messages was requested, by group.
     pub(crate) replays: BTreeMap<Rc<str>, Vec<Time>>,
+    pub(crate) queues: Queues,
     /// What the run itself found wrong, such as a server that ended by itself.
     pub(crate) trouble: Vec<(Time, String)>,
     /// When the server was held still, and until when.
     pub(crate) pauses: Vec<(Time, Time)>,
+    /// How often the disk lost its power with a kill.
+    pub(crate) power_losses: u64,
     pub(crate) ended: Time,
     delivery_ids: BTreeMap<u64, usize>,
     receiving: BTreeMap<u32, Time>,
@@ -287,7 +291,7 @@ impl Record {
                     self.replays.entry(group).or_default().push(line.at);
                 }
             }
-            _ => return Ok(false),
+            _ => return self.queues.take(line),
         }
         Ok(true)
     }
@@ -329,6 +333,7 @@ impl Record {
                 let at = end.map_or(line.at, |end| end.at);
                 *end = Some(RunEnd { at, how });
             }
+            ("kill", Phase::Ok) => self.power_losses += u64::from(line.get("power").is_some()),
             ("pause", _) => self.pauses.push((line.at, Time::MAX)),
             ("resume", _) => {
                 if let Some((_, until)) = self.pauses.last_mut() {
@@ -514,7 +519,8 @@ impl Record {
     }
 }
 
-enum Wrong {
+/// Why a line is no part of the history.
+pub(super) enum Wrong {
     Line(LineError),
     Unknown(String),
 }

@@ -9,6 +9,7 @@ pub(super) fn check(record: &Record, report: &mut Report) {
     let ends = |how| record.runs.values().filter(|run| run.end.is_some_and(|end| end.how == how)).count();
     report.counts.starts = record.runs.len() as u64;
     report.counts.kills = ends(Ending::Killed) as u64;
+    report.counts.power_losses = record.power_losses;
     report.counts.stops = ends(Ending::Stopped) as u64;
     report.counts.pauses = record.pauses.len() as u64;
     for (at, what) in &record.trouble {

@@ -364,7 +364,7 @@ impl Session {
             Ok(Action::Extend) => "extend",
             Ok(Action::Return) => "return",
             Ok(Action::Move) => "move",
-            Ok(Action::Retry | Action::Auto) | Err(_) => "retry",
+            Ok(Action::Retry | Action::Auto | Action::Unspecified) | Err(_) => "retry",
         };
         let mut fields = vec![
             ("delivery", delivery.to_string()),

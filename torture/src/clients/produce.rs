@@ -193,7 +193,11 @@ fn message(draft: &Draft) -> v1::Message {
         headers: content
             .headers
             .iter()
-            .map(|(name, value)| v1::Header { name: name.clone(), value: value.clone() })
+            .map(|(name, value)| v1::Header {
+                name: name.clone(),
+                value: value.clone(),
+                ..Default::default()
+            })
             .collect(),
         priority: content.priority,
         delay_ms: draft.delay_ms,

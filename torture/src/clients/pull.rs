@@ -274,9 +274,10 @@ fn parse(message: &Value) -> Option<(String, Arrived)> {
     let text = |field: &str| message[field].as_str().unwrap_or_default().to_owned();
     let headers = message["headers"].as_object().into_iter().flatten();
     let headers = headers.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()));
-    let body = match message["body_base64"].as_str() {
-        Some(base64) => from_base64(base64)?,
-        None => message.get("body")?.to_string().into_bytes(),
+    let body = match (message["body_base64"].as_str(), message["body_text"].as_str()) {
+        (Some(base64), _) => from_base64(base64)?,
+        (None, Some(text)) => text.as_bytes().to_vec(),
+        (None, None) => message.get("body")?.to_string().into_bytes(),
     };
     let content = Content {
         id: text("id"),

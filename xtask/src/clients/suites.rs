@@ -18,6 +18,18 @@ pub(super) enum Suite {
     Rust,
     /// Our own package for Python.
     Package,
+    /// Our own package for Node.js.
+    Node,
+    /// Metrics, alerts and the Grafana dashboard, against Prometheus.
+    Metrics,
+    /// The HTTP API against its OpenAPI document.
+    Document,
+    /// Programs of the guide in languages that have no package of ours.
+    Guides,
+    /// The official client of KurrentDB for Python.
+    Kurrent,
+    /// The same for Node.js.
+    KurrentNode,
 }
 
 /// A suite with all that it needs.
@@ -39,8 +51,20 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 6] =
-        [Suite::Python, Suite::Celery, Suite::Js, Suite::Java, Suite::Rust, Suite::Package];
+    pub(super) const ALL: [Suite; 12] = [
+        Suite::Python,
+        Suite::Celery,
+        Suite::Js,
+        Suite::Java,
+        Suite::Rust,
+        Suite::Package,
+        Suite::Node,
+        Suite::Metrics,
+        Suite::Document,
+        Suite::Guides,
+        Suite::Kurrent,
+        Suite::KurrentNode,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -50,6 +74,12 @@ impl Suite {
             Suite::Java => "java",
             Suite::Rust => "rust",
             Suite::Package => "package",
+            Suite::Node => "node",
+            Suite::Metrics => "metrics",
+            Suite::Document => "document",
+            Suite::Guides => "guides",
+            Suite::Kurrent => "kurrent",
+            Suite::KurrentNode => "kurrent-node",
         }
     }
 
@@ -59,10 +89,14 @@ impl Suite {
 
     pub(super) fn language(self) -> Language {
         match self {
-            Suite::Python | Suite::Celery | Suite::Package => Language::Python,
-            Suite::Js => Language::Js,
+            Suite::Python | Suite::Celery | Suite::Package | Suite::Document | Suite::Kurrent => {
+                Language::Python
+            }
+            Suite::Js | Suite::Node | Suite::KurrentNode => Language::Js,
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
+            Suite::Metrics => Language::Prometheus,
+            Suite::Guides => Language::Go,
         }
     }
 
@@ -70,8 +104,12 @@ impl Suite {
         match self {
             Suite::Python => python(self, &["-n", "4", "-m", "not celery"], tools, cache, places),
             Suite::Celery => python(self, &["-m", "celery"], tools, cache, places),
-            Suite::Package => python(self, &[], tools, cache, places),
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides | Suite::Kurrent => {
+                python(self, &[], tools, cache, places)
+            }
             Suite::Js => js(tools, cache, places),
+            Suite::Node => node(tools, cache, places),
+            Suite::KurrentNode => kurrent_node(tools, cache, places),
             Suite::Java => java(tools, cache, places),
             Suite::Rust => Ok(rust(tools, places)),
         }
@@ -87,11 +125,11 @@ impl Suite {
                 Some(left.map_or(played.clone(), |left| format!("{played}, {left} rows NOT PLAYED")))
             }
             Suite::Celery => None,
-            Suite::Package => {
+            Suite::Package | Suite::Metrics | Suite::Document | Suite::Guides | Suite::Kurrent => {
                 let line = said.lines().rfind(|line| line.contains(" passed"))?;
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
-            Suite::Js => Some(format!("{} tests", after("# pass ")?)),
+            Suite::Js | Suite::Node | Suite::KurrentNode => Some(format!("{} tests", after("# pass ")?)),
             Suite::Java => {
                 // Of the last line that counts: those before it are of single classes.
                 let mut counts = said.lines().filter_map(|line| line.split_once("Tests run: "));
@@ -109,11 +147,17 @@ fn python(
     cache: &Cache,
     places: &Places,
 ) -> Result<Prepared, String> {
-    let (name, folder) = match suite {
-        Suite::Package => ("package", places.clients.join("python")),
-        _ => ("python", places.compat.join("python")),
+    let package = places.clients.join("python");
+    // Where the tests are, and whose packages they use.
+    let (folder, name, of) = match suite {
+        Suite::Package => (package.clone(), "package", package),
+        Suite::Metrics => (places.metrics.clone(), "package", package),
+        Suite::Guides => (places.guides.clone(), "package", package),
+        Suite::Document => (places.http.clone(), "document", places.http.clone()),
+        Suite::Kurrent => (places.kurrent.clone(), "kurrent", places.kurrent.clone()),
+        _ => (places.compat.join("python"), "python", places.compat.join("python")),
     };
-    let requirements = folder.join("requirements.txt");
+    let requirements = of.join("requirements.txt");
     let ingredients = [&read(&requirements)?[..], &tools.version];
     let environment = cache.made_from(name, &ingredients, |environment| {
         quietly(command(&tools.first, &["-m".as_ref(), "venv".as_ref(), environment.as_os_str()]))?;
@@ -147,28 +191,72 @@ fn python(
     })
 }
 
-fn js(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
-    let sources = places.compat.join("js");
+/// A folder with the packages that the lock file beside these sources names.
+fn npm(name: &str, sources: &Path, tools: &Tools, cache: &Cache) -> Result<PathBuf, String> {
     let packages = ["package.json", "package-lock.json", ".npmrc"];
     let texts = packages.map(|name| read(&sources.join(name)));
     let [manifest, lock, settings] = texts;
     let (manifest, lock, settings) = (manifest?, lock?, settings?);
-    let copy = |name: &str, folder: &Path| {
-        let copied = std::fs::copy(sources.join(name), folder.join(name));
-        copied.map(|_| ()).map_err(|error| format!("cannot copy {name}: {error}"))
-    };
-    let folder = cache.made_from("js", &[&manifest, &lock, &settings, &tools.version], |folder| {
+    cache.made_from(name, &[&manifest, &lock, &settings, &tools.version], |folder| {
         for name in packages {
-            copy(name, folder)?;
+            copy(&sources.join(name), &folder.join(name))?;
         }
         let mut npm = Command::new(&tools.second);
         npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(folder);
         quietly(npm)
-    })?;
+    })
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let cannot = |error: std::io::Error| format!("cannot copy {}: {error}", from.display());
+    if from.is_dir() {
+        std::fs::create_dir_all(to).map_err(cannot)?;
+        for entry in std::fs::read_dir(from).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    std::fs::copy(from, to).map(|_| ()).map_err(cannot)
+}
+
+/// Compiled and run in the cache, where its packages are, so that nothing is written into the tree.
+fn node(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let sources = places.clients.join("typescript");
+    let folder = npm("node", &sources, tools, cache)?;
+    for name in ["src", "test", "tsconfig.json", "README.md"] {
+        copy(&sources.join(name), &folder.join(name))?;
+    }
+    let server = places.target.join("release").join("forebay").into_os_string();
+    let arguments = vec!["test".into()];
+    let variables = vec![("FOREBAY_BIN", server)];
+    Ok(Prepared { suite: Suite::Node, program: tools.second.clone(), arguments, folder, variables })
+}
+
+fn js(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let sources = places.compat.join("js");
+    let folder = npm("js", &sources, tools, cache)?;
     // A module looks for packages beside itself.
-    copy("sqs.test.js", &folder)?;
+    copy(&sources.join("sqs.test.js"), &folder.join("sqs.test.js"))?;
     let arguments = ["--test", "--test-reporter=tap"].map(OsString::from).to_vec();
     Ok(Prepared { suite: Suite::Js, program: tools.first.clone(), arguments, folder, variables: Vec::new() })
+}
+
+/// Each file starts a server of its own.
+fn kurrent_node(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let sources = places.kurrent.join("js");
+    let folder = npm("kurrent-node", &sources, tools, cache)?;
+    let entries = std::fs::read_dir(&sources);
+    let cannot = |error: std::io::Error| format!("cannot read the folder {}: {error}", sources.display());
+    for entry in entries.map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        if name.to_string_lossy().ends_with(".js") {
+            copy(&sources.join(&name), &folder.join(&name))?;
+        }
+    }
+    let arguments = ["--test", "--test-reporter=tap"].map(OsString::from).to_vec();
+    let variables = vec![("FOREBAY_BIN", places.target.join("release").join("forebay").into_os_string())];
+    Ok(Prepared { suite: Suite::KurrentNode, program: tools.first.clone(), arguments, folder, variables })
 }
 
 fn java(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {

@@ -11,6 +11,10 @@ pub(crate) enum Language {
     Js,
     Java,
     Rust,
+    /// Python, and Prometheus with its tools.
+    Prometheus,
+    /// Python, and Go.
+    Go,
 }
 
 /// The programs of a toolchain that is good enough, and what it says of itself.
@@ -26,6 +30,7 @@ pub(crate) struct Tools {
 const PYTHON_MIN: u32 = 10;
 const NODE_MIN: u32 = 20;
 const JAVA_MIN: u32 = 17;
+const GO_MIN: u32 = 19;
 
 pub(crate) fn find(language: Language) -> Result<Tools, Missing> {
     match language {
@@ -40,6 +45,14 @@ pub(crate) fn find(language: Language) -> Result<Tools, Missing> {
             ])
         }),
         Language::Rust => Ok(cargo()),
+        Language::Prometheus => {
+            had("Prometheus with promtool", prometheus, || install(&[&["prometheus"]]))?;
+            find(Language::Python)
+        }
+        Language::Go => {
+            had("Go", go, || install(&[&["golang-go"]]))?;
+            find(Language::Python)
+        }
     }
 }
 
@@ -86,6 +99,16 @@ fn java() -> Option<Tools> {
     let version = ask(&first, &["-version"])?;
     let is_new = numbers(version.trim_start_matches("javac ")) >= Some((JAVA_MIN, 0));
     is_new.then_some(Tools { first, second, version })
+}
+
+fn prometheus() -> Option<(PathBuf, PathBuf)> {
+    Some((program("prometheus")?, program("promtool")?))
+}
+
+fn go() -> Option<PathBuf> {
+    let go = program("go")?;
+    let version = ask(&go, &["env", "GOVERSION"])?;
+    (numbers(version.trim_start_matches("go")) >= Some((1, GO_MIN))).then_some(go)
 }
 
 /// The one that runs us.

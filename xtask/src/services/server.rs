@@ -235,7 +235,7 @@ pub(super) fn forebay(
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "1s", "--data"])
             .arg(folder.join("data"));
-        command.arg("--sqs").arg(format!("127.0.0.1:{port}")).args(settings);
+        command.args(["--kurrent", "none", "--sqs"]).arg(format!("127.0.0.1:{port}")).args(settings);
         // A developer's own settings must not affect the tests.
         let ours = std::env::vars_os().map(|(variable, _)| variable);
         for variable in ours.filter(|variable| variable.to_string_lossy().starts_with("FOREBAY_")) {

@@ -61,6 +61,8 @@ class Server:
             f"127.0.0.1:{self.port}",
             "--sqs",
             "none",
+            "--kurrent",
+            "none",
             "--log",
             "json",
         ]

@@ -20,6 +20,7 @@ use crate::error::PublishError;
 
 mod engines;
 mod still;
+mod tenure;
 mod wear;
 
 fn batch(messages: usize, bytes: usize) -> Batch {
@@ -122,7 +123,7 @@ async fn publishers_wait_for_room_and_settling_does_not() {
     let room = broker.try_room(&stream(), &large).expect("a batch larger than the budget enters alone");
     assert!(broker.try_room(&stream(), &batch(1, 1)).is_none());
     let leases = vec![delivery.leases()];
-    consumer.settle(vec![SettleRequest { ticket: 7, leases, settlement: Verb::Ack.into() }]);
+    consumer.settle(vec![SettleRequest { ticket: 7, leases, settlement: Verb::Ack.into() }]).expect("it may");
     let events = next_events(&mut consumer).await;
     let Event::Settled(settled) = &events[0] else { panic!("the answer comes") };
     assert_eq!((settled[0].ticket, &settled[0].outcomes[..]), (7, &[(Outcome::Acked, 1)][..]));
@@ -142,7 +143,7 @@ async fn what_was_taken_in_is_durable_after_a_stop() {
     let events = next_events(&mut consumer).await;
     let Event::Delivery(delivery) = &events[0] else { panic!("a delivery comes first") };
     let leases = vec![LeaseRun { count: 3, ..delivery.leases() }];
-    consumer.settle(vec![SettleRequest { ticket: 1, leases, settlement: Verb::Ack.into() }]);
+    consumer.settle(vec![SettleRequest { ticket: 1, leases, settlement: Verb::Ack.into() }]).expect("it may");
     broker.stop();
     running.await.expect("the task did not panic").expect("it stopped as asked");
     assert_eq!(publish(&broker, 1).await, Err(PublishError::Stopping));

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Departure, LeaseRun, Outcome, Settlement};
 use forebay_core::shard::MemberRefusal;
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamName};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Caller, Reply};
-use crate::access::Right;
+use super::{Caller, Reply, may_settle};
+use crate::access::{Principal, Right};
 use crate::driver::{Delivered, Delivery};
 use crate::error::CallError;
 use crate::memory::Memory;
@@ -112,7 +113,7 @@ impl Receiving {
 impl Drop for Receiving {
     fn drop(&mut self) {
         self.memory.hand_in(self.bytes);
-        if !self.messages.is_empty() {
+        if !self.messages.is_empty() && !planted(Fault::UntakenKept) {
             let group = self.group;
             let leases = LeaseRun::join(self.messages.iter().map(|message| message.lease));
             let give_back = Command::Call(Box::new(move |task| task.give_back(group, &leases)));
@@ -130,7 +131,7 @@ struct CallOff {
 
 impl Drop for CallOff {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
+        if let Some(id) = self.id.filter(|_| !planted(Fault::CallOffLost)) {
             let _ = self.commands.send(Command::Call(Box::new(move |task| task.call_off(id))));
         }
     }
@@ -160,6 +161,7 @@ impl Caller {
             queued,
             unanswered: 0,
             credit_max: self.broker.limits().credit_max,
+            who: self.principal.clone(),
         };
         let name = name.to_owned();
         let join = move |task: &mut crate::shard_task::ShardTask, reply: Reply<Epoch>| {
@@ -225,6 +227,7 @@ impl Caller {
         settlement: Settlement,
     ) -> Result<Vec<Outcome>, CallError> {
         self.may_in(Right::Consume, &stream, &group)?;
+        may_settle(&self.principal, &settlement)?;
         let shard = self.shard_of(&stream);
         let leases: Vec<_> = receipts.iter().map(|text| shard.receipts.read(text)).collect();
         shard
@@ -245,9 +248,16 @@ pub struct Consumer {
     queued: Arc<Queued>,
     unanswered: usize,
     credit_max: u32,
+    /// In whose name it is a member.
+    who: Arc<Principal>,
 }
 
 impl Consumer {
+    /// The number under which reports name it.
+    pub fn id(&self) -> ConsumerId {
+        self.id
+    }
+
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -275,7 +285,7 @@ impl Consumer {
                 Event::Delivery(delivery) => {
                     self.queued.take_out(delivery.messages.len());
                 }
-                Event::Settled(_) => self.unanswered -= 1,
+                Event::Settled(_) | Event::Committed(..) => self.unanswered -= 1,
                 Event::CutOff | Event::GroupGone => {}
             }
         }
@@ -284,7 +294,7 @@ impl Consumer {
 
     /// Contents of deliveries were encoded, or are not needed any more.
     pub fn encoded(&self, bytes: usize) {
-        if bytes > 0 && self.queued.done_with(bytes) {
+        if bytes > 0 && self.queued.done_with(bytes) && !planted(Fault::HeldBackForGood) {
             let _ = self.commands.send(Command::GoOn { consumer: self.id });
         }
     }
@@ -294,11 +304,25 @@ impl Consumer {
         self.unanswered < SETTLEMENTS_UNANSWERED_MAX
     }
 
-    /// Ends leases. The answer comes as an event. Never waits, and takes no room.
-    pub fn settle(&mut self, requests: Vec<SettleRequest>) {
+    /// Refuses a settlement that the consumer may not make: one that moves messages to a stream that it may not publish
+    /// to.
+    pub fn check(&self, settlement: &Settlement) -> Result<(), CallError> {
+        Ok(may_settle(&self.who, settlement)?)
+    }
+
+    /// Ends leases. The answer comes as an event. Never waits, and takes no room. Refuses all of the requests if one of
+    /// them may not be made.
+    pub fn settle(&mut self, requests: Vec<SettleRequest>) -> Result<(), CallError> {
+        requests.iter().try_for_each(|request| self.check(&request.settlement))?;
+        self.ask(|consumer| Command::Settle { consumer, requests });
+        Ok(())
+    }
+
+    /// Sends a request that is answered by an event.
+    pub(super) fn ask(&mut self, request: impl FnOnce(ConsumerId) -> Command) {
         assert!(self.may_settle(), "answers are taken before more is asked");
         self.unanswered += 1;
-        let _ = self.commands.send(Command::Settle { consumer: self.id, requests });
+        let _ = self.commands.send(request(self.id));
     }
 
     /// From now on the consumer is willing to hold this many messages.
@@ -324,6 +348,9 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
+        if planted(Fault::DepartureLost) {
+            return;
+        }
         // After a goodbye the consumer has left already, and this does nothing.
         let _ = self.commands.send(Command::Leave { consumer: self.id, departure: Departure::Lost });
     }

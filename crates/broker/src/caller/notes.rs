@@ -1,5 +1,5 @@
 //! Notes: small values that doors keep under keys of their own. They are written with
-//! [`Caller::arrange`](super::Caller::arrange), each in the shard of a stream, beside which it is found again.
+//! [`Caller::commit`](super::Caller::commit), each in the shard of a stream, beside which it is found again.
 
 use forebay_core::notes::Note;
 use forebay_core::types::StreamName;
@@ -22,7 +22,7 @@ impl Caller {
         door: Door,
         key: Vec<u8>,
     ) -> Result<Option<Note>, CallError> {
-        self.may_use_notes(Right::Look, door)?;
+        self.may(Right::Look, Resource::Stream(beside))?;
         self.shard_of(beside)
             .query(move |task| Ok(task.shard().note(task.now(), door.number(), &key).cloned()))
             .await
@@ -37,7 +37,7 @@ impl Caller {
         after: Option<Vec<u8>>,
         limit: usize,
     ) -> Result<Page<(Vec<u8>, Note), Vec<u8>>, CallError> {
-        self.may_use_notes(Right::Look, door)?;
+        self.may(Right::Look, Resource::Notes(door))?;
         let limit = limit.min(PAGE_MAX);
         self.broker
             .whole()
@@ -59,9 +59,5 @@ impl Caller {
                 Ok(Page { items, next })
             })
             .await
-    }
-
-    pub(super) fn may_use_notes(&self, action: Right, door: Door) -> Result<(), CallError> {
-        Ok(self.may(action, Resource::Notes(door))?)
     }
 }

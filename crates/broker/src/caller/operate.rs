@@ -1,17 +1,15 @@
 //! Streams and groups: creating, changing, looking at them, and what operators do to them.
 
-use std::sync::Arc;
-
 use forebay_core::group::GroupFigures;
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{Purge, ResetTo, StreamFigures};
+use forebay_core::shard::{DeleteIf, Purge, ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
-use super::{Caller, Reply};
-use crate::access::{Resource, Right};
+use super::{Caller, may_move};
+use crate::access::{Resource, Right, authorize_list, sees};
 use crate::error::CallError;
 use crate::report::{GroupReport, Page, ScalingReport, ServerReport, StreamReport};
-use crate::shard_task::{CONSUMERS_PER_LIST, ShardTask, find_group, find_stream};
+use crate::shard_task::{CONSUMERS_PER_LIST, find_group, find_stream};
 use crate::stats::ScalingTarget;
 
 /// Reports that the task makes in one turn. Lists are made of as many turns as they need.
@@ -36,8 +34,9 @@ impl Caller {
         name: StreamName,
         change: impl Fn(&mut StreamSettings) + Send + 'static,
     ) -> Result<Created, CallError> {
-        self.may(Right::Create, Resource::Stream(&name))?;
-        self.shard_of(&name).ask(move |task, reply| task.create_stream(&name, &change, reply)).await
+        let record = self.record(Right::Create, Resource::Stream(&name))?;
+        let shard = self.shard_of(&name);
+        record.close(shard.ask(move |task, reply| task.create_stream(&name, &change, reply)).await)
     }
 
     /// Creates a group, and its stream if that is absent. If the group exists and agrees with `change`, the
@@ -48,8 +47,24 @@ impl Caller {
         name: GroupName,
         change: impl Fn(&mut GroupSettings) + Send + 'static,
     ) -> Result<Created, CallError> {
-        self.may_in(Right::Create, &stream, &name)?;
-        self.shard_of(&stream).ask(move |task, reply| task.create_group(&stream, &name, &change, reply)).await
+        let record = self.record_in(Right::Create, &stream, &name)?;
+        let mut settings = GroupSettings::default();
+        change(&mut settings);
+        if let Err(denied) = may_move(&self.principal, None, &settings.on_exhausted) {
+            return record.close(Err(denied.into()));
+        }
+        if let Err(denied) = self.may(Right::Create, Resource::Stream(&stream)) {
+            // The group may be created in a stream that is there; a stream may not be created with it.
+            let name = stream.clone();
+            let found = self.shard_of(&stream).query(move |task| task.find_stream(&name)).await;
+            match found {
+                Ok(_) => {}
+                Err(CallError::NoSuchStream { .. }) => return record.close(Err(denied.into())),
+                Err(error) => return record.close(Err(error)),
+            }
+        }
+        let shard = self.shard_of(&stream);
+        record.close(shard.ask(move |task, reply| task.create_group(&stream, &name, &change, reply)).await)
     }
 
     pub async fn change_stream(
@@ -57,15 +72,17 @@ impl Caller {
         name: StreamName,
         change: impl FnOnce(&mut StreamSettings) + Send + 'static,
     ) -> Result<(), CallError> {
-        self.may(Right::Change, Resource::Stream(&name))?;
-        self.shard_of(&name)
+        let record = self.record(Right::Change, Resource::Stream(&name))?;
+        let done = self
+            .shard_of(&name)
             .decide(move |shard, now| {
                 let stream = find_stream(shard, &name)?;
                 let mut settings = shard.stream_settings(stream).expect("it was found").clone();
                 change(&mut settings);
                 Ok(shard.change_stream(now, stream, &settings)?)
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Changes settings while consumers stay connected.
@@ -75,51 +92,79 @@ impl Caller {
         group: GroupName,
         change: impl FnOnce(&mut GroupSettings) + Send + 'static,
     ) -> Result<(), CallError> {
-        self.may_in(Right::Change, &stream, &group)?;
-        self.shard_of(&stream)
+        let record = self.record_in(Right::Change, &stream, &group)?;
+        let who = self.principal.clone();
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
-                let mut settings = shard.group_settings(group).expect("it was found").clone();
+                let present = shard.group_settings(group).expect("it was found");
+                let mut settings = present.clone();
                 change(&mut settings);
+                may_move(&who, Some(&present.on_exhausted), &settings.on_exhausted)?;
                 Ok(shard.change_group(now, group, &settings)?)
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Deletes a stream with its groups. While they have consumers, only if forced.
     pub async fn delete_stream(&self, name: StreamName, force: bool) -> Result<(), CallError> {
-        self.may(Right::Delete, Resource::Stream(&name))?;
-        self.shard_of(&name)
-            .ask(move |task, reply| {
-                task.delete_stream(
-                    &name,
-                    reply,
-                    |driver, _, stream| Ok(driver.delete_stream(stream, force)?),
-                );
-            })
-            .await
+        self.delete_stream_if(name, DeleteIf { unused: !force, empty: false }).await
+    }
+
+    /// Deletes a stream with its groups, under conditions.
+    pub async fn delete_stream_if(&self, name: StreamName, condition: DeleteIf) -> Result<(), CallError> {
+        let record = self.record(Right::Delete, Resource::Stream(&name))?;
+        let shard = self.shard_of(&name);
+        record.close(shard.ask(move |task, reply| task.delete_stream(&name, condition, reply)).await)
     }
 
     pub async fn delete_group(&self, stream: StreamName, group: GroupName) -> Result<(), CallError> {
-        self.may_in(Right::Delete, &stream, &group)?;
-        self.shard_of(&stream).ask(move |task, reply| task.delete_group(&stream, &group, reply)).await
+        let record = self.record_in(Right::Delete, &stream, &group)?;
+        let shard = self.shard_of(&stream);
+        record.close(shard.ask(move |task, reply| task.delete_group(&stream, &group, reply)).await)
     }
 
     /// Drops everything ready, delayed and leased, and the rest that `purge` names. Returns how many messages
     /// were dropped.
     pub async fn purge(&self, name: StreamName, purge: Purge) -> Result<u64, CallError> {
-        self.may(Right::Operate, Resource::Stream(&name))?;
-        self.shard_of(&name)
+        let record = self.record(Right::Operate, Resource::Stream(&name))?;
+        let done = self
+            .shard_of(&name)
             .decide(move |shard, now| Ok(shard.purge(now, find_stream(shard, &name)?, purge)?))
-            .await
+            .await;
+        record.close(done)
+    }
+
+    /// Drops the messages that no consumer holds. Leased and parked ones stay. Returns how many messages were dropped.
+    pub async fn purge_ready(&self, name: StreamName) -> Result<u64, CallError> {
+        let record = self.record(Right::Operate, Resource::Stream(&name))?;
+        let done = self
+            .shard_of(&name)
+            .decide(move |shard, now| Ok(shard.purge_ready(now, find_stream(shard, &name)?)?))
+            .await;
+        record.close(done)
+    }
+
+    /// Drops every message before this position. Parked ones stay. Returns how many messages were dropped.
+    pub async fn truncate(&self, name: StreamName, before: Seq) -> Result<u64, CallError> {
+        let record = self.record(Right::Operate, Resource::Stream(&name))?;
+        let done = self
+            .shard_of(&name)
+            .decide(move |shard, now| Ok(shard.truncate(now, find_stream(shard, &name)?, before)?))
+            .await;
+        record.close(done)
     }
 
     /// Stops handing out, or goes on with it.
     pub async fn pause(&self, stream: StreamName, group: GroupName, paused: bool) -> Result<(), CallError> {
-        self.may_in(Right::Operate, &stream, &group)?;
-        self.shard_of(&stream)
+        let record = self.record_in(Right::Operate, &stream, &group)?;
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| Ok(shard.pause(now, find_group(shard, &stream, &group)?, paused)?))
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Moves a group's progress. Answers the position below which everything now counts as settled.
@@ -130,18 +175,23 @@ impl Caller {
         to: ResetTo,
         drop_parked: bool,
     ) -> Result<Seq, CallError> {
-        self.may_in(Right::Operate, &stream, &group)?;
-        self.shard_of(&stream)
+        let record = self.record_in(Right::Operate, &stream, &group)?;
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
                 Ok(shard.reset(now, group, to, drop_parked)?)
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     pub async fn stream(&self, name: StreamName) -> Result<StreamReport, CallError> {
         self.may(Right::Look, Resource::Stream(&name))?;
-        self.shard_of(&name).query(move |task| Ok(task.report_stream(task.find_stream(&name)?))).await
+        let mut report =
+            self.shard_of(&name).query(move |task| Ok(task.report_stream(task.find_stream(&name)?))).await?;
+        self.hide(&mut report);
+        Ok(report)
     }
 
     /// Streams by name, after `after`.
@@ -150,20 +200,36 @@ impl Caller {
         after: Option<StreamName>,
         limit: usize,
     ) -> Result<Page<StreamReport, StreamName>, CallError> {
-        self.may(Right::Look, Resource::Server)?;
+        authorize_list(&self.principal, Resource::Server)?;
         let shard = self.broker.whole();
         let mut page = Page { items: Vec::new(), next: after };
         loop {
             let (after, count) = (page.next.take(), (limit - page.items.len()).min(REPORTS_PER_TURN));
             let slice = {
                 let _permit = shard.report_permit().await;
-                shard.query(move |task| Ok(task.report_streams(after.as_ref(), count))).await?
+                let who = self.principal.clone();
+                let seen = move |stream: &StreamName| sees(&who, Resource::Stream(stream));
+                shard.query(move |task| Ok(task.report_streams(after.as_ref(), count, seen))).await?
             };
-            page.items.extend(slice.items);
+            page.items.extend(slice.items.into_iter().map(|mut report| {
+                self.hide(&mut report);
+                report
+            }));
             page.next = slice.next;
             if page.next.is_none() || page.items.len() >= limit {
+                // The cursor is a stream that the caller sees.
+                let last = page.items.last().map(|last| last.name.clone());
+                page.next = page.next.and(last);
                 return Ok(page);
             }
+        }
+    }
+
+    /// Leaves out groups that the caller must not know of.
+    fn hide(&self, report: &mut StreamReport) {
+        if !self.principal.sees_all() {
+            let StreamReport { name, groups, .. } = report;
+            groups.retain(|group| self.sees_group(name, group));
         }
     }
 
@@ -192,8 +258,10 @@ impl Caller {
         after: Option<GroupCursor>,
         limit: usize,
     ) -> Result<Page<GroupReport, GroupCursor>, CallError> {
-        let what = stream.as_ref().map_or(Resource::Server, Resource::Stream);
-        self.may(Right::Look, what)?;
+        match &stream {
+            Some(stream) => self.may(Right::Look, Resource::Stream(stream))?,
+            None => authorize_list(&self.principal, Resource::Server)?,
+        }
         let shard = self.broker.whole();
         let mut page = Page { items: Vec::new(), next: after };
         let mut consumers = 0;
@@ -202,12 +270,17 @@ impl Caller {
             let of = stream.clone();
             let slice = {
                 let _permit = shard.report_permit().await;
-                shard.query(move |task| task.report_groups(of.as_ref(), after.as_ref(), count)).await?
+                let who = self.principal.clone();
+                let seen =
+                    move |stream: &StreamName, group: &GroupName| sees(&who, Resource::Group(stream, group));
+                shard.query(move |task| task.report_groups(of.as_ref(), after.as_ref(), count, seen)).await?
             };
             consumers += slice.items.iter().map(|group| group.consumers.len()).sum::<usize>();
             page.items.extend(slice.items);
             page.next = slice.next;
             if page.next.is_none() || page.items.len() >= limit || consumers > CONSUMERS_PER_LIST {
+                let last = page.items.last().map(|last| (last.stream.clone(), last.name.clone()));
+                page.next = page.next.and(last);
                 return Ok(page);
             }
         }
@@ -228,18 +301,5 @@ impl Caller {
     pub async fn server(&self) -> Result<ServerReport, CallError> {
         self.may(Right::Look, Resource::Server)?;
         self.broker.whole().query(|task| Ok(task.report_server())).await
-    }
-
-    /// Resolves when a stream has a message after `seen`, with the last one that it has then.
-    pub async fn grown(&self, stream: StreamName, seen: Seq) -> Result<Seq, CallError> {
-        self.may(Right::Read, Resource::Stream(&stream))?;
-        let name = Arc::new(stream);
-        let mut tail = self
-            .shard_of(&name)
-            .ask(move |task: &mut ShardTask, reply: Reply<_>| task.watch(&name, reply))
-            .await?;
-        // The sender goes with the stream, or with the server.
-        let last = *tail.wait_for(|last| *last > seen).await.map_err(|_| CallError::NoSuchStream)?;
-        Ok(last)
     }
 }

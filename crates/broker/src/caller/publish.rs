@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use forebay_core::settings::StreamSettings;
 use forebay_core::shard::PublishOptions;
 use forebay_core::types::StreamName;
 use forebay_storage::engine::Durable;
@@ -33,6 +34,18 @@ impl Future for Confirmation {
     }
 }
 
+/// What becomes of a batch for a stream that does not exist.
+#[derive(Debug, Clone, Default)]
+pub enum Absent {
+    /// The stream is created where the server is configured so, with the settings that it is configured with.
+    #[default]
+    AsConfigured,
+    /// The batch is refused.
+    Refuse,
+    /// The stream is created with these settings, in the frame of the batch. The caller needs the right to create it.
+    Create(Arc<StreamSettings>),
+}
+
 impl Caller {
     /// Stores a batch, whole or not at all. Batches of one caller are stored in the order of the calls. A
     /// stream that is not there is created, where the server is configured so.
@@ -43,29 +56,32 @@ impl Caller {
         batch: Batch,
         options: PublishOptions,
     ) -> Confirmation {
-        self.send(room, stream, batch, options, true)
+        self.publish_or(room, stream, batch, options, Absent::AsConfigured)
     }
 
     /// As [`Caller::publish`], only to a stream that is there.
     pub fn publish_to_existing(&self, room: Room, stream: Arc<StreamName>, batch: Batch) -> Confirmation {
-        self.send(room, stream, batch, PublishOptions::default(), false)
+        self.publish_or(room, stream, batch, PublishOptions::default(), Absent::Refuse)
     }
 
-    fn send(
+    /// As [`Caller::publish`], and says what becomes of the batch if the stream does not exist.
+    pub fn publish_or(
         &self,
         room: Room,
         stream: Arc<StreamName>,
         batch: Batch,
         options: PublishOptions,
-        may_create: bool,
+        absent: Absent,
     ) -> Confirmation {
         let (reply, answer) = oneshot::channel();
-        if let Err(denied) = self.may(Right::Publish, Resource::Stream(&stream)) {
+        let creates = matches!(absent, Absent::Create(_));
+        let may_create = || if creates { self.may(Right::Create, Resource::Stream(&stream)) } else { Ok(()) };
+        if let Err(denied) = self.may_publish(&stream).and_then(|()| may_create()) {
             let _ = reply.send(Err(denied.into()));
             return Confirmation(answer);
         }
         let shard = self.shard_of(&stream);
-        let command = Command::Publish { stream, batch, options, may_create, room: room.0, reply };
+        let command = Command::Publish { stream, batch, options, absent, room: room.0, reply };
         if let Err(Command::Publish { reply, .. }) = shard.send(command) {
             let _ = reply.send(Err(PublishError::Stopping));
         }

@@ -1,30 +1,34 @@
 //! The verbs of a caller, on an engine in memory.
 
 mod arranging;
+mod bundles;
+mod damaged;
 mod held_back;
 mod leases;
 mod moving;
+mod reading;
+mod rights;
 
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::entry::Work;
-use forebay_core::group::{JobState, NotYours, Outcome, Settlement, Verb};
-use forebay_core::settings::{Acks, GroupSettings};
+use forebay_core::group::{JobState, LeaseRun, NotYours, Outcome, Settlement, Verb};
+use forebay_core::settings::{Acks, GroupSettings, Retention, StreamSettings};
 use forebay_core::shard::{PublishOptions, Purge, ResetTo};
 use forebay_core::types::{GroupName, JobId, Seq, ShardId, StreamName};
 use forebay_storage::engine::Durable;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 
 use super::*;
-use crate::access::{Right, Role};
+use crate::access::Grants;
 use crate::batch::{Batch, BatchBuilder, Message};
 use crate::broker::{Broker, BrokerConfig, Event, Running, SettleRequest, Stage};
 use crate::clock::Clock;
 use crate::door::Door;
 use crate::driver::{Delivered, Published};
-use crate::error::{CallError, PublishError};
+use crate::error::PublishError;
 use crate::stats::ScalingTarget;
 
 fn engine() -> MemoryEngine {
@@ -232,12 +236,12 @@ async fn a_group_that_is_deleted_says_so_to_everybody_in_it() {
     };
     let (received, deleted) = tokio::join!(waiting, delete);
     deleted.expect("it is deleted");
-    assert!(matches!(received, Err(CallError::NoSuchGroup)));
+    assert!(matches!(received, Err(CallError::GroupGone)));
     let mut events = Vec::new();
     poll_fn(|cx| consumer.poll_events(cx, &mut events, 4)).await;
     assert!(matches!(events[..], [Event::GroupGone]), "{events:?}");
     let gone = caller.receive(stream(), group(), wish(1, SOON)).await;
-    assert!(matches!(gone, Err(CallError::NoSuchStream)));
+    assert!(matches!(gone, Err(CallError::NoSuchStream { .. })));
 }
 
 #[tokio::test]
@@ -267,7 +271,7 @@ async fn a_draining_server_lets_consumers_finish_what_they_hold() {
     assert_eq!(publish(&caller, [plain("late")]).await, Err(PublishError::Stopping));
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut running).await.is_err(), "it waits");
     let leases = vec![delivery.leases()];
-    consumer.settle(vec![SettleRequest { ticket: 1, leases, settlement: Verb::Ack.into() }]);
+    consumer.settle(vec![SettleRequest { ticket: 1, leases, settlement: Verb::Ack.into() }]).expect("it may");
     events.clear();
     poll_fn(|cx| consumer.poll_events(cx, &mut events, 4)).await;
     assert!(matches!(&events[0], Event::Settled(settled) if settled[0].outcomes == [(Outcome::Acked, 2)]));
@@ -305,14 +309,38 @@ async fn a_first_publish_creates_its_stream_where_that_is_wanted() {
     let (caller, _running) = open_with(engine(), config).await;
     let refused = publish(&caller, [plain("x")]).await.expect_err("there is no such stream");
     assert_eq!(refused.to_string(), "no such stream");
+
+    // A publish may bring the settings of a stream that it creates, whatever the server is configured with.
+    let log = Retention::Log { max_messages: Some(5), max_bytes: None, max_age: None };
+    let settings = Arc::new(StreamSettings { retention: log, ..StreamSettings::default() });
+    let own = Arc::new(StreamName::of_system("$own").expect("a name"));
+    for (settings, expected) in [(&settings, Seq(1)), (&Arc::default(), Seq(2))] {
+        let batch = batch([plain("x")]);
+        let room = caller.broker().room(&own, &batch).await;
+        let absent = Absent::Create(Arc::clone(settings));
+        let stored = caller.publish_or(room, own.clone(), batch, PublishOptions::default(), absent).await;
+        let (admission, _) = stored.expect("it is stored").get().each().next().expect("one message");
+        assert_eq!(admission.seq, expected);
+    }
+    let report = caller.stream(StreamName::clone(&own)).await.expect("it exists");
+    assert_eq!(report.settings.retention, log, "later settings change nothing");
+    let wrong = StreamSettings { dedupe_window: Duration::MAX, ..StreamSettings::default() };
+    let one = batch([plain("x")]);
+    let room = caller.broker().room(&stream(), &one).await;
+    let absent = Absent::Create(Arc::new(wrong));
+    let refused = caller.publish_or(room, Arc::new(stream()), one, PublishOptions::default(), absent).await;
+    assert!(matches!(refused, Err(PublishError::NotCreated(_))), "settings are checked: {refused:?}");
+    assert!(caller.stream(stream()).await.is_err(), "and leave no stream behind");
 }
 
 #[tokio::test]
 async fn messages_are_read_in_order_and_by_what_is_said_of_them() {
     let (caller, _running) =
         open_with(engine(), BrokerConfig { read_bytes_max: 64, ..BrokerConfig::new([7; 32]) }).await;
-    let keyed =
-        |n: usize| Message { key: Some(if n.is_multiple_of(3) { "a" } else { "b" }), ..plain("0123456789") };
+    let keyed = |n: usize| Message {
+        key: Some(if n.is_multiple_of(3) { b"a" } else { b"b" }),
+        ..plain("0123456789")
+    };
     publish(&caller, (1..=20).map(keyed)).await.expect("there is room");
     let page = caller.read(stream(), Seq(3), 100).await.expect("it is read");
     assert_eq!(page.messages[0].seq, Seq(3));
@@ -365,7 +393,7 @@ async fn finished(caller: &Caller, job: JobId) -> crate::report::JobReport {
 async fn parked_messages_are_listed_chosen_replayed_and_discarded() {
     let (caller, _running) = open().await;
     create(&caller, |_| {}).await;
-    let keyed = |n: usize| Message { key: Some(if n <= 5 { "a" } else { "b" }), ..plain("body") };
+    let keyed = |n: usize| Message { key: Some(if n <= 5 { b"a" } else { b"b" }), ..plain("body") };
     publish(&caller, (1..=10).map(keyed)).await.expect("there is room");
     park(&caller, 10).await;
     let list = |after, limit, reason: Option<&str>, filter: Filter| {
@@ -445,7 +473,7 @@ async fn one_without_rights_can_do_nothing() {
     let (owner, _running) = open().await;
     create(&owner, |_| {}).await;
     publish_some(&owner, 1).await;
-    let nobody = owner.broker().enter(Principal::new("nobody", Role::Nobody), None);
+    let nobody = owner.broker().enter(Principal::new("nobody", Grants::none()), None);
     let mut denied = Vec::new();
     macro_rules! refused {
         ($call:expr) => {
@@ -467,6 +495,10 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.grown(stream(), Seq(0)));
     refused!(nobody.read(stream(), Seq(1), 1));
     refused!(nobody.browse(stream(), Seq(1), 1, &filter));
+    refused!(nobody.log_end());
+    let from = forebay_core::types::Ordinal(1);
+    let reader = nobody.log_reader(from, crate::reader::Direction::Forwards, LogFilter::default());
+    assert!(matches!(reader, Err(CallError::Denied(_))), "a reader of all streams was allowed");
     refused!(nobody.server());
     refused!(nobody.create_group(stream(), group(), |_| {}));
     refused!(nobody.change_group(stream(), group(), |_| {}));
@@ -490,9 +522,14 @@ async fn one_without_rights_can_do_nothing() {
     refused!(nobody.resubmit(stream(), group(), Seq(1), batch([plain("x")])));
     refused!(nobody.note(&stream(), Door::SQS, b"k".to_vec()));
     refused!(nobody.notes(Door::SQS, Vec::new(), None, 1));
-    refused!(nobody.arrange(Arrangement::beside(stream()).stream(|_| {})));
-    refused!(nobody.arrange(Arrangement::beside(stream()).note(arranging::wish(b"k", Some(b"v")))));
-    refused!(nobody.dissolve(stream(), Vec::new()));
+    let beside = || Bundle::beside(stream());
+    refused!(nobody.commit(beside().stream(stream(), |_| {})));
+    refused!(nobody.commit(beside().group(stream(), group(), |_| {})));
+    refused!(nobody.commit(beside().note(arranging::wish(b"k", Some(b"v")))));
+    refused!(nobody.commit(beside().delete(stream())));
+    refused!(nobody.commit(beside().settle(stream(), group(), vec!["x".to_owned()], Verb::Ack.into())));
+    let sent = (Arc::new(stream()), batch([plain("x")]), PublishOptions::default());
+    refused!(nobody.commit(beside().publish(sent.0, sent.1, sent.2)));
     let published = publish(&nobody, [plain("x")]).await;
     assert!(matches!(published, Err(PublishError::Denied(_))), "{published:?}");
     for action in [Right::Create, Right::Change, Right::Delete, Right::Operate, Right::Triage, Right::Consume]
@@ -525,7 +562,8 @@ async fn what_an_operator_does_is_seen_at_once() {
     assert_eq!(other, Err(CallError::Different), "it began at the beginning");
     assert_eq!(caller.purge(stream(), Purge::default()).await, Ok(1));
     let missing = StreamName::parse("missing").expect("a name");
-    assert_eq!(caller.purge(missing.clone(), Purge::default()).await, Err(CallError::NoSuchStream));
+    let absent = CallError::NoSuchStream { stream: missing.clone() };
+    assert_eq!(caller.purge(missing.clone(), Purge::default()).await, Err(absent));
     let refused = caller.create_group(missing.clone(), group(), |settings| settings.window_max = 0).await;
     assert!(matches!(refused, Err(CallError::NotCreated(_))), "{refused:?}");
     assert!(caller.stream(missing).await.is_err(), "a group that cannot be leaves no stream behind");

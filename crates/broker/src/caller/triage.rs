@@ -10,7 +10,7 @@ use forebay_core::types::{GroupName, JobId, Seq, SeqRange, StreamName};
 use super::{Caller, Filter};
 use crate::access::{Resource, Right};
 use crate::batch::Batch;
-use crate::driver::{Published, group_label};
+use crate::driver::{Bundle, Published, group_label};
 use crate::error::CallError;
 use crate::report::{JobReport, Page, ParkedReport, Selected};
 use crate::shard_task::find_group;
@@ -54,7 +54,7 @@ impl Caller {
         reason: Option<String>,
         filter: &Filter,
     ) -> Result<Page<ParkedReport, Seq>, CallError> {
-        self.may_in(Right::Look, &stream, &group)?;
+        self.may_in(Right::Inspect, &stream, &group)?;
         let reason: Option<Arc<str>> = reason.map(Into::into);
         let mut page = Page { items: Vec::new(), next: Some(after) };
         let (mut looked_at, mut bytes) = (0, 0);
@@ -66,7 +66,11 @@ impl Caller {
             looked_at += AT_A_TIME;
             page.next = some.next;
             for parked in some.items {
-                if parked.message.as_ref().map_or(filter.is_empty(), |message| filter.passes(message)) {
+                if parked
+                    .message
+                    .as_ref()
+                    .map_or(filter.is_empty(), |message| filter.passes(&message.content))
+                {
                     bytes += parked.message.as_ref().map_or(0, |message| message.content.len());
                     page.items.push(parked);
                 }
@@ -116,7 +120,7 @@ impl Caller {
         stream: StreamName,
         group: GroupName,
     ) -> Result<Vec<(Arc<str>, u64)>, CallError> {
-        self.may_in(Right::Look, &stream, &group)?;
+        self.may_in(Right::Inspect, &stream, &group)?;
         self.shard_of(&stream)
             .query(move |task| {
                 let group = task.find_group(&stream, &group)?;
@@ -135,20 +139,26 @@ impl Caller {
         select: Select,
         terms: JobTerms,
     ) -> Result<Selected, CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
-        if let Work::Move { to: Some(to) } = &work {
-            self.may(Right::Publish, Resource::Stream(to))?;
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        if let Work::Move { to: Some(to) } = &work
+            && let Err(denied) = self.may(Right::Publish, Resource::Stream(to))
+        {
+            return record.close(Err(denied.into()));
         }
-        let selection = self.select(&stream, &group, select, terms.limit).await?;
+        let selection = match self.select(&stream, &group, select, terms.limit).await {
+            Ok(selection) => selection,
+            Err(error) => return record.close(Err(error)),
+        };
         let JobTerms { limit, rate, dry_run } = terms;
         let most = limit.unwrap_or(u64::MAX);
         let shard = self.shard_of(&stream);
         if dry_run {
             let count = move |task: &crate::shard_task::ShardTask| {
                 let group = task.find_group(&stream, &group)?;
-                task.shard().count_selected(group, &selection).ok_or(CallError::NoSuchGroup)
+                task.shard().count_selected(group, &selection).ok_or(CallError::GroupGone)
             };
-            return Ok(Selected { matched: shard.query(count).await?.min(most), job: None });
+            let counted = shard.query(count).await.map(|matched| matched.min(most));
+            return record.close(counted.map(|matched| Selected { matched, job: None }));
         }
         let started = shard.decide(move |shard, now| {
             let group = find_group(shard, &stream, &group)?;
@@ -156,10 +166,10 @@ impl Caller {
             tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
             Ok(Selected { matched, job: Some(job) })
         });
-        match started.await {
+        record.close(match started.await {
             Err(CallError::Job(JobRefusal::Empty)) => Ok(Selected { matched: 0, job: None }),
             started => started,
-        }
+        })
     }
 
     /// Starts to move the waiting messages of a group to another stream, or each message back to the stream that it
@@ -172,11 +182,14 @@ impl Caller {
         to: Option<StreamName>,
         rate: Option<Rate>,
     ) -> Result<JobId, CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
-        if let Some(to) = &to {
-            self.may(Right::Publish, Resource::Stream(to))?;
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        if let Some(to) = &to
+            && let Err(denied) = self.may(Right::Publish, Resource::Stream(to))
+        {
+            return record.close(Err(denied.into()));
         }
-        self.shard_of(&stream)
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| {
                 let group = find_group(shard, &stream, &group)?;
                 let (job, matched) =
@@ -184,7 +197,8 @@ impl Caller {
                 tracing::info!(group = group_label(shard, group), job = job.0, matched, "job started");
                 Ok(job)
             })
-            .await
+            .await;
+        record.close(done)
     }
 
     /// A selection in the words of the core, which knows positions and reasons but no contents.
@@ -208,7 +222,8 @@ impl Caller {
         while let Some(after) = next.filter(|_| limit.is_none_or(|limit| (seqs.len() as u64) < limit)) {
             let some = self.some_parked(stream, group, after, AT_A_TIME, &reason).await?;
             next = some.next;
-            let passes = |parked: &ParkedReport| parked.message.as_ref().is_some_and(|m| filter.passes(m));
+            let passes =
+                |parked: &ParkedReport| parked.message.as_ref().is_some_and(|m| filter.passes(&m.content));
             seqs.extend(some.items.iter().filter(|parked| passes(parked)).map(|parked| parked.seq));
         }
         Ok(Selection::Seqs(ranges(seqs)))
@@ -246,10 +261,12 @@ impl Caller {
         group: GroupName,
         job: JobId,
     ) -> Result<(), CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
-        self.shard_of(&stream)
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        let done = self
+            .shard_of(&stream)
             .decide(move |shard, now| Ok(shard.cancel_job(now, find_group(shard, &stream, &group)?, job)?))
-            .await
+            .await;
+        record.close(done)
     }
 
     /// Publishes an edited copy of a parked message and lets go of the message, in one step. The batch has one
@@ -261,14 +278,21 @@ impl Caller {
         seq: Seq,
         batch: Batch,
     ) -> Result<Published, CallError> {
-        self.may_in(Right::Triage, &stream, &group)?;
+        let record = self.record_in(Right::Triage, &stream, &group)?;
+        // All groups of the stream get the copy.
+        if let Err(denied) = self.may(Right::Publish, Resource::Stream(&stream)) {
+            return record.close(Err(denied.into()));
+        }
         let room = self.broker.room(&stream, &batch).await;
         let resubmitted = self.shard_of(&stream).ask(move |task, reply| {
             let found = task.find_group(&stream, &group);
             // The room is given back after the sync, with the answer.
-            task.decide(reply, |driver, now| Ok((driver.resubmit(now, found?, seq, &batch)?, room)));
+            task.decide(reply, |driver, now| {
+                let mut done = driver.commit(now, &Bundle::default().resubmit(found?, seq, &batch))?;
+                Ok((done.published.remove(0), room))
+            });
         });
-        resubmitted.await.map(|(published, _room)| published)
+        record.close(resubmitted.await.map(|(published, _room)| published))
     }
 }
 

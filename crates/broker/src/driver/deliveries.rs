@@ -85,6 +85,7 @@ impl PendingDelivery {
             });
             self.bytes += found.content.len();
             self.messages.push(RunMessage {
+                ordinal: found.ordinal,
                 published: found.published(),
                 priority: found.extra.priority,
                 past,
@@ -127,8 +128,8 @@ pub(super) struct Deliveries {
     held: BTreeMap<u64, Vec<PendingDelivery>>,
     /// Deliveries to consumers without a connection that have not left. By consumer.
     undelivered_to: HashMap<ConsumerId, u32>,
-    /// Consumers to whom all deliveries have left.
-    served: Vec<ConsumerId>,
+    /// Consumers to whom all deliveries have left, with their groups.
+    served: Vec<(GroupId, ConsumerId)>,
 }
 
 impl Deliveries {
@@ -139,10 +140,11 @@ impl Deliveries {
 
     /// Consumers to whom all deliveries have left. Until they are taken from here their messages are still on the
     /// way to them, and they must not be told that there were none.
-    pub(super) fn take_served(&mut self, out: &mut Vec<ConsumerId>) {
-        for consumer in self.served.drain(..) {
+    pub(super) fn take_served(&mut self, shard: &mut Shard, out: &mut Vec<ConsumerId>) {
+        for (group, consumer) in self.served.drain(..) {
             if self.undelivered_to.get(&consumer) == Some(&0) {
                 self.undelivered_to.remove(&consumer);
+                shard.served(group, consumer);
             }
             out.push(consumer);
         }
@@ -156,11 +158,11 @@ impl Deliveries {
     }
 
     /// A delivery has left, or never will.
-    pub(super) fn ended(&mut self, consumer: ConsumerId) {
+    pub(super) fn ended(&mut self, group: GroupId, consumer: ConsumerId) {
         if let Some(left) = self.undelivered_to.get_mut(&consumer) {
             *left -= 1;
             if *left == 0 {
-                self.served.push(consumer);
+                self.served.push((group, consumer));
             }
         }
     }
@@ -168,9 +170,9 @@ impl Deliveries {
     /// A delivery that found all contents in the turn in which it was decided leaves, or waits for its frame.
     pub(super) fn send(&mut self, pending: PendingDelivery, context: &mut Context<'_>) {
         if let Some(pending) = self.hold(pending, context.durable) {
-            let consumer = pending.deliver.consumer;
+            let Deliver { group, consumer, .. } = pending.deliver;
             context.outbox.deliveries.push(pending.into_delivery());
-            self.ended(consumer);
+            self.ended(group, consumer);
         }
     }
 
@@ -199,7 +201,7 @@ impl Deliveries {
         let group = delivery.group;
         let is_kept = |lease| fleeting || shard.is_current(group, lease);
         delivery.keep(is_kept, |delivery| outbox.deliveries.push(delivery));
-        self.ended(consumer);
+        self.ended(group, consumer);
     }
 
     /// Deliveries whose leases are durable now may leave.
@@ -224,7 +226,7 @@ impl Deliveries {
             dropped.extend(gone.map(|pending| pending.deliver.consumer));
         }
         for consumer in dropped {
-            self.ended(consumer);
+            self.ended(group, consumer);
         }
     }
 }

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use forebay_core::entry::{CopiedMessage, each_encoded, put_copied};
 use forebay_core::fault::{Fault, planted};
-use forebay_core::types::{KeyHash, Position, SeqRange, ShardId, StreamId, Timestamp};
+use forebay_core::types::{KeyHash, Ordinal, Position, SeqRange, ShardId, StreamId, Timestamp};
 use forebay_storage::engine::{Durable, Frame, Run};
 
 use crate::driver::{DriverConfig, Outbox, Ticket};
+use crate::index::Ordinals;
 
 /// Room that is left in a frame for entries beside the contents of a batch.
 const ENTRIES_ROOM: usize = 1 << 20;
@@ -23,6 +24,8 @@ pub(super) struct Frames {
     number: u64,
     /// Closed, but more than the engine wants at once are on their way.
     closed: VecDeque<Frame>,
+    /// Bytes of their entries.
+    closed_bytes: usize,
     /// Oldest first; the closed ones are the last of them.
     on_their_way: VecDeque<OnItsWay>,
     /// The newest receipt, and which frame it was for.
@@ -37,6 +40,7 @@ struct Filling {
     entries: Vec<u8>,
     payload: Payload,
     way: OnItsWay,
+    ordinals: Ordinals,
     /// When the first entry came that no reply waits for.
     since: Option<Timestamp>,
     /// A reply or a delivery waits for this frame.
@@ -106,6 +110,7 @@ impl Frames {
             filling: Filling::default(),
             number: 1,
             closed: VecDeque::new(),
+            closed_bytes: 0,
             on_their_way: VecDeque::new(),
             durable: None,
             durable_number: 0,
@@ -119,6 +124,11 @@ impl Frames {
         if self.filling.entries.is_empty() { self.number - 1 } else { self.number }
     }
 
+    /// Number of the frame being filled.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(super) fn durable_number(&self) -> u64 {
         self.durable_number
     }
@@ -126,6 +136,11 @@ impl Frames {
     /// Where the newest durable frame is.
     pub(super) fn durable_position(&self) -> Position {
         self.durable.map_or(Position::START, Durable::get)
+    }
+
+    /// Bytes of entries that the engine does not want yet. Contents come with room of their own.
+    pub(super) fn unwritten(&self) -> usize {
+        self.closed_bytes + self.filling.entries.len()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -149,15 +164,6 @@ impl Frames {
         entries.clear();
     }
 
-    /// Takes entries into one frame, so that they are durable together. They must fit into a frame.
-    pub(super) fn take_together(&mut self, entries: &mut Vec<u8>, outbox: &mut Outbox) {
-        if !self.fits(entries.len()) {
-            self.close(outbox);
-        }
-        assert!(self.fits(entries.len()), "what belongs together fits in a frame");
-        self.filling.entries.append(entries);
-    }
-
     fn fits(&self, bytes: usize) -> bool {
         self.filling.entries.len() + self.filling.payload.len() + bytes <= self.frame_bytes_max
     }
@@ -177,11 +183,12 @@ impl Frames {
     pub(super) fn publish(
         &mut self,
         stream: StreamId,
-        range: SeqRange,
+        (range, ordinal): (SeqRange, Ordinal),
         contents: &Bytes,
         keys: Option<Box<[KeyHash]>>,
     ) {
         self.filling.payload.push(contents);
+        self.filling.ordinals.publish(ordinal, range.count());
         let way = &mut self.filling.way;
         way.published.push((stream, range, keys));
         match way.runs.last_mut() {
@@ -210,6 +217,7 @@ impl Frames {
             let (first, count) = (run[0].seq, run.len() as u32);
             self.filling.way.runs.push(Run { stream, first, count, copied: true });
         }
+        messages.iter().for_each(|message| self.filling.ordinals.copy(message.ordinal));
     }
 
     pub(super) fn frame_bytes_max(&self) -> usize {
@@ -264,6 +272,7 @@ impl Frames {
         filling.entries.clear();
         let mut way = std::mem::replace(&mut filling.way, self.spare.pop().unwrap_or_default());
         way.number = self.number;
+        way.runs.extend(filling.ordinals.take_runs());
         way.bytes = (entries.len() + filling.payload.len()) as u64;
         let frame =
             Frame { shard: self.shard, entries, payload: filling.payload.take(), runs: way.runs.clone() };
@@ -273,6 +282,7 @@ impl Frames {
         if self.on_their_way.len() < self.frames_max {
             outbox.frames.push(frame);
         } else {
+            self.closed_bytes += frame.entries.len();
             self.closed.push_back(frame);
         }
         self.on_their_way.push_back(way);
@@ -285,6 +295,7 @@ impl Frames {
         self.durable_number = way.number;
         outbox.durable.extend(way.tickets.drain(..).map(|ticket| (ticket, position.map(drop))));
         if let Some(frame) = self.closed.pop_front() {
+            self.closed_bytes -= frame.entries.len();
             outbox.frames.push(frame);
         }
         way

@@ -17,17 +17,19 @@ use forebay_storage::engine::{Damage, StoredFrame};
 use crate::batch::Batch;
 use crate::driver::deliveries::{Deliveries, PendingDelivery, is_for};
 use crate::driver::fetches::{Fetches, collect_kept};
+use crate::driver::lines::Lines;
 use crate::driver::reads::{Brought, ReadRequest, Reads};
 use crate::driver::{DriverFigures, Outbox, Ticket};
 use crate::index::Index;
 use crate::recovery::RecoveryError;
-use crate::window::{Found, Window};
+use crate::window::{Found, Place, Window};
 
 #[derive(Debug)]
 pub(super) struct Payloads {
     pub(super) window: Window,
     reads: Reads<Purpose>,
     deliveries: Deliveries,
+    lines: Lines,
     fetches: Fetches,
     /// Messages that are to be moved: with their contents, or without where these cannot be read.
     pub(super) moves: VecDeque<(MoveOut, Option<Found>)>,
@@ -129,6 +131,7 @@ impl Payloads {
             window,
             reads: Reads::new(),
             deliveries: Deliveries::default(),
+            lines: Lines::default(),
             fetches: Fetches::default(),
             moves: VecDeque::new(),
             settled: Vec::new(),
@@ -153,8 +156,8 @@ impl Payloads {
     }
 
     /// Consumers without a connection to whom all deliveries have left.
-    pub(super) fn take_served(&mut self, out: &mut Vec<ConsumerId>) {
-        self.deliveries.take_served(out);
+    pub(super) fn take_served(&mut self, shard: &mut Shard, out: &mut Vec<ConsumerId>) {
+        self.deliveries.take_served(shard, out);
     }
 
     /// Collects these messages for a caller. Messages that are gone or damaged are left out.
@@ -226,8 +229,14 @@ impl Payloads {
         self.hits += pending.len();
         self.misses += deliver.seqs.count() - pending.len();
         if next > deliver.seqs.last {
-            self.deliveries.send(pending, context);
+            let may_leave = if deliver.in_order { self.lines.stand_in_line(pending) } else { Some(pending) };
+            if let Some(pending) = may_leave {
+                self.deliveries.send(pending, context);
+            }
         } else {
+            if deliver.in_order {
+                self.lines.open(&deliver);
+            }
             let lacking = SeqRange::new(next, deliver.seqs.last);
             self.reads
                 .request(Request::new(deliver.stream, lacking, true, Purpose::Deliver(pending)), context);
@@ -354,6 +363,7 @@ impl Payloads {
                 }
             }
         }
+        self.send_in_line(shard, context);
         self.reads.start_reads(context);
         Ok(())
     }
@@ -378,6 +388,7 @@ impl Payloads {
                 self.finish(id, shard, context);
             }
         }
+        self.send_in_line(shard, context);
         self.reads.start_reads(context);
     }
 
@@ -387,7 +398,13 @@ impl Payloads {
         let Some(request) = self.reads.get(id) else { return self.reads.start_reads(context) };
         let (stream, rest) = (request.stream, SeqRange::new(request.next, request.last));
         match &request.purpose {
-            Purpose::Deliver(_) => self.lose_for(id, stream, rest, KeyRun::Plain, shard, context),
+            Purpose::Deliver(_) => {
+                self.lose_for(id, stream, rest, KeyRun::Plain, shard, context);
+                // Part of it was in memory.
+                if self.reads.get(id).is_some() {
+                    self.reads.queue_last(id);
+                }
+            }
             Purpose::Prefetch(_) | Purpose::Fetch(..) | Purpose::Move(..) => self.finish(id, shard, context),
             // The keys may be readable where the content is not.
             Purpose::ReadAhead(look) if look.keys.is_some() && request.contents => {
@@ -434,7 +451,15 @@ impl Payloads {
     ) {
         let Some(request) = self.reads.get(id) else { return };
         let first = request.next;
-        let here = SeqRange::new(first, lost.last.min(request.last));
+        let mut last = lost.last.min(request.last);
+        // Some of them may be in memory, with their keys, and need not be read.
+        if let Some(held) = self.window.first_from(stream, first).filter(|held| *held <= last) {
+            if held == first {
+                return self.go_on_behind(id, stream, (first, lost), keys, shard, context);
+            }
+            last = Seq(held.0 - 1);
+        }
+        let here = SeqRange::new(first, last);
         match &request.purpose {
             Purpose::Deliver(_) => {
                 let Some(Request { purpose: Purpose::Deliver(pending), .. }) = self.remove(id) else {
@@ -457,8 +482,28 @@ impl Payloads {
             request.next = here.last.next();
             request.is_complete()
         });
-        if whole || self.take_more(id, shard) {
+        if whole {
             self.finish(id, shard, context);
+        } else {
+            self.go_on_behind(id, stream, (first, lost), keys, shard, context);
+        }
+    }
+
+    /// Takes messages from `from` on that are in memory, and loses those behind them that cannot be read.
+    fn go_on_behind(
+        &mut self,
+        id: u64,
+        stream: StreamId,
+        (from, lost): (Seq, SeqRange),
+        keys: KeyRun<'_>,
+        shard: &mut Shard,
+        context: &mut Context<'_>,
+    ) {
+        if self.take_more(id, shard) {
+            self.finish(id, shard, context);
+        } else if self.reads.get(id).is_some_and(|request| (from.next()..=lost.last).contains(&request.next))
+        {
+            self.lose_for(id, stream, lost, keys, shard, context);
         }
     }
 
@@ -472,16 +517,24 @@ impl Payloads {
         context: &mut Context<'_>,
     ) {
         let Deliver { group, consumer, .. } = pending.deliver;
+        let part = pending.deliver;
         let (before, leases, after) = pending.without(lost);
         self.damaged += shard.park_damaged(shard.latest(), group, leases);
-        if let Some(after) = after {
+        if let Some(after) = &after {
             self.deliveries.begin(&after.deliver);
-            let lacking = after.deliver.seqs;
-            self.reads.request(Request::new(stream, lacking, true, Purpose::Deliver(after)), context);
         }
         match before {
-            Some(before) => self.deliveries.send_late(before, shard, context),
-            None => self.deliveries.ended(consumer),
+            Some(before) => self.send_read(before, shard, context),
+            None => self.deliveries.ended(group, consumer),
+        }
+        let Some(mut after) = after else { return self.lines.close(&part) };
+        let (next, last) = (after.collect(&self.window, shard), after.deliver.seqs.last);
+        if next > last {
+            self.send_read(after, shard, context);
+            self.lines.close(&part);
+        } else {
+            let lacking = SeqRange::new(next, last);
+            self.reads.request(Request::new(stream, lacking, true, Purpose::Deliver(after)), context);
         }
     }
 
@@ -525,7 +578,7 @@ impl Payloads {
         for entry in entries(&frame.entries) {
             let entry = entry.map_err(|error| RecoveryError::Entry { position, error })?;
             match entry {
-                Entry::Published { stream, first, at, messages, .. } => {
+                Entry::Published { stream, first, ordinal, at, messages, .. } => {
                     let range = SeqRange::starting(first, messages.count());
                     let begin = offset;
                     let contents = contents(frame, &mut offset, messages.bytes())?;
@@ -533,10 +586,12 @@ impl Payloads {
                     let is_wanted = is_ahead || self.reads.is_lacking(stream, range);
                     if is_wanted && is_missing(begin, offset) {
                         let metas: Vec<MessageMeta> = messages.iter().collect();
+                        let first = Place { seq: first, ordinal };
                         let batch = ReadBatch { stream, first, at, contents: &contents, begin };
                         self.take_in_parts(&batch, &metas, &is_missing, shard, context);
                     } else if is_wanted {
                         let contents = alone(contents, frame);
+                        let first = Place { seq: first, ordinal };
                         self.window.insert_read(stream, first, at, &messages, contents);
                         self.give(stream, range, shard, context);
                     }
@@ -548,16 +603,16 @@ impl Payloads {
                         let begin = offset;
                         let contents = contents(frame, &mut offset, bytes)?;
                         let range = SeqRange::starting(run[0].seq, run.len() as u64);
+                        let (first, at) = (Place { seq: run[0].seq, ordinal: run[0].ordinal }, run[0].at);
                         let is_ahead = ahead.is_some_and(|(of, next)| of == stream && next <= range.last);
                         let is_wanted = is_ahead || self.reads.is_lacking(stream, range);
                         if is_wanted && is_missing(begin, offset) {
                             let metas: Vec<MessageMeta> = metas.collect();
-                            let (first, at) = (range.first, run[0].at);
                             let batch = ReadBatch { stream, first, at, contents: &contents, begin };
                             self.take_in_parts(&batch, &metas, &is_missing, shard, context);
                         } else if is_wanted {
                             let contents = alone(contents, frame);
-                            self.window.insert(stream, range.first, run[0].at, metas, contents);
+                            self.window.insert(stream, first, at, metas, contents);
                             self.copies_read += range.count();
                             self.give(stream, range, shard, context);
                         }
@@ -578,7 +633,7 @@ impl Payloads {
         shard: &mut Shard,
         context: &mut Context<'_>,
     ) {
-        let (mut next, mut from) = (batch.first, 0);
+        let (mut next, mut from) = (batch.first.seq, 0);
         let mut ends = Vec::with_capacity(metas.len());
         for meta in metas {
             let start = ends.last().copied().unwrap_or(0);
@@ -601,7 +656,9 @@ impl Payloads {
                 self.lose(batch.stream, range, KeyRun::Each(&keys), shard, context);
             } else {
                 let contents = Bytes::copy_from_slice(&batch.contents[start..ends[from - 1]]);
-                self.window.insert(batch.stream, range.first, batch.at, metas.iter().copied(), contents);
+                let ordinal = batch.first.ordinal.plus(range.first.0 - batch.first.seq.0);
+                let first = Place { seq: range.first, ordinal };
+                self.window.insert(batch.stream, first, batch.at, metas.iter().copied(), contents);
                 self.give(batch.stream, range, shard, context);
             }
         }
@@ -627,7 +684,22 @@ impl Payloads {
         });
         if let Some(piece) = piece {
             self.deliveries.begin(&piece.deliver);
-            self.deliveries.send_late(piece, shard, context);
+            self.send_read(piece, shard, context);
+        }
+    }
+
+    /// A delivery that had to be read, or a part of it, leaves or stands in line.
+    fn send_read(&mut self, pending: PendingDelivery, shard: &Shard, context: &mut Context<'_>) {
+        let may_leave = if pending.deliver.in_order { self.lines.ready(pending) } else { Some(pending) };
+        if let Some(pending) = may_leave {
+            self.deliveries.send_late(pending, shard, context);
+        }
+    }
+
+    /// Deliveries that stood in line leave, as far as the ones before them have their contents.
+    fn send_in_line(&mut self, shard: &Shard, context: &mut Context<'_>) {
+        while let Some(pending) = self.lines.next() {
+            self.deliveries.send_late(pending, shard, context);
         }
     }
 
@@ -650,14 +722,19 @@ impl Payloads {
             Purpose::ReadAhead(look) => shard.read_nothing(look.group),
             Purpose::Prefetch(_) => {}
             Purpose::Fetch(..) | Purpose::Move(..) => self.complete(request, context),
-            Purpose::Deliver(pending) => self.deliveries.send_late(pending, shard, context),
+            Purpose::Deliver(pending) => {
+                let part = pending.deliver;
+                self.send_read(pending, shard, context);
+                self.lines.close(&part);
+            }
         }
     }
 
     /// Drops a request. A delivery that it was for never leaves.
     fn forget(&mut self, id: u64) {
         if let Some(Request { purpose: Purpose::Deliver(pending), .. }) = self.remove(id) {
-            self.deliveries.ended(pending.deliver.consumer);
+            self.lines.close(&pending.deliver);
+            self.deliveries.ended(pending.deliver.group, pending.deliver.consumer);
         }
     }
 
@@ -680,13 +757,14 @@ impl Payloads {
             Purpose::Deliver(pending) => Some(pending),
             _ => None,
         });
-        let all = self.deliveries.held().chain(reading);
+        let all = self.deliveries.held().chain(reading).chain(self.lines.waiting());
         all.filter(move |pending| pending.deliver.group == group).flat_map(PendingDelivery::leases)
     }
 
     /// Deliveries to a consumer that has left are not sent.
     pub(super) fn drop_consumer(&mut self, group: GroupId, consumer: ConsumerId) {
         self.deliveries.drop_held(group, Some(consumer));
+        self.lines.drop(group, Some(consumer));
         self.drop_requests(|request| match &request.purpose {
             Purpose::Deliver(pending) => is_for(&pending.deliver, group, Some(consumer)),
             Purpose::ReadAhead(_) | Purpose::Prefetch(_) | Purpose::Fetch(..) | Purpose::Move(..) => false,
@@ -703,6 +781,7 @@ impl Payloads {
             Purpose::Fetch(..) => false,
         });
         self.deliveries.drop_held(group, None);
+        self.lines.drop(group, None);
     }
 
     /// The stream is gone. Fetches return the messages found of it so far.
@@ -739,7 +818,7 @@ impl Payloads {
 /// Messages of one entry as they were read.
 struct ReadBatch<'a> {
     stream: StreamId,
-    first: Seq,
+    first: Place,
     at: Timestamp,
     contents: &'a Bytes,
     /// Where the contents begin in the payload of their frame.

@@ -177,8 +177,12 @@ impl<P> ReadRequest<P> {
         self.search = Search::default();
     }
 
-    /// The next read goes on after what this one brought.
+    /// The next read begins after the messages of this one. If this one brought messages and passed a place that cannot
+    /// be read, the message that is lacking now may lie there, and is looked for by itself.
     pub(super) fn search_after(&mut self, brought: Brought<'_>) {
+        if self.search.seq != self.next && brought.holes().next().is_some() {
+            return self.search_again();
+        }
         self.search.next = brought.reached().unwrap_or(self.search.next);
     }
 }

@@ -111,6 +111,8 @@ pub(super) struct Context<'a> {
     pub(super) covered: Position,
     pub(super) trimmed: Position,
     pub(super) storage_full: bool,
+    /// Nothing is handed out until space has been freed.
+    pub(super) is_scarce: bool,
 }
 
 impl Reclaim {
@@ -237,7 +239,7 @@ impl Reclaim {
         let low = context.storage_full;
         let floor = match low {
             // Whatever can be freed counts now.
-            true if context.shard.is_withheld() => config.reclaim_stretch_bytes / 2,
+            true if context.is_scarce => config.reclaim_stretch_bytes / 2,
             true => config.reclaim_stretch_bytes,
             false => live.max(config.reclaim_dead_bytes_min),
         };

@@ -1,16 +1,18 @@
 //! The driver on a log that becomes durable when the test says so.
 
 mod ahead;
+mod bundles;
 mod damage;
+mod readers;
 mod reclaim;
 mod verbs;
 mod whole;
 
 use forebay_core::group::{Outcome, Verb, each_outcome};
-use forebay_core::notes::NoteRefusal;
+use forebay_core::notes::{NoteChange, NoteRefusal};
 use forebay_core::settings::{GroupSettings, StreamSettings};
-use forebay_core::shard::{ResubmitRefusal, Start};
-use forebay_core::types::{Epoch, Grant, GroupName, Limits, Seq};
+use forebay_core::shard::{BundleRefusal, ResubmitRefusal, Start, Target};
+use forebay_core::types::{Epoch, Grant, GroupName, Limits, Ordinal, Seq};
 use forebay_storage::engine::SavedPart;
 use forebay_storage::memory::MemoryLog;
 
@@ -36,8 +38,10 @@ fn each(delivery: &Delivery) -> Vec<Delivered> {
 
 #[test]
 fn a_delivery_without_some_of_its_messages_is_several() {
-    let message =
-        |n: u8| RunMessage { published: NOW, priority: 0, past: None, content: Bytes::copy_from_slice(&[n]) };
+    let message = |n: u8| {
+        let (ordinal, content) = (Ordinal(n.into()), Bytes::copy_from_slice(&[n]));
+        RunMessage { ordinal, published: NOW, priority: 0, past: None, content }
+    };
     let lease = |n: u64| Lease { epoch: Epoch(1), seq: Seq(10 + n), grant: Grant(100 + n) };
     let delivery = Delivery {
         group: GroupId(1),
@@ -226,6 +230,39 @@ fn a_producer_is_answered_when_its_frame_is_durable_and_not_before() {
     assert_eq!(seqs, [1, 2, 3]);
 }
 
+/// While the log cannot be written, messages that come back again and again must not fill the memory.
+#[test]
+fn nothing_is_handed_out_while_the_engine_does_not_write() {
+    let config = DriverConfig { unwritten_bytes_max: 4 << 10, ..DriverConfig::default() };
+    let mut rig = Rig::with_frames(config, 2, 16 << 10);
+    rig.join(10);
+    rig.publish(10, 1);
+    rig.turn();
+    rig.sync();
+    let mut most = 0;
+    let mut now = NOW;
+    for _ in 0..1_000 {
+        now = now + Duration::from_secs(60);
+        rig.driver.finish_turn(now);
+        rig.gather();
+        for delivery in std::mem::take(&mut rig.deliveries) {
+            let leases: Vec<Lease> = each(&delivery).iter().map(|message| message.lease).collect();
+            settle(&mut rig.driver, now, rig.group, &leases, Verb::Return { delay: None });
+        }
+        most = most.max(rig.driver.frames.unwritten());
+    }
+    assert!(rig.driver.shard().is_withheld(), "the engine has not written for long");
+    assert!(most < 8 << 10, "{most} bytes wait to be written");
+    for _ in 0..3 {
+        rig.sync();
+        now = now + Duration::from_secs(60);
+        rig.driver.finish_turn(now);
+        rig.gather();
+    }
+    assert!(!rig.driver.shard().is_withheld());
+    assert!(!rig.deliveries.is_empty(), "delivery goes on");
+}
+
 #[test]
 fn a_duplicate_is_answered_no_earlier_than_the_first() {
     let mut rig = Rig::new(DriverConfig::default());
@@ -243,6 +280,47 @@ fn a_duplicate_is_answered_no_earlier_than_the_first() {
     rig.sync();
     assert_eq!(rig.answers, [Ticket(1), Ticket(2)]);
     assert_eq!(rig.driver.shard().last_seq(rig.stream), Some(Seq(1)));
+}
+
+/// Positions in the log count over all streams, and are the same in the answer, in a delivery and for a reader.
+#[test]
+fn every_answer_names_the_same_position_in_the_log() {
+    let mut rig = Rig::new(DriverConfig { window_bytes_max: 1, ..DriverConfig::default() });
+    let other = StreamName::parse("others").expect("a good name");
+    let other = rig.driver.decide(|shard| shard.create_stream(NOW, &other, &StreamSettings::default()));
+    let other = other.expect("a new stream");
+    let publish = |rig: &mut Rig, stream, ids: &[&str]| -> Vec<(u64, Option<u64>)> {
+        let mut batch = BatchBuilder::default();
+        for id in ids {
+            batch.push(&Message { id: Some(id), body: b"x", ..Message::default() });
+        }
+        let options = PublishOptions::default();
+        let published = rig.driver.publish(NOW, stream, &batch.build(), options, Ticket(0));
+        rig.turn();
+        rig.sync();
+        let each = published.expect("a good batch");
+        each.each().map(|(of, ordinal)| (of.seq.0, ordinal.map(|ordinal| ordinal.0))).collect()
+    };
+    let stream = rig.stream;
+    assert_eq!(publish(&mut rig, stream, &["a", "b"]), [(1, Some(1)), (2, Some(2))]);
+    assert_eq!(publish(&mut rig, other, &["a", "b"]), [(1, Some(3)), (2, Some(4))]);
+    let mixed = publish(&mut rig, stream, &["c", "a", "d"]);
+    assert_eq!(mixed, [(3, Some(5)), (1, None), (4, Some(6))], "a duplicate is where it was");
+    assert_eq!(publish(&mut rig, stream, &["a"]), [(1, None)]);
+    assert_eq!(publish(&mut rig, other, &["c"]), [(3, Some(7))]);
+    rig.join(10);
+    rig.driver.fetch(stream, &[SeqRange::new(Seq(2), Seq(4))], Ticket(9));
+    for _ in 0..8 {
+        rig.turn();
+        rig.read();
+        rig.sync();
+    }
+    let delivered = rig.deliveries.iter().flat_map(each);
+    let delivered: Vec<_> = delivered.map(|message| (message.lease.seq.0, message.ordinal.0)).collect();
+    assert_eq!(delivered, [(1, 1), (2, 2), (3, 5), (4, 6)]);
+    let (_, found) = rig.driver.outbox().fetched.pop().expect("the messages were found");
+    let found: Vec<_> = found.iter().map(|message| (message.seq.0, message.ordinal.0)).collect();
+    assert_eq!(found, [(2, 2), (3, 5), (4, 6)]);
 }
 
 #[test]
@@ -574,7 +652,11 @@ fn what_cannot_be_read_holds_up_nobody_else() {
     rig.driver.on_unreadable(reads[0].id);
     rig.turn();
     assert!(rig.driver.outbox().reads.is_empty(), "it does not try again and again");
-    assert!(rig.deliveries.is_empty());
+    // Only the messages that are still in memory go out.
+    let delivered: Vec<u64> =
+        rig.deliveries.iter().flat_map(each).map(|message| message.lease.seq.0).collect();
+    assert_eq!(delivered, [5, 6]);
+    rig.deliveries.clear();
     // Publishing, and groups of other streams, go on.
     let other = rig.driver.shard().stream_named(&other).expect("it was created just now");
     rig.stream = other;

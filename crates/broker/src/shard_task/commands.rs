@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Credit, Departure, LeaseRun, OutcomeRun, Settlement};
 use forebay_core::shard::PublishOptions;
 use forebay_core::types::{ConsumerId, GroupId, StreamName};
@@ -13,8 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::ShardTask;
 use crate::batch::Batch;
-use crate::driver::{Delivery, Published, Ticket};
-use crate::error::PublishError;
+use crate::caller::Absent;
+use crate::driver::{Committed, Delivery, Published, Ticket};
+use crate::error::{CallError, PublishError};
 use crate::memory::Memory;
 use crate::stats::Histogram;
 use crate::window::Found;
@@ -26,8 +28,8 @@ pub(crate) enum Command {
         stream: Arc<StreamName>,
         batch: Batch,
         options: PublishOptions,
-        /// Whether a stream that is not there may be created, where the server is configured so.
-        may_create: bool,
+        /// What becomes of the batch if the stream does not exist.
+        absent: Absent,
         /// Given back after the sync.
         room: OwnedSemaphorePermit,
         reply: PublishReply,
@@ -76,6 +78,8 @@ pub struct Settled {
 pub enum Event {
     Delivery(Delivery),
     Settled(Vec<Settled>),
+    /// The answer to a bundle, with its ticket.
+    Committed(u64, Box<Result<Committed, CallError>>),
     /// The last event: the consumer left messages lying until their leases lapsed, and has been taken
     /// for lost.
     CutOff,
@@ -162,6 +166,9 @@ impl Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
+        if planted(Fault::HandedOutForgotten) {
+            return;
+        }
         // The consumer and the task have gone, and the rest of the queue with them.
         self.memory.hand_in(self.bytes.load(Ordering::Relaxed));
     }
@@ -241,7 +248,11 @@ impl Waiting {
     pub(super) fn send(self, durable: Durable<()>) {
         match self {
             Waiting::Publish(reply, published, room) => {
-                drop(room);
+                if planted(Fault::RoomKept) && reply.is_closed() {
+                    room.forget();
+                } else {
+                    drop(room);
+                }
                 answer(reply, Ok(durable.map(|()| published)));
             }
             Waiting::Settled(events, settled) => {
@@ -262,14 +273,15 @@ pub(super) fn answer<T>(reply: oneshot::Sender<T>, what: T) {
 mod tests {
     use bytes::Bytes;
     use forebay_core::group::Lease;
-    use forebay_core::types::{Attempt, Epoch, Grant, Seq, Timestamp};
+    use forebay_core::types::{Attempt, Epoch, Grant, Ordinal, Seq, Timestamp};
 
     use super::*;
     use crate::driver::RunMessage;
 
     fn messages(count: usize) -> Delivery {
         let content = Bytes::new();
-        let message = RunMessage { published: Timestamp::ZERO, priority: 0, past: None, content };
+        let ordinal = Ordinal(1);
+        let message = RunMessage { ordinal, published: Timestamp::ZERO, priority: 0, past: None, content };
         Delivery {
             group: GroupId(1),
             consumer: ConsumerId(1),

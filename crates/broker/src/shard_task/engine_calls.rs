@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use forebay_core::types::ShardId;
-use forebay_storage::engine::{Damage, Engine, Image, Readout, Saved, StorageError};
+use forebay_core::types::{Position, ShardId};
+use forebay_storage::engine::{Damage, Engine, Image, ReadBudget, Readout, Saved, StorageError};
 
 use crate::driver::Read;
 
@@ -18,6 +18,30 @@ pub(super) async fn read(engine: &dyn Engine, shard: ShardId, read: Read) -> Res
         match engine.read_around(shard, read.from, read.budget).await {
             Err(error) if error.is_passing() => pause(&mut attempts, &error, READ_PAUSE).await,
             other => return other,
+        }
+    }
+}
+
+/// Reads for a reader of the log, beside the reads for consumers. None if nothing of it can be read.
+pub(crate) async fn read_beside(
+    engine: &dyn Engine,
+    shard: ShardId,
+    from: Position,
+    budget: ReadBudget,
+) -> Result<Option<Readout>, StorageError> {
+    let mut attempts: u64 = 0;
+    loop {
+        match engine.read_beside(shard, from, budget).await {
+            Ok(readout) => {
+                report(&readout.damage);
+                return Ok(Some(readout));
+            }
+            Err(error) if error.is_passing() => pause(&mut attempts, &error, READ_PAUSE).await,
+            Err(error @ (StorageError::Damaged { .. } | StorageError::Io { .. })) => {
+                tracing::error!(%error, "ALARM: stored data is damaged and not shown");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         }
     }
 }

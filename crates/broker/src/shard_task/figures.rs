@@ -11,7 +11,8 @@ use super::ShardTask;
 use crate::broker::GroupCursor;
 use crate::error::CallError;
 use crate::report::{
-    ConsumerReport, GroupReport, JobReport, Page, ScalingReport, ServerReport, StreamReport, Throughput,
+    BANDS, ConsumerReport, GroupReport, JobReport, Page, ScalingReport, ServerReport, StreamReport,
+    Throughput,
 };
 use crate::stats::{GrantClock, Histogram, Meter, Rates, ScalingInputs, ScalingTarget, advise};
 
@@ -21,6 +22,8 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 const SAMPLED_PER_TURN: usize = 256;
 /// Consumers that a list of groups shows, beyond the last group that it begins with.
 pub(crate) const CONSUMERS_PER_LIST: usize = 2_000;
+/// Names of streams and groups that the task looks at in one turn for a list.
+const NAMES_PER_TURN: usize = 2_000;
 
 #[derive(Default)]
 pub(super) struct Statistics {
@@ -146,6 +149,11 @@ impl Statistics {
     }
 }
 
+/// How many times were shorter than the end of each band, and all of them.
+fn bands(times: &Histogram) -> [u64; BANDS.len() + 1] {
+    std::array::from_fn(|n| BANDS.get(n).map_or(times.count(), |power| times.shorter_than(*power)))
+}
+
 /// Whether there is something to be seen.
 fn sample_stream(
     streams: &mut HashMap<StreamId, Meter>,
@@ -214,16 +222,28 @@ impl ShardTask {
         }
     }
 
+    /// Streams by name, after `after`, of those that are seen. `next` may be a stream that is not.
     pub(crate) fn report_streams(
         &self,
         after: Option<&StreamName>,
         limit: usize,
+        is_seen: impl Fn(&StreamName) -> bool,
     ) -> Page<StreamReport, StreamName> {
-        let mut streams = self.driver.shard().streams_after(after);
-        let items: Vec<StreamReport> =
-            streams.by_ref().take(limit).map(|(_, stream)| self.report_stream(stream)).collect();
-        let next = items.last().map(|last| last.name.clone()).filter(|_| streams.next().is_some());
-        Page { items, next }
+        let mut page = Page { items: Vec::new(), next: None };
+        for (n, (name, stream)) in self.driver.shard().streams_after(after).enumerate() {
+            if n == NAMES_PER_TURN {
+                return page;
+            }
+            if is_seen(name) {
+                if page.items.len() == limit {
+                    page.next = page.items.last().map(|last| last.name.clone());
+                    return page;
+                }
+                page.items.push(self.report_stream(stream));
+            }
+            page.next = Some(name.clone());
+        }
+        Page { next: None, ..page }
     }
 
     pub(crate) fn figures(
@@ -233,8 +253,8 @@ impl ShardTask {
     ) -> Result<(StreamFigures, GroupFigures), CallError> {
         let (stream, group) = (self.find_stream(stream)?, self.find_group(stream, group)?);
         let shard = self.driver.shard();
-        let of_stream = shard.stream_figures(self.now, stream).ok_or(CallError::NoSuchStream)?;
-        let of_group = shard.figures(self.now, group).ok_or(CallError::NoSuchGroup)?;
+        let of_stream = shard.stream_figures(self.now, stream).ok_or(CallError::StreamGone)?;
+        let of_group = shard.figures(self.now, group).ok_or(CallError::GroupGone)?;
         Ok((of_stream, of_group))
     }
 
@@ -265,6 +285,7 @@ impl ShardTask {
             arrivals,
             catch_up,
             processing: processing.map(|times| times.summary()),
+            processing_bands: processing.map(|times| bands(times)),
             consumers: self.report_consumers(group),
             settings,
         }
@@ -293,6 +314,7 @@ impl ShardTask {
             if at == consumers.len() {
                 times.push(Histogram::default());
                 consumers.push(ConsumerReport {
+                    id: figures.consumer,
                     name: figures.name,
                     address,
                     bound: figures.bound,
@@ -322,11 +344,14 @@ impl ShardTask {
         consumers
     }
 
+    /// Groups by stream and name, after `after`, of those that are seen. `next` may be a group that is not, or
+    /// that does not exist.
     pub(crate) fn report_groups(
         &self,
         of: Option<&StreamName>,
         after: Option<&GroupCursor>,
         limit: usize,
+        is_seen: impl Fn(&StreamName, &GroupName) -> bool,
     ) -> Result<Page<GroupReport, GroupCursor>, CallError> {
         let shard = self.driver.shard();
         let mut page = Page { items: Vec::new(), next: None };
@@ -351,15 +376,27 @@ impl ShardTask {
         };
         if let Some(name) = of {
             let some = groups(self.find_stream(name)?);
-            some.into_iter().filter(|(group, _)| is_after(name, group)).all(|(_, id)| add(&mut page, id));
+            let mut seen =
+                some.into_iter().filter(|(group, _)| is_after(name, group) && is_seen(name, group));
+            seen.all(|(_, id)| add(&mut page, id));
             return Ok(page);
         }
         let here = after.and_then(|(stream, _)| shard.stream_named(stream).map(|id| (stream, id)));
         let rest = shard.streams_after(after.map(|(stream, _)| stream));
+        let mut looked_at = 0;
         for (name, stream) in here.into_iter().chain(rest) {
             let some = groups(stream);
-            if !some.into_iter().filter(|(group, _)| is_after(name, group)).all(|(_, id)| add(&mut page, id))
-            {
+            let last = some.last().map(|(group, _)| (*group).clone());
+            looked_at += 1 + some.len();
+            let mut seen =
+                some.into_iter().filter(|(group, _)| is_after(name, group) && is_seen(name, group));
+            if !seen.all(|(_, id)| add(&mut page, id)) {
+                break;
+            }
+            if looked_at >= NAMES_PER_TURN {
+                // A stream without groups is passed by any name of a group.
+                let last = last.or_else(|| GroupName::parse("-").ok());
+                page.next = last.map(|last| (name.clone(), last));
                 break;
             }
         }

@@ -24,6 +24,12 @@ pub(super) struct Poller {
     pub(super) address: Option<SocketAddr>,
     /// The receive that it waits for, and who asked.
     waiting: Option<(u64, Reply<Receiving>)>,
+    /// What the receive asks for.
+    credit: Credit,
+    /// Whether the receive is to be answered as soon as nothing is on its way to it: it does not wait, or the caller
+    /// does not wait any more.
+    is_hasty: bool,
+    is_called_off: bool,
     /// The deliveries that have come for it. They leave as one answer.
     collected: Vec<Delivery>,
     pub(super) processing: Option<Box<Histogram>>,
@@ -125,8 +131,17 @@ impl ShardTask {
                 if let Err(refusal) = self.driver.join(self.now, group, consumer, &name, Bound::Clock) {
                     return answer(reply, Err(refusal.into()));
                 }
-                let (collected, processing) = (Vec::new(), None);
-                let poller = Poller { group, name, address, waiting: None, collected, processing };
+                let poller = Poller {
+                    group,
+                    name,
+                    address,
+                    waiting: None,
+                    credit: Credit::slots(0),
+                    is_hasty: false,
+                    is_called_off: false,
+                    collected: Vec::new(),
+                    processing: None,
+                };
                 self.pollers.pollers.insert(consumer, poller);
                 consumer
             }
@@ -139,6 +154,7 @@ impl ShardTask {
         let poller = self.pollers.get_mut(consumer).expect("it is there, or was just made");
         poller.address = address;
         poller.waiting = Some((receive, reply));
+        (poller.credit, poller.is_hasty, poller.is_called_off) = (credit, request.wait.is_zero(), false);
         self.pollers.receives.insert(receive, consumer);
         if request.wait.is_zero() {
             self.pollers.hasty.push(receive);
@@ -186,6 +202,8 @@ impl ShardTask {
             let group = self.pollers.pollers[&consumer].group;
             self.end_credit(group, consumer);
             self.finish_receive(consumer);
+        } else if let Some(poller) = self.pollers.get_mut(consumer) {
+            poller.is_called_off = true;
         }
     }
 
@@ -203,6 +221,31 @@ impl ShardTask {
                 self.call_off(receive);
             }
         }
+    }
+
+    /// All that was leased for a receive has left, or never will. A receive that got nothing of it, because the
+    /// contents cannot be read or the leases have lapsed meanwhile, goes on waiting for other messages.
+    pub(super) fn on_served(&mut self, consumer: ConsumerId) {
+        if !self.ask_again(consumer) {
+            self.finish_receive(consumer);
+        }
+    }
+
+    fn ask_again(&mut self, consumer: ConsumerId) -> bool {
+        let Some(poller) = self.pollers.get(consumer).filter(|_| self.stage == Stage::Running) else {
+            return false;
+        };
+        let Some(receive) = poller.waiting.as_ref().map(|(receive, _)| *receive) else { return false };
+        if !poller.collected.is_empty() || poller.is_called_off {
+            return false;
+        }
+        let is_hasty = poller.is_hasty;
+        // Its group may be gone, and then it is told that.
+        let asked = self.driver.credit(self.now, poller.group, consumer, poller.credit).is_ok();
+        if asked && is_hasty {
+            self.pollers.hasty.push(receive);
+        }
+        asked
     }
 
     /// Answers a receive with the deliveries collected for it.
@@ -234,7 +277,8 @@ impl ShardTask {
 
     /// Nothing more is handed out: waiting receives are answered without messages.
     pub(super) fn call_off_all(&mut self) {
-        let all: Vec<u64> = self.pollers.receives.keys().copied().collect();
+        let mut all: Vec<u64> = self.pollers.receives.keys().copied().collect();
+        all.sort_unstable();
         for receive in all {
             self.call_off(receive);
         }

@@ -1,47 +1,78 @@
-//! Reads of messages: of a stream, or parked in a group.
+//! Answers to readers of streams, and reads of messages that are parked in a group.
 
 use std::collections::BTreeMap;
 
 use forebay_core::group::Parked;
-use forebay_core::types::{GroupName, Seq, SeqRange, StreamName};
+use forebay_core::types::{GroupName, Ordinal, Seq, SeqRange, StreamId, StreamName};
 
 use super::ShardTask;
 use super::commands::{Waiting, answer};
-use crate::caller::Reply;
+use crate::caller::{Reply, Signal, Standing};
 use crate::error::CallError;
-use crate::report::{Page, ParkedReport, ReadPage};
+use crate::reader::{Located, WholeLocated, WholeWish, Wish};
+use crate::report::{Page, ParkedReport};
 use crate::window::Found;
 
 impl ShardTask {
-    /// Answers with messages from `from` on, up to `limit` of them or as many as fit into `bytes`, and at least one.
-    pub(crate) fn read(
-        &mut self,
-        stream: &StreamName,
-        from: Seq,
-        (limit, bytes): (u64, usize),
-        reply: Reply<ReadPage>,
-    ) {
-        let bytes = bytes.min(self.config.read_bytes_max) as u64;
-        let stream = match self.find_stream(stream) {
-            Ok(stream) => stream,
-            Err(error) => return self.answer_durably(reply, Err(error)),
-        };
-        let shard = self.driver.shard();
-        let last = shard.last_seq(stream).expect("the stream was found");
-        let kept = shard.readable(stream).filter(|kept| from <= kept.last && limit > 0);
-        let Some(kept) = kept else {
-            let next = from.max(last.next());
-            return answer(reply, Ok(ReadPage { messages: Vec::new(), next, last }));
-        };
-        let first = from.max(kept.first);
-        let mut range = SeqRange::starting(first, limit.min(kept.last.0 - first.0 + 1));
-        while range.count() > 1 && shard.bytes_of(stream, range) > bytes {
-            range = SeqRange::starting(first, range.count() / 2);
+    /// Answers with the streams of these names.
+    pub(crate) fn find_streams(&mut self, names: &[StreamName], reply: Reply<Vec<StreamId>>) {
+        match names.iter().map(|name| self.find_stream(name)).collect::<Result<Vec<_>, _>>() {
+            Ok(streams) => answer(reply, Ok(streams)),
+            Err(error) => self.answer_durably(reply, Err(error)),
         }
-        let next = range.last.next();
-        let page = move |messages: Vec<Found>| answer(reply, Ok(ReadPage { messages, next, last }));
-        self.driver.fetch(stream, &[range], self.waiting.next());
-        self.waiting.enter(Waiting::Fetch(Box::new(page)));
+    }
+
+    /// Answers with the places of the next messages of a reader; none for a stream that is gone.
+    pub(crate) fn locate(&mut self, wishes: &[Wish], reply: Reply<Vec<Option<Located>>>) {
+        let located: Vec<Option<Located>> = wishes.iter().map(|wish| self.driver.locate(wish)).collect();
+        if located.iter().all(Option::is_some) {
+            answer(reply, Ok(located));
+        } else {
+            // The deletion may not be durable yet, and must not be told before.
+            self.answer_durably(reply, Ok(located));
+        }
+    }
+
+    /// Tells a reader from now on when one of these streams grows. Readers of streams that are gone are told at once.
+    pub(crate) fn watch(&mut self, streams: &[StreamId], reader: &Signal, reply: Reply<()>) {
+        for &stream in streams.iter().filter(|stream| self.driver.shard().stream_name(**stream).is_some()) {
+            self.tails.watch(stream, reader.clone());
+        }
+        answer(reply, Ok(()));
+    }
+
+    /// Answers with the place of the next messages of a reader of the whole log.
+    pub(crate) fn locate_whole(&mut self, wish: &WholeWish, reply: Reply<WholeLocated>) {
+        answer(reply, Ok(self.driver.locate_whole(wish)));
+    }
+
+    /// Answers with the position in the log of the last durable message.
+    pub(crate) fn log_end(&mut self, reply: Reply<Ordinal>) {
+        answer(reply, Ok(self.driver.last_ordinal()));
+    }
+
+    /// Answers with the names of streams and the messages that can be read; none for a stream that is gone. Comes with
+    /// the position in the log of the last durable message.
+    pub(crate) fn stand(&mut self, streams: &[StreamId], reply: Reply<(Ordinal, Vec<Option<Standing>>)>) {
+        let shard = self.driver.shard();
+        let standing = |stream: &StreamId| {
+            let name = shard.stream_name(*stream)?.clone();
+            Some(Standing { name, readable: shard.readable(*stream) })
+        };
+        let standings: Vec<Option<Standing>> = streams.iter().map(standing).collect();
+        let last = self.driver.last_ordinal();
+        if standings.iter().all(Option::is_some) {
+            answer(reply, Ok((last, standings)));
+        } else {
+            // The deletion may not be durable yet, and must not be told before.
+            self.answer_durably(reply, Ok((last, standings)));
+        }
+    }
+
+    /// Tells a reader from now on when the log has more messages.
+    pub(crate) fn watch_whole(&mut self, reader: &Signal, reply: Reply<()>) {
+        self.tails.watch_whole(reader.clone());
+        answer(reply, Ok(()));
     }
 
     /// Answers with parked messages after `after`, with their contents. Looks at no more than `looked_at_max`.

@@ -5,19 +5,19 @@ use std::time::Duration;
 use forebay_core::group::{
     Bound, Credit, Departure, Lease, LeaseRun, NotYours, Outcome, OutcomeRun, Settlement, Verb, each_outcome,
 };
-use forebay_core::notes::Expected;
+use forebay_core::notes::{Expected, NoteChange};
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
-use forebay_core::shard::{CreateRefusal, PublishOptions, PublishRefusal, Shard};
+use forebay_core::shard::{CreateRefusal, DeleteIf, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::commands::{Event, Member, Session, SettleRequest, Settled, Waiting, answer};
 use super::{CONSUMER_BYTES_MAX, ShardTask, Stage};
 use crate::batch::Batch;
 use crate::broker::Created;
-use crate::caller::Reply;
+use crate::caller::{Absent, Reply, Signal};
 use crate::door::OWN_NOTES;
-use crate::driver::{Driver, NoteChange};
+use crate::driver::Driver;
 use crate::error::{CallError, PublishError};
 use crate::receipt::Receipts;
 
@@ -26,7 +26,7 @@ const SECRET_KEY: &[u8] = b"receipts";
 
 impl ShardTask {
     /// Does `then` once everything that was decided until the end of this turn is durable.
-    pub(super) fn when_durable(&mut self, then: impl FnOnce() + Send + 'static) {
+    pub(crate) fn when_durable(&mut self, then: impl FnOnce() + Send + 'static) {
         self.driver.confirm(self.waiting.next());
         self.waiting.enter(Waiting::Call(Box::new(then)));
     }
@@ -62,12 +62,17 @@ impl ShardTask {
         name: &StreamName,
         batch: &Batch,
         options: PublishOptions,
-        may_create: bool,
+        absent: &Absent,
     ) -> Result<StreamId, PublishError> {
         if let Some(stream) = self.driver.shard().stream_named(name) {
             return Ok(stream);
         }
-        let Some(settings) = self.config.stream_of_first_publish.clone().filter(|_| may_create) else {
+        let settings = match absent {
+            Absent::AsConfigured => self.config.stream_of_first_publish.clone(),
+            Absent::Refuse => None,
+            Absent::Create(settings) => Some(StreamSettings::clone(settings)),
+        };
+        let Some(settings) = settings else {
             return Err(PublishRefusal::NoSuchStream.into());
         };
         if self.space.is_full() {
@@ -102,7 +107,7 @@ impl ShardTask {
             }
             settled.push(Settled { ticket, outcomes });
         }
-        if is_durable(&self.driver, group) {
+        if is_durable(&self.driver, group) || !self.tenure.may_serve() {
             // Answered after the sync, so that nothing that was said to be acked is ever delivered again.
             let events = member.session.events.clone();
             self.driver.confirm(self.waiting.next());
@@ -141,14 +146,14 @@ impl ShardTask {
             _ => Outcome::NotYours(NotYours::Unknown),
         });
         let all: Vec<Outcome> = all.collect();
-        if is_durable(&self.driver, group) {
+        if is_durable(&self.driver, group) || !self.tenure.may_serve() {
             self.answer_durably(reply, Ok(all));
         } else {
             answer(reply, Ok(all));
         }
     }
 
-    fn keep_times(
+    pub(super) fn keep_times(
         &mut self,
         group: GroupId,
         leases: &[Lease],
@@ -161,7 +166,10 @@ impl ShardTask {
                 self.statistics.times(self.now, epoch, &[LeaseRun::one(*lease)], &[(outcome, 1)])
             {
                 self.statistics.processing_of(group).record_n(time, count);
-                if let Some(poller) = holder.and_then(|holder| self.pollers.get_mut(holder)) {
+                let Some(holder) = *holder else { continue };
+                if let Some(member) = self.members.get_mut(&holder) {
+                    member.processing.get_or_insert_default().record_n(time, count);
+                } else if let Some(poller) = self.pollers.get_mut(holder) {
                     poller.processing.get_or_insert_default().record_n(time, count);
                 }
             }
@@ -253,26 +261,25 @@ impl ShardTask {
         });
     }
 
-    /// Lets `delete` delete a stream, and tells everyone who takes part in it.
-    pub(crate) fn delete_stream<T: Send + 'static>(
-        &mut self,
-        name: &StreamName,
-        reply: Reply<T>,
-        delete: impl FnOnce(&mut Driver, Timestamp, StreamId) -> Result<T, CallError>,
-    ) {
+    pub(crate) fn delete_stream(&mut self, name: &StreamName, condition: DeleteIf, reply: Reply<()>) {
         let found = self.find_stream(name);
-        let groups: Vec<GroupId> = found
-            .iter()
-            .flat_map(|stream| self.driver.shard().groups_of(*stream))
-            .map(|(_, id)| id)
-            .collect();
         let stream = found.clone().ok();
-        self.decide(reply, |driver, now| delete(driver, now, found?));
+        let groups = stream.map(|stream| self.groups_of(stream)).unwrap_or_default();
+        self.decide(reply, |driver, _| Ok(driver.delete_stream_if(found?, condition)?));
         if let Some(stream) = stream.filter(|stream| self.driver.shard().stream_name(*stream).is_none()) {
-            let tail = self.tails.remove(&stream);
-            self.statistics.forget_stream(stream);
-            self.dismiss(&groups, tail);
+            self.stream_deleted(stream, &groups);
         }
+    }
+
+    pub(super) fn groups_of(&self, stream: StreamId) -> Vec<GroupId> {
+        self.driver.shard().groups_of(stream).map(|(_, group)| group).collect()
+    }
+
+    /// Tells everyone who takes part in a stream that it is gone.
+    pub(super) fn stream_deleted(&mut self, stream: StreamId, groups: &[GroupId]) {
+        let readers = self.tails.remove(stream);
+        self.statistics.forget_stream(stream);
+        self.dismiss(groups, readers);
     }
 
     pub(crate) fn delete_group(&mut self, stream: &StreamName, group: &GroupName, reply: Reply<()>) {
@@ -280,13 +287,13 @@ impl ShardTask {
         let group = found.clone().ok();
         self.decide(reply, |driver, _| Ok(driver.delete_group(found?)?));
         if let Some(group) = group.filter(|group| self.driver.shard().stream_of(*group).is_none()) {
-            self.dismiss(&[group], None);
+            self.dismiss(&[group], Vec::new());
         }
     }
 
-    /// The groups are gone, and with them the followers' tail if the stream is. Their consumers get nothing more,
-    /// and are told when the deletion is durable: a server that dies before that starts with the groups.
-    fn dismiss(&mut self, groups: &[GroupId], tail: Option<watch::Sender<Seq>>) {
+    /// The groups are gone, and the stream with them if it had readers. Consumers get nothing more. They and the
+    /// readers are told when the deletion is durable: a server that dies before that starts with the groups.
+    fn dismiss(&mut self, groups: &[GroupId], readers: Vec<Signal>) {
         let gone = self.members.extract_if(|_, member| groups.contains(&member.group));
         let consumers: Vec<_> = gone.map(|(_, member)| member.session.events).collect();
         let receives = self.pollers.dismiss(groups);
@@ -294,27 +301,16 @@ impl ShardTask {
             self.statistics.forget_group(*group);
         }
         self.when_durable(move || {
-            drop(tail);
+            for reader in readers {
+                reader.send_replace(());
+            }
             for events in consumers {
                 let _ = events.send(Event::GroupGone);
             }
             for reply in receives {
-                answer(reply, Err(CallError::NoSuchGroup));
+                answer(reply, Err(CallError::GroupGone));
             }
         });
-    }
-
-    /// Tells of the last message of a stream, again whenever there are more.
-    pub(crate) fn watch(&mut self, stream: &StreamName, reply: Reply<watch::Receiver<Seq>>) {
-        let found = self.find_stream(stream);
-        let tail = found.map(|stream| {
-            let last = self.driver.shard().last_seq(stream).expect("the stream was found");
-            self.tails.entry(stream).or_insert_with(|| watch::channel(last).0).subscribe()
-        });
-        match tail {
-            Ok(tail) => answer(reply, Ok(tail)),
-            Err(error) => self.answer_durably(reply, Err(error)),
-        }
     }
 
     /// Answers with the secret that seals receipts. It comes from the log; the first start puts it there. If the log
@@ -340,7 +336,7 @@ impl ShardTask {
 }
 
 pub(crate) fn find_stream(shard: &Shard, stream: &StreamName) -> Result<StreamId, CallError> {
-    shard.stream_named(stream).ok_or(CallError::NoSuchStream)
+    shard.stream_named(stream).ok_or_else(|| CallError::NoSuchStream { stream: stream.clone() })
 }
 
 pub(crate) fn find_group(
@@ -348,14 +344,15 @@ pub(crate) fn find_group(
     stream: &StreamName,
     group: &GroupName,
 ) -> Result<GroupId, CallError> {
-    shard.group_named(find_stream(shard, stream)?, group).ok_or(CallError::NoSuchGroup)
+    let found = shard.group_named(find_stream(shard, stream)?, group);
+    found.ok_or_else(|| CallError::NoSuchGroup { stream: stream.clone(), group: group.clone() })
 }
 
 fn is_durable(driver: &Driver, group: GroupId) -> bool {
     driver.shard().group_settings(group).is_some_and(|of| of.acks == Acks::Durable)
 }
 
-fn keeps_times(driver: &Driver, group: GroupId) -> bool {
+pub(super) fn keeps_times(driver: &Driver, group: GroupId) -> bool {
     driver.shard().group_settings(group).is_some_and(|of| of.extra_statistics)
 }
 

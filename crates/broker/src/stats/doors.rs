@@ -73,6 +73,8 @@ pub struct DoorStats {
     pub refused: AtomicU64,
     /// Connections that were given up because the client did not take a reply.
     pub stalled: AtomicU64,
+    /// Requests without a credential, or with a wrong one, where one was needed.
+    pub unauthenticated: AtomicU64,
     /// Handlers that panicked.
     pub panics: AtomicU64,
     /// Shared by all doors.

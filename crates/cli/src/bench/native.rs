@@ -23,7 +23,7 @@ use super::pace::{Feed, Next};
 use super::stamp::{self, Stamp};
 use super::tally::{Sent, Tally};
 use crate::clock::Clock;
-use crate::connect::{CONNECT_PATIENCE, Server};
+use crate::connect::{CONNECT_PATIENCE, Server, unreachable};
 use crate::exit::Exit;
 use crate::failure::from_call;
 use crate::http::{Http, encoded};
@@ -42,9 +42,8 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const FRAME_MAX: u32 = 256 << 10;
 
 /// A connection with wide windows, so that a side seldom waits until the other has read.
-pub(super) async fn connect(server: &Server) -> anyhow::Result<ForebayClient<Channel>> {
-    let endpoint = Channel::from_shared(format!("http://{}", server.authority()));
-    let endpoint = endpoint.context(Exit::NotUnderstood).with_context(|| server.invalid())?;
+pub(super) async fn connect(server: &str) -> anyhow::Result<ForebayClient<Channel>> {
+    let endpoint = Channel::from_shared(format!("http://{server}")).context(Exit::NotUnderstood)?;
     let channel = endpoint
         .initial_stream_window_size(CALL_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -52,25 +51,24 @@ pub(super) async fn connect(server: &Server) -> anyhow::Result<ForebayClient<Cha
         .connect_timeout(CONNECT_PATIENCE)
         .connect()
         .await
-        .context(Exit::Unreachable)
-        .with_context(|| server.unreachable())?;
+        .map_err(|error| unreachable(server, &error))?;
     Ok(ForebayClient::new(channel).max_decoding_message_size(REPLY_BYTES_MAX))
 }
 
 /// Makes the stream, which must be new, and its group if there are consumers.
 pub(super) async fn create(
-    server: &Server,
+    server: &str,
     stream: &str,
     group: Option<&Map<String, Value>>,
 ) -> anyhow::Result<()> {
-    let mut http = Http::connect(server).await?;
+    let mut http = Http::connect(&Server::at(server)).await?;
     let path = format!("/streams/{}", encoded(stream));
     let made = http.send(Method::PUT, &path, &Map::new()).await?;
     if made.status != 201 {
         return Err(super::is_there_already(stream));
     }
     if let Some(settings) = group {
-        let group = format!("/subscriptions/{}/{GROUP}", encoded(stream));
+        let group = format!("/streams/{}/groups/{GROUP}", encoded(stream));
         if let Err(error) = http.send(Method::PUT, &group, settings).await {
             let _ = delete(server, stream).await;
             return Err(error);
@@ -79,9 +77,9 @@ pub(super) async fn create(
     Ok(())
 }
 
-pub(super) async fn delete(server: &Server, stream: &str) -> anyhow::Result<()> {
+pub(super) async fn delete(server: &str, stream: &str) -> anyhow::Result<()> {
     let path = format!("/streams/{}?force=true", encoded(stream));
-    Http::connect(server).await?.call(Method::DELETE, &path, Bytes::new()).await.map(drop)
+    Http::connect(&Server::at(server)).await?.call(Method::DELETE, &path, Bytes::new()).await.map(drop)
 }
 
 pub(super) struct Producer {
@@ -189,7 +187,7 @@ pub(super) struct Consumer {
 
 impl Consumer {
     pub(super) async fn join(
-        server: &Server,
+        server: &str,
         stream: &str,
         name: String,
         credit: u32,
@@ -224,8 +222,12 @@ impl Consumer {
                 first_grant: run.first_grant,
                 count: run.count,
             });
-            let settlement =
-                v1::Settlement { epoch: deliveries.epoch, leases: leases.collect(), ..Default::default() };
+            let settlement = v1::Settlement {
+                action: v1::settlement::Action::Ack.into(),
+                epoch: deliveries.epoch,
+                leases: leases.collect(),
+                ..Default::default()
+            };
             let request = v1::ConsumeRequest { settlements: vec![settlement], ..Default::default() };
             self.requests.send(request).map_err(|_| broke_off())?;
         }

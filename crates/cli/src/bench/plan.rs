@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::{Bench, Door, Mode, no_sqs_address, sqs, stamp};
 use crate::commands::pairs;
-use crate::connect::{self, Server};
-use crate::exit::Exit;
+use crate::connect;
+use crate::exit::{self, Exit};
 
 const DURATION: Duration = Duration::from_secs(10);
 const WARMUP: Duration = Duration::from_secs(1);
@@ -46,7 +46,8 @@ pub(super) struct Plan {
 /// Where the load goes.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
-    Native(Server),
+    /// Host and port.
+    Native(String),
     /// Host and port.
     Sqs(String),
 }
@@ -54,8 +55,7 @@ pub(super) enum Place {
 impl Place {
     pub(super) fn address(&self) -> &str {
         match self {
-            Place::Native(server) => server.authority(),
-            Place::Sqs(address) => address,
+            Place::Native(address) | Place::Sqs(address) => address,
         }
     }
 
@@ -162,7 +162,7 @@ fn read(options: &Bench, number: u32) -> Result<Plan, String> {
 fn place(options: &Bench) -> Result<Place, String> {
     match (options.door, &options.sqs) {
         (Some(Door::Native), Some(_)) => Err("--sqs is for --door sqs".to_owned()),
-        (Some(Door::Native) | None, None) => Ok(Place::Native(options.server.clone())),
+        (Some(Door::Native) | None, None) => Ok(Place::Native(address_of(options)?)),
         (_, Some(url)) => {
             let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
             let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -170,11 +170,19 @@ fn place(options: &Bench) -> Result<Place, String> {
             if is_plain { Ok(Place::Sqs(address.to_owned())) } else { Err(no_sqs_address(url)) }
         }
         // Nothing is sent to an address that the user did not name.
-        (Some(Door::Sqs), None) if options.server.server != connect::DEFAULT_ADDRESS => {
+        (Some(Door::Sqs), None) if address_of(options)? != connect::DEFAULT_ADDRESS => {
             Err("where does that server speak SQS? --sqs takes its address, such as http://HOST:9324"
                 .to_owned())
         }
         (Some(Door::Sqs), None) => Ok(Place::Sqs(sqs::DEFAULT_ADDRESS.to_owned())),
+    }
+}
+
+fn address_of(options: &Bench) -> Result<String, String> {
+    let address = options.server.first().map_err(|error| exit::text(&error))?;
+    match address.is_tls {
+        true => Err(format!("bench does not speak TLS; use http://HOST:PORT. address=`{}`", address.text())),
+        false => Ok(address.authority),
     }
 }
 
@@ -239,7 +247,7 @@ mod tests {
         let mut options = Command::try_parse_from(words).map_err(|error| error.to_string())?.bench;
         if !text.contains("--server") {
             // Whatever the environment says.
-            options.server.server = connect::DEFAULT_ADDRESS.to_owned();
+            options.server = connect::Server::at(connect::DEFAULT_ADDRESS);
         }
         read(&options, 0xBEE)
     }

@@ -9,7 +9,7 @@ use forebay_wire::json::{
 use hyper::Method;
 
 use super::pairs::{Pairs, flat, help};
-use super::{GroupPath, Sure, status_colour, word};
+use super::{GroupPath, Sure, status, word};
 use crate::connect::Server;
 use crate::exit::say;
 use crate::http::{self, Http, Listing, Query, encoded};
@@ -30,6 +30,7 @@ enum GroupCommand {
         after_help = LIST_EXAMPLES
     )]
     List {
+        /// Only groups of this stream.
         stream: Option<String>,
         #[command(flatten)]
         server: Server,
@@ -42,6 +43,7 @@ enum GroupCommand {
     /// Create a group, and its stream if that does not exist. Succeeds if the group exists with these settings.
     #[command(after_help = help(GroupSettings::FIELDS, CREATE_EXAMPLES))]
     Create {
+        /// The group.
         #[arg(value_name = "STREAM/GROUP")]
         group: GroupPath,
         #[command(flatten)]
@@ -52,6 +54,7 @@ enum GroupCommand {
     /// Change settings of a group. Its consumers stay connected.
     #[command(after_help = SET_EXAMPLES)]
     Set {
+        /// The group.
         #[arg(value_name = "STREAM/GROUP")]
         group: GroupPath,
         #[command(flatten)]
@@ -64,6 +67,7 @@ enum GroupCommand {
         after_help = DELETE_EXAMPLES
     )]
     Delete {
+        /// The group.
         #[arg(value_name = "STREAM/GROUP")]
         group: GroupPath,
         #[command(flatten)]
@@ -80,6 +84,7 @@ enum GroupCommand {
     /// Move the group to another position of the stream: rewind, or skip ahead.
     #[command(after_help = RESET_EXAMPLES)]
     Reset {
+        /// The group.
         #[arg(value_name = "STREAM/GROUP")]
         group: GroupPath,
         /// `beginning`, `end`, a position, or a time such as 2026-11-15T10:30:00Z.
@@ -96,6 +101,7 @@ enum GroupCommand {
     /// Recommend a number of consumers.
     #[command(after_help = SCALING_EXAMPLES)]
     Scaling {
+        /// The group.
         #[arg(value_name = "STREAM/GROUP")]
         group: GroupPath,
         /// The time within which the backlog should be worked off.
@@ -114,6 +120,7 @@ enum GroupCommand {
 
 #[derive(Debug, Args)]
 struct One {
+    /// The group.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
     #[command(flatten)]
@@ -124,7 +131,7 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   forebay group list
   forebay group list emails
-  forebay group list -o json | jq '.subscriptions[] | {group, lag}'";
+  forebay group list -o json | jq '.groups[] | {group, lag}'";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -265,11 +272,11 @@ fn pause(one: &One, verb: &str, output: Output) -> anyhow::Result<()> {
 
 async fn list(http: &mut Http, stream: Option<&str>, output: Output) -> anyhow::Result<()> {
     let path = match stream {
-        Some(stream) => format!("/subscriptions/{}", encoded(stream)),
-        None => "/subscriptions".to_owned(),
+        Some(stream) => format!("/streams/{}/groups", encoded(stream)),
+        None => "/groups".to_owned(),
     };
     let query = Query::default();
-    let (field, cursor) = ("subscriptions", "after");
+    let (field, cursor) = ("groups", "after");
     let list = http.list(&Listing { path: &path, query, field, cursor, from: None, limit: None }).await?;
     if output == Output::Json {
         return list.print();
@@ -297,10 +304,9 @@ pub(super) fn table(groups: &[GroupReport]) -> Table {
     ];
     let mut table = Table::new(&titles);
     for group in groups {
-        let status = word(&group.status);
         table.row([
             format!("{}/{}", group.stream, group.group).into(),
-            Cell(status.clone(), status_colour(&status)),
+            status(group),
             units::short(group.lag as f64).into(),
             group.oldest_age.map_or("-".to_owned(), units::age).into(),
             units::rate(group.throughput.arrived.second).into(),
@@ -315,6 +321,17 @@ pub(super) fn table(groups: &[GroupReport]) -> Table {
 }
 
 fn show(group: &GroupReport) -> anyhow::Result<()> {
+    let (facts, consumers) = details(group);
+    print_facts(&facts)?;
+    if let Some(consumers) = consumers {
+        print("\n")?;
+        consumers.print()?;
+    }
+    Ok(())
+}
+
+/// Everything about a group: facts, and a table of its consumers if it has any.
+pub(super) fn details(group: &GroupReport) -> (Vec<(String, String)>, Option<Table>) {
     let fact = |name: &str, value: String| (name.to_owned(), value);
     let rates = group.throughput;
     let aged = |text: String, age: Option<f64>| match age {
@@ -322,7 +339,7 @@ fn show(group: &GroupReport) -> anyhow::Result<()> {
         None => text,
     };
     let mut facts =
-        vec![fact("group", format!("{}/{}", group.stream, group.group)), fact("status", word(&group.status))];
+        vec![fact("group", format!("{}/{}", group.stream, group.group)), fact("status", status(group).0)];
     if let Some(rest) = group.resting_for {
         facts.push(fact("resting", format!("for {}, as a consumer asked", units::age(rest))));
     }
@@ -363,9 +380,8 @@ fn show(group: &GroupReport) -> anyhow::Result<()> {
         facts.push(fact("processing time", text));
     }
     facts.extend(flat(&group.settings).into_iter().map(|(name, value)| (format!("settings {name}"), value)));
-    print_facts(&facts)?;
     if group.consumers.is_empty() {
-        return Ok(());
+        return (facts, None);
     }
     let titles =
         ["CONSUMER", "ADDRESS", "KIND", ">IN FLIGHT", ">CREDIT", ">ACKED", ">FAILED", ">MEDIAN", "SINCE"];
@@ -383,8 +399,7 @@ fn show(group: &GroupReport) -> anyhow::Result<()> {
             consumer.connected_at.to_string(),
         ]);
     }
-    print("\n")?;
-    table.print()
+    (facts, Some(table))
 }
 
 fn scaling(scaling: &Scaling) -> anyhow::Result<()> {

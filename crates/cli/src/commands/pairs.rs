@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 
 use crate::exit::Exit;
 use crate::safe::printable;
+use crate::settings::values::size;
 
 #[derive(Debug, Args)]
 pub(crate) struct Pairs {
-    /// Settings, as name=value. `null` takes a limit away.
+    /// Settings, as name=value. `null` takes a limit away. Sizes and rates may have units: 10MiB, 30/m.
     #[arg(value_name = "NAME=VALUE")]
     pairs: Vec<String>,
     /// Settings as a JSON object, as in the API.
@@ -96,12 +97,39 @@ fn put(object: &mut Map<String, Value>, name: &str, value: &str) -> anyhow::Resu
         None if name.is_empty() => bail!("there is no name before the `=`"),
         None if object.contains_key(name) => bail!("the setting is given twice"),
         None => {
-            // What reads as a number, as true, false or null, or as a JSON object, is that; all else is text.
-            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+            let value = in_units(name, value)?;
             object.insert(name.to_owned(), value);
             Ok(())
         }
     }
+}
+
+/// A value as the API has it. Text that reads as a number, as true, false or null, or as a JSON object, is that. Sizes
+/// and rates may have units, which the API does not know.
+fn in_units(name: &str, text: &str) -> anyhow::Result<Value> {
+    let parsed: Option<Value> = serde_json::from_str(text).ok();
+    if name.ends_with("bytes") && parsed.is_none() {
+        let bytes = size(text).map_err(|wrong| anyhow::anyhow!("{wrong}"))?;
+        return Ok(Value::from(bytes));
+    }
+    if matches!(name, "rate" | "ingress_rate")
+        && let Some(per_second) = per_second(text)
+    {
+        return Ok(serde_json::json!({ "per_second": per_second }));
+    }
+    Ok(parsed.unwrap_or_else(|| Value::from(text)))
+}
+
+/// `100`, `100/s`, `30/m` or `5/h`, as messages per second.
+fn per_second(text: &str) -> Option<f64> {
+    let (number, seconds) = match text.split_once('/') {
+        None => (text, 1.0),
+        Some((number, "s")) => (number, 1.0),
+        Some((number, "m" | "min")) => (number, 60.0),
+        Some((number, "h")) => (number, 3_600.0),
+        Some(_) => return None,
+    };
+    number.trim().parse::<f64>().ok().map(|number| number / seconds)
 }
 
 /// An object as names and values, as they could be given again.
@@ -140,6 +168,9 @@ mod tests {
             r#"{"backoff":{"jitter":0,"min":"1s"},"max_retries":3,"rate":null,"strategy":"ordered"}"#;
         assert_eq!(read(&given).as_deref(), Ok(expected));
         assert_eq!(read(&[r#"rate={"per_second":5}"#]).as_deref(), Ok(r#"{"rate":{"per_second":5}}"#));
+        let given = ["limits.max_bytes=10MiB", "rate=30/m"];
+        let expected = r#"{"limits":{"max_bytes":10485760},"rate":{"per_second":0.5}}"#;
+        assert_eq!(read(&given).as_deref(), Ok(expected));
     }
 
     #[test]
@@ -148,7 +179,8 @@ mod tests {
             (&["max_retries"][..], "name=value"),
             (&["=3"], "no name"),
             (&["a=1", "a=2"], "twice"),
-            (&["rate=1", "rate.per_second=2"], "both whole and in parts"),
+            (&["rate=null", "rate.per_second=2"], "both whole and in parts"),
+            (&["limits.max_bytes=10 apples"], "a size is a number"),
         ] {
             let wrong = read(pairs).expect_err("that is wrong");
             assert!(wrong.contains(text) && wrong.contains("given=`"), "{wrong}");

@@ -4,17 +4,15 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
+use forebay_wire::json::body::Body;
 use forebay_wire::json::{
     Job, JobList, Message, Parked as ParkedMessage, PublishResult, Rate, ReasonList, SelectFilter,
     SelectReply, SelectRequest, StoredMessage,
 };
 use hyper::Method;
-use serde_json::value::RawValue;
 
-use super::stream::{body, short_body};
+use super::stream::{body, key, short_body};
 use super::{GroupPath, Sure, word};
 use crate::connect::Server;
 use crate::exit::{Exit, say};
@@ -41,6 +39,7 @@ enum ParkedCommand {
     Show {
         #[command(flatten)]
         one: One,
+        /// Position of the message.
         seq: u64,
     },
     /// Count parked messages by their reason.
@@ -75,6 +74,7 @@ enum ParkedCommand {
     Cancel {
         #[command(flatten)]
         one: One,
+        /// Number of the job.
         job: u32,
     },
 }
@@ -128,6 +128,7 @@ Examples:
 
 #[derive(Debug, Args)]
 struct One {
+    /// The group.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
     #[command(flatten)]
@@ -209,6 +210,7 @@ impl Select {
 struct Resubmit {
     #[command(flatten)]
     one: One,
+    /// Position of the message.
     seq: u64,
     /// The new body. All other fields are kept.
     #[arg(long, value_name = "TEXT", required_unless_present = "file")]
@@ -281,7 +283,7 @@ async fn list(http: &mut Http, options: &ListOptions, output: Output) -> anyhow:
     }
     let parked: Vec<ParkedMessage> = list.read()?;
     if parked.is_empty() {
-        say("nothing is parked, as far as this asks");
+        say("no parked messages match");
     }
     let mut table = Table::new(&[">SEQ", "PARKED", ">ATTEMPTS", "CONSUMER", "REASON", "TYPE", "KEY", "BODY"]);
     for one in &parked {
@@ -296,7 +298,7 @@ async fn list(http: &mut Http, options: &ListOptions, output: Output) -> anyhow:
             one.consumer.clone().unwrap_or("-".to_owned()),
             one.reason.clone(),
             text(|message| &message.kind),
-            text(|message| &message.key),
+            message.map(key).unwrap_or_default(),
             message.map_or("(cannot be read)".to_owned(), short_body),
         ]);
     }
@@ -347,6 +349,14 @@ fn select(options: &Select, verb: &str, done: &str, output: Output) -> anyhow::R
     let group = &options.one.group;
     http::with(&options.one.server, async |http| {
         let reply = http.send(Method::POST, &format!("{}/parked/{verb}", group.path()), &request).await?;
+        let selected: SelectReply = reply.read()?;
+        if selected.matched == 0 && !options.seqs.is_empty() {
+            let positions: Vec<String> = options.seqs.iter().map(ToString::to_string).collect();
+            return Err(anyhow!(Exit::NotFound).context(format!(
+                "none of these messages is parked in the group {group}. positions=`{}`",
+                positions.join(", ")
+            )));
+        }
         http::show(&reply, output, |selected: &SelectReply| {
             let messages = units::of(selected.matched, "message");
             print(&match selected.job {
@@ -377,9 +387,8 @@ async fn resubmit(http: &mut Http, options: &Resubmit, output: Output) -> anyhow
 
 /// A message of which only the body is given. The server leaves the rest as it was.
 fn with_body(text: &str) -> Message {
-    let body = serde_json::from_str::<Box<RawValue>>(text).ok();
-    let body_base64 = body.is_none().then(|| STANDARD.encode(text));
-    Message { body, body_base64, ..Message::default() }
+    let Body { body, body_text, .. } = Body::of(Some(text.as_bytes()), "");
+    Message { body, body_text, ..Message::default() }
 }
 
 fn read_message(file: &std::path::Path) -> anyhow::Result<Message> {
@@ -390,7 +399,8 @@ fn read_message(file: &std::path::Path) -> anyhow::Result<Message> {
     } else {
         text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
     }
-    serde_json::from_str(&text).with_context(|| format!("{shown} is no message object of the API"))
+    forebay_wire::json::read(text.as_bytes())
+        .with_context(|| format!("{shown} is not a message object of the API"))
 }
 
 fn jobs(jobs: &[Job]) -> anyhow::Result<()> {

@@ -2,12 +2,18 @@
 
 use std::cmp::Ordering;
 use std::io::IsTerminal as _;
+use std::pin::Pin;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use forebay_wire::attention::{GroupFacts, ServerFacts, Severity, attention};
 use forebay_wire::json::{GroupReport, StreamReport};
+use tokio::sync::mpsc;
 
-use super::{status_colour, word};
+use super::group::details;
+use super::stream::oldest;
+use super::{alarm, status};
+use crate::clock::Clock;
 use crate::connect::{Server, runtime};
 use crate::exit;
 use crate::http::{Http, List, Listing, Query};
@@ -17,20 +23,28 @@ use crate::screen::{Screen, cut, read_keys};
 use crate::units;
 
 pub(crate) const EXAMPLES: &str = "\
-Keys: sort by l lag, o oldest, i in, u out, f in flight, p parked, n name; r reverses the order; q quits.
-Without a terminal, everything is printed once.
+Keys: sort by l lag, o oldest, i in, u out, f in flight, p parked, n name; r reverses the order; Up and Down (or
+k and j) select a group, Enter shows it, b goes back; / filters by name; q quits.
+A group with a backlog and without consumers is red. Without a terminal, everything is printed once.
 
 Examples:
   forebay top
   forebay top --sort parked
-  forebay top --once -o json | jq '.subscriptions[] | select(.lag > 1000) | .group'";
+  forebay top --once -o json | jq '.groups[] | select(.lag > 1000) | .group'";
 
 /// How often it looks.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Streams and groups that are looked at.
 const ITEMS_MAX: u64 = 1_000;
-/// Lines that are neither streams nor groups: the title, two headings, two gaps, two for rows left out, keys.
-const LINES_BESIDE: usize = 8;
+/// When figures count as old.
+const STALE: Duration = Duration::from_secs(3);
+/// How soon the bytes of one key follow each other.
+const SEQUENCE_PAUSE: Duration = Duration::from_millis(30);
+/// Lines of the tables that are neither streams nor groups: a gap, two headings, two for rows left out.
+const LINES_BESIDE: usize = 6;
+/// Sentences about groups that need an operator, on a screen with room for them.
+const SENTENCES: usize = 3;
+const SENTENCES_FROM_HEIGHT: usize = 20;
 /// The least that a name gets.
 const NAME_MIN: usize = 12;
 
@@ -119,7 +133,7 @@ async fn look(http: &mut Http) -> anyhow::Result<(List, List)> {
         Listing { path, query, field, cursor: "after", from: None, limit }
     };
     let streams = http.list(&listing("/streams", "streams")).await?;
-    let groups = http.list(&listing("/subscriptions", "subscriptions")).await?;
+    let groups = http.list(&listing("/groups", "groups")).await?;
     Ok((streams, groups))
 }
 
@@ -134,7 +148,7 @@ pub(crate) fn run(options: &Top, output: Output) -> anyhow::Result<()> {
         let lists = look(&mut http).await?;
         if output == Output::Json {
             let (streams, groups) = (lists.0.array(), lists.1.array());
-            return print(&format!("{{\"streams\":{streams},\"subscriptions\":{groups}}}\n"));
+            return print(&format!("{{\"streams\":{streams},\"groups\":{groups}}}\n"));
         }
         let mut view = view(&lists)?;
         if options.once || !interactive {
@@ -149,92 +163,309 @@ pub(crate) fn run(options: &Top, output: Output) -> anyhow::Result<()> {
     })
 }
 
+/// How the screen looks, and which part of it.
+struct Look {
+    address: String,
+    sort: Sort,
+    reverse: bool,
+    /// The group under the cursor, by its row among those that the filter lets through.
+    selected: usize,
+    /// Only streams and groups whose name has this in it.
+    filter: String,
+    /// Keys are letters of the filter.
+    typing: bool,
+    /// The page of one group, and the first of its lines.
+    page: Option<(String, String)>,
+    page_from: usize,
+    trouble: Option<String>,
+    /// Age of the figures.
+    age: Duration,
+}
+
+/// A key, or the sequence that a special key sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Byte(u8),
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Escape,
+}
+
+impl Look {
+    fn new(address: String, sort: Sort) -> Look {
+        Look {
+            address,
+            sort,
+            reverse: false,
+            selected: 0,
+            filter: String::new(),
+            typing: false,
+            page: None,
+            page_from: 0,
+            trouble: None,
+            age: Duration::ZERO,
+        }
+    }
+
+    /// The view that the filter leaves, in order.
+    fn filtered(&self, view: &View) -> View {
+        let has = |name: &str| name.to_lowercase().contains(&self.filter.to_lowercase());
+        let of_group = |group: &&GroupReport| has(&format!("{}/{}", group.stream, group.group));
+        let mut shown = View {
+            streams: view.streams.iter().filter(|stream| has(&stream.stream)).cloned().collect(),
+            groups: view.groups.iter().filter(of_group).cloned().collect(),
+        };
+        shown.sort(self.sort, self.reverse);
+        shown
+    }
+
+    /// Does what a key means. False if it ends the command.
+    fn on_key(&mut self, key: Key, view: &View) -> bool {
+        let shown = self.filtered(view);
+        let last = shown.groups.len().saturating_sub(1);
+        match key {
+            // ^C and ^D.
+            Key::Byte(3 | 4) => return false,
+            Key::Byte(byte) if self.typing => match byte {
+                b'\r' | b'\n' => self.typing = false,
+                127 | 8 => drop(self.filter.pop()),
+                b' '..=b'~' => self.filter.push(char::from(byte)),
+                _ => {}
+            },
+            Key::Escape if self.typing || self.page.is_none() => {
+                self.filter.clear();
+                self.typing = false;
+            }
+            Key::Escape | Key::Byte(b'b' | 127 | 8) => self.page = None,
+            Key::Byte(b'q' | b'Q') => return false,
+            Key::Up | Key::Byte(b'k') => self.step(-1, last),
+            Key::Down | Key::Byte(b'j') => self.step(1, last),
+            Key::PageUp => self.step(-10, last),
+            Key::PageDown => self.step(10, last),
+            Key::Byte(b'/') => self.typing = true,
+            Key::Byte(b'r') => self.reverse = !self.reverse,
+            Key::Byte(b'\r' | b'\n') => {
+                let chosen = shown.groups.get(self.selected.min(last));
+                self.page = chosen.map(|group| (group.stream.clone(), group.group.clone()));
+                self.page_from = 0;
+            }
+            Key::Byte(byte) => {
+                if let Some(chosen) = Sort::of_key(byte) {
+                    (self.sort, self.reverse, self.selected) = (chosen, false, 0);
+                }
+            }
+        }
+        true
+    }
+
+    fn step(&mut self, by: isize, last: usize) {
+        match self.page {
+            Some(_) => self.page_from = self.page_from.saturating_add_signed(by),
+            None => self.selected = self.selected.min(last).saturating_add_signed(by).min(last),
+        }
+    }
+}
+
+type Asking = Pin<Box<dyn Future<Output = (Option<Http>, anyhow::Result<View>)>>>;
+
 async fn live(options: &Top, http: Http, view: View) -> anyhow::Result<()> {
     let screen = Screen::enter()?;
     let mut keys = read_keys();
-    let mut http = Some(http);
     let mut view = view;
-    let (mut sort, mut reverse) = (options.sort, false);
-    let mut trouble = None;
+    let mut look = Look::new(http.address().to_owned(), options.sort);
+    let mut http = Some(http);
+    let clock = Clock::start();
+    let mut fresh_at = clock.now();
+    let mut asking: Option<Asking> = None;
     let mut every = tokio::time::interval(REFRESH);
     // The first tick is at once, and what it would bring is there already.
     every.tick().await;
     loop {
-        view.sort(sort, reverse);
-        screen.draw(&frame(&view, &options.server, sort, trouble.as_deref(), screen.size(), colours()))?;
+        look.age = clock.now().since(fresh_at);
+        screen.draw(&frame(&view, &look, screen.size(), colours()))?;
+        // A server that hangs must not keep keys from being read, nor its last figures from growing old.
+        let answered = async {
+            match &mut asking {
+                Some(asking) => asking.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            key = keys.recv() => match key {
-                // Also ^C, ^D and the end of the input.
-                Some(b'q' | b'Q' | 3 | 4) | None => return Ok(()),
-                Some(b'r') => reverse = !reverse,
-                Some(key) => {
-                    if let Some(chosen) = Sort::of_key(key) {
-                        (sort, reverse) = (chosen, false);
-                    }
+            key = next_key(&mut keys) => match key {
+                Some(key) => if !look.on_key(key, &view) { return Ok(()) },
+                None => return Ok(()),
+            },
+            (connected, refreshed) = answered => {
+                (asking, http) = (None, connected);
+                match refreshed {
+                    Ok(fresh) => (view, look.trouble, fresh_at) = (fresh, None, clock.now()),
+                    Err(error) => look.trouble = Some(exit::text(&error)),
+                }
+                if let Some(http) = &http {
+                    http.address().clone_into(&mut look.address);
                 }
             },
-            _ = every.tick() => match refresh(&options.server, &mut http).await {
-                Ok(fresh) => (view, trouble) = (fresh, None),
-                Err(error) => trouble = Some(exit::text(&error)),
+            _ = every.tick() => if asking.is_none() {
+                asking = Some(Box::pin(refresh(options.server.clone(), http.take())));
             },
         }
     }
 }
 
+/// The next key. The bytes of a special key come together.
+async fn next_key(keys: &mut mpsc::Receiver<u8>) -> Option<Key> {
+    let first = keys.recv().await?;
+    if first != 27 {
+        return Some(Key::Byte(first));
+    }
+    let mut sequence = Vec::new();
+    while let Ok(Some(byte)) = tokio::time::timeout(SEQUENCE_PAUSE, keys.recv()).await {
+        sequence.push(byte);
+        if byte == b'~' || (sequence.len() > 1 && byte.is_ascii_alphabetic()) {
+            break;
+        }
+    }
+    Some(match &sequence[..] {
+        b"[A" | b"OA" => Key::Up,
+        b"[B" | b"OB" => Key::Down,
+        b"[5~" => Key::PageUp,
+        b"[6~" => Key::PageDown,
+        _ => Key::Escape,
+    })
+}
+
 /// The present reports. A connection that broke is made anew the next time.
-async fn refresh(server: &Server, http: &mut Option<Http>) -> anyhow::Result<View> {
-    let mut connected = match http.take() {
-        Some(connected) => connected,
-        None => Http::connect(server).await?,
+async fn refresh(server: Server, http: Option<Http>) -> (Option<Http>, anyhow::Result<View>) {
+    let connected = match http {
+        Some(connected) => Ok(connected),
+        None => Http::connect(&server).await,
     };
-    let lists = look(&mut connected).await?;
-    *http = Some(connected);
-    view(&lists)
+    let mut connected = match connected {
+        Ok(connected) => connected,
+        Err(error) => return (None, Err(error)),
+    };
+    match look(&mut connected).await.and_then(|lists| view(&lists)) {
+        Ok(view) => (Some(connected), Ok(view)),
+        Err(error) => (None, Err(error)),
+    }
 }
 
 /// One picture, as lines that fit.
-fn frame(
-    view: &View,
-    server: &Server,
-    sort: Sort,
-    trouble: Option<&str>,
-    (width, height): (usize, usize),
-    colours: bool,
-) -> Vec<String> {
+fn frame(view: &View, look: &Look, (width, height): (usize, usize), colours: bool) -> Vec<String> {
+    let mut lines = vec![title(view, look, width, colours)];
+    let body = height.saturating_sub(2);
+    let chosen = look
+        .page
+        .as_ref()
+        .and_then(|(stream, group)| view.groups.iter().find(|of| of.stream == *stream && of.group == *group));
+    match (&look.page, chosen) {
+        (Some(_), Some(group)) => lines.extend(page(group, look.page_from, (width, body), colours)),
+        (Some((stream, group)), None) => {
+            let gone = format!("the group {}/{} is gone", printable(stream), printable(group));
+            lines.push(cut(&gone, width));
+        }
+        (None, _) => lines.extend(tables(&look.filtered(view), look, (width, body), colours)),
+    }
+    lines.truncate(height.saturating_sub(1));
+    lines.push(Colour::Dim.paint(&cut(&keys_of(look), width), colours));
+    lines
+}
+
+/// The first line: trouble, old figures, or sums.
+fn title(view: &View, look: &Look, width: usize, colours: bool) -> String {
+    let age = units::age(look.age.as_secs_f64());
+    if let Some(trouble) = &look.trouble {
+        let text = format!("{} (figures are {age} old)", printable(trouble));
+        return Colour::Red.paint(&cut(&text, width), colours);
+    }
+    if look.age >= STALE {
+        let text = format!("{} does not answer; figures are {age} old", printable(&look.address));
+        return Colour::Red.paint(&cut(&text, width), colours);
+    }
     let sum = |of: fn(&GroupReport) -> f64| view.groups.iter().map(of).sum::<f64>();
     let published: f64 = view.streams.iter().map(|stream| stream.rates.published.second).sum();
-    let title = match trouble {
-        Some(trouble) => Colour::Red.paint(&cut(&printable(trouble), width), colours),
-        None => {
-            let title = format!(
-                "{}  {}, {}  in {}  out {}  lag {}  parked {}",
-                printable(server.authority()),
-                units::of(view.streams.len() as u64, "stream"),
-                units::of(view.groups.len() as u64, "group"),
-                units::rate(published),
-                units::rate(sum(|group| group.throughput.settled.second)),
-                units::short(sum(|group| group.lag as f64)),
-                units::short(sum(|group| group.parked as f64)),
-            );
-            Colour::Bold.paint(&cut(&title, width), colours)
-        }
-    };
+    let title = format!(
+        "{}  {}, {}  in {}  out {}  lag {}  parked {}",
+        printable(&look.address),
+        units::of(view.streams.len() as u64, "stream"),
+        units::of(view.groups.len() as u64, "group"),
+        units::rate(published),
+        units::rate(sum(|group| group.throughput.settled.second)),
+        units::short(sum(|group| group.lag as f64)),
+        units::short(sum(|group| group.parked as f64)),
+    );
+    Colour::Bold.paint(&cut(&title, width), colours)
+}
+
+fn keys_of(look: &Look) -> String {
+    if look.typing {
+        return format!("filter: {}_   Enter keeps it, Esc clears it", look.filter);
+    }
+    if look.page.is_some() {
+        return "Up Down scroll  b back  q quit".to_owned();
+    }
+    let filter = if look.filter.is_empty() { String::new() } else { format!("/{} ", look.filter) };
+    let keys = "l lag o oldest i in u out f flight p parked n name r turn / filter Enter group q quit";
+    format!("{} first: {filter}{keys}", word_of(look.sort))
+}
+
+/// Streams and groups, as many as fit. Groups scroll, so that the selected one is in sight.
+fn tables(shown: &View, look: &Look, (width, height): (usize, usize), colours: bool) -> Vec<String> {
     // Streams have a third of the room, and what groups do not need.
-    let room = height.saturating_sub(LINES_BESIDE).max(2);
-    let for_groups = view.groups.len().min(room - (room / 3).min(view.streams.len()));
+    let said = sentences(shown, if height < SENTENCES_FROM_HEIGHT { 0 } else { SENTENCES }, width, colours);
+    let room = height.saturating_sub(LINES_BESIDE + said.len()).max(2);
+    let for_groups = shown.groups.len().min(room - (room / 3).min(shown.streams.len()));
     let for_streams = room - for_groups;
-    let mut lines = vec![title, String::new()];
-    let some = &view.streams[..view.streams.len().min(for_streams)];
+    let mut lines = said;
+    lines.push(String::new());
+    let some = &shown.streams[..shown.streams.len().min(for_streams)];
     lines.extend(streams_table(some, width).lines(colours, width));
-    lines.push(left_out(view.streams.len() - some.len(), colours));
-    let some = &view.groups[..for_groups];
-    lines.extend(groups_table(some, width).lines(colours, width));
-    lines.push(left_out(view.groups.len() - some.len(), colours));
-    let keys = "l lag o oldest i in u out f flight p parked n name r turn q quit";
-    let keys = format!("{} first: {keys}", word_of(sort));
-    lines.truncate(height.saturating_sub(1));
-    lines.push(Colour::Dim.paint(&cut(&keys, width), colours));
+    lines.push(left_out(shown.streams.len() - some.len(), 0, colours));
+    let selected = look.selected.min(shown.groups.len().saturating_sub(1));
+    let first = (selected + 1).saturating_sub(for_groups).min(shown.groups.len() - for_groups);
+    let some = &shown.groups[first..first + for_groups];
+    let rows = groups_table(some, width).lines(colours, width);
+    let cursor = selected - first + 1;
+    lines.extend(rows.into_iter().enumerate().map(|(n, row)| match n == cursor && colours {
+        true => format!("\x1b[7m{row}\x1b[0m"),
+        false => row,
+    }));
+    lines.push(left_out(shown.groups.len() - for_groups - first, first, colours));
     lines
+}
+
+/// Everything about one group.
+fn page(group: &GroupReport, from: usize, (width, height): (usize, usize), colours: bool) -> Vec<String> {
+    let (facts, consumers) = details(group);
+    let widest = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let mut lines: Vec<String> = facts
+        .iter()
+        .map(|(name, value)| {
+            let line = cut(&format!("{name:widest$}  {}", printable(value)), width);
+            if name == "status" { Cell::painted(&line, alarm(group), colours) } else { line }
+        })
+        .collect();
+    if let Some(consumers) = consumers {
+        lines.push(String::new());
+        lines.extend(consumers.lines(colours, width));
+    }
+    let from = from.min(lines.len().saturating_sub(height));
+    lines.split_off(from)
+}
+
+/// The most urgent sentences about groups that need an operator, as the dashboard has them.
+fn sentences(view: &View, most: usize, width: usize, colours: bool) -> Vec<String> {
+    let facts: Vec<GroupFacts> = view.groups.iter().map(GroupFacts::from).collect();
+    let found = attention(&ServerFacts::default(), &facts);
+    let urgent = found.iter().filter(|one| one.severity != Severity::Notice);
+    let line = |one: &forebay_wire::attention::Attention| {
+        let text = cut(&printable(&format!("{} {}", one.subject_text(), one.text)), width);
+        let colour = if one.severity == Severity::Critical { Colour::Red } else { Colour::Yellow };
+        colour.paint(&text, colours)
+    };
+    urgent.take(most).map(line).collect()
 }
 
 fn word_of(sort: Sort) -> &'static str {
@@ -249,8 +480,14 @@ fn word_of(sort: Sort) -> &'static str {
     }
 }
 
-fn left_out(count: usize, colours: bool) -> String {
-    if count == 0 { String::new() } else { Colour::Dim.paint(&format!("and {count} more"), colours) }
+/// How many rows are not in sight: below, and above.
+fn left_out(below: usize, above: usize, colours: bool) -> String {
+    let text = match (below, above) {
+        (0, 0) => return String::new(),
+        (below, 0) => format!("and {below} more"),
+        (below, above) => format!("and {below} more, {above} above"),
+    };
+    Colour::Dim.paint(&text, colours)
 }
 
 fn streams_table(streams: &[StreamReport], width: usize) -> Table {
@@ -263,7 +500,7 @@ fn streams_table(streams: &[StreamReport], width: usize) -> Table {
             units::short(stream.messages as f64),
             units::bytes(stream.bytes),
             units::rate(stream.rates.published.second),
-            stream.oldest_age.map_or("-".to_owned(), units::age),
+            oldest(stream),
             units::short(stream.groups as f64),
         ]);
     }
@@ -273,16 +510,15 @@ fn streams_table(streams: &[StreamReport], width: usize) -> Table {
 fn groups_table(groups: &[GroupReport], width: usize) -> Table {
     let titles = ["GROUP", "STATUS", ">LAG", ">OLDEST", ">IN", ">OUT", ">FLIGHT", ">PARKED", ">CONS"];
     let mut table = Table::new(&titles).tight();
-    let status_width = groups.iter().map(|group| word(&group.status).len()).max().unwrap_or(6).max(6);
+    let status_width = groups.iter().map(|group| status(group).0.len()).max().unwrap_or(6).max(6);
     // 5, 7, 7, 7, 6, 6 and 4 for the figures, and what lies between.
     let name_max = width.saturating_sub(status_width + 5 + 7 + 7 + 7 + 6 + 6 + 4 + 8).max(NAME_MIN);
     for group in groups {
-        let status = word(&group.status);
         let name = printable(&format!("{}/{}", group.stream, group.group));
         table.row([
             cut(&name, name_max).into(),
-            Cell(status.clone(), status_colour(&status)),
-            units::short(group.lag as f64).into(),
+            status(group),
+            Cell(units::short(group.lag as f64), alarm(group)),
             group.oldest_age.map_or("-".to_owned(), units::age).into(),
             units::rate(group.throughput.arrived.second).into(),
             units::rate(group.throughput.settled.second).into(),
@@ -329,15 +565,17 @@ mod tests {
     }
 
     fn drawn(view: &View, size: (usize, usize)) -> Vec<String> {
-        let server = Server { server: "127.0.0.1:7070".to_owned() };
-        frame(view, &server, Sort::Lag, None, size, false)
+        frame(view, &look_of(), size, false)
+    }
+
+    fn look_of() -> Look {
+        Look::new("127.0.0.1:7070".to_owned(), Sort::Lag)
     }
 
     #[test]
     fn whatever_there_is_fits_the_terminal() {
         for (streams, groups) in [(0, 0), (1, 1), (3, 200), (200, 3), (1_000, 1_000)] {
-            let mut view = view(streams, groups);
-            view.sort(Sort::Lag, false);
+            let view = view(streams, groups);
             for size in [(80, 24), (60, 12), (200, 60), (20, 5)] {
                 let lines = drawn(&view, size);
                 assert!(lines.len() <= size.1, "{} lines on {size:?}: {lines:#?}", lines.len());
@@ -350,14 +588,60 @@ mod tests {
 
     #[test]
     fn at_80_columns_every_figure_is_there_and_the_worst_comes_first() {
-        let mut view = view(2, 40);
-        view.sort(Sort::Lag, false);
+        let view = view(2, 40);
         let lines = drawn(&view, (80, 24));
         let at = lines.iter().position(|line| line.starts_with("GROUP")).expect("a heading");
         assert!(lines[at].ends_with("CONS"), "{lines:#?}");
         assert!(lines[at + 1].contains("4.9 M") && lines[at + 1].contains("3h 25m"), "{lines:#?}");
         assert!(lines.iter().any(|line| line.starts_with("and ")), "{lines:#?}");
-        view.sort(Sort::Lag, true);
-        assert!(drawn(&view, (80, 24))[at + 1].contains("123 k"));
+        let reversed = Look { reverse: true, ..look_of() };
+        assert!(frame(&view, &reversed, (80, 24), false)[at + 1].contains("123 k"));
+    }
+
+    #[test]
+    fn keys_scroll_filter_and_open_a_group() {
+        let view = view(2, 40);
+        let mut look = look_of();
+        let press = |look: &mut Look, keys: &str| {
+            keys.bytes().for_each(|key| assert!(look.on_key(Key::Byte(key), &view), "it goes on"));
+        };
+        for _ in 0..39 {
+            assert!(look.on_key(Key::Down, &view));
+        }
+        let lines = frame(&view, &look, (120, 24), false);
+        assert!(lines.iter().any(|line| line.contains("/g\\x1b1 ")), "the last one is in sight: {lines:#?}");
+        assert!(lines.iter().any(|line| line.contains(" above")), "{lines:#?}");
+        press(&mut look, "/17");
+        assert_eq!((look.typing, look.filtered(&view).groups.len()), (true, 1));
+        press(&mut look, "\r\r");
+        assert_eq!(look.page.as_ref().map(|(_, group)| group.as_str()), Some("g\u{1b}17"));
+        let lines = frame(&view, &look, (80, 24), false);
+        assert!(
+            lines.iter().any(|line| line.starts_with("status") && line.contains("key_scan_full")),
+            "{lines:#?}"
+        );
+        press(&mut look, "b");
+        assert!(look.page.is_none());
+        assert!(look.on_key(Key::Escape, &view) && look.filter.is_empty());
+        assert!(!look.on_key(Key::Byte(b'q'), &view));
+    }
+
+    #[test]
+    fn old_figures_and_groups_without_a_consumer_are_marked() {
+        let mut view = view(1, 1);
+        let old = Look { age: Duration::from_secs(17), ..look_of() };
+        assert!(frame(&view, &old, (80, 24), false)[0].contains("figures are 17s old"));
+        view.groups[0].status = forebay_wire::json::GroupStatus::Idle;
+        let lines = frame(&view, &look_of(), (80, 24), true);
+        assert!(lines.iter().any(|line| line.contains("\x1b[31m no consumer")), "{lines:#?}");
+    }
+
+    #[test]
+    fn groups_that_need_an_operator_are_told_of_first() {
+        let lines = drawn(&view(1, 2), (80, 24));
+        assert!(lines[1].starts_with("a-stream-with-a-long-name/g"), "{lines:#?}");
+        assert!(lines[1].contains("has stopped: 0 messages wait for one key"), "{lines:#?}");
+        let small = drawn(&view(1, 2), (80, 12));
+        assert!(!small.iter().any(|line| line.contains("has stopped")), "{small:#?}");
     }
 }

@@ -59,7 +59,6 @@ pub(super) struct Stage {
 struct Peaks {
     waiting: u64,
     arriving: f64,
-    leaving: f64,
 }
 
 impl Stage {
@@ -103,10 +102,12 @@ impl Stage {
 
     /// A line that explains leveling.
     pub(super) fn moral(&self) -> String {
-        let Peaks { waiting, arriving, leaving } = self.peaks;
-        let (waiting, arriving, leaving) =
-            (units::count(waiting), units::rate(arriving), units::rate(leaving));
-        format!("At most {arriving} came in and {leaving} went out; up to {waiting} waited in between.")
+        let Peaks { waiting, arriving } = self.peaks;
+        let (waiting, arriving, pace) =
+            (units::count(waiting), units::rate(arriving), units::rate(self.plan.pace));
+        format!(
+            "Up to {arriving} came in, the group was held to {pace}, and up to {waiting} waited in between."
+        )
     }
 
     fn elapsed(&self) -> Duration {
@@ -208,7 +209,7 @@ impl Stage {
         let elapsed = self.elapsed();
         if elapsed >= self.plan.burst_from && !std::mem::replace(&mut watched.burst_told, true) {
             let (burst, times) = (units::rate(self.plan.burst), self.plan.burst / self.plan.pace);
-            self.tell(format!("a burst: {burst} come in, {times:.0} times as many as may go out"))?;
+            self.tell(format!("a burst: {burst} come in, {times:.1} times as many as may go out"))?;
         }
         if elapsed >= self.plan.burst_until && !std::mem::replace(&mut watched.calm_told, true) {
             self.tell("the burst is over; the backlog is worked off at the same pace as before".to_owned())?;
@@ -250,7 +251,6 @@ impl Stage {
         self.peaks = Peaks {
             waiting: self.peaks.waiting.max(watched.waiting),
             arriving: self.peaks.arriving.max(arriving),
-            leaving: self.peaks.leaving.max(leaving),
         };
         if elapsed >= watched.sample_at {
             watched.sample_at = elapsed + self.plan.sample;

@@ -53,10 +53,11 @@ pub(crate) struct DemoWorker {
 
 /// `forebay demo-worker`.
 pub(crate) fn run(options: &DemoWorker) -> anyhow::Result<()> {
+    let address = options.server.first()?.authority;
     connect::runtime()?.block_on(async {
         let connecting = async {
             loop {
-                match Client::connect(&options.server.server).await {
+                match Client::connect(&address).await {
                     Ok(client) => return client,
                     Err(_) => tokio::time::sleep(CONNECT_PAUSE).await,
                 }

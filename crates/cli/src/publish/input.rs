@@ -4,10 +4,9 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use forebay_client::Message;
 use forebay_wire::json;
+use forebay_wire::json::body::{Content, from_base64};
 use tokio::sync::mpsc;
 
 use crate::exit::Exit;
@@ -151,27 +150,29 @@ impl Reader<'_> {
 
 /// A message object of the API.
 fn parse(line: &[u8]) -> anyhow::Result<Message> {
-    let message: json::Message = serde_json::from_slice(line).map_err(|error| {
-        // The place within the line. The reader knows the line's number.
-        let text = error.to_string();
-        let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
-        anyhow!("{text}, at column {}", error.column())
-    })?;
-    let body = match (message.body, message.body_base64) {
-        (Some(_), Some(_)) => return Err(anyhow!("it has both `body` and `body_base64`")),
-        (Some(body), None) => body.get().to_owned().into_bytes(),
-        (None, Some(text)) => STANDARD.decode(text).map_err(|_| anyhow!("`body_base64` is not base64"))?,
-        (None, None) => b"null".to_vec(),
+    let message: json::Message = json::read(line)?;
+    let made = match message.content()? {
+        None => Message::new("null").content_type("application/json"),
+        Some(Content { bytes: None, content_type }) => Message::without_body().content_type(content_type),
+        Some(Content { bytes: Some(bytes), content_type }) => {
+            Message::new(bytes.into_owned()).content_type(content_type)
+        }
     };
+    if message.key.is_some() && message.key_base64.is_some() {
+        return Err(anyhow!("it has both `key` and `key_base64`"));
+    }
     if message.delay.is_some() && message.deliver_at.is_some() {
         return Err(anyhow!("it has both `delay` and `deliver_at`"));
     }
-    let mut made = Message::new(body).priority(message.priority.unwrap_or(0));
+    let mut made = made.priority(message.priority.unwrap_or(0));
     if let Some(id) = message.id {
         made = made.id(id);
     }
     if let Some(key) = message.key {
         made = made.key(key);
+    }
+    if let Some(key) = message.key_base64 {
+        made = made.key_bytes(from_base64("key_base64", &key)?);
     }
     if let Some(kind) = message.kind {
         made = made.kind(kind);
@@ -181,6 +182,9 @@ fn parse(line: &[u8]) -> anyhow::Result<Message> {
     }
     for (name, value) in message.headers {
         made = made.header(name, value);
+    }
+    for (name, value) in message.headers_base64 {
+        made = made.header_bytes(name, from_base64("headers_base64", &value)?);
     }
     if let Some(delay) = message.delay {
         made = made.delay(delay.0);
@@ -237,16 +241,17 @@ mod tests {
         let (batches, wrong) = read(text, true);
         let found: Vec<_> = batches.iter().flatten().map(|line| (line.number, line.bytes)).collect();
         assert_eq!(found, [(1, 12), (3, 45)], "the empty line counts with the next one");
-        let expected = Message::new(r#"{"x":[1, 2]}"#).id("a").delay(Duration::from_secs(5));
+        let expected = Message::new(r#"{"x":[1, 2]}"#).content_type("application/json");
+        let expected = expected.id("a").delay(Duration::from_secs(5));
         assert_eq!(batches[0][1].message, expected);
         let wrong = wrong.expect("the fourth line is wrong");
         assert!(wrong.starts_with("line 4 is not a message: unknown field `bodi`"), "{wrong}");
         for (line, text) in [
-            ("{\"body\":1,\"body_base64\":\"AA==\"}", "both `body`"),
-            ("{\"body_base64\":\"?\"}", "not base64"),
-            ("[1]", "column"),
-            ("{\"body\":1", "EOF"),
-            ("{\"body\":1,\"delay\":5}", "length of time"),
+            ("{\"body\":1,\"body_base64\":\"AA==\"}", "must not be given together with `body`"),
+            ("{\"body_base64\":\"?\"}", "must be base64"),
+            ("[1]", "the JSON must be an object, not a list"),
+            ("{\"body\":1", "not JSON"),
+            ("{\"body\":1,\"delay\":5}", "delay must be a duration"),
         ] {
             let (_, wrong) = read(line, true);
             let wrong = wrong.unwrap_or_else(|| panic!("{line} was taken"));

@@ -137,11 +137,10 @@ impl Account {
     }
 
     fn error(&self, number: u64, error: &PublishError) -> anyhow::Error {
+        let retry_for = units::age(self.retry_for.as_secs_f64());
         let context = match error {
-            PublishError::NotInTime { .. } | PublishError::Unknown { .. } => {
-                let retry_for = units::age(self.retry_for.as_secs_f64());
-                format!("gave up after {retry_for} without progress")
-            }
+            PublishError::NotInTime { .. } => format!("gave up after {retry_for} without progress"),
+            PublishError::Unknown { .. } => format!("message {number} may or may not be stored"),
             _ => format!("message {number} was not stored"),
         };
         from_publish(error).context(context)

@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 
 use anyhow::bail;
 use forebay_broker::broker::Broker;
+use forebay_doors::kit::tls::Tls;
 
+use super::identity::Identity;
+use super::optional::Prepared;
 use crate::exit::Exit;
 use crate::settings::Settings;
 
@@ -15,25 +18,40 @@ pub(super) struct Door {
 }
 
 impl Door {
+    #[allow(dead_code, reason = "a cluster asks every door")]
+    pub(super) fn listener(&self) -> &tokio::net::TcpListener {
+        match self.none {}
+    }
+
+    pub(super) fn again(&self) -> std::io::Result<Door> {
+        match self.none {}
+    }
+
+    pub(super) fn check_reach(&self, _broker: &Broker) -> anyhow::Result<()> {
+        match self.none {}
+    }
+
     pub(super) async fn serve(self, _broker: Broker) -> std::io::Result<()> {
         match self.none {}
     }
 }
 
-/// As a server with the door has it.
-#[allow(dead_code, reason = "one of them can happen here")]
-pub(super) enum Prepared {
-    Open(Box<Door>),
-    Closed,
-    Taken(String),
-}
-
 /// Refuses a door that was asked for by name.
-pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::Result<Prepared> {
+pub(super) async fn prepare(
+    settings: &Settings,
+    _identity: &Identity,
+    _tls: Option<Tls>,
+    is_asked_for: bool,
+) -> anyhow::Result<Prepared<Door>> {
     if let Some(address) = settings.sqs.filter(|_| is_asked_for) {
         let error =
             anyhow::anyhow!("sqs must be `none`: this server was built without SQS. value=`{address}`");
         bail!(error.context(Exit::NotUnderstood));
     }
     Ok(Prepared::Closed)
+}
+
+/// There is nothing to check.
+pub(super) fn check(_settings: &Settings, _identity: &Identity) -> anyhow::Result<()> {
+    Ok(())
 }

@@ -2,13 +2,17 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use forebay_broker::broker::Broker;
-use forebay_doors::sqs::{self, AccessKey, SqsConfig, UrlOptions, is_account};
+use forebay_doors::kit::identity::Anonymous;
+use forebay_doors::kit::tls::Tls;
+use forebay_doors::sqs::{self, AccessKey, KeyRing, SqsConfig, UrlOptions, is_account};
 use tokio::net::TcpListener;
 
+use super::identity::{Identity, on_change};
+use super::optional::{self, Prepared};
 use crate::exit::Exit;
 use crate::safe::printable;
 use crate::settings::Settings;
@@ -18,82 +22,121 @@ pub(super) struct Door {
     listener: TcpListener,
     pub(super) address: SocketAddr,
     config: SqsConfig,
+    /// The file of access keys.
+    file: Option<PathBuf>,
 }
 
 impl Door {
+    #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
+    pub(super) fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// The same socket once more.
+    pub(super) fn again(&self) -> std::io::Result<Door> {
+        let listener = super::listen_again(&self.listener)?;
+        let (config, file) = (self.config.clone(), self.file.clone());
+        Ok(Door { listener, address: self.address, config, file })
+    }
+
+    /// Refuses an address that others can reach if no client can have an access key.
+    pub(super) fn check_reach(&self, broker: &Broker) -> anyhow::Result<()> {
+        let credentials = broker.credentials();
+        let has_none = self.config.keys.is_empty() && !credentials.has_keys() && !credentials.has_tokens();
+        if self.config.anonymous == Anonymous::Refused && has_none {
+            Err(no_keys(self.address))
+        } else {
+            Ok(())
+        }
+    }
+
     /// Serves until the broker stops and the calls have ended.
     pub(super) async fn serve(self, broker: Broker) -> std::io::Result<()> {
         let stop = broker.stopping();
+        if let Some(file) = self.file {
+            let ring = self.config.keys.clone();
+            tokio::spawn(on_change(file, move |path| match read_keys(path) {
+                Ok(keys) => {
+                    tracing::info!(keys = keys.len(), "the access keys were read again");
+                    ring.replace(keys);
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        "the access keys cannot be read again, and the last ones count: {error:#}"
+                    );
+                }
+            }));
+        }
         sqs::serve(broker.entrance(), self.listener, stop, self.config).await
     }
 }
 
-/// The result of preparing the door.
-pub(super) enum Prepared {
-    Open(Box<Door>),
-    /// The settings do not ask for it.
-    Closed,
-    /// The remark for the log, once the server has said that it listens.
-    Taken(String),
-}
-
-/// Listens, if the settings say so. If the port is in use and no setting asks for the door explicitly, the server
-/// starts without it.
-pub(super) async fn prepare(settings: &Settings, is_asked_for: bool) -> anyhow::Result<Prepared> {
+/// Listens, if the settings say so.
+pub(super) async fn prepare(
+    settings: &Settings,
+    identity: &Identity,
+    tls: Option<Tls>,
+    is_asked_for: bool,
+) -> anyhow::Result<Prepared<Door>> {
     let Some(address) = settings.sqs else { return Ok(Prepared::Closed) };
     let keys = match &settings.sqs_keys {
         Some(path) => read_keys(path).context(Exit::NotUnderstood)?,
         None => Vec::new(),
     };
-    check_reach(settings, address, &keys)?;
-    let listener = match TcpListener::bind(address).await {
-        Ok(listener) => listener,
-        Err(error) if !is_asked_for => {
-            return Ok(Prepared::Taken(format!(
-                "SQS is not served: {address} cannot be listened on ({error}); --sqs takes another address, or none"
-            )));
+    let anonymous = identity.anonymous(address);
+    if keys.is_empty() {
+        let has_log = !settings.memory && settings.data.exists();
+        match anonymous {
+            Anonymous::Owner if !address.ip().is_loopback() => tracing::warn!(
+                "anyone who reaches the SQS port may do everything: --allow-anyone is set, and there is no file of \
+                 access keys"
+            ),
+            Anonymous::Refused if !has_log && !identity.has_admin() => return Err(no_keys(address)),
+            _ => {}
         }
-        Err(error) => {
-            return Err(anyhow::Error::new(error).context(Exit::CannotListen).context(format!(
-                "SQS cannot be served on port {}; --sqs takes another. address=`{address}`",
-                address.port()
-            )));
-        }
+    }
+    let (listener, address) = match optional::listen("SQS", "--sqs", address, is_asked_for).await? {
+        Ok(listening) => listening,
+        Err(remark) => return Ok(Prepared::Taken(remark)),
     };
-    let address = listener.local_addr().context("cannot tell the address of the SQS door")?;
     let config = SqsConfig {
         connections_max: settings.max_connections,
+        connections_per_address: settings.max_connections_per_address,
         body_bytes_max: settings.request_bytes as usize,
-        keys,
+        keys: KeyRing::new(keys),
+        anonymous,
+        tls: tls.clone(),
         urls: UrlOptions {
             public_base: settings.sqs_url.clone(),
             trust_forwarded: settings.sqs_trust_forwarded,
-            is_tls: false,
+            is_tls: tls.is_some(),
         },
         host_names: settings.host_names.clone(),
         waits: settings.sqs_waits,
         seed: super::random()?,
     };
-    Ok(Prepared::Open(Box::new(Door { listener, address, config })))
+    let file = settings.sqs_keys.clone();
+    Ok(Prepared::Open(Box::new(Door { listener, address, config, file })))
 }
 
-/// Refuses an address that others can reach when there are no access keys, since without keys every client
-/// may do everything.
-fn check_reach(settings: &Settings, address: SocketAddr, keys: &[AccessKey]) -> anyhow::Result<()> {
-    if address.ip().is_loopback() || !keys.is_empty() {
-        return Ok(());
+/// Checks the settings of the door without opening it.
+pub(super) fn check(settings: &Settings, identity: &Identity) -> anyhow::Result<()> {
+    let Some(address) = settings.sqs else { return Ok(()) };
+    let keys = settings.sqs_keys.as_deref().map(read_keys).transpose().context(Exit::NotUnderstood)?;
+    let has_log = !settings.memory && settings.data.exists();
+    let may_have_keys = keys.is_some() || has_log || identity.has_admin();
+    match identity.anonymous(address) {
+        Anonymous::Refused if !may_have_keys => Err(no_keys(address)),
+        _ => Ok(()),
     }
-    if !settings.allow_anyone {
-        bail!(
-            "without access keys SQS is served on addresses of this machine only. Give --sqs-keys a file of them; or \
-             --sqs an address such as 127.0.0.1:9324; or --allow-anyone, to let anyone who can reach the port do \
-             everything. address=`{address}`"
-        );
-    }
-    tracing::warn!(
-        "anyone who reaches the SQS port may do everything: --allow-anyone is set, and there are no access keys",
-    );
-    Ok(())
+}
+
+fn no_keys(address: SocketAddr) -> anyhow::Error {
+    anyhow::anyhow!(
+        "without access keys SQS is served on addresses of this machine only. Give --sqs-keys a file of them; or \
+         --admin-token-file a file with an admin token, with which keys are created; or --sqs an address such as \
+         127.0.0.1:9324; or --allow-anyone, to let anyone who can reach the port do everything. address=`{address}`"
+    )
 }
 
 /// Access keys from a file like that of AWS clients, with the account of each, if it has one:

@@ -8,6 +8,7 @@ use std::time::Duration;
 use forebay_wire::json::Span;
 
 use crate::log::{Format, Level};
+use crate::settings::EngineKind;
 
 /// The range of a segment's size: it must hold the largest block, and offsets in it must fit their field.
 const SEGMENT_BYTES_MIN: u64 = 32 << 20;
@@ -25,6 +26,14 @@ pub(super) fn into<T>(place: &mut T, value: Result<T, String>) -> Result<(), Str
 /// A length of time with its unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     text.parse::<Span>().map(|span| span.0).map_err(|wrong| wrong.to_string())
+}
+
+/// A length of time that is not zero.
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be greater than zero".to_owned()),
+        duration => Ok(duration),
+    }
 }
 
 /// A size in bytes, with or without a unit.
@@ -91,6 +100,45 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
+pub(super) fn engine(text: &str) -> Result<EngineKind, String> {
+    match text {
+        "journal" => Ok(EngineKind::Journal),
+        "jetstream" => Ok(EngineKind::JetStream),
+        _ => Err("must be `journal` or `jetstream`".to_owned()),
+    }
+}
+
+/// Texts that are separated by commas; `none` stands for none of them.
+pub(super) fn texts(text: &str) -> Result<Vec<String>, String> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    text.split(',').map(|one| self::text(one.trim())).collect()
+}
+
+pub(super) fn text(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err("must not be empty or contain spaces".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+pub(super) fn replicas(text: &str) -> Result<usize, String> {
+    match count(text) {
+        Ok(count) if count <= 5 => Ok(count),
+        _ => Err("must be between 1 and 5".to_owned()),
+    }
+}
+
+/// Shorter than a pause of the machine it would change owners without need.
+pub(super) fn tenure(text: &str) -> Result<Duration, String> {
+    let tenure = duration(text)?;
+    if (Duration::from_secs(1)..=Duration::from_secs(60)).contains(&tenure) {
+        return Ok(tenure);
+    }
+    Err("must be between 1s and 60s".to_owned())
+}
+
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text {
         "true" | "on" | "yes" | "1" => Ok(true),
@@ -103,9 +151,16 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("expected a folder".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
 
+/// `localhost` is this machine, and no address at all is every address, as in other servers.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| "expected an address and a port, such as 127.0.0.1:7070 or [::1]:7070".to_owned())
+    let expected =
+        || "expected an address and a port, such as 127.0.0.1:7070, [::1]:7070 or :7070".to_owned();
+    let port = |port: &str| port.parse::<u16>().map_err(|_| expected());
+    match text.rsplit_once(':') {
+        Some(("localhost", rest)) => Ok(SocketAddr::from(([127, 0, 0, 1], port(rest)?))),
+        Some(("", rest)) => Ok(SocketAddr::from(([0, 0, 0, 0], port(rest)?))),
+        _ => text.parse().map_err(|_| expected()),
+    }
 }
 
 /// The beginning of URLs, without what comes after the host.
@@ -148,6 +203,17 @@ mod tests {
         assert_eq!(names("a, b.Example.com"), Ok(vec!["a".to_owned(), "b.example.com".to_owned()]));
         for wrong in ["", "a,,b", "a b", "http://a", "a:7070"] {
             assert!(names(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_be_localhost_or_only_a_port() {
+        let shown = |text| address(text).map(|address| address.to_string());
+        assert_eq!(shown("localhost:7070").as_deref(), Ok("127.0.0.1:7070"));
+        assert_eq!(shown(":7070").as_deref(), Ok("0.0.0.0:7070"));
+        assert_eq!(shown("[::1]:80").as_deref(), Ok("[::1]:80"));
+        for wrong in ["", ":", "7070", "localhost", "localhost:x", "example.com:80"] {
+            assert!(address(wrong).is_err(), "{wrong}");
         }
     }
 

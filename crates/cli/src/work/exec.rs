@@ -79,7 +79,7 @@ impl Exec {
         Ok(Exec {
             command: command.to_owned(),
             timeout,
-            server: server.authority().to_owned(),
+            server: server.first()?.text(),
             misleading: std::env::vars_os().map(|(name, _)| name).filter(is_misleading).collect(),
             console,
             hurry,

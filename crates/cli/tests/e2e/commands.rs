@@ -4,6 +4,10 @@ mod bench;
 mod demo;
 mod operate;
 mod publish;
+#[cfg(feature = "sqs")]
+mod readme;
 mod rig;
 mod start;
+mod tls;
+mod tokens;
 mod work;

@@ -216,7 +216,9 @@ async fn a_torn_tail_is_harmless() {
     assert_eq!(salvage(&folder, &salvaged)["messages"], 0);
     let backup = Folder::new("doctor-torn-backup");
     assert_eq!(forebay(&["backup", "--data", folder.path(), "--to", backup.path()], "").code, 0);
-    for folder in [&folder, &salvaged, &backup] {
+    let restored = Folder::new("doctor-torn-restored");
+    assert_eq!(forebay(&["restore", "--from", backup.path(), "--data", restored.path()], "").code, 0);
+    for folder in [&folder, &salvaged, &restored] {
         let server = Server::start(folder).await;
         assert_eq!(drain(&server, "team").await, expected(7..=31));
         server.stop();
@@ -428,7 +430,17 @@ async fn a_salvage_that_was_killed_is_refused_unless_it_is_whole() {
             let texts =
                 ["the unfinished result of an interrupted `forebay doctor --salvage`", "Delete the folder"];
             ran.refused(4, &texts);
-            let serve = ["serve", "--listen", "127.0.0.1:0", "--sqs", "none", "--data", to.path()];
+            let serve = [
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--sqs",
+                "none",
+                "--kurrent",
+                "none",
+                "--data",
+                to.path(),
+            ];
             forebay(&serve, "").refused(4, &texts);
             let nowhere = Folder::new("doctor-killed-nowhere");
             forebay(&["backup", "--data", to.path(), "--to", nowhere.path()], "").refused(4, &texts);
@@ -567,6 +579,18 @@ async fn a_backup_of_a_busy_server_has_everything_that_was_confirmed_before() {
         assert_eq!((&report["online"], &report["copy"]["sound"]), (&true.into(), &true.into()));
         let again = forebay(&["backup", "--data", folder.path(), "--to", backup.path()], "");
         assert_eq!(again.code, 1, "a backup is not written over: {}", again.said);
+        let served = [
+            "serve",
+            "--data",
+            backup.path(),
+            "--listen",
+            "127.0.0.1:0",
+            "--sqs",
+            "none",
+            "--kurrent",
+            "none",
+        ];
+        forebay(&served, "").refused(4, &["is a backup", "forebay restore"]);
 
         let restored = Folder::new(&format!("backup-restored-{round}"));
         let ran = forebay(&["restore", "--from", backup.path(), "--data", restored.path()], "");

@@ -104,7 +104,7 @@ async fn a_message_keeps_its_fields_and_its_id_is_stored_once() {
         key: "user-4".to_owned(),
         r#type: "email.send".to_owned(),
         schema: Some(3),
-        headers: vec![v1::Header { name: "trace".to_owned(), value: "abc".to_owned() }],
+        headers: vec![v1::Header { name: "trace".to_owned(), value: "abc".to_owned(), ..Default::default() }],
         body: "hello".into(),
         ..v1::Message::default()
     };
@@ -147,8 +147,8 @@ async fn wrong_requests_are_refused_with_a_reason() {
     for (stream, group, credit, code, text) in [
         ("nothing", "team", 1, Status::NotFound, "no such stream"),
         ("work", "nobody", 1, Status::NotFound, "no such group"),
-        ("work", "team", 1_000_000, Status::InvalidArgument, "credit is larger than a consumer may have"),
-        ("$work", "team", 1, Status::InvalidArgument, "names beginning with `$`"),
+        ("work", "team", 1_000_000, Status::InvalidArgument, "credit must be at most"),
+        ("$work", "team", 1, Status::InvalidArgument, "stream must not begin with `$`"),
         ("", "team", 1, Status::InvalidArgument, "at least one byte"),
     ] {
         let refused = Session::try_open(&server, stream, group, credit).await.err();
@@ -232,7 +232,7 @@ async fn a_person_can_see_a_message_go_through() {
         let published = run(&["pub", "emails", "hello", "world"], "");
         assert_eq!((published.code, published.said.trim()), (0, "stored 2 messages in emails"));
         assert_eq!(run(&["pub", "emails"], "from\nstdin\n").code, 0);
-        let looked = run(&["sub", "emails/senders", "--max", "1"], "");
+        let looked = run(&["sub", "emails/senders", "--create", "--max", "1"], "");
         assert_eq!((looked.code, &looked.printed[..]), (0, "1\t#1\thello\n"));
         let settled = run(&["sub", "emails/senders", "--ack", "--max", "3"], "");
         assert_eq!((settled.code, &settled.printed[..]), (0, "1\t#1\thello\n2\t#1\tworld\n3\t#1\tfrom\n"));

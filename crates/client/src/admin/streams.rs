@@ -61,15 +61,40 @@ impl Client {
 
     /// Deletes a stream with its groups. If a group has consumers, it fails unless `force` is set.
     pub async fn delete_stream(&self, stream: &str, force: bool) -> Result<(), CallError> {
-        self.grpc().delete_stream(v1::DeleteStreamRequest { stream: stream.into(), force }).await?;
+        self.grpc()
+            .delete_stream(v1::DeleteStreamRequest { stream: stream.into(), force, if_empty: false })
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes a stream with its groups if it has no messages, parked ones included. If it has some, or if a group has
+    /// consumers and `force` is not set, it fails.
+    pub async fn delete_stream_if_empty(&self, stream: &str, force: bool) -> Result<(), CallError> {
+        self.grpc()
+            .delete_stream(v1::DeleteStreamRequest { stream: stream.into(), force, if_empty: true })
+            .await?;
         Ok(())
     }
 
     /// Drops all messages that are ready, delayed or in flight, in all groups of the stream, and parked messages too if
     /// `parked` is set. Returns how many messages were dropped.
     pub async fn purge_stream(&self, stream: &str, parked: bool) -> Result<u64, CallError> {
-        let request = v1::PurgeStreamRequest { stream: stream.into(), parked };
+        let request = v1::PurgeStreamRequest { stream: stream.into(), parked, ready_only: false };
         Ok(self.grpc().purge_stream(request).await?.into_inner().messages)
+    }
+
+    /// Drops the messages that no consumer holds, in all groups of the stream. Messages that are in flight or parked
+    /// stay. Returns how many messages were dropped.
+    pub async fn purge_ready(&self, stream: &str) -> Result<u64, CallError> {
+        let request = v1::PurgeStreamRequest { stream: stream.into(), parked: false, ready_only: true };
+        Ok(self.grpc().purge_stream(request).await?.into_inner().messages)
+    }
+
+    /// Drops every message before this position, in all groups of the stream and for readers. Parked messages stay.
+    /// Returns how many messages were dropped.
+    pub async fn truncate_stream(&self, stream: &str, before: u64) -> Result<u64, CallError> {
+        let request = v1::TruncateStreamRequest { stream: stream.into(), before };
+        Ok(self.grpc().truncate_stream(request).await?.into_inner().messages)
     }
 
     /// Reads messages of a stream without consuming them.
@@ -99,6 +124,7 @@ impl Client {
             limit: query.limit,
             key: query.key.unwrap_or_default(),
             r#type: query.kind.unwrap_or_default(),
+            newest_first: query.newest_first,
         };
         let reply = self.grpc().read_messages(request).await?.into_inner();
         Ok(ReadPage {
@@ -158,8 +184,10 @@ impl From<v1::StreamReport> for StreamReport {
 /// Which messages of a stream to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadQuery {
-    /// The first position to read. Zero: the oldest message that is kept.
+    /// The first position to read. Zero: the oldest message that is kept, or the newest with `newest_first`.
     pub from: u64,
+    /// Whether to read from `from` back to older messages.
+    pub newest_first: bool,
     /// The most messages of a page, up to 1,000. Zero means 100. A page has fewer if they are large or few match.
     pub limit: u32,
     /// Only messages with this key.
@@ -174,7 +202,8 @@ pub struct ReadQuery {
 pub struct ReadPage {
     /// The messages.
     pub messages: Vec<StoredMessage>,
-    /// Where the next page begins. Beyond `last_seq`: there are no more messages yet.
+    /// Where the next page begins. Beyond `last_seq`: there are no more messages yet. With
+    /// [`newest_first`](ReadQuery::newest_first), zero: there are no older messages.
     pub next: u64,
     /// The position of the stream's last message.
     pub last_seq: u64,

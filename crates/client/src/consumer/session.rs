@@ -7,10 +7,10 @@ use forebay_wire::v1::forebay_client::ForebayClient;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use super::Outcome;
+use crate::channel::Channel;
 
 /// Names a lease: one delivery of a message to one consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

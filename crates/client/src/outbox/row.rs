@@ -1,6 +1,8 @@
 //! A message as a row.
 
+use forebay_wire::json::body::{from_base64, to_base64};
 use forebay_wire::v1;
+use serde::{Deserialize, Serialize};
 
 use super::OutboxError;
 use crate::message::Message;
@@ -28,8 +30,18 @@ pub(super) struct Row {
 impl Row {
     pub(super) fn read(columns: Columns) -> Result<Row, sqlx::Error> {
         let (position, id, stream, key, kind, schema, headers, priority, delay, at, ttl, body, age) = columns;
-        let headers: Vec<(String, String)> =
-            serde_json::from_str(&headers).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+        let wrong = |error: Box<dyn std::error::Error + Send + Sync>| sqlx::Error::Decode(error);
+        let about: About = serde_json::from_str(&headers).map_err(|error| wrong(error.into()))?;
+        let about = about.into_full();
+        let mut headers = Vec::with_capacity(about.headers.len() + about.headers_base64.len());
+        for (name, value) in about.headers {
+            headers.push(v1::Header { name, value, ..Default::default() });
+        }
+        for (name, value) in about.headers_base64 {
+            let value = from_base64("headers_base64", &value).map_err(|error| wrong(error.into()))?;
+            headers.push(v1::Header { name, value_bytes: value.into(), ..Default::default() });
+        }
+        let key_bytes = from_base64("key_base64", &about.key_base64).map_err(|error| wrong(error.into()))?;
         let age = age.max(0).unsigned_abs();
         let message = v1::Message {
             body: body.into(),
@@ -37,7 +49,7 @@ impl Row {
             key,
             r#type: kind,
             schema: schema.map(i64::cast_unsigned),
-            headers: headers.into_iter().map(|(name, value)| v1::Header { name, value }).collect(),
+            headers,
             priority: priority.unsigned_abs(),
             // Both began with the insert. A message that has expired on the way is sent all the same, and
             // expires in the server.
@@ -46,8 +58,62 @@ impl Row {
             deliver_at_us: at.unsigned_abs(),
             published_at_us: 0,
             expires_at_us: 0,
+            log_position: 0,
+            content_type: about.content_type,
+            no_body: about.no_body,
+            key_bytes: key_bytes.into(),
         };
         Ok(Row { position, stream, message })
+    }
+}
+
+/// The column `headers`, in JSON: pairs of names and values. A message that says more of itself, or whose headers or
+/// key are not text, has an object instead.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum About {
+    Headers(Vec<(String, String)>),
+    Full(FullAbout),
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct FullAbout {
+    headers: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    headers_base64: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    key_base64: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    content_type: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    no_body: bool,
+}
+
+impl About {
+    fn of(message: &v1::Message) -> About {
+        let is_text = |header: &&v1::Header| header.value_bytes.is_empty();
+        let (text, binary): (Vec<_>, Vec<_>) = message.headers.iter().partition(is_text);
+        let headers = text.into_iter().map(|header| (header.name.clone(), header.value.clone())).collect();
+        let is_plain = message.content_type.is_empty() && message.key_bytes.is_empty() && !message.no_body;
+        if is_plain && binary.is_empty() {
+            return About::Headers(headers);
+        }
+        let base64 = |header: &v1::Header| (header.name.clone(), to_base64(&header.value_bytes));
+        About::Full(FullAbout {
+            headers,
+            headers_base64: binary.into_iter().map(base64).collect(),
+            key_base64: to_base64(&message.key_bytes),
+            content_type: message.content_type.clone(),
+            no_body: message.no_body,
+        })
+    }
+
+    fn into_full(self) -> FullAbout {
+        match self {
+            About::Headers(headers) => FullAbout { headers, ..FullAbout::default() },
+            About::Full(full) => full,
+        }
     }
 }
 
@@ -73,9 +139,7 @@ impl NewRow {
         if message.id.is_empty() {
             message.id = new_id()?;
         }
-        let pairs: Vec<(&str, &str)> =
-            message.headers.iter().map(|header| (&*header.name, &*header.value)).collect();
-        let headers = serde_json::to_string(&pairs)?;
+        let headers = serde_json::to_string(&About::of(&message))?;
         Ok(NewRow { message, headers })
     }
 

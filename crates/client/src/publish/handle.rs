@@ -10,12 +10,12 @@ use forebay_wire::v1;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
-use tonic::transport::Channel;
 
 use super::Published;
 use super::pipeline::{Content, Identity, Item, Pipeline, Reply, Room, Rules};
 use super::task::{Command, Task};
 use super::window::{NoRoom, Window};
+use crate::channel::Channel;
 use crate::clock::Instant;
 use crate::error::{PublishError, Refusal};
 
@@ -236,9 +236,12 @@ pub(super) fn check(messages: &[v1::Message]) -> Result<(), PublishError> {
 }
 
 fn bytes_of(message: &v1::Message) -> usize {
-    let headers =
-        message.headers.iter().map(|header| header.name.len() + header.value.len() + MESSAGE_OVERHEAD);
-    let texts = message.id.len() + message.key.len() + message.r#type.len();
+    let headers = message
+        .headers
+        .iter()
+        .map(|header| header.name.len() + header.value.len() + header.value_bytes.len() + MESSAGE_OVERHEAD);
+    let key = message.key.len() + message.key_bytes.len();
+    let texts = message.id.len() + key + message.r#type.len() + message.content_type.len();
     message.body.len() + texts + headers.sum::<usize>() + MESSAGE_OVERHEAD
 }
 

@@ -126,6 +126,7 @@ pub struct Publishing<'a> {
     state: State,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each message")]
 enum State {
     Begin(v1::Message),
     Failed(PublishError),

@@ -86,6 +86,7 @@ pub(super) struct Item {
     pub(super) reply: Reply,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each message")]
 pub(super) enum Content {
     One(v1::Message),
     /// Stored whole or not at all, and only behind a certain message if one is named.
@@ -382,15 +383,17 @@ impl Pipeline {
             Err(shared) => Vec::from_iter(shared.messages.iter().map(|message| message.id.clone())),
         };
         let mut known = confirmation.duplicates.iter().peekable();
-        let mut next = confirmation.first_seq;
+        let (mut next, mut in_log) = (confirmation.first_seq, confirmation.first_log_position);
         let mut published = (0u32..).zip(ids).map(|(index, id)| {
             let id = Some(id).filter(|id| !id.is_empty());
             match known.next_if(|known| known.index == index) {
                 // One without an id is known because the batch came before.
-                Some(known) => Published { seq: known.seq, duplicate: id.is_some(), id },
+                Some(known) => Published { seq: known.seq, duplicate: id.is_some(), id, log_position: None },
                 None => {
-                    next += 1;
-                    Published { seq: next - 1, duplicate: false, id }
+                    let log_position = Some(in_log).filter(|position| *position > 0);
+                    let published = Published { seq: next, duplicate: false, id, log_position };
+                    (next, in_log) = (next + 1, in_log + 1);
+                    published
                 }
             }
         });
@@ -659,9 +662,9 @@ fn is_about_content(code: Code) -> bool {
     matches!(code, Code::Invalid | Code::TooLarge | Code::WrongLastSeq | Code::Unspecified)
 }
 
-/// Whether the stream's name is wrong. The description of a wrong field begins with its name.
+/// Whether the stream's name is wrong.
 fn is_about_stream(problem: &v1::Problem) -> bool {
-    problem.detail.starts_with("stream: ")
+    problem.field == "stream"
 }
 
 /// The server answered for a batch that it was not sent.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle as Runtime;
-use tonic::transport::Channel;
 
 use super::handle::{self, Handle, Terms};
 use super::pipeline::Identity;
+use crate::channel::Channel;
 
 /// Streams that are published to at a time. Each has a call of its own, and a connection allows 256 calls.
 const STREAMS_MAX: usize = 100;

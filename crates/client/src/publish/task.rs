@@ -11,12 +11,12 @@ use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 use super::codec::SharedCodec;
 use super::pipeline::{Item, Pipeline};
 use super::window::Window;
+use crate::channel::Channel;
 use crate::clock::{self, Instant};
 use crate::error::{CallError, PublishError, Refusal, in_words};
 

@@ -58,14 +58,15 @@ impl Answers {
     }
 }
 
-/// How a verdict is told to the server. `None` for acks, which are sent together, and for a lost lease.
+/// How a verdict is told to the server. `None` for acks, which are sent together, for messages that are acked already,
+/// and for a lost lease.
 pub(super) fn settlement(verdict: &Verdict) -> Option<Settlement> {
     let after = |settlement: Settlement, after: &Option<_>| match after {
         Some(after) => settlement.after(*after),
         None => settlement,
     };
     Some(match verdict {
-        Verdict::Ack | Verdict::Duplicate | Verdict::Lost => return None,
+        Verdict::Ack | Verdict::Duplicate | Verdict::Finished | Verdict::Lost => return None,
         Verdict::Retry { after: wait, reason } => after(Settlement::retry(), wait).reason(reason),
         Verdict::Park { reason } => Settlement::park().reason(reason),
         Verdict::Skip { reason } => Settlement::skip().reason(reason),

@@ -47,6 +47,8 @@ pub(super) enum Verdict {
     Ack,
     /// Done before. Acked too.
     Duplicate,
+    /// The handler has acked the message itself, with messages that it published.
+    Finished,
     Retry {
         after: Option<Duration>,
         reason: String,
@@ -79,14 +81,14 @@ impl Verdict {
     fn is_failure(&self) -> Option<bool> {
         match self {
             Verdict::Retry { .. } | Verdict::Throttled { .. } => Some(true),
-            Verdict::Ack | Verdict::Park { .. } | Verdict::Skip { .. } => Some(false),
+            Verdict::Ack | Verdict::Finished | Verdict::Park { .. } | Verdict::Skip { .. } => Some(false),
             Verdict::Duplicate | Verdict::Return { .. } | Verdict::NoStore { .. } | Verdict::Lost => None,
         }
     }
 
     /// Whether the next message of its key may go.
     fn is_terminal(&self) -> bool {
-        matches!(self, Verdict::Ack | Verdict::Duplicate | Verdict::Skip { .. })
+        matches!(self, Verdict::Ack | Verdict::Duplicate | Verdict::Finished | Verdict::Skip { .. })
     }
 }
 
@@ -286,7 +288,7 @@ impl Desk {
 
     fn key_of(&self, parcel: &Parcel) -> Option<u64> {
         self.keys.as_ref()?;
-        parcel.info.key().map(|key| self.hasher.hash_one(key))
+        parcel.info.key_bytes().map(|key| self.hasher.hash_one(key))
     }
 
     /// A message that waited for its key goes before messages that came later.
@@ -400,7 +402,7 @@ impl Desk {
             match &verdict {
                 Verdict::Throttled { after, .. } => self.throttle(now, *after),
                 Verdict::NoStore { after } => self.pause_until(now + *after),
-                Verdict::Ack => self.recover(),
+                Verdict::Ack | Verdict::Finished => self.recover(),
                 _ => {}
             }
             self.release_key(now, &parcel, verdict.is_terminal());

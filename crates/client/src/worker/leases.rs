@@ -62,6 +62,11 @@ impl Leases {
         self.held.remove(lease).map(|held| held.info)
     }
 
+    /// Whether the lease is not known to have ended.
+    pub(super) fn has(&self, lease: &Lease) -> bool {
+        self.held.contains_key(lease)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }

@@ -3,13 +3,14 @@
 //!
 //! It shares nothing with the runners but the desk.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_wire::v1;
 use futures_util::future::OptionFuture;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tonic::Status;
 
@@ -29,7 +30,7 @@ use crate::client::Client;
 use crate::clock::{self, Instant};
 use crate::consumer::{Lease, Outcome, Session, Settlement, arrived, outcomes};
 use crate::error::{Advice, CallError, ProblemKind, in_words};
-use crate::job::JobInfo;
+use crate::job::{Finish, Finisher, JobInfo};
 
 /// How often leases, credit and the breaker are checked.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
@@ -44,6 +45,10 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const CANCEL_WITHIN: Duration = Duration::from_secs(1);
 /// How long it may take to join the group.
 const JOIN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Transactions, and bytes of their messages, that go into one request.
+const FINISHES_PER_REQUEST: usize = 256;
+const FINISH_BYTES_PER_REQUEST: usize = 1 << 20;
 
 /// The builder's settings, as far as the pump needs them.
 pub(super) struct Terms {
@@ -69,6 +74,11 @@ pub(super) struct Pump<S> {
     breaker: BreakerState,
     leases: Leases,
     answers: Answers,
+    /// Transactions of jobs, which are handed to jobs with the sender.
+    finishes: mpsc::UnboundedReceiver<Finish>,
+    finish: mpsc::UnboundedSender<Finish>,
+    finishing: HashMap<u64, (Lease, oneshot::Sender<Result<(), v1::Problem>>)>,
+    finish_ticket: u64,
     credit: Credit,
     patience: Patience,
     stop: watch::Receiver<bool>,
@@ -92,8 +102,13 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         table: Table,
         stop: watch::Receiver<bool>,
     ) -> Pump<S> {
+        let (finish, finishes) = mpsc::unbounded_channel();
         Pump {
             concurrency: terms.concurrency.min,
+            finishes,
+            finish,
+            finishing: HashMap::new(),
+            finish_ticket: 0,
             shared,
             terms,
             table,
@@ -221,6 +236,7 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
                     Err(status) => return End::Broken(status.into()),
                 },
                 () = shared.verdicts.notified() => {}
+                Some(finish) = self.finishes.recv() => self.send_finishes(&session, finish),
                 _ = check.tick() => {
                     let now = clock::now();
                     self.renew(&session, now);
@@ -250,6 +266,9 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         for settled in &reply.settled {
             self.on_settled(settled);
         }
+        for committed in reply.committed {
+            self.on_committed(committed);
+        }
         let Some(deliveries) = reply.deliveries else { return };
         let now = clock::now();
         let shared = self.shared.clone();
@@ -261,6 +280,7 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             let route = self.table.find(&arrived.message.r#type, arrived.message.schema);
             let (stream, group) = (self.terms.stream.clone(), self.terms.group.clone());
             let info = JobInfo::new(stream, group, lease.seq, arrived.attempt, arrived.message);
+            info.set_finisher(Finisher { lease, requests: self.finish.clone() });
             self.leases.add(now, lease, info.clone(), arrived.deadline);
             if self.closing.is_some() {
                 back.push(Done { lease, verdict: Verdict::Return { after: None } });
@@ -318,6 +338,50 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         }
     }
 
+    /// Sends the transactions of jobs, those that wait together.
+    fn send_finishes(&mut self, session: &Session, first: Finish) {
+        let (mut commits, mut bytes) = (Vec::new(), 0);
+        let mut next = Some(first);
+        while let Some(Finish { lease, publish, reply }) = next {
+            // A job whose lease is lost is told by the end of its reply.
+            if self.leases.has(&lease) {
+                self.finish_ticket += 1;
+                let ticket = self.finish_ticket;
+                let messages = publish.iter().flat_map(|part| &part.messages);
+                bytes += messages.map(|message| message.body.len()).sum::<usize>();
+                let settle = vec![Settlement::ack().into_wire(0, [lease])];
+                commits.push(v1::Commit { ticket, settle, publish });
+                self.finishing.insert(ticket, (lease, reply));
+            }
+            let is_full = commits.len() >= FINISHES_PER_REQUEST || bytes >= FINISH_BYTES_PER_REQUEST;
+            next = if is_full { None } else { self.finishes.try_recv().ok() };
+        }
+        if !commits.is_empty() {
+            let _ = session.requests.send(v1::ConsumeRequest { commits, ..Default::default() });
+        }
+    }
+
+    fn on_committed(&mut self, committed: v1::Committed) {
+        let Some((lease, reply)) = self.finishing.remove(&committed.ticket) else { return };
+        let done = match committed.problem {
+            None => {
+                self.leases.remove(&lease);
+                self.shared.counters.acked.add(1);
+                Ok(())
+            }
+            Some(problem) => {
+                if problem.code() == v1::problem::Code::LeaseNotCurrent
+                    && let Some(info) = self.leases.remove(&lease)
+                {
+                    self.lose(&info);
+                }
+                Err(problem)
+            }
+        };
+        // The job may have been dropped.
+        let _ = reply.send(done);
+    }
+
     fn on_settled(&mut self, settled: &v1::Settled) {
         let Some(sent) = self.answers.take(settled.ticket) else { return };
         if let Some(problem) = &settled.problem {
@@ -343,7 +407,10 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             About::Renewal => {
                 self.leases.renewed();
                 for (lease, outcome) in leases.iter().zip(outcomes(settled)) {
+                    // The answer to a transaction says what became of its lease.
+                    let is_finishing = || self.finishing.values().any(|(finishing, _)| finishing == lease);
                     if outcome == Outcome::NotYours
+                        && !is_finishing()
                         && let Some(info) = self.leases.remove(lease)
                     {
                         self.lose(&info);
@@ -407,6 +474,9 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
         for info in self.leases.take_all() {
             self.lose(&info);
         }
+        // Their jobs are told by the end of the replies that the outcome is unknown.
+        self.finishing.clear();
+        while self.finishes.try_recv().is_ok() {}
         self.give_up_answers();
     }
 
@@ -551,6 +621,9 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             while let Ok(Some(reply)) = session.replies.message().await {
                 for settled in &reply.settled {
                     self.on_settled(settled);
+                }
+                for committed in reply.committed {
+                    self.on_committed(committed);
                 }
             }
         };

@@ -212,6 +212,20 @@ fn trace_of(header: &str) -> Option<(&str, &str)> {
 
 /// The verdict on a message whose handler has ended.
 async fn conclude<S>(shared: &Shared<S>, parcel: &Parcel, result: JobResult) -> Verdict {
+    if parcel.info.is_finished() {
+        if let Err(fault) = &result {
+            tracing::warn!(
+                seq = parcel.info.seq(),
+                reason = fault.reason(),
+                "a finished job failed afterwards"
+            );
+        }
+        // The message is settled. Without the mark nothing is done twice, since it does not come again.
+        if let Err(fault) = mark(shared, &parcel.info).await {
+            shared.emit(WorkerEvent::StoreFailed { error: fault.reason().to_owned() });
+        }
+        return Verdict::Finished;
+    }
     let was_done = result.is_ok();
     let fault = match result {
         Ok(()) => match mark(shared, &parcel.info).await {

@@ -7,4 +7,5 @@ mod exact;
 mod killed;
 mod publish;
 mod rig;
+mod transactions;
 mod worker;

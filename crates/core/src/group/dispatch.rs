@@ -8,7 +8,7 @@
 use crate::fault::{Fault, planted};
 use crate::group::decision::{Decision, Terms};
 use crate::group::standing::State;
-use crate::group::{Credit, Deliver, Group, Turn};
+use crate::group::{Bound, Credit, Deliver, Group, Turn};
 use crate::settings::{Strategy, YEAR};
 use crate::types::{Attempt, ConsumerId, Grant, Seq, SeqRange, Timestamp};
 
@@ -238,6 +238,9 @@ impl Group {
             granted: terms.granted,
             deadline: terms.deadline,
             bound,
+            in_order: bound == Bound::Connection
+                && self.settings.strategy == Strategy::Ordered
+                && self.settings.key_batch > 1,
         });
         let used = if planted(Fault::GrantReused) { seqs.count() - 1 } else { seqs.count() };
         *turn.grant = turn.grant.plus(used);

@@ -47,6 +47,8 @@ pub(crate) struct Member {
     /// Whether a part of the delivery that `Credit::Once` is for has been made up.
     is_fed: bool,
     pub(crate) joined: Timestamp,
+    /// Messages for its receive are on their way, whatever has become of their leases.
+    is_owed: bool,
     /// When it last received or held something.
     seen: Timestamp,
     pub(crate) acked: u64,
@@ -153,6 +155,7 @@ impl Members {
             held: SeqSet::new(),
             held_bytes: 0,
             is_fed: false,
+            is_owed: false,
             joined: now,
             seen: now,
             acked: 0,
@@ -211,7 +214,7 @@ impl Members {
             budget.spend_each(1);
             self.idle.remove(&(at, consumer));
             let Some(member) = self.members.get(&consumer) else { continue };
-            let waits = member.credit.messages() > 0 || !member.held.is_empty();
+            let waits = member.credit.messages() > 0 || !member.held.is_empty() || member.is_owed;
             let seen = if waits { now } else { member.seen };
             if seen + POLLER_IDLE_MAX <= now {
                 return Some(consumer);
@@ -275,6 +278,7 @@ impl Members {
         self.served = Some(consumer);
         let member = self.members.get_mut(&consumer).expect("only a member is given messages");
         self.held += member.held.insert(seqs);
+        member.is_owed = member.bound == Bound::Clock;
         match &mut member.credit {
             Credit::Slots { .. } => member.held_bytes += bytes,
             Credit::Once { messages, bytes: left, .. } => {
@@ -284,6 +288,14 @@ impl Members {
             }
         }
         self.weigh(consumer);
+    }
+
+    /// Everything that was leased to a consumer without a connection has left the server, or never will.
+    pub(crate) fn served(&mut self, now: Timestamp, consumer: ConsumerId) {
+        if let Some(member) = self.members.get_mut(&consumer) {
+            member.is_owed = false;
+            member.seen = member.seen.max(now);
+        }
     }
 
     /// The delivery that `Credit::Once` was for has been made up.

@@ -320,7 +320,7 @@ impl Group {
     }
 
     /// Why a lease is not the one that its message is held on.
-    pub(super) fn why_not(&self, stream: &Stream, lease: Lease) -> NotYours {
+    pub(crate) fn why_not(&self, stream: &Stream, lease: Lease) -> NotYours {
         let seq = lease.seq;
         if seq == Seq::START || seq > stream.last {
             return NotYours::Unknown;

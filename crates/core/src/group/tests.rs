@@ -536,7 +536,9 @@ impl Stage {
                     "end" => Start::End,
                     seq => Start::Seq(Seq(number(seq))),
                 };
-                self.shard.reset(now, group, to, parked == ["parked"]).expect("the group exists");
+                if let Err(refusal) = self.shard.reset(now, group, to, parked == ["parked"]) {
+                    self.say(&format!("refused: {refusal}"));
+                }
             }
             ["purge", ref what @ ..] => {
                 let purge = Purge { parked: what.contains(&"parked"), ids: what.contains(&"ids") };
@@ -614,6 +616,7 @@ impl Stage {
                 let lease = Lease { epoch: self.shard.epoch(), seq, grant: deliver.grant.plus(n as u64) };
                 self.leases.insert((who, seq), lease);
             }
+            self.shard.served(deliver.group, deliver.consumer);
         }
         for (_, consumer) in &effects.departed {
             self.say(&format!("{} is a member no longer", letter(*consumer)));

@@ -15,13 +15,13 @@ use crate::types::{JobId, Seq, SeqRange, Timestamp};
 pub enum JobRefusal {
     #[error("no such group")]
     NoSuchGroup,
-    #[error("no parked message is meant")]
+    #[error("nothing is selected; expected `seqs`, `filter` or `all`")]
     Empty,
-    #[error("the group has as many jobs as it may have. limit=`{limit}`")]
+    #[error("the limit of jobs of a group is reached. limit=`{limit}`")]
     TooMany { limit: usize },
-    #[error("no such job, or it is over. job=`{}`", job.0)]
+    #[error("no such job, or it has ended. job=`{}`", job.0)]
     NoSuchJob { job: JobId },
-    #[error("a rate is between 0.001 and 10 million a second, with a burst of at least one")]
+    #[error("must be between 0.001 and 10 million per second, with a burst of at least 1")]
     Rate,
     #[error("another job moves the group's waiting messages. job=`{}`", job.0)]
     Moving { job: JobId },
@@ -29,7 +29,7 @@ pub enum JobRefusal {
     NoDestination,
     #[error("the message is not parked. seq=`{seq}`")]
     NotParked { seq: Seq },
-    #[error("the id is that of another message. seq=`{seq}`")]
+    #[error("another message has this id. seq=`{seq}`")]
     IdTaken { seq: Seq },
     #[error("too many separate positions are named. ranges=`{ranges}` limit=`{limit}`")]
     TooManyRanges { ranges: usize, limit: usize },
@@ -282,6 +282,23 @@ impl Group {
                 (Hold::Done, until.min(settled).min(before(run.map(|run| run.first))))
             }
         }
+    }
+
+    /// Drops the messages that are neither leased, nor on their way to another stream, nor parked. Returns how many.
+    pub(crate) fn drop_ready(&mut self, now: Timestamp, stream: &Stream) -> u64 {
+        let before = self.counters.dropped;
+        // What a reset or a purge has ended only waits to be forgotten.
+        let swept = self.ledger.sweeps_through().map_or(Seq::START, Seq::next);
+        let mut next = self.ledger.oldest_wanted().max(swept);
+        while next <= stream.last {
+            let (hold, until) = self.hold(next);
+            let last = until.min(stream.last);
+            if hold == Hold::Wanted {
+                self.drop_messages(now, stream, SeqRange::new(next, last));
+            }
+            next = last.next();
+        }
+        self.counters.dropped - before
     }
 
     /// These are gone, to make room: the stream is full and lets go of its oldest. Leased and parked

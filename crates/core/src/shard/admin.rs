@@ -2,6 +2,7 @@
 //! messages, notes, readers.
 
 use crate::entry::{Entry, JobEnd, MessageMeta, Selection, Work};
+use crate::fault::{Fault, planted};
 use crate::group::JobRefusal;
 use crate::notes::{Expected, NoteRefusal};
 use crate::pace::Rate;
@@ -20,7 +21,7 @@ pub enum CreateRefusal {
     GroupExists { name: GroupName, group: GroupId },
     #[error("no such stream")]
     NoSuchStream,
-    #[error("there can be no more of these. limit=`{limit}`")]
+    #[error("too many streams or groups. limit=`{limit}`")]
     TooMany { limit: u32 },
     #[error(transparent)]
     Settings(SettingsError),
@@ -34,12 +35,17 @@ pub enum ChangeRefusal {
     NoSuchStream,
     #[error("no such group")]
     NoSuchGroup,
-    #[error("groups of the stream have consumers. consumers=`{consumers}`")]
+    #[error(
+        "groups of the stream have consumers; `force` deletes it nevertheless. A consumer that polls counts for 30 \
+         seconds after its last receive. consumers=`{consumers}`"
+    )]
     InUse { consumers: usize },
-    #[error("there can be no more of these. limit=`{limit}`")]
+    #[error("the stream is not empty. messages=`{messages}`")]
+    NotEmpty { messages: u64 },
+    #[error("the limit of readers is reached. limit=`{limit}`")]
     TooMany { limit: usize },
-    #[error("there is no such position yet. last=`{last}`")]
-    Beyond { last: Seq },
+    #[error("the position lies beyond the end of the stream. position=`{seq}` last=`{last}`")]
+    Beyond { seq: Seq, last: Seq },
     #[error(transparent)]
     Settings(SettingsError),
 }
@@ -51,6 +57,15 @@ pub struct Purge {
     pub parked: bool,
     /// The ids by which duplicates are known: earlier messages may then be published again.
     pub ids: bool,
+}
+
+/// The conditions under which a stream is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeleteIf {
+    /// No group has a consumer.
+    pub unused: bool,
+    /// No group has a message to do or parked; without groups, and where a log is kept, the stream has no message.
+    pub empty: bool,
 }
 
 /// Where a group's progress begins anew.
@@ -166,10 +181,19 @@ impl Shard {
 
     /// Deletes a stream with its groups, unless they have consumers and `force` is not given.
     pub fn delete_stream(&mut self, stream: StreamId, force: bool) -> Result<(), ChangeRefusal> {
+        self.delete_stream_if(stream, DeleteIf { unused: !force, empty: false })
+    }
+
+    /// Deletes a stream with its groups, under conditions.
+    pub fn delete_stream_if(&mut self, stream: StreamId, condition: DeleteIf) -> Result<(), ChangeRefusal> {
         let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
         let consumers = of.groups.iter().map(|(_, group)| self.groups[group].consumers()).sum();
-        if consumers > 0 && !force {
+        if consumers > 0 && condition.unused {
             return Err(ChangeRefusal::InUse { consumers });
+        }
+        let (messages, _) = self.held(of);
+        if messages > 0 && condition.empty && !planted(Fault::DeletedThoughNotEmpty) {
+            return Err(ChangeRefusal::NotEmpty { messages });
         }
         self.commit(&Entry::StreamDeleted { stream });
         Ok(())
@@ -195,6 +219,9 @@ impl Shard {
 
     /// Begins anew from somewhere: leases end, attempts and settled messages are forgotten. Parked messages
     /// stay, unless they are to go as well. Returns the position before the first that will be offered.
+    ///
+    /// A position beyond the next message is refused: it would settle every message, which is more likely a typing
+    /// mistake than a wish. `Start::End` says the same on purpose.
     pub fn reset(
         &mut self,
         now: Timestamp,
@@ -204,6 +231,11 @@ impl Shard {
     ) -> Result<Seq, ChangeRefusal> {
         let of = self.groups.get_mut(&group).ok_or(ChangeRefusal::NoSuchGroup)?;
         let stream = self.streams.get(&of.stream).expect("a group's stream exists");
+        if let Start::Seq(seq) = to
+            && seq > stream.last.next()
+        {
+            return Err(ChangeRefusal::Beyond { seq, last: stream.last });
+        }
         let floor = floor_of(stream, to);
         // Acks that were kept back are of the time before the reset.
         of.make_checkpoint();
@@ -216,14 +248,56 @@ impl Shard {
 
     /// Drops everything ready, delayed and leased, and what it takes along. Returns how many messages that were.
     pub fn purge(&mut self, now: Timestamp, stream: StreamId, purge: Purge) -> Result<u64, ChangeRefusal> {
+        let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
+        let (held, _) = self.held(of);
+        let parked = of.groups.iter().map(|(_, group)| self.groups[group].ledger.parked().count());
+        let kept = if purge.parked { 0 } else { parked.max().unwrap_or(0) };
+        self.purge_through(now, stream, of.last, purge);
+        Ok(held.saturating_sub(kept))
+    }
+
+    /// Drops every message before this position: groups are done with those that are ready, delayed or leased, and
+    /// readers do not see them any more. Parked messages stay. Returns how many messages were dropped.
+    pub fn truncate(&mut self, now: Timestamp, stream: StreamId, before: Seq) -> Result<u64, ChangeRefusal> {
+        let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
+        if before > of.last.next() {
+            return Err(ChangeRefusal::Beyond { seq: before, last: of.last });
+        }
+        let through = Seq(before.0.saturating_sub(1));
+        if through == Seq::START {
+            return Ok(0);
+        }
+        let (held, _) = self.held(of);
+        let through = if planted(Fault::CutTooFar) { through.next().min(of.last) } else { through };
+        self.purge_through(now, stream, through, Purge::default());
+        let (left, _) = self.held(&self.streams[&stream]);
+        Ok(held.saturating_sub(left))
+    }
+
+    /// Drops the messages that no consumer holds: those that are ready, wait for a retry or are delayed. Leased and
+    /// parked messages stay, and so do those that are on their way to another stream. Returns how many messages were
+    /// dropped, of the group that had the most.
+    pub fn purge_ready(&mut self, now: Timestamp, stream: StreamId) -> Result<u64, ChangeRefusal> {
+        let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
+        if of.groups.is_empty() || planted(Fault::PurgeTakesLeased) {
+            return self.purge(now, stream, Purge::default());
+        }
+        let groups: Vec<GroupId> = of.groups.iter().map(|&(_, group)| group).collect();
+        self.happened_at(now);
+        let mut most = 0;
+        for id in groups {
+            let of = self.groups.get_mut(&id).expect("a stream lists groups that exist");
+            most = most.max(of.drop_ready(now, &self.streams[&stream]));
+            self.touch(id);
+        }
+        Ok(most)
+    }
+
+    fn purge_through(&mut self, now: Timestamp, stream: StreamId, through: Seq, purge: Purge) {
         self.happened_at(now);
         let Purge { parked, ids } = purge;
-        let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
-        let through = of.last;
+        let of = &self.streams[&stream];
         let groups: Vec<GroupId> = of.groups.iter().map(|&(_, group)| group).collect();
-        let (held, _) = self.held(of);
-        let kept = groups.iter().map(|group| self.groups[group].ledger.parked().count()).max().unwrap_or(0);
-        let dropped = if parked { held } else { held.saturating_sub(kept) };
         for group in &groups {
             let of = self.groups.get_mut(group).expect("a stream lists groups that exist");
             of.make_checkpoint();
@@ -236,7 +310,6 @@ impl Shard {
         }
         // Without a group no message is settled, so the messages are released by position.
         self.release_stream(stream, through);
-        Ok(dropped)
     }
 
     fn release_stream(&mut self, stream: StreamId, through: Seq) {
@@ -313,17 +386,7 @@ impl Shard {
         message: &MessageMeta,
         admissions: &mut Vec<Admission>,
     ) -> Result<Option<SeqRange>, ResubmitRefusal> {
-        let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
-        if of.ledger.parked().get(seq).is_none() {
-            return Err(JobRefusal::NotParked { seq }.into());
-        }
-        let id = of.stream;
-        let stream = self.streams.get(&id).expect("a group's stream exists");
-        // The copy may have the id of what it replaces, and of nothing else.
-        let known = message.id.and_then(|id| stream.dedupe.find(now, id, &stream.settings));
-        if let Some(other) = known.filter(|&known| known != seq) {
-            return Err(JobRefusal::IdTaken { seq: other }.into());
-        }
+        let id = self.check_resubmit(now, group, seq, message)?;
         let fresh = MessageMeta { id: None, ..*message };
         self.admit(now, id, &[fresh], PublishOptions::default())?;
         // From here on the id is the copy's.
@@ -340,14 +403,28 @@ impl Shard {
         Ok(stored)
     }
 
-    /// Whether all of these notes could be written: door, key, expected state, and the length of the value.
-    /// Writing them is then sure to succeed. No key may come twice.
-    pub fn check_notes<'a>(
+    /// Whether [`Shard::resubmit`] would succeed. Changes nothing. Returns the stream of the group.
+    pub(super) fn check_resubmit(
         &self,
         now: Timestamp,
-        notes: impl Iterator<Item = (u8, &'a [u8], Expected, usize)>,
-    ) -> Result<(), NoteRefusal> {
-        self.notes.check_all(now, notes)
+        group: GroupId,
+        seq: Seq,
+        message: &MessageMeta,
+    ) -> Result<StreamId, ResubmitRefusal> {
+        let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
+        if of.ledger.parked().get(seq).is_none() {
+            return Err(JobRefusal::NotParked { seq }.into());
+        }
+        let id = of.stream;
+        let stream = self.streams.get(&id).expect("a group's stream exists");
+        // The copy may have the id of what it replaces, and of nothing else.
+        let known = message.id.and_then(|id| stream.dedupe.find(now, id, &stream.settings));
+        if let Some(other) = known.filter(|&known| known != seq) {
+            return Err(JobRefusal::IdTaken { seq: other }.into());
+        }
+        let fresh = MessageMeta { id: None, ..*message };
+        self.check_admissible(now, id, &[fresh], PublishOptions::default())?;
+        Ok(id)
     }
 
     /// Keeps a small value for a door. Returns its version.
@@ -387,8 +464,8 @@ impl Shard {
         seq: Option<Seq>,
     ) -> Result<(), ChangeRefusal> {
         let of = self.streams.get(&stream).ok_or(ChangeRefusal::NoSuchStream)?;
-        if seq.is_some_and(|seq| seq > of.durable) {
-            return Err(ChangeRefusal::Beyond { last: of.durable });
+        if let Some(seq) = seq.filter(|seq| *seq > of.durable) {
+            return Err(ChangeRefusal::Beyond { seq, last: of.durable });
         }
         let limit = self.limits.readers_per_stream_max;
         if seq.is_some() && !of.readers.contains_key(name) && of.readers.len() >= limit {

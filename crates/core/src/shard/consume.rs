@@ -2,6 +2,7 @@
 
 use crate::group::scan::KeyRun;
 use crate::group::{Bound, Credit, Departure, LeaseRun, NotYours, Outcome, OutcomeRun, Settlement};
+use crate::settings::Retention;
 use crate::shard::Shard;
 use crate::types::{ConsumerId, GroupId, SeqRange, StreamId, Timestamp};
 
@@ -15,9 +16,9 @@ pub enum MemberRefusal {
     NotAMember,
     #[error("already a member of the group")]
     AlreadyAMember,
-    #[error("credit is larger than a consumer may have. credit=`{credit}` limit=`{limit}`")]
+    #[error("must be at most {limit}. value=`{credit}`")]
     CreditTooLarge { credit: u32, limit: u32 },
-    #[error("the group has as many consumers as it may have. limit=`{limit}`")]
+    #[error("the limit of consumers of a group is reached. limit=`{limit}`")]
     TooManyConsumers { limit: u32 },
 }
 
@@ -27,6 +28,11 @@ impl Shard {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
         assert_eq!(stream.durable.next(), range.first, "messages become durable in order");
         stream.durable = range.last;
+        // Only durable messages are let go, and these may be more than the stream keeps, or the first that grow old.
+        let lets_go = stream.settings.retention != Retention::Work || stream.settings.max_age().is_some();
+        if lets_go && !std::mem::replace(&mut stream.touched, true) {
+            self.touched_streams.push(stream.id);
+        }
         for (_, id) in &stream.groups {
             let group = self.groups.get_mut(id).expect("a stream lists groups that exist");
             let to_do = group.arrived(stream, range, keys, self.limits.key_scan_bytes_max);
@@ -55,6 +61,15 @@ impl Shard {
         if let Some(of) = self.groups.get_mut(&group) {
             of.read_nothing();
             self.touch(group);
+        }
+    }
+
+    /// All messages that were leased to a consumer without a connection have left the server, or never will. Until then
+    /// it stays a member: its receive is not answered.
+    pub fn served(&mut self, group: GroupId, consumer: ConsumerId) {
+        let now = self.latest;
+        if let Some(of) = self.groups.get_mut(&group) {
+            of.served(now, consumer);
         }
     }
 

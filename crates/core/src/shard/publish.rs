@@ -8,7 +8,7 @@ use crate::entry::{self, Cause, JobEnd, JobFailure, MessageMeta, MoveTrail, Orig
 use crate::fault::{Fault, planted};
 use crate::group::{Group, Hold, Job};
 use crate::producers::{ProducerRefusal, ProducerStamp, Verdict};
-use crate::settings::{OnFull, Retention, StreamSettings, YEAR};
+use crate::settings::{OnFull, Retention, StreamLimits, StreamSettings, YEAR};
 use crate::shard::Shard;
 use crate::stream::{Admission, Stream};
 use crate::types::{GroupId, JobId, Ordinal, Seq, SeqRange, StreamId, Timestamp};
@@ -28,7 +28,7 @@ pub struct PublishOptions {
 pub enum PublishRefusal {
     #[error("no such stream")]
     NoSuchStream,
-    #[error("a batch has at least one message")]
+    #[error("messages must have at least one message")]
     Empty,
     #[error("too many messages in one batch. messages=`{messages}` limit=`{limit}`")]
     TooMany { messages: usize, limit: u32 },
@@ -36,18 +36,18 @@ pub enum PublishRefusal {
     MessageTooLarge { bytes: u32, limit: u32 },
     #[error("batch is too large. bytes=`{bytes}` limit=`{limit}`")]
     BatchTooLarge { bytes: u64, limit: u32 },
-    #[error("priority is above 9. priority=`{priority}`")]
+    #[error("must be between 0 and 9. priority=`{priority}`")]
     Priority { priority: u8 },
     #[error("a delay or a time to live is longer than a year")]
     TooFar,
-    #[error("the stream does not end where it was expected to. last=`{last}`")]
+    #[error("the stream does not end at expect_last_seq. last=`{last}`")]
     WrongLastSeq { last: Seq },
     #[error("the stream is full. messages=`{messages}` bytes=`{bytes}`")]
     Full { messages: u64, bytes: u64 },
     /// The disk has no room for more messages. Stored messages can still be worked through, which makes room.
-    #[error("storage is full, and only settling goes on")]
+    #[error("storage is full; settling messages makes room")]
     StorageFull,
-    #[error("the stream's producers are faster than they may be")]
+    #[error("the stream's ingress_rate is exceeded")]
     TooFast { retry_at: Timestamp },
     #[error(transparent)]
     Producer(#[from] ProducerRefusal),
@@ -154,7 +154,9 @@ impl Shard {
         assert_eq!(new.len() as u64, range.count(), "every new message has a position");
         entry::put_published(&mut self.entries, id, range.first, ordinal, now, stamp, new);
         let stream = &self.streams[&id];
-        let timed = !stream.undue.is_empty() || stream.expiring.next_at().is_some();
+        let timed = !stream.undue.is_empty()
+            || stream.expiring.next_at().is_some()
+            || stream.ids_at.is_none() && stream.dedupe.drop_at(&stream.settings).is_some();
         if timed || stream.settings.retention != Retention::Work || stream.settings.max_age().is_some() {
             self.touch_stream(id);
         }
@@ -176,15 +178,28 @@ impl Shard {
         self.commit(&entry::Entry::Numbered { stream: id, at: now, stamp, count, seqs: stored });
     }
 
-    /// Whether a batch would be stored now, for callers that store several together. Changes nothing.
-    pub fn check_admissible(
+    /// Whether a batch would be stored now, for a bundle that stores several together. Changes nothing. Returns how
+    /// many stretches of older messages would be dropped for it.
+    pub(super) fn check_admissible(
         &self,
         now: Timestamp,
         id: StreamId,
         messages: &[MessageMeta],
         options: PublishOptions,
-    ) -> Result<(), PublishRefusal> {
-        self.plan(now, id, messages, options).map(|_| ())
+    ) -> Result<usize, PublishRefusal> {
+        self.plan(now, id, messages, options).map(|plan| plan.stretches())
+    }
+
+    /// The same for a stream that would be created for it.
+    pub(super) fn check_admissible_to(
+        &self,
+        now: Timestamp,
+        stream: &Stream,
+        messages: &[MessageMeta],
+        options: PublishOptions,
+    ) -> Result<usize, PublishRefusal> {
+        self.check_batch(now, messages)?;
+        self.plan_for(now, stream, messages, options).map(|plan| plan.stretches())
     }
 
     /// Lets a batch in, and makes room for it where that is the stream's way. Returns where the batch is, if
@@ -218,6 +233,16 @@ impl Shard {
     ) -> Result<Plan, PublishRefusal> {
         self.check_batch(now, messages)?;
         let stream = self.streams.get(&id).ok_or(PublishRefusal::NoSuchStream)?;
+        self.plan_for(now, stream, messages, options)
+    }
+
+    fn plan_for(
+        &self,
+        now: Timestamp,
+        stream: &Stream,
+        messages: &[MessageMeta],
+        options: PublishOptions,
+    ) -> Result<Plan, PublishRefusal> {
         if let Some(stamp) = options.stamp
             && let Verdict::Duplicate(seqs) = stream.producers.admit(stamp, messages.len() as u64)?
         {
@@ -309,54 +334,59 @@ impl Shard {
     fn find_room(&self, stream: &Stream, messages: u64, bytes: u64) -> Result<Room, PublishRefusal> {
         let limits = &stream.settings.limits;
         let held = self.held(stream);
-        let excess = |held: u64, more: u64, most: Option<u64>| {
-            most.map_or(0, |most| (held + more).saturating_sub(most))
-        };
-        let over = (excess(held.0, messages, limits.max_messages), excess(held.1, bytes, limits.max_bytes));
+        let over = excess(limits, held, (messages, bytes));
         if over == (0, 0) || planted(Fault::StreamLimitIgnored) {
             return Ok(Room::Enough);
         }
         // What could never fit is refused before anything else is let go for it.
         let fits = limits.max_messages.is_none_or(|most| messages <= most)
             && limits.max_bytes.is_none_or(|most| bytes <= most);
-        let droppable =
-            (limits.on_full == OnFull::DropOldest && fits).then(|| self.find_oldest(stream, over));
+        let droppable = (limits.on_full == OnFull::DropOldest && fits)
+            .then(|| self.find_oldest(stream, (messages, bytes)));
         droppable.flatten().ok_or(PublishRefusal::Full { messages: held.0, bytes: held.1 })
     }
 
-    /// The oldest that are neither leased nor parked, if there are enough of them.
-    fn find_oldest(&self, stream: &Stream, over: (u64, u64)) -> Option<Room> {
+    /// The oldest that are neither leased nor parked, if dropping them makes room for so much more in every group. A
+    /// message that only groups with room still want is not among them.
+    fn find_oldest(&self, stream: &Stream, more: (u64, u64)) -> Option<Room> {
+        let limits = &stream.settings.limits;
         if stream.groups.is_empty() || stream.settings.retention != Retention::Work {
             // Messages are kept whatever the groups did, so the front goes.
-            return stream.front_of(over).map(Room::Front);
+            return stream.front_of(excess(limits, self.held(stream), more)).map(Room::Front);
         }
         let mut next = self.oldest_wanted(stream.id).expect("the stream exists");
         let mut chosen: Vec<SeqRange> = Vec::new();
-        let (mut messages, mut bytes) = (0, 0);
+        let groups = stream.groups.iter().map(|(_, group)| &self.groups[group]);
+        // The groups, with what each has too much of, and whether it wants the messages that are looked at.
+        let mut groups: Vec<(&Group, (u64, u64), bool)> =
+            groups.map(|group| (group, excess(limits, held_by(stream, group), more), false)).collect();
         for _ in 0..DROP_STRETCHES_MAX {
-            if next > stream.last || (messages >= over.0 && bytes >= over.1) {
+            let (mut last, mut held, mut gain) = (stream.last, None, (0, 0));
+            if next > last || groups.iter().all(|(_, over, _)| *over == (0, 0)) {
                 break;
             }
-            let (mut last, mut held, mut wanted) = (stream.last, None, false);
-            for (_, group) in &stream.groups {
-                match self.groups[group].hold(next) {
-                    (Hold::Held, until) => held = held.max(Some(until)),
-                    (Hold::Wanted, until) => (last, wanted) = (last.min(until), true),
-                    (Hold::Done, until) => last = last.min(until),
+            for (group, over, wants) in &mut groups {
+                let (hold, until) = group.hold(next);
+                *wants = hold == Hold::Wanted;
+                match hold {
+                    Hold::Held => held = held.max(Some(until)),
+                    Hold::Wanted | Hold::Done => last = last.min(until),
+                }
+                if *wants {
+                    gain = (gain.0.max(over.0), gain.1.max(over.1));
                 }
             }
-            // What every group is done with takes no room.
-            if held.is_none() && wanted {
-                let stretch = SeqRange::new(next, last);
-                let lacking = (over.0.saturating_sub(messages), over.1.saturating_sub(bytes));
-                let some = enough_of(stream, stretch, lacking);
-                messages += some.count();
-                bytes += stream.timeline.bytes(some);
+            if held.is_none() && gain != (0, 0) {
+                let some = enough_of(stream, SeqRange::new(next, last), gain);
+                let bytes = stream.timeline.bytes(some);
+                for (_, over, _) in groups.iter_mut().filter(|(.., wants)| *wants) {
+                    *over = (over.0.saturating_sub(some.count()), over.1.saturating_sub(bytes));
+                }
                 crate::types::push_range(&mut chosen, some);
             }
             next = held.unwrap_or(last).next();
         }
-        (messages >= over.0 && bytes >= over.1).then_some(Room::Drop(chosen))
+        groups.iter().all(|(_, over, _)| *over == (0, 0)).then_some(Room::Drop(chosen))
     }
 
     /// Lets go of what room was found in.
@@ -575,6 +605,16 @@ enum Plan {
     },
 }
 
+impl Plan {
+    /// How many stretches of older messages are dropped.
+    fn stretches(&self) -> usize {
+        match self {
+            Plan::Store { room: Room::Drop(chosen), .. } => chosen.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// Where a stream has room for more.
 enum Room {
     Enough,
@@ -586,6 +626,14 @@ enum Room {
 
 /// Stretches of messages that are looked at for dropping: leased here, parked there, settled or ready.
 const DROP_STRETCHES_MAX: usize = 4_096;
+
+/// By how many messages and bytes a stream or a group that holds so much would be over the limits with so much more.
+fn excess(limits: &StreamLimits, held: (u64, u64), more: (u64, u64)) -> (u64, u64) {
+    let over = |held: u64, more: u64, most: Option<u64>| {
+        most.map_or(0, |most| held.saturating_add(more).saturating_sub(most))
+    };
+    (over(held.0, more.0, limits.max_messages), over(held.1, more.1, limits.max_bytes))
+}
 
 /// As many messages from the start of the stretch as it takes to gain this many messages and bytes, or all of
 /// it.

@@ -11,7 +11,7 @@ use crate::settings::{GroupSettings, Retention, StreamSettings};
 use crate::shard::Shard;
 use crate::stream::Stream;
 use crate::types::{
-    ConsumerId, Grant, GroupId, GroupName, JobId, Seq, SeqRange, StreamId, StreamName, Timestamp,
+    ConsumerId, Grant, GroupId, GroupName, JobId, Ordinal, Seq, SeqRange, StreamId, StreamName, Timestamp,
 };
 
 /// What a stream says about itself.
@@ -44,6 +44,11 @@ impl Shard {
             stream.check();
             assert_eq!(self.streams_by_name.get(&stream.name), Some(&stream.id), "a stream is found by name");
         }
+    }
+
+    /// The position in the shard that the next stored message gets.
+    pub fn next_ordinal(&self) -> Ordinal {
+        self.next_ordinal
     }
 
     pub fn stream_named(&self, name: &StreamName) -> Option<StreamId> {

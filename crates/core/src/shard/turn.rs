@@ -160,7 +160,23 @@ impl Shard {
             });
         }
         self.let_go_of_old(now, id);
+        self.forget_ids(now, id, budget);
         self.schedule_stream(now, id);
+    }
+
+    /// Forgets ids that are out of their window: also of a stream that nothing is published to any more.
+    fn forget_ids(&mut self, now: Timestamp, id: StreamId, budget: &mut Budget) {
+        let stream = self.streams.get_mut(&id).expect("only a stream that exists is tended");
+        if stream.ids_at.is_some_and(|at| at > now) {
+            return;
+        }
+        loop {
+            stream.ids_at = stream.dedupe.drop_at(&stream.settings);
+            if budget.is_spent() || stream.ids_at.is_none_or(|at| at > now) {
+                return;
+            }
+            budget.spend_each(stream.dedupe.drop_oldest() as u64 / 16 + 1);
+        }
     }
 
     /// Does something with every group of a stream, and sees to them at the end of the turn.

@@ -163,6 +163,10 @@ impl Book {
         self.items.values().filter(|item| is(item)).count() as u64
     }
 
+    pub(crate) fn count_through(&self, through: Seq, is: impl Fn(&Item) -> bool) -> u64 {
+        self.items.range(..=through).filter(|(_, item)| is(item)).count() as u64
+    }
+
     /// Everything up to here is settled or parked. Replayed messages count as settled.
     pub(crate) fn floor(&self) -> Seq {
         let open = self.items.iter().find(|(_, item)| !item.is_terminal() && !item.replayed);

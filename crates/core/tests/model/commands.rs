@@ -88,6 +88,13 @@ pub(crate) enum Command {
         count: u8,
         answer: Answer,
     },
+    /// Acks leases and publishes together.
+    Bundle {
+        back: u16,
+        count: u8,
+        stream: u8,
+        wishes: Vec<Wish>,
+    },
     /// Acks all leased messages.
     AckAll {
         group: u8,
@@ -123,6 +130,18 @@ pub(crate) enum Command {
     Purge {
         stream: u8,
         purge: Purge,
+    },
+    Truncate {
+        stream: u8,
+        /// How far before the end of the stream.
+        back: u8,
+    },
+    PurgeReady {
+        stream: u8,
+    },
+    /// Only if it is empty, and only tried if it is not.
+    DeleteEmpty {
+        stream: u8,
     },
     Job {
         group: u8,
@@ -203,6 +222,8 @@ pub(crate) fn command() -> impl Strategy<Value = (Command, bool)> {
             .prop_map(|(group, slot, goodbye)| Command::Leave { group, slot, goodbye }),
         24 => (prop_oneof![3 => 0u16..6, 1 => 0u16..60], 1u8..5, answer())
             .prop_map(|(back, count, answer)| Command::Settle { back, count, answer }),
+        4 => (0u16..8, 1u8..4, stream(), prop::collection::vec(wish(), 1..4))
+            .prop_map(|(back, count, stream, wishes)| Command::Bundle { back, count, stream, wishes }),
         4 => group().prop_map(|group| Command::AckAll { group }),
         2 => (0u16..20, prop::sample::select(vec![0u64, 500, 60_000]), prop::option::of(Just(30_000u64)))
             .prop_map(|(back, by, total)| Command::Extend { back, by, total }),
@@ -217,6 +238,9 @@ pub(crate) fn command() -> impl Strategy<Value = (Command, bool)> {
             .prop_map(|(group, to, parked)| Command::Reset { group, to, parked }),
         1 => (stream(), any::<bool>(), any::<bool>())
             .prop_map(|(stream, parked, ids)| Command::Purge { stream, purge: Purge { parked, ids } }),
+        1 => (stream(), 0u8..20).prop_map(|(stream, back)| Command::Truncate { stream, back }),
+        1 => stream().prop_map(|stream| Command::PurgeReady { stream }),
+        1 => stream().prop_map(|stream| Command::DeleteEmpty { stream }),
         4 => job(),
         2 => (group(), any::<bool>(), prop::option::of(prop::sample::select(vec![1u32, 50])))
             .prop_map(|(group, back, rate)| Command::Move { group, back, rate }),

@@ -6,12 +6,14 @@
 //! | `plain` | the model: the allowed outcomes, and the invariants |
 //! | `commands` | what may happen |
 //! | `world` | a shard and its model, and how a command is done to both |
+//! | `bundle` | leases that are settled and messages that are stored together |
 //! | `jobs` | the same for jobs, and for messages that go to other streams |
 //! | `check` | what the shard says about itself, against the model |
 
 #![allow(clippy::print_stderr)]
 
 mod book;
+mod bundle;
 mod check;
 mod commands;
 mod jobs;

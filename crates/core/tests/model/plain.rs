@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::entry::{Cause, Failure, Route, Work};
+use forebay_core::entry::{Cause, Failure, MessageMeta, Route, Work};
 use forebay_core::group::{Bound, Credit, Deliver, Departure, Lease, NotYours, Outcome, Settlement, Verb};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{
@@ -47,6 +47,8 @@ pub(crate) struct Stream {
     pub(crate) purged: Seq,
     pub(crate) readers: BTreeMap<String, Seq>,
     pub(crate) ids: BTreeMap<IdHash, (Seq, Timestamp)>,
+    /// Ids whose window was over before a longer one was set. The core may have forgotten them or not.
+    pub(crate) doubtful: BTreeSet<IdHash>,
     pub(crate) producers: BTreeMap<u64, (u32, Vec<Numbered>)>,
     /// The admitted messages and their times, since the rate last changed.
     pub(crate) taken: Vec<(Timestamp, u64)>,
@@ -63,6 +65,7 @@ impl Stream {
             purged: Seq::START,
             readers: BTreeMap::new(),
             ids: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
             producers: BTreeMap::new(),
             taken: Vec::new(),
         }
@@ -79,6 +82,44 @@ impl Stream {
     pub(crate) fn duplicate(&self, now: Timestamp, id: IdHash) -> Option<Seq> {
         let &(seq, at) = self.ids.get(&id)?;
         (now.since(at) < self.settings.dedupe_window).then_some(seq)
+    }
+
+    pub(crate) fn change(&mut self, now: Timestamp, settings: &StreamSettings) {
+        if self.settings.ingress_rate != settings.ingress_rate {
+            self.taken.clear();
+        }
+        let window = self.settings.dedupe_window;
+        let over = self.ids.iter().filter(|(_, (_, at))| now.since(*at) >= window);
+        self.doubtful.extend(over.map(|(id, _)| *id));
+        self.settings = settings.clone();
+    }
+
+    /// The messages of a batch that are new, and the answer to each message: its position, and whether it is a
+    /// duplicate. Where the core may have forgotten an id, its answer in `given` decides.
+    pub(crate) fn admissions(
+        &self,
+        now: Timestamp,
+        metas: &[MessageMeta],
+        given: &[(Seq, bool)],
+    ) -> (Vec<MessageMeta>, Vec<(Seq, bool)>) {
+        let mut fresh: Vec<MessageMeta> = Vec::new();
+        let mut expected = Vec::new();
+        for (n, meta) in metas.iter().enumerate() {
+            let again = meta.id.and_then(|id| fresh.iter().position(|other| other.id == Some(id)));
+            let again = again.map(|at| self.last().plus(at as u64 + 1));
+            let known = meta.id.and_then(|id| {
+                let known = self.duplicate(now, id)?;
+                let kept = !self.doubtful.contains(&id) || given.get(n) == Some(&(known, true));
+                kept.then_some(known)
+            });
+            // Once it is stored again, the id is the new message's.
+            let known = again.or(known);
+            expected.push((known.unwrap_or(self.last().plus(fresh.len() as u64 + 1)), known.is_some()));
+            if known.is_none() {
+                fresh.push(*meta);
+            }
+        }
+        (fresh, expected)
     }
 
     /// `Err` is a refusal, `Ok(Some(..))` a batch that came before.

@@ -11,7 +11,9 @@ use forebay_core::image::Taking;
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention};
-use forebay_core::shard::{KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start};
+use forebay_core::shard::{
+    ChangeRefusal, DeleteIf, KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start,
+};
 use forebay_core::types::{
     ConsumerId, Epoch, Grant, GroupId, GroupName, IdHash, KeyHash, Limits, PartKey, Position, Seq, SeqRange,
     StreamId, Timestamp,
@@ -95,6 +97,7 @@ impl World {
             }
             Command::Leave { group, slot, goodbye } => self.leave(*group, *slot, *goodbye),
             Command::Settle { back, count, answer } => self.settle(*back, *count, *answer),
+            Command::Bundle { back, count, stream, wishes } => self.bundle(*back, *count, *stream, wishes),
             Command::AckAll { group } => self.ack_all(*group),
             Command::Extend { back, by, total } => self.extend(*back, *by, *total),
             Command::Pass { millis } => {
@@ -115,11 +118,7 @@ impl World {
             Command::ChangeStream { stream, settings } => {
                 let id = self.stream(*stream);
                 self.shard.change_stream(self.now, id, settings).expect("good settings");
-                let of = self.streams.get_mut(&id).expect("it exists");
-                if of.settings.ingress_rate != settings.ingress_rate {
-                    of.taken.clear();
-                }
-                of.settings = settings.clone();
+                self.streams.get_mut(&id).expect("it exists").change(self.now, settings);
                 goes_on = false;
             }
             Command::Reset { group, to, parked } => {
@@ -129,6 +128,9 @@ impl World {
             }
             Command::Move { group, back, rate } => self.start_move(*group, *back, *rate),
             Command::Purge { stream, purge } => self.purge(*stream, *purge),
+            Command::Truncate { stream, back } => self.truncate(*stream, *back),
+            Command::PurgeReady { stream } => self.purge_ready(*stream),
+            Command::DeleteEmpty { stream } => self.delete_empty(*stream),
             Command::Job { group, replay, which, limit, rate } => {
                 self.start_job(*group, *replay, *which, *limit, *rate);
             }
@@ -165,7 +167,7 @@ impl World {
         }
     }
 
-    fn stream(&self, n: u8) -> StreamId {
+    pub(crate) fn stream(&self, n: u8) -> StreamId {
         StreamId(u32::from(n % 2) + 1)
     }
 
@@ -234,7 +236,14 @@ impl World {
         }
     }
 
-    fn publish(&mut self, n: u8, wishes: &[Wish], expect: Option<u64>, stamp: Option<(u8, u32, i8)>) {
+    /// Whether the messages are stored.
+    pub(crate) fn publish(
+        &mut self,
+        n: u8,
+        wishes: &[Wish],
+        expect: Option<u64>,
+        stamp: Option<(u8, u32, i8)>,
+    ) -> bool {
         let (now, id) = (self.now, self.stream(n));
         let metas: Vec<MessageMeta> = wishes.iter().map(|wish| meta(now, wish)).collect();
         let of = &self.streams[&id];
@@ -248,50 +257,40 @@ impl World {
         // What must come of it, in the order in which it is asked.
         let count = metas.len() as u64;
         let verdict = stamp.map_or(Ok(None), |stamp| of.verdict(stamp, count));
-        let mut fresh: Vec<MessageMeta> = Vec::new();
-        let mut expected = Vec::new();
-        for meta in &metas {
-            let again = meta.id.and_then(|id| fresh.iter().position(|other| other.id == Some(id)));
-            let again = again.map(|at| of.last().plus(at as u64 + 1));
-            let known = meta.id.and_then(|id| of.duplicate(now, id)).or(again);
-            expected.push((known.unwrap_or(of.last().plus(fresh.len() as u64 + 1)), known.is_some()));
-            if known.is_none() {
-                fresh.push(*meta);
-            }
-        }
         let groups = self.groups.values().filter(|group| group.stream == id);
-        let limit = of.settings.limits.max_messages.filter(|_| !fresh.is_empty());
-        let over =
-            limit.map_or(0, |most| (held(of, groups.clone()) + fresh.len() as u64).saturating_sub(most));
+        let before_held = held(of, groups.clone());
         let before: Vec<(GroupId, Vec<Seq>)> = groups.map(|group| (group.id, droppable(group))).collect();
         let mut admissions = Vec::new();
         let options = PublishOptions { expect_last, stamp };
         let result = self.shard.publish(now, id, &metas, options, &mut admissions);
         let of = &self.streams[&id];
+        let given: Vec<_> = admissions.iter().map(|a| (a.seq, a.duplicate)).collect();
+        let (fresh, expected) = of.admissions(now, &metas, &given);
+        let limit = of.settings.limits.max_messages.filter(|_| !fresh.is_empty());
+        let over = limit.map_or(0, |most| (before_held + fresh.len() as u64).saturating_sub(most));
         match (&result, verdict) {
-            (Err(PublishRefusal::Producer(_)), Err(())) => return,
+            (Err(PublishRefusal::Producer(_)), Err(())) => return false,
             (Ok(None), Ok(Some(batch))) => {
-                let given: Vec<_> = admissions.iter().map(|a| (a.seq, a.duplicate)).collect();
                 let seqs: Vec<_> =
                     batch.seqs.iter().flat_map(SeqRange::seqs).map(|seq| (seq, true)).collect();
                 if batch.count == seqs.len() as u64 {
                     assert_eq!(given, seqs, "a batch sent again is answered as the first time");
                 }
                 assert_eq!(given.len() as u64, count, "there is an answer for each message");
-                return;
+                return true;
             }
             // Some of its messages were known by their ids when it came first. With other ids their positions
             // are unknown.
             (Err(PublishRefusal::Producer(_)), Ok(Some(batch))) => {
                 assert!(batch.seqs.is_none_or(|seqs| seqs.count() < batch.count), "a batch that is known");
-                return;
+                return false;
             }
             (_, Ok(None)) => {}
             other => panic!("a producer's batch: {other:?}"),
         }
         if expect_last.is_some_and(|expected| expected != of.last()) {
             assert_eq!(result, Err(PublishRefusal::WrongLastSeq { last: of.last() }));
-            return;
+            return false;
         }
         match result {
             Err(PublishRefusal::TooFast { .. }) => {
@@ -299,7 +298,7 @@ impl World {
                     of.settings.ingress_rate.is_some(),
                     "only a stream with a rate holds producers to it"
                 );
-                return;
+                return false;
             }
             Err(PublishRefusal::Full { .. }) => {
                 let limits = &of.settings.limits;
@@ -310,12 +309,11 @@ impl World {
                     let kept = before[0].1.iter().filter(|seq| **seq > of.gone);
                     assert!((kept.count() as u64) < over, "a full stream drops what it can");
                 }
-                return;
+                return false;
             }
             _ => {}
         }
         let stored = result.expect("there is no other reason to refuse");
-        let given: Vec<_> = admissions.iter().map(|a| (a.seq, a.duplicate)).collect();
         assert_eq!(given, expected, "positions, and what was a duplicate");
         assert_eq!(stored.map_or(0, |range| range.count()), fresh.len() as u64, "what is new is stored");
         self.adopt_drops(id, over, &before);
@@ -323,13 +321,18 @@ impl World {
         if let Some(stamp) = stamp {
             of.stamped(stamp, count, stored);
         }
-        let Some(range) = stored else { return };
+        let Some(range) = stored else { return true };
         if let Some(rate) = of.settings.ingress_rate {
             of.taken.push((now, range.count()));
             // A batch that is larger than the burst goes all the same, and is paid off.
             check_rate(&of.taken, rate.per_second, f64::from(rate.burst) + 7.0);
         }
         self.stored(id, range.first, &fresh);
+        let of = &self.streams[&id];
+        let after = held(of, self.groups.values().filter(|group| group.stream == id));
+        let fits = of.settings.limits.max_messages.is_none_or(|most| after <= most);
+        assert!(fits, "a stream holds no more than it may: {after} after {before_held}");
+        true
     }
 
     /// A full stream has let go of its oldest.
@@ -372,6 +375,7 @@ impl World {
             of.messages.insert(seq, message);
             if let Some(id) = meta.id {
                 of.ids.insert(id, (seq, self.now));
+                of.doubtful.remove(&id);
             }
         }
         let range = SeqRange::starting(first, metas.len() as u64);
@@ -439,7 +443,7 @@ impl World {
     }
 
     /// Some leases of one group, counting back from the last one given.
-    fn pick(&self, back: u16, count: u8) -> Option<(GroupId, Vec<Lease>)> {
+    pub(crate) fn pick(&self, back: u16, count: u8) -> Option<(GroupId, Vec<Lease>)> {
         let at = self.leases.len().checked_sub(1 + usize::from(back))?;
         let group = self.leases[at].0;
         let some = self.leases[at..].iter().take(count.into()).filter(|(of, _)| *of == group);
@@ -466,7 +470,7 @@ impl World {
         self.settle_all(id, &leases, &settlement);
     }
 
-    fn settle_all(&mut self, id: GroupId, leases: &[Lease], settlement: &Settlement) {
+    pub(crate) fn settle_all(&mut self, id: GroupId, leases: &[Lease], settlement: &Settlement) {
         let mut outcomes = Vec::new();
         let runs = LeaseRun::join(leases.iter().copied());
         self.shard.settle(self.now, id, &runs, settlement, &mut outcomes);
@@ -527,7 +531,16 @@ impl World {
 
     fn reset(&mut self, group: u8, to: To, parked: bool) {
         let Some(id) = self.group(group) else { return };
-        let floor = self.shard.reset(self.now, id, self.start(to), parked).expect("the group exists");
+        let reset = self.shard.reset(self.now, id, self.start(to), parked);
+        let last = self.streams[&self.groups[&id].stream].last();
+        if let To::At(seq) = to
+            && Seq(seq) > last.next()
+        {
+            let beyond = ChangeRefusal::Beyond { seq: Seq(seq), last };
+            assert_eq!(reset, Err(beyond), "a position beyond the end is refused");
+            return;
+        }
+        let floor = reset.expect("the group exists");
         self.append();
         self.check_start(self.groups[&id].stream, to, floor);
         let of = self.of(id);
@@ -563,6 +576,75 @@ impl World {
             group.unwritten.clear();
         }
         self.adopt_gone(true);
+    }
+
+    /// Everything before a position goes, and nothing else.
+    fn truncate(&mut self, n: u8, back: u8) {
+        let id = self.stream(n);
+        let last = self.streams[&id].last();
+        let beyond = Seq(last.0 + 2);
+        let refused = self.shard.truncate(self.now, id, beyond);
+        assert_eq!(
+            refused,
+            Err(ChangeRefusal::Beyond { seq: beyond, last }),
+            "only published messages are cut"
+        );
+        let through = Seq(last.0.saturating_sub(back.into()));
+        let count = self.shard.truncate(self.now, id, through.next()).expect("the position exists");
+        self.append();
+        let of = self.streams.get_mut(&id).expect("it exists");
+        of.purged = of.purged.max(through);
+        let mut groups: Vec<&mut Group> = self.groups.values_mut().filter(|g| g.stream == id).collect();
+        if let [group] = &mut groups[..]
+            && of.settings.retention == Retention::Work
+        {
+            let goes =
+                |item: &crate::book::Item| !matches!(item.state, State::Settled(_)) && !item.is_parked();
+            assert_eq!(count, group.book.count_through(through, goes), "as many go as the answer says");
+        }
+        for group in groups {
+            group.book.purge(through, false);
+            group.leaving.clear();
+            group.pins.clear();
+            group.unwritten.clear();
+        }
+        self.adopt_gone(true);
+    }
+
+    /// Messages that are not leased, moving or parked go.
+    fn purge_ready(&mut self, n: u8) {
+        let id = self.stream(n);
+        if !self.groups.values().any(|group| group.stream == id) {
+            return self.purge(n, Purge::default());
+        }
+        let droppable: Vec<(GroupId, Vec<Seq>)> = self
+            .groups
+            .values()
+            .filter(|group| group.stream == id)
+            .map(|group| (group.id, droppable(group)))
+            .collect();
+        let count = self.shard.purge_ready(self.now, id).expect("the stream exists");
+        let most = droppable.iter().map(|(_, seqs)| seqs.len() as u64).max();
+        assert_eq!(Some(count), most, "as many go as the answer says");
+        for (id, seqs) in droppable {
+            let group = self.groups.get_mut(&id).expect("it was there just now");
+            for seq in seqs {
+                assert!(self.shard.is_settled(id, seq), "{seq} is ready, and goes");
+                group.book.item(seq).settle(How::Dropped);
+            }
+        }
+        self.append();
+        self.adopt_gone(true);
+    }
+
+    fn delete_empty(&mut self, n: u8) {
+        let id = self.stream(n);
+        let held = self.shard.stream_figures(self.now, id).expect("the stream exists").messages;
+        if held > 0 {
+            let condition = DeleteIf { unused: false, empty: true };
+            let refused = self.shard.delete_stream_if(id, condition);
+            assert_eq!(refused, Err(ChangeRefusal::NotEmpty { messages: held }));
+        }
     }
 
     fn resubmit(&mut self, n: u8, nth: u8) {
@@ -633,8 +715,13 @@ impl World {
         }
     }
 
+    /// How long the log is.
+    pub(crate) fn written_bytes(&self) -> usize {
+        self.log.iter().map(Vec::len).sum()
+    }
+
     /// Everything written so far is durable from here on.
-    fn append(&mut self) {
+    pub(crate) fn append(&mut self) {
         let frame = std::mem::take(self.shard.entries());
         for entry in entries(&frame) {
             let entry = entry.expect("what was written can be read");
@@ -766,6 +853,7 @@ impl World {
             served.push((deliver.group, deliver.consumer));
         }
         for (group, consumer) in served {
+            self.shard.served(group, consumer);
             let member = self.of(group).members.get_mut(&consumer).expect("it was given something");
             if let Credit::Once { messages, .. } = &mut member.credit {
                 *messages = 0;
@@ -865,7 +953,7 @@ fn group_name(n: u8) -> GroupName {
     GroupName::parse(&format!("g{n}")).expect("a good name")
 }
 
-fn meta(now: Timestamp, wish: &Wish) -> MessageMeta {
+pub(crate) fn meta(now: Timestamp, wish: &Wish) -> MessageMeta {
     let after = |millis: u64| (millis > 0).then(|| now + Duration::from_millis(millis));
     MessageMeta {
         id: (wish.id > 0).then(|| IdHash(wish.id.into())),

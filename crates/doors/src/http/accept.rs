@@ -1,9 +1,10 @@
 //! Taking connections, no more than there may be, and letting them end.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_broker::api::DoorStats;
@@ -20,19 +21,68 @@ const REFUSING_MAX: usize = 16;
 const REFUSE_MAX: Duration = Duration::from_millis(500);
 const REFUSED_BYTES_MAX: usize = 64 << 10;
 
+/// How many connections a door has at a time.
+pub(crate) struct Limits {
+    permits: Arc<Semaphore>,
+    /// From one address. None: as many as the door has.
+    per_address: Option<usize>,
+}
+
+impl Limits {
+    pub(crate) fn new(connections_max: usize, per_address: Option<usize>) -> Limits {
+        Limits { permits: Arc::new(Semaphore::new(connections_max)), per_address }
+    }
+}
+
+/// The connections of each address, counted only if they are limited.
+#[derive(Default)]
+struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+
+impl Addresses {
+    /// A place for a connection from this address, if there is one.
+    fn enter(self: &Arc<Addresses>, address: IpAddr, max: Option<usize>) -> Option<Place> {
+        let Some(max) = max else { return Some(Place(None)) };
+        let address = address.to_canonical();
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(address).or_default();
+        if *count >= max {
+            return None;
+        }
+        *count += 1;
+        Some(Place(Some((self.clone(), address))))
+    }
+}
+
+/// A connection that counts for its address.
+struct Place(Option<(Arc<Addresses>, IpAddr)>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some((addresses, address)) = self.0.take() else { return };
+        let mut open = addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&address);
+            }
+        }
+    }
+}
+
 /// Serves every connection with `serve_one` until `stop` resolves and all of them have ended. `serve_one` is told
 /// when the server stops, and then ends its connection after the requests that it has. One connection too many is
 /// sent `busy`.
 pub(crate) async fn connections<F>(
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send,
-    permits: Arc<Semaphore>,
+    limits: Limits,
     busy: &'static [u8],
     stats: &Arc<DoorStats>,
     serve_one: impl Fn(TcpStream, SocketAddr, Stopping) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
+    let (Limits { permits, per_address }, addresses) = (limits, Arc::<Addresses>::default());
     let most = u32::try_from(permits.available_permits()).unwrap_or(u32::MAX);
     let refusing = Arc::new(Semaphore::new(REFUSING_MAX));
     let (stopping, is_stopping) = watch::channel(false);
@@ -59,8 +109,12 @@ pub(crate) async fn connections<F>(
         };
         is_failing = false;
         let permit = permits.clone().try_acquire_owned().ok();
-        match permit.and_then(|permit| Some((permit, stats.connect()?))) {
-            Some((permit, connected)) => {
+        let entered = permit.and_then(|permit| {
+            let place = addresses.enter(address.ip(), per_address)?;
+            Some((permit, stats.connect()?, place))
+        });
+        match entered {
+            Some((permit, connected, place)) => {
                 tracing::debug!(door = stats.name, peer = %address, "connection accepted");
                 if std::mem::replace(&mut is_refusing, false) {
                     tracing::info!(door = stats.name, "connections are accepted again");
@@ -71,7 +125,7 @@ pub(crate) async fn connections<F>(
                 let door = stats.name;
                 tokio::spawn(async move {
                     served.await;
-                    drop(connected);
+                    drop((connected, place));
                     tracing::debug!(door, peer = %address, "connection closed");
                     drop(permit);
                 });
@@ -127,5 +181,28 @@ impl Stopping {
     pub(crate) async fn wait(mut self) {
         // An error means that the door is gone, which is the same.
         let _ = self.0.wait_for(|stopping| *stopping).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_so_many_places_and_gives_them_back() {
+        let addresses = Arc::<Addresses>::default();
+        let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let places: Vec<Place> = (0..2).filter_map(|_| addresses.enter(one, Some(2))).collect();
+        assert_eq!(places.len(), 2);
+        assert!(addresses.enter(one, Some(2)).is_none());
+        assert!(addresses.enter("::ffff:10.0.0.1".parse().expect("an address"), Some(2)).is_none());
+        let elsewhere = addresses.enter(other, Some(2));
+        assert!(elsewhere.is_some() && addresses.enter(one, None).is_some());
+        drop((places, elsewhere));
+        assert!(
+            addresses.0.lock().expect("no panic").is_empty(),
+            "an address without connections is forgotten"
+        );
+        assert!(addresses.enter(one, Some(2)).is_some());
     }
 }

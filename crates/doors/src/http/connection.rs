@@ -19,6 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+use crate::kit::tls::Wire;
+
 /// From the first byte of a request to the end of its head; also for the first byte of all.
 const HEAD_MAX: Duration = Duration::from_secs(10);
 /// Between requests.
@@ -45,7 +47,16 @@ pub(crate) enum Protocol {
 }
 
 /// Tells the protocol without taking anything. `None` if nothing came in time.
-pub(crate) async fn protocol_of(stream: &TcpStream) -> Option<Protocol> {
+pub(crate) async fn protocol_of(wire: &Wire) -> Option<Protocol> {
+    match (wire.chose_http2(), wire.plain()) {
+        (Some(true), _) => Some(Protocol::Http2),
+        (None, Some(stream)) => first_bytes_of(stream).await,
+        // A client that chose nothing speaks HTTP/1.
+        _ => Some(Protocol::Http1),
+    }
+}
+
+async fn first_bytes_of(stream: &TcpStream) -> Option<Protocol> {
     let tell = async {
         let mut first = [0; TELLING];
         loop {
@@ -151,7 +162,7 @@ enum Awaited {
 }
 
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Wire,
     protocol: Protocol,
     open: Open,
     /// Requests whose heads have come.
@@ -170,7 +181,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, protocol: Protocol, open: Open, refusal: Refusal) -> Connection {
+    pub(crate) fn new(stream: Wire, protocol: Protocol, open: Open, refusal: Refusal) -> Connection {
         Connection {
             stream,
             protocol,

@@ -9,9 +9,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
 pub(crate) enum Stranger {
     #[error("a request must have one Host header. headers=`{0}`")]
     Hosts(usize),
-    #[error("the request is for another server. host=`{0}`")]
+    #[error(
+        "the Host header must name this server. The settings --host-names and FOREBAY_HOST_NAMES add names. host=`{0}`"
+    )]
     Host(String),
-    #[error("the request comes from a page of another server. origin=`{0}`")]
+    #[error("requests from web pages of another site are not allowed. origin=`{0}`")]
     Origin(String),
 }
 
@@ -35,16 +37,23 @@ pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<(), St
 pub(crate) struct Hosts {
     /// None: whatever the server is called is its name.
     names: Option<Vec<String>>,
+    /// Of the server's own pages.
+    scheme: &'static str,
 }
 
 impl Hosts {
     pub(crate) fn new(names: &[String]) -> Hosts {
-        Hosts { names: Some(names.iter().map(|name| name.to_ascii_lowercase()).collect()) }
+        Hosts { names: Some(names.iter().map(|name| name.to_ascii_lowercase()).collect()), scheme: "http" }
     }
 
     /// Whatever the server is called is its name, and only pages of other sites are turned away.
     pub(crate) fn any() -> Hosts {
-        Hosts { names: None }
+        Hosts { names: None, scheme: "http" }
+    }
+
+    /// Of a server with TLS, or without.
+    pub(crate) fn over_tls(self, is_tls: bool) -> Hosts {
+        Hosts { scheme: if is_tls { "https" } else { "http" }, ..self }
     }
 
     pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Stranger> {
@@ -55,9 +64,9 @@ impl Hosts {
         {
             return Err(Stranger::Host(host.clone()));
         }
-        // The server itself speaks no TLS. A proxy that does says so; a page cannot set this header for another site.
+        // A proxy that ends TLS for the server says so; a page cannot set this header for another site.
         let scheme = text(headers, HeaderName::from_static("x-forwarded-proto"));
-        let scheme = scheme.unwrap_or_else(|| "http".to_owned());
+        let scheme = scheme.unwrap_or_else(|| self.scheme.to_owned());
         let is_same = |page: &str| {
             let Some((of_page, rest)) = page.split_once("://") else { return false };
             let of = rest.split('/').next().unwrap_or_default();

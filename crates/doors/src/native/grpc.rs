@@ -8,17 +8,20 @@
 //! | Module | Has |
 //! | --- | --- |
 //! | `publish`, `consume`, `follow` | the streaming calls |
-//! | `receive`, `streams`, `groups`, `parked` | the calls with one answer: request to service, report to reply |
+//! | `receive`, `transact`, `streams`, `groups`, `parked`, `credentials` | calls with one answer |
 //! | `request` | what all of these read out of requests, and the size of replies |
 //! | `convert`, `settings`, `report` | between the types of the wire and those of the broker |
 //! | `status` | a refusal in gRPC's words |
 //! | `health` | whether the server serves |
+//! | `keda` | advice on scaling, for KEDA |
 
 mod consume;
 pub(super) mod convert;
+mod credentials;
 mod follow;
 mod groups;
 mod health;
+mod keda;
 mod parked;
 mod publish;
 mod receive;
@@ -27,37 +30,48 @@ mod request;
 pub(super) mod settings;
 pub(super) mod status;
 mod streams;
+mod transact;
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use forebay_broker::api::{Broker, Hold, Principal, Share, Work};
+use forebay_wire::keda::external_scaler_server::ExternalScalerServer;
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
 use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::Client;
 use super::service::{self, Service};
 use super::trace::Trace;
 
 /// The bytes that a request may have beside the contents of a batch: fields, lengths, ids.
 const REQUEST_OVERHEAD: usize = 4 << 20;
 
-/// The services, to be served beside whatever else is on the port.
-pub(super) fn routes(broker: Broker) -> Routes {
+/// The services, to be served beside whatever else is on the port. `unknown` is the client of a request of which the
+/// connection does not say whose it is.
+pub(super) fn routes(broker: Broker, unknown: Principal) -> Routes {
     let request_bytes_max = broker.limits().batch_bytes_max as usize + REQUEST_OVERHEAD;
     let health = health::service(broker.clone());
-    let service = ForebayServer::new(NativeDoor { broker }).max_decoding_message_size(request_bytes_max);
+    let scaler = ExternalScalerServer::new(NativeDoor { broker: broker.clone(), unknown: unknown.clone() });
+    let service =
+        ForebayServer::new(NativeDoor { broker, unknown }).max_decoding_message_size(request_bytes_max);
     let described = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(v1::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(forebay_wire::keda::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     // Tools of some age know reflection by its first name only.
     let reflection = described().build_v1().expect("the build wrote these descriptors");
     let reflection_alpha = described().build_v1alpha().expect("the build wrote these descriptors");
-    Routes::new(service).add_service(health).add_service(reflection).add_service(reflection_alpha)
+    Routes::new(service)
+        .add_service(health)
+        .add_service(scaler)
+        .add_service(reflection)
+        .add_service(reflection_alpha)
 }
 
 type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -65,14 +79,15 @@ type Answer<T> = Result<Response<T>, Status>;
 
 struct NativeDoor {
     broker: Broker,
+    unknown: Principal,
 }
 
 impl NativeDoor {
-    /// Every connection is the owner's, until there is authentication.
     fn service<T>(&self, request: &Request<T>) -> Service {
         let share = request.extensions().get::<Share>().cloned();
         let share = share.unwrap_or_else(|| self.broker.memory().share());
-        Service::new(self.broker.enter(Principal::owner(), request.remote_addr()), share)
+        let who = request.extensions().get::<Client>().map_or(&self.unknown, |client| &client.0);
+        Service::new(self.broker.enter(who.clone(), request.remote_addr()), share)
     }
 
     /// A question whose answer has contents in it, and room for them.
@@ -113,12 +128,17 @@ impl Forebay for NativeDoor {
         Ok(Response::new(Box::pin(publish::Publish::new(service, trace, request.into_inner()))))
     }
 
+    async fn publish_once(&self, request: Request<v1::PublishRequest>) -> Answer<v1::Confirmation> {
+        let trace = trace_of(&request);
+        self.answer(request, |service, request| publish::once(service, request, trace)).await
+    }
+
     async fn consume(
         &self,
         request: Request<Streaming<v1::ConsumeRequest>>,
     ) -> Answer<Replies<v1::ConsumeReply>> {
-        let service = self.service(&request);
-        let call = consume::Consume::open(&service, request.into_inner()).await?;
+        let (service, trace) = (self.service(&request), trace_of(&request));
+        let call = consume::Consume::open(&service, trace, request.into_inner()).await?;
         Ok(Response::new(Box::pin(call)))
     }
 
@@ -126,7 +146,15 @@ impl Forebay for NativeDoor {
         &self,
         request: Request<v1::FollowStreamRequest>,
     ) -> Answer<Replies<v1::FollowStreamReply>> {
-        let opened = follow::Follow::open(self.service(&request), request.into_inner()).await;
+        let opened = follow::follow_stream(self.service(&request), request.into_inner()).await;
+        Ok(Response::new(Box::pin(opened.map_err(|refusal| status::refused(&refusal))?)))
+    }
+
+    async fn follow_log(
+        &self,
+        request: Request<v1::FollowLogRequest>,
+    ) -> Answer<Replies<v1::FollowLogReply>> {
+        let opened = follow::follow_log(self.service(&request), request.into_inner()).await;
         Ok(Response::new(Box::pin(opened.map_err(|refusal| status::refused(&refusal))?)))
     }
 
@@ -136,6 +164,11 @@ impl Forebay for NativeDoor {
 
     async fn settle(&self, request: Request<v1::SettleRequest>) -> Answer<v1::SettleReply> {
         self.answer(request, receive::settle).await
+    }
+
+    async fn commit(&self, request: Request<v1::CommitRequest>) -> Answer<v1::CommitReply> {
+        let trace = trace_of(&request);
+        self.answer(request, |service, request| transact::commit(service, request, trace)).await
     }
 
     async fn create_stream(
@@ -171,11 +204,22 @@ impl Forebay for NativeDoor {
         self.answer(request, streams::purge).await
     }
 
+    async fn truncate_stream(
+        &self,
+        request: Request<v1::TruncateStreamRequest>,
+    ) -> Answer<v1::TruncateStreamReply> {
+        self.answer(request, streams::truncate).await
+    }
+
     async fn read_messages(
         &self,
         request: Request<v1::ReadMessagesRequest>,
     ) -> Answer<v1::ReadMessagesReply> {
         self.answer_held(request, streams::read).await
+    }
+
+    async fn read_log(&self, request: Request<v1::ReadLogRequest>) -> Answer<v1::ReadLogReply> {
+        self.answer_held(request, streams::read_log).await
     }
 
     async fn create_group(&self, request: Request<v1::CreateGroupRequest>) -> Answer<v1::CreateGroupReply> {
@@ -255,5 +299,26 @@ impl Forebay for NativeDoor {
 
     async fn cancel_job(&self, request: Request<v1::CancelJobRequest>) -> Answer<v1::CancelJobReply> {
         self.answer(request, parked::cancel).await
+    }
+
+    async fn create_credential(
+        &self,
+        request: Request<v1::CreateCredentialRequest>,
+    ) -> Answer<v1::CreateCredentialReply> {
+        self.answer(request, credentials::create).await
+    }
+
+    async fn list_credentials(
+        &self,
+        request: Request<v1::ListCredentialsRequest>,
+    ) -> Answer<v1::ListCredentialsReply> {
+        self.answer(request, credentials::list).await
+    }
+
+    async fn revoke_credential(
+        &self,
+        request: Request<v1::RevokeCredentialRequest>,
+    ) -> Answer<v1::RevokeCredentialReply> {
+        self.answer(request, credentials::revoke).await
     }
 }

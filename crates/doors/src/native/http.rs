@@ -3,20 +3,27 @@
 //! | Module | What it does |
 //! | --- | --- |
 //! | `api` | Every call, once: its path, its handler, its call of gRPC, and what the OpenAPI document says of it. |
+//! | `document` | The parts of the OpenAPI document: parameters, limits, examples, problems. |
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
 //! | `report`, `message` | Between the types of the wire and those of the broker. |
-//! | `streams`, `groups`, `consume`, `parked`, `live` | The handlers: request to service, report to reply. |
+//! | `streams`, `groups`, `consume`, `transact`, `parked`, `credentials`, `live` | The handlers. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
+//! | `dashboard` | Pages for people. |
 
 pub(super) mod api;
 mod consume;
+mod credentials;
+#[cfg(feature = "dashboard")]
+mod dashboard;
+mod document;
 mod events;
 mod failure;
 mod groups;
 mod guard;
 mod live;
+mod log;
 mod message;
 mod metrics;
 mod parked;
@@ -24,30 +31,36 @@ mod report;
 mod request;
 mod sse;
 mod streams;
+mod transact;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+#[cfg(feature = "dashboard")]
+use axum::http::HeaderMap;
 use axum::http::{Request, Response};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
 
+use super::problem::Refusal;
 use super::service::Service;
-use super::{NativeConfig, ProcessFigures};
-pub(super) use failure::refusal;
+use super::{Client, NativeConfig, ProcessFigures, unknown_client};
+pub(super) use failure::{refusal, unauthenticated};
 
 use crate::http::hosts::Hosts;
+use crate::kit::identity::Gate;
 use events::Events;
 
 /// The reply to a client that connects when there are too many connections.
 pub(super) const BUSY_REPLY: &[u8] = concat!(
     "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n",
-    "connection: close\r\ncontent-length: 181\r\n\r\n",
-    r#"{"type":"/problems/busy","title":"The server has too much to do at the moment","status":503,"#,
-    r#""detail":"there are as many connections as there may be","retry":"later","retry_after":1}"#,
+    "connection: close\r\ncontent-length: 140\r\n\r\n",
+    r#"{"type":"/problems/busy","title":"Server busy","status":503,"#,
+    r#""detail":"the limit of connections is reached","retry":"later","retry_after":1}"#,
+    "\n",
 )
 .as_bytes();
 
@@ -60,7 +73,11 @@ struct Door(Arc<Shared>);
 
 struct Shared {
     broker: Broker,
+    gate: Arc<Gate>,
+    #[cfg(feature = "dashboard")]
+    is_tls: bool,
     hosts: Hosts,
+    any_host: Hosts,
     /// Bytes of bodies that may be read now: of messages, and of everything else. A client that settles must
     /// not wait for clients that publish.
     bodies: Arc<Pool>,
@@ -68,13 +85,19 @@ struct Shared {
     events: Events,
     openapi: Bytes,
     process: fn() -> ProcessFigures,
+    #[cfg(feature = "dashboard")]
+    dashboard: dashboard::Dashboard,
 }
 
 impl Door {
-    /// Every connection is the owner's, until there is authentication.
-    fn enter(&self, from: Option<SocketAddr>, share: Option<Share>) -> Service {
+    fn enter(&self, who: Principal, from: Option<SocketAddr>, share: Option<Share>) -> Service {
         let share = share.unwrap_or_else(|| self.0.broker.memory().share());
-        Service::new(self.0.broker.enter(Principal::owner(), from), share)
+        Service::new(self.0.broker.enter(who, from), share)
+    }
+
+    /// The server itself, for work that is done once for several clients.
+    fn own(&self) -> Service {
+        self.enter(Principal::owner(), None, None)
     }
 
     fn body_shares(&self) -> BodyShares {
@@ -83,6 +106,22 @@ impl Door {
 
     fn broker(&self) -> &Broker {
         &self.0.broker
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn gate(&self) -> &Gate {
+        &self.0.gate
+    }
+
+    /// Whether a request came over TLS, to this server or to a proxy in front of it.
+    #[cfg(feature = "dashboard")]
+    fn is_tls(&self, headers: &HeaderMap) -> bool {
+        self.0.is_tls || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn dashboard(&self) -> &dashboard::Dashboard {
+        &self.0.dashboard
     }
 }
 
@@ -97,6 +136,17 @@ pub(super) struct BodyShares {
 #[derive(Debug, Clone, Copy)]
 struct Peer(SocketAddr);
 
+/// Whether a path needs no credential.
+#[cfg(feature = "dashboard")]
+pub(super) fn is_public(path: &str) -> bool {
+    dashboard::is_public(path)
+}
+
+#[cfg(not(feature = "dashboard"))]
+pub(super) fn is_public(_path: &str) -> bool {
+    false
+}
+
 pub(super) struct HttpDoor {
     door: Door,
     router: Router,
@@ -105,18 +155,45 @@ pub(super) struct HttpDoor {
 
 impl HttpDoor {
     pub(super) fn new(broker: Broker, config: &NativeConfig) -> HttpDoor {
+        let of_native = broker.doors().door("native");
+        let gate = Arc::new(Gate::new(broker.entrance(), config.anonymous, of_native));
         let api = api::calls();
         let stats = broker.doors().door("http");
         let door = Door(Arc::new(Shared {
             broker,
-            hosts: Hosts::new(&config.host_names),
+            gate,
+            #[cfg(feature = "dashboard")]
+            is_tls: config.tls.is_some(),
+            hosts: Hosts::new(&config.host_names).over_tls(config.tls.is_some()),
+            any_host: Hosts::any().over_tls(config.tls.is_some()),
             bodies: Pool::new(config.body_bytes_max),
             small_bodies: Pool::new(SMALL_BODIES_BYTES),
             events: Events::default(),
             openapi: api.document(),
             process: config.process,
+            #[cfg(feature = "dashboard")]
+            dashboard: dashboard::Dashboard::new(config.history),
         }));
+        #[cfg(feature = "dashboard")]
+        if config.history {
+            dashboard::Dashboard::start(&door);
+        }
         HttpDoor { router: api.into_router(door.clone()), door, stats }
+    }
+
+    /// Recognises clients.
+    pub(super) fn gate(&self) -> Arc<Gate> {
+        self.door.0.gate.clone()
+    }
+
+    /// The answer to a client that is not known: a problem, and to a person in a browser the page to sign in.
+    pub(super) fn unauthenticated<B>(&self, request: &Request<B>, refused: Refusal) -> Response<Body> {
+        #[cfg(feature = "dashboard")]
+        if dashboard::is_for_people(request) {
+            return dashboard::asks_for_token(&self.door, request.uri().path());
+        }
+        let _ = request;
+        unauthenticated(refused)
     }
 
     /// For the requests of one connection.
@@ -125,15 +202,26 @@ impl HttpDoor {
     }
 
     /// Never fails: what goes wrong is an answer too.
-    pub(super) async fn answer<B>(&self, from: SocketAddr, mut request: Request<B>) -> Response<Body>
+    pub(super) async fn answer<B>(
+        &self,
+        from: SocketAddr,
+        who: Principal,
+        mut request: Request<B>,
+    ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        if let Err(refused) = guard::admit(&self.door.0.hosts, &request) {
+        // Browsers send no token by themselves, so a request with one was not made by a page that gave a name of its
+        // own this server's address.
+        // They send a cookie by themselves, to the name that it was set for only.
+        let is_free = who.may_end() || is_public(request.uri().path());
+        let hosts = if is_free { &self.door.0.any_host } else { &self.door.0.hosts };
+        if let Err(refused) = guard::admit(hosts, &request) {
             return refused.into_response();
         }
         request.extensions_mut().insert(Peer(from));
+        request.extensions_mut().insert(Client(who));
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let name = std::fmt::from_fn(move |f| write!(f, "{method} {}", uri.path()));
         let call = tonic::codegen::Service::call(&mut self.router.clone(), request);

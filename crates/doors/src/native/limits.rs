@@ -15,6 +15,8 @@ pub(super) const RECEIVE_MAX: u32 = 1_000;
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Leases that one call settles.
 pub(super) const LEASES_MAX: usize = 10_000;
+/// Settlements of one transaction, and streams that it publishes to.
+pub(super) const TRANSACTION_PARTS_MAX: usize = 1_000;
 /// Positions that one selection of parked messages names.
 pub(super) const SEQS_MAX: usize = 10_000;
 /// The name of a consumer, in bytes.
@@ -27,8 +29,8 @@ pub(super) const CONSUMERS_LISTED_MAX: usize = 1_000;
 pub(super) const TARGET_DRAIN: Duration = Duration::from_secs(300);
 pub(super) const TARGET_CONSUMERS_MAX: u32 = 1_000;
 /// Messages that following a stream reads at a time, and the size of what becomes of them. One message always fits.
-pub(super) const FOLLOW_PAGE: u64 = 1_000;
-pub(super) const FOLLOW_PAGE_BYTES: usize = 256 << 10;
+pub(super) const FOLLOW_PAGE: u64 = 2_000;
+pub(super) const FOLLOW_PAGE_BYTES: usize = 1 << 20;
 /// The size of a page of messages. One message always fits.
 pub(super) const PAGE_BYTES_MAX: usize = 6 << 20;
 /// Streams, and groups, in `/metrics` and `/events`. Of more, the first by name.

@@ -8,11 +8,12 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use forebay_broker::api::{
-    CallError, ChangeRefusal, CreateRefusal, DecodeError, JobRefusal, MemberRefusal, NoteRefusal,
-    ProducerRefusal, PublishError, PublishRefusal, SettingsError,
+    CallError, ChangeRefusal, CreateRefusal, CredentialRefusal, DecodeError, JobRefusal, MemberRefusal,
+    NoteRefusal, ProducerRefusal, PublishError, PublishRefusal, SettingsError,
 };
-use forebay_core::types::{NameError, Timestamp};
+use forebay_core::types::{NameError, StreamName, Timestamp};
 use forebay_wire::problem::Kind;
+use serde::Serialize;
 
 /// Why a call was not done.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,13 +48,8 @@ impl Refusal {
         Refusal::field(field, format_args!("{rule}. value=`{value}`"))
     }
 
-    /// A field for which the broker or the core has words of its own.
-    pub(super) fn said(field: impl Into<Cow<'static, str>>, error: &impl Display) -> Refusal {
-        Refusal::new(Kind::InvalidField, format!(": {error}")).with_field(field)
-    }
-
     pub(super) fn name(field: impl Into<Cow<'static, str>>, error: &NameError) -> Refusal {
-        Refusal { kind: Kind::InvalidName, ..Refusal::said(field, error) }
+        Refusal { kind: Kind::InvalidName, ..Refusal::field(field, error) }
     }
 
     pub(super) fn stopping() -> Refusal {
@@ -68,9 +64,40 @@ impl Refusal {
         Refusal { field: Some(field.into()), ..self }
     }
 
+    /// The same with a fact at the end of its sentence.
+    pub(super) fn with_fact(self, name: &str, value: impl Display) -> Refusal {
+        let separator = if self.text.contains("=`") { "" } else { "." };
+        Refusal { text: format!("{}{separator} {name}=`{value}`", self.text), ..self }
+    }
+
     /// The same of another kind.
     pub(super) fn with_kind(self, kind: Kind) -> Refusal {
         Refusal { kind, ..self }
+    }
+
+    /// Something exists, and one of its settings differs from the value that was asked for.
+    pub(super) fn differs<P: Serialize>(
+        thing: impl Display,
+        field: Option<String>,
+        asked: &P,
+        is: &P,
+    ) -> Refusal {
+        let Some(field) = field else {
+            return Refusal::new(Kind::SettingsDiffer, format!("the {thing} exists with other settings"));
+        };
+        let (asked, is) = (setting(asked, &field), setting(is, &field));
+        let text = format!(" of the existing {thing} has another value. value=`{is}` requested=`{asked}`");
+        Refusal::new(Kind::SettingsDiffer, text).with_field(field)
+    }
+
+    /// A batch that was not stored, with the name of its stream where that is the trouble.
+    pub(super) fn in_stream(self, stream: &StreamName) -> Refusal {
+        match self.kind {
+            Kind::NoSuchStream | Kind::StreamFull | Kind::TooFast => {
+                Refusal { text: format!("{}. stream=`{stream}`", self.text), ..self }
+            }
+            _ => self,
+        }
     }
 
     /// The same of a field that is part of another one.
@@ -82,10 +109,12 @@ impl Refusal {
     /// The sentence, for a protocol that calls the field so.
     pub(super) fn sentence(&self, field: Option<&str>) -> String {
         match (self.kind, field) {
-            (Kind::InvalidField | Kind::InvalidName | Kind::InvalidParameter, Some(field)) => {
+            (
+                Kind::InvalidField | Kind::InvalidName | Kind::InvalidParameter | Kind::SettingsDiffer,
+                Some(field),
+            ) => {
                 format!("{field}{}", self.text)
             }
-            (Kind::SettingsDiffer, Some(field)) => format!("{}. field=`{field}`", self.text),
             _ => self.text.clone(),
         }
     }
@@ -94,11 +123,14 @@ impl Refusal {
     pub(super) fn of_call(now: Timestamp, error: &CallError) -> Refusal {
         let kind = match error {
             CallError::Denied(_) => Kind::Denied,
-            CallError::NoSuchStream
+            CallError::Credential(refusal) => return Refusal::of_credential(refusal),
+            CallError::NoSuchStream { .. }
+            | CallError::StreamGone
             | CallError::NotCreated(CreateRefusal::NoSuchStream)
             | CallError::NotChanged(ChangeRefusal::NoSuchStream)
             | CallError::Job(JobRefusal::NoDestination) => Kind::NoSuchStream,
-            CallError::NoSuchGroup
+            CallError::NoSuchGroup { .. }
+            | CallError::GroupGone
             | CallError::NotChanged(ChangeRefusal::NoSuchGroup)
             | CallError::NotAMember(MemberRefusal::NoSuchGroup)
             | CallError::Job(JobRefusal::NoSuchGroup) => Kind::NoSuchGroup,
@@ -108,7 +140,7 @@ impl Refusal {
             CallError::Job(JobRefusal::IdTaken { .. }) => Kind::IdTaken,
             CallError::Job(JobRefusal::TooManyRanges { .. }) => Kind::SelectionTooLarge,
             CallError::Job(JobRefusal::TooMany { .. } | JobRefusal::Moving { .. }) => Kind::TooManyJobs,
-            CallError::Job(JobRefusal::Rate) => return Refusal::said("rate", error),
+            CallError::Job(JobRefusal::Rate) => return Refusal::field("rate", error),
             CallError::NotCreated(CreateRefusal::Settings(refusal))
             | CallError::NotChanged(ChangeRefusal::Settings(refusal)) => {
                 return Refusal::of_settings(refusal);
@@ -119,15 +151,20 @@ impl Refusal {
             CallError::NotCreated(CreateRefusal::StreamExists { .. } | CreateRefusal::GroupExists { .. })
             | CallError::Different => Kind::SettingsDiffer,
             CallError::NotChanged(ChangeRefusal::InUse { .. }) => Kind::InUse,
-            CallError::NotChanged(ChangeRefusal::Beyond { last }) => {
+            CallError::NotChanged(ChangeRefusal::NotEmpty { .. }) => Kind::NotEmpty,
+            CallError::NotChanged(ChangeRefusal::Beyond { last, .. }) => {
                 let refusal = Refusal::new(Kind::NoSuchPosition, error.to_string());
                 return Refusal { last_seq: Some(last.0), ..refusal };
             }
             CallError::NotAMember(MemberRefusal::CreditTooLarge { .. }) => {
-                return Refusal::said("credit", error);
+                return Refusal::field("credit", error);
             }
             CallError::NotAMember(MemberRefusal::TooManyConsumers { .. }) => Kind::TooManyConsumers,
             CallError::NotPublished(error) => return Refusal::of_publish(now, error),
+            CallError::NotStored { error, .. } => return Refusal::of_publish(now, error),
+            CallError::NotCurrent { .. } => Kind::LeaseNotCurrent,
+            CallError::TooLarge { .. } => Kind::BatchTooLarge,
+            CallError::Twice { .. } => Kind::InvalidField,
             CallError::TooManyBytes => Kind::Busy,
             CallError::TooManyWaiting { .. } | CallError::InFlightFull { .. } => Kind::TooManyWaiting,
             CallError::Stopping => Kind::Stopping,
@@ -136,6 +173,26 @@ impl Refusal {
             _ => Kind::Internal,
         };
         Refusal::new(kind, error.to_string())
+    }
+
+    /// Why a credential was not made or revoked.
+    fn of_credential(refusal: &CredentialRefusal) -> Refusal {
+        let (kind, field) = match refusal {
+            CredentialRefusal::Name { .. } => (Kind::InvalidField, "name"),
+            CredentialRefusal::Past => (Kind::InvalidField, "expires"),
+            CredentialRefusal::Account { .. } | CredentialRefusal::AccountOfToken => {
+                (Kind::InvalidField, "account")
+            }
+            CredentialRefusal::NoSuchCredential { .. } => {
+                return Refusal::new(Kind::NoSuchCredential, refusal.to_string());
+            }
+            CredentialRefusal::TooMany => return Refusal::new(Kind::LimitReached, refusal.to_string()),
+            _ => return Refusal::new(Kind::Internal, refusal.to_string()),
+        };
+        // The sentence begins with the name of the field.
+        let text = refusal.to_string();
+        let text = text.strip_prefix(field).map_or_else(|| format!(": {text}"), str::to_owned);
+        Refusal::new(kind, text).with_field(field)
     }
 
     /// A setting breaks its rule.
@@ -156,7 +213,7 @@ impl Refusal {
                 }
                 PublishRefusal::MessageTooLarge { .. } => Kind::MessageTooLarge,
                 PublishRefusal::BatchTooLarge { .. } | PublishRefusal::TooMany { .. } => Kind::BatchTooLarge,
-                PublishRefusal::Priority { .. } => return Refusal::said("priority", error),
+                PublishRefusal::Priority { .. } => return Refusal::field("priority", error),
                 PublishRefusal::TooFar => Kind::InvalidField,
                 PublishRefusal::WrongLastSeq { last } => {
                     last_seq = Some(last.0);
@@ -186,6 +243,17 @@ impl Refusal {
     }
 }
 
+/// A setting, by its path, as it stands in JSON.
+fn setting(settings: &impl Serialize, path: &str) -> String {
+    let all = serde_json::to_value(settings).unwrap_or_default();
+    let found = path.split('.').try_fold(&all, |within, name| within.get(name));
+    match found {
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+        None => "none".to_owned(),
+    }
+}
+
 /// Rounded up, so that a client that waits as long is not refused again.
 fn whole_millis(wait: Duration) -> Duration {
     Duration::from_millis(u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
@@ -194,7 +262,9 @@ fn whole_millis(wait: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_broker::api::GroupSettings;
     use forebay_core::types::{JobId, Seq};
+    use forebay_model::GroupPatch;
 
     #[test]
     fn a_refusal_names_the_field_as_its_protocol_does() {
@@ -207,8 +277,11 @@ mod tests {
         assert_eq!((refusal.kind, refusal.field.as_deref()), (Kind::InvalidField, Some("backoff.min")));
         let text = "backoff.min_ms must be at most backoff.max (30s). value=`1m`";
         assert_eq!(refusal.sentence(Some("backoff.min_ms")), text);
-        let differs = Refusal::of_call(Timestamp::ZERO, &CallError::Different).with_field("acks");
-        assert!(differs.sentence(Some("acks")).ends_with(". field=`acks`"));
+        let (asked, is) = (GroupPatch::new().max_retries(99u32), GroupPatch::from(&GroupSettings::default()));
+        let differs = Refusal::differs("group jobs/workers", Some("max_retries".to_owned()), &asked, &is);
+        let text =
+            "max_retries of the existing group jobs/workers has another value. value=`10` requested=`99`";
+        assert_eq!(differs.sentence(differs.field.as_deref()), text);
     }
 
     /// Each was once answered as a mistake of the server.

@@ -7,21 +7,27 @@
 //! | --- | --- |
 //! | `publish` | what a message may be, and publishing |
 //! | `consume` | receiving, settling, extending |
+//! | `transact` | settling and publishing in one transaction |
 //! | `streams`, `groups` | creating, changing, listing, and the calls of operators |
 //! | `parked` | parked messages and jobs |
+//! | `credentials` | tokens and access keys |
 //! | `read` | reading a stream, and following it |
+//! | `log` | the same for all streams together |
 //! | `reports` | reports as the API shows them |
 //!
 //! The streaming calls of gRPC publish and consume by way of [`Service::caller`]: a message there costs no step more
 //! than the broker asks for. Their checks are the functions of `publish` and `consume`.
 
 mod consume;
+mod credentials;
 mod groups;
+mod log;
 mod parked;
 mod publish;
 mod read;
 mod reports;
 mod streams;
+mod transact;
 
 use std::time::Duration;
 
@@ -33,10 +39,13 @@ use forebay_wire::json::Span;
 use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, POSITION_MAX};
 use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
-pub(super) use parked::{Edits, ParkedFilter, Selection};
-pub(super) use publish::{MessageTerms, stored};
-pub(super) use read::From;
+pub(super) use credentials::NewTerms;
+pub(super) use log::{FollowingLog, log_filter};
+pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
+pub(super) use publish::{MessageTerms, Placed, placed};
+pub(super) use read::{Following, From};
 pub(super) use reports::Overview;
+pub(super) use transact::{Transaction, not_committed};
 
 /// The native API, in the name of one caller.
 #[derive(Clone)]
@@ -85,9 +94,12 @@ impl Service {
     }
 }
 
+/// The size of a message in a reply beside its content, by rough count.
+const MESSAGE_BYTES: usize = 512;
+
 /// The size of a reply, by rough count: contents may be encoded in base64.
 pub(super) fn reply_bytes(messages: usize, content: usize) -> usize {
-    content + content / 3 + messages * 512
+    content + content / 3 + messages * MESSAGE_BYTES
 }
 
 /// The bytes of content that fit into a reply of this size, by the same count.
@@ -97,6 +109,11 @@ fn content_bytes(reply: usize) -> usize {
 
 pub(super) fn stream_name(text: &str) -> Answer<StreamName> {
     StreamName::parse(text).map_err(|error| Refusal::name("stream", &error))
+}
+
+/// The name of a stream that a call only looks at. It may be one of the system.
+pub(super) fn stream_to_read(text: &str) -> Answer<StreamName> {
+    StreamName::of_any(text).map_err(|error| Refusal::name("stream", &error))
 }
 
 pub(super) fn group_name(text: &str) -> Answer<GroupName> {

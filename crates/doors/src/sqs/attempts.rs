@@ -88,12 +88,13 @@ fn bytes_of(given: &Given) -> usize {
 mod tests {
     use super::*;
     use forebay_broker::api::Lease;
-    use forebay_core::types::{Attempt, Epoch, Grant, Seq};
+    use forebay_core::types::{Attempt, Epoch, Grant, Ordinal, Seq};
 
     fn one() -> Given {
         let lease = Lease { epoch: Epoch(1), seq: Seq(1), grant: Grant(1) };
         let message = Delivered {
             lease,
+            ordinal: Ordinal(1),
             attempt: Attempt(1),
             first_received: at(1),
             deadline: at(1),

@@ -1,11 +1,13 @@
 //! Between the messages of SQS and those of the broker.
 //!
-//! A message attribute is a header, so that other doors see it: text as it is, bytes in base64. The rest is in
-//! headers whose names no attribute can have, since they have a colon: the types of attributes that are not strings,
-//! the trace, the sender.
+//! A message attribute is a header, so that other doors see it. The rest is in headers whose names no attribute can
+//! have, since they have a colon: the types of attributes that are not strings, the trace, the sender. A body has no
+//! content type: it is text, which may be JSON.
 //!
-//! The other way round, every header that could be an attribute is one; the type of a message is the attribute
-//! `forebay.type`; and a body that is not text as SQS has it comes in base64, with the attribute `forebay.body`.
+//! The other way round, every header that could be an attribute is one, with the type `Binary` if it is not text; the
+//! type of a message is the attribute `forebay.type`, a content type that is not a common one `forebay.content-type`.
+//! A body that is not text as SQS has it comes in base64, with the attribute `forebay.body`, which is `none` for a
+//! message without a body. A key that is not text is shown in base64.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use forebay_broker::api::{self, BatchBuilder, Delivered, parse_content};
+use forebay_broker::api::{self, BatchBuilder, ContentType, Dedupe, Delivered, parse_content};
 use forebay_core::types::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -33,8 +35,10 @@ const SENDER: &str = "sqs:sender";
 /// Attributes for what other doors say and SQS does not.
 const KIND: &str = "forebay.type";
 const BODY: &str = "forebay.body";
+const CONTENT_TYPE: &str = "forebay.content-type";
 
 const TEXT_TYPE: &str = "String";
+const BINARY_TYPE: &str = "Binary";
 
 /// Adds a message to what will be stored.
 pub(super) fn put(batch: &mut BatchBuilder, now: Timestamp, queue: &Queue, sender: &str, message: &Message) {
@@ -50,18 +54,17 @@ pub(super) fn put(batch: &mut BatchBuilder, now: Timestamp, queue: &Queue, sende
         _ => None,
     };
     let types = types(&message.attributes);
-    let values: Vec<(&str, Cow<'_, str>)> =
+    let mut headers: Vec<(&str, &[u8])> =
         message.attributes.iter().map(|(name, attribute)| (name.as_str(), header(attribute))).collect();
-    let mut headers: Vec<(&str, &str)> = values.iter().map(|(name, value)| (*name, value.as_ref())).collect();
-    headers.extend(types.as_deref().map(|types| (TYPES, types)));
-    headers.extend(trace(message).map(|trace| (TRACE, trace)));
-    headers.extend((sender != queue.id.account).then_some((SENDER, sender)));
+    headers.extend(types.as_deref().map(|types| (TYPES, types.as_bytes())));
+    headers.extend(trace(message).map(|trace| (TRACE, trace.as_bytes())));
+    headers.extend((sender != queue.id.account).then_some((SENDER, sender.as_bytes())));
     // A FIFO queue delays all its messages alike, also those that come in by another door.
     let delay = if settings.is_fifo { 0 } else { message.delay.unwrap_or(settings.delay) };
     batch.push(&api::Message {
         id: id.as_deref(),
-        dedupe: scoped.as_deref().map(str::as_bytes),
-        key: message.group_id.as_deref(),
+        dedupe: scoped.as_deref().map_or(Dedupe::ById, |scoped| Dedupe::By(scoped.as_bytes())),
+        key: message.group_id.as_deref().map(str::as_bytes),
         headers,
         body: message.body.as_bytes(),
         not_before: api::after(now, Some(Duration::from_secs(delay.into()))),
@@ -98,28 +101,32 @@ fn types(attributes: &BTreeMap<String, MessageAttribute>) -> Option<String> {
     (!others.is_empty()).then(written)
 }
 
-fn header(attribute: &MessageAttribute) -> Cow<'_, str> {
+fn header(attribute: &MessageAttribute) -> &[u8] {
     match &attribute.value {
-        AttributeValue::Text(text) => Cow::Borrowed(text),
-        AttributeValue::Bytes(bytes) => Cow::Owned(BASE64.encode(bytes)),
+        AttributeValue::Text(text) => text.as_bytes(),
+        AttributeValue::Bytes(bytes) => bytes,
     }
 }
 
-/// The other way round. A value that does not fit its declared type becomes text.
-fn attribute(data_type: Option<&str>, value: &str) -> MessageAttribute {
-    let text = |data_type: &str| {
-        let value = AttributeValue::Text(value.to_owned());
-        MessageAttribute { data_type: data_type.to_owned(), value }
+/// The other way round, of a header that may come from another door. One without a type is a string if it is text as
+/// SQS has it. None if it cannot be an attribute: an empty one, or one whose type is of text and whose value is not.
+fn attribute(data_type: Option<&str>, value: &[u8]) -> Option<MessageAttribute> {
+    let text = || std::str::from_utf8(value).ok().filter(|text| text.chars().all(message::is_allowed));
+    let (data_type, value) = match (data_type, text()) {
+        _ if value.is_empty() => return None,
+        (Some(binary), _) if binary.starts_with(BINARY_TYPE) => {
+            (binary, AttributeValue::Bytes(value.to_vec()))
+        }
+        (other, Some(text)) => (other.unwrap_or(TEXT_TYPE), AttributeValue::Text(text.to_owned())),
+        (None, None) => (BINARY_TYPE, AttributeValue::Bytes(value.to_vec())),
+        (Some(_), None) => return None,
     };
-    match data_type {
-        Some(binary) if binary.starts_with("Binary") => match BASE64.decode(value) {
-            Ok(bytes) => {
-                MessageAttribute { data_type: binary.to_owned(), value: AttributeValue::Bytes(bytes) }
-            }
-            Err(_) => text(TEXT_TYPE),
-        },
-        other => text(other.unwrap_or(TEXT_TYPE)),
-    }
+    Some(MessageAttribute { data_type: data_type.to_owned(), value })
+}
+
+/// The name of a message group for a key, which another door may have given.
+fn group_id(key: &[u8]) -> String {
+    std::str::from_utf8(key).map_or_else(|_| BASE64.encode(key), str::to_owned)
 }
 
 /// The number that messages of a FIFO queue are in order by.
@@ -149,8 +156,12 @@ impl View<'_> {
             Ok(text) if text.chars().all(message::is_allowed) => Cow::Borrowed(text),
             _ => Cow::Owned(BASE64.encode(content.body)),
         };
-        let is_encoded = matches!(body, Cow::Owned(_));
-        let attributes = self.attributes_of(&content, is_encoded);
+        let about_body = match body {
+            _ if content.no_body => "none",
+            Cow::Owned(_) => "base64",
+            Cow::Borrowed(_) => "",
+        };
+        let attributes = self.attributes_of(&content, about_body);
         Ok(Received {
             message_id,
             receipt_handle,
@@ -165,19 +176,26 @@ impl View<'_> {
     fn attributes_of(
         &self,
         content: &api::Message<'_>,
-        is_encoded: bool,
+        about_body: &str,
     ) -> BTreeMap<String, MessageAttribute> {
         let types = content.headers.iter().find(|(name, _)| *name == TYPES);
         let types: BTreeMap<&str, Cow<'_, str>> =
-            types.and_then(|(_, text)| serde_json::from_str(text).ok()).unwrap_or_default();
-        let own = [(KIND, content.kind.unwrap_or_default()), (BODY, if is_encoded { "base64" } else { "" })];
+            types.and_then(|(_, text)| serde_json::from_slice(text).ok()).unwrap_or_default();
+        let content_type = match content.content_type {
+            ContentType::Other(name) => name,
+            ContentType::Unsaid | ContentType::Json | ContentType::Text | ContentType::Bytes => "",
+        };
+        let own =
+            [(KIND, content.kind.unwrap_or_default()), (BODY, about_body), (CONTENT_TYPE, content_type)];
+        let own = own.map(|(name, value)| (name, value.as_bytes()));
         let all = own.into_iter().chain(content.headers.iter().copied());
         let mut attributes = BTreeMap::new();
         for (name, value) in all {
-            // A header of another door may be anything.
-            let may_be = !value.is_empty() && value.chars().all(message::is_allowed);
-            if self.attributes.wants(name) && may_be && message::is_attribute_name(name) {
-                attributes.insert(name.to_owned(), attribute(types.get(name).map(Cow::as_ref), value));
+            if self.attributes.wants(name)
+                && message::is_attribute_name(name)
+                && let Some(attribute) = attribute(types.get(name).map(Cow::as_ref), value)
+            {
+                attributes.insert(name.to_owned(), attribute);
             }
         }
         attributes
@@ -190,7 +208,7 @@ impl View<'_> {
     ) -> Vec<(&'static str, String)> {
         let header = |wanted: &str| {
             let found = content.headers.iter().find(|(name, _)| *name == wanted);
-            found.map(|(_, value)| (*value).to_owned())
+            found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
         };
         let milliseconds = |at: Timestamp| (at.0 / 1_000).to_string();
         let is_fifo = self.queue.is_fifo();
@@ -206,7 +224,7 @@ impl View<'_> {
                 Some(QueueId::of_stream(from.as_str()).arn(self.region).to_string())
             }
             SystemAttribute::MessageDeduplicationId => content.id.filter(|_| is_fifo).map(str::to_owned),
-            SystemAttribute::MessageGroupId => content.key.map(str::to_owned),
+            SystemAttribute::MessageGroupId => content.key.map(group_id),
             SystemAttribute::SenderId => {
                 Some(header(SENDER).unwrap_or_else(|| self.queue.id.account.clone()))
             }

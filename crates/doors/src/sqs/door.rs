@@ -23,6 +23,8 @@ use crate::http::body::{self, BodyError};
 use crate::http::hosts::{Hosts, Stranger, check_host};
 use crate::http::outgoing;
 use crate::http::unharmed;
+use crate::kit::attempts::Attempts;
+use crate::kit::tls::Tls;
 use crate::telemetry;
 
 /// The largest request: a message of 1 MiB, with what base64 and escapes make of it.
@@ -32,6 +34,8 @@ pub(super) struct Door {
     pub(super) broker: Entrance,
     pub(super) service: Arc<Service>,
     pub(super) keys: AccessKeys,
+    pub(super) attempts: Attempts,
+    pub(super) tls: Option<Tls>,
     pub(super) urls: UrlOptions,
     /// The door's own address, for clients that do not say how they call it.
     pub(super) address: String,
@@ -64,7 +68,11 @@ impl Door {
         let request_id = self.request_ids.next();
         let (parts, body) = request.into_parts();
         // Nothing is read for a client that the server would not believe anyway.
-        let read = match self.admit(&parts).and_then(|()| self.recognize(&parts)) {
+        let recognized = match self.admit(&parts) {
+            Ok(()) => self.recognize(from, &parts).await,
+            Err(refused) => Err(refused),
+        };
+        let read = match recognized {
             Ok(()) => body::read(body, &shares.bodies, BODY_BYTES_MAX).await.map_err(unread),
             Err(refused) => Err(refused),
         };
@@ -101,10 +109,13 @@ impl Door {
             Err(none) => return none.render(request_id),
         };
         let protocol = call.protocol();
-        let understood = self.authenticate(from, share, &head, &body).and_then(|asker| {
-            let request = Request::parse(&head, call)?;
-            Ok((asker, request))
-        });
+        let understood = match self.authenticate(from, share, &head, &body) {
+            Ok(asker) => Request::parse(&head, call).map(|request| (asker, request)),
+            Err(error) => {
+                self.slow_down(from).await;
+                Err(error)
+            }
+        };
         let (asker, request) = match understood {
             Ok(understood) => understood,
             Err(error) => {
@@ -119,12 +130,18 @@ impl Door {
         // of it.
         let room =
             Some(room).filter(|_| matches!(request, Request::SendMessage(_) | Request::SendMessageBatch(_)));
+        let (who, clock) = (asker.caller.principal().clone(), self.broker.clock());
         let answered = if request.action().changes_queues() {
             // Once begun, a request is carried out to its end, also if the client has gone: the queues in the log and
             // the queues in the door's memory must not differ.
             let service = self.service.clone();
             let change = tokio::spawn(async move { service.answer(&asker, request).await });
             change.await.unwrap_or_else(|_| Err(broken()))
+        } else if who.may_end() {
+            tokio::select! {
+                answered = self.service.answer(&asker, request) => answered,
+                () = who.ended(clock) => Err(signature::unknown_key()),
+            }
         } else {
             self.service.answer(&asker, request).await
         };
@@ -142,10 +159,21 @@ impl Door {
     }
 
     /// Refuses what the head alone shows to be wrong with the credentials of a request.
-    fn recognize(&self, parts: &Parts) -> Result<(), SqsError> {
-        let now = self.broker.clock().date();
-        let recognized = self.keys.trust(|trust| signature::recognize(now, trust, &head_of(parts)));
-        recognized.inspect_err(|error| self.stats.count(telemetry::UNKNOWN, Some(error.code())))
+    async fn recognize(&self, from: SocketAddr, parts: &Parts) -> Result<(), SqsError> {
+        let (now, head) = (self.broker.clock().date(), head_of(parts));
+        let named = signature::access_key(&head);
+        let recognized = self.keys.trust(named.as_deref(), |trust| signature::recognize(now, trust, &head));
+        if let Err(error) = &recognized {
+            self.stats.count(telemetry::UNKNOWN, Some(error.code()));
+            self.slow_down(from).await;
+        }
+        recognized
+    }
+
+    /// The answer to a wrong signature waits, the longer the more of them come from an address.
+    async fn slow_down(&self, from: SocketAddr) {
+        self.stats.unauthenticated.fetch_add(1, Ordering::Relaxed);
+        self.attempts.failed(self.broker.clock(), self.stats.name, from.ip()).await;
     }
 
     fn admit(&self, parts: &Parts) -> Result<(), SqsError> {
@@ -171,14 +199,25 @@ impl Door {
         body: &[u8],
     ) -> Result<Asker, SqsError> {
         let now = self.broker.clock().date();
-        let scope = self.keys.trust(|trust| signature::authenticate(now, trust, head, body))?;
-        let owner = scope.as_ref().and_then(|scope| self.keys.account(&scope.access_key));
+        let named = signature::access_key(head);
+        let scope =
+            self.keys.trust(named.as_deref(), |trust| signature::authenticate(now, trust, head, body))?;
+        let known = scope.as_ref().and_then(|scope| self.keys.find(&scope.access_key));
+        if let (Some(scope), Some(_)) = (&scope, &known) {
+            self.broker.credentials().used(&scope.access_key);
+        }
+        // A key that was revoked between the two questions is not the owner's.
+        if known.is_none() && self.keys.are_needed() {
+            return Err(signature::unknown_key());
+        }
+        let owner = known.as_ref().map(|known| &*known.account);
+        let who = known.as_ref().map_or_else(Principal::owner, |known| known.principal.clone());
         let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         Ok(Asker {
-            caller: self.broker.enter(Principal::owner(), Some(from)),
+            caller: self.broker.enter(who, Some(from)),
             locality: Locality::of(scope.as_ref(), host, owner),
             urls: UrlBase::of(head.headers, &self.urls, &self.address),
-            is_known: self.keys.are_needed(),
+            is_known: known.is_some(),
             share: share.clone(),
             room: Arc::default(),
         })

@@ -6,7 +6,10 @@ use super::wire::error::{ErrorKind, SqsError};
 
 pub(super) fn of_call(error: &CallError) -> SqsError {
     match error {
-        CallError::NoSuchStream | CallError::NoSuchGroup => SqsError::no_such_queue(),
+        CallError::NoSuchStream { .. }
+        | CallError::NoSuchGroup { .. }
+        | CallError::StreamGone
+        | CallError::GroupGone => SqsError::no_such_queue(),
         CallError::InFlightFull { .. } => SqsError::new(ErrorKind::OverLimit, error.to_string()),
         CallError::NotCreated(CreateRefusal::TooMany { .. }) | CallError::Note(NoteRefusal::TooMany) => {
             SqsError::new(ErrorKind::OverLimit, error.to_string())

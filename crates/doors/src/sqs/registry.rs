@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use forebay_broker::api::{Arrangement, CallError, Caller, NOTE_VALUE_BYTES_MAX};
+use forebay_broker::api::{Bundle, CallError, Caller, NOTE_VALUE_BYTES_MAX};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::failure;
@@ -14,8 +14,9 @@ use super::wire::error::{ErrorKind, SqsError};
 
 const NOTES_PER_PAGE: usize = 1_000;
 
-#[derive(Default)]
 pub(super) struct Registry {
+    /// The door itself: how the registry follows the log is not up to the rights of the client that asks.
+    own: Caller,
     queues: RwLock<BTreeMap<QueueId, Arc<Queue>>>,
     changing: Mutex<()>,
 }
@@ -37,24 +38,29 @@ pub(super) struct Changing<'a> {
 
 impl Registry {
     /// Loads the queues from the log.
-    pub(super) async fn load(caller: &Caller) -> Result<Registry, LoadError> {
+    pub(super) async fn load(own: Caller) -> Result<Registry, LoadError> {
         let mut queues = BTreeMap::new();
         let mut after = None;
         loop {
-            let page = caller.notes(DOOR, queue::notes_prefix(), after, NOTES_PER_PAGE).await?;
+            let page = own.notes(DOOR, queue::notes_prefix(), after, NOTES_PER_PAGE).await?;
             for (key, note) in page.items {
                 // A queue that cannot be understood is not one that is not there.
                 let unreadable = || LoadError::Unreadable { key: String::from_utf8_lossy(&key).into_owned() };
                 let (id, about) = About::read(&key, &note.value).ok_or_else(unreadable)?;
-                if let Some(queue) = look_up(caller, &id, about).await? {
+                if let Some(queue) = look_up(&own, &id, about).await? {
                     queues.insert(id, Arc::new(queue));
                 }
             }
             after = page.next;
             if after.is_none() {
-                return Ok(Registry { queues: RwLock::new(queues), changing: Mutex::new(()) });
+                return Ok(Registry { own, queues: RwLock::new(queues), changing: Mutex::new(()) });
             }
         }
+    }
+
+    /// The door itself, as a caller.
+    pub(super) fn own(&self) -> &Caller {
+        &self.own
     }
 
     pub(super) fn get(&self, id: &QueueId) -> Option<Arc<Queue>> {
@@ -96,8 +102,8 @@ impl Registry {
     }
 
     /// Forgets a queue whose stream or group was deleted through another door.
-    pub(super) async fn forget(&self, caller: &Caller, queue: &Queue) {
-        self.change().await.forget_if_gone(caller, queue).await;
+    pub(super) async fn forget(&self, queue: &Queue) {
+        self.change().await.forget_if_gone(queue).await;
     }
 }
 
@@ -108,7 +114,7 @@ async fn look_up(caller: &Caller, id: &QueueId, about: About) -> Result<Option<Q
         Ok(report) if report.groups.contains(&queue::group()) => {
             Ok(Some(Queue { id: id.clone(), stream: Arc::new(stream), stream_id: report.id, about }))
         }
-        Ok(_) | Err(CallError::NoSuchStream) => Ok(None),
+        Ok(_) | Err(CallError::NoSuchStream { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -120,7 +126,7 @@ impl Changing<'_> {
         caller: &Caller,
         id: QueueId,
         about: About,
-        arrangement: Arrangement,
+        bundle: Bundle,
     ) -> Result<Arc<Queue>, SqsError> {
         let note = about.note(&id);
         if note.value.as_ref().is_some_and(|value| value.len() > NOTE_VALUE_BYTES_MAX) {
@@ -128,8 +134,9 @@ impl Changing<'_> {
                 format!("Attributes and tags of a queue have at most {NOTE_VALUE_BYTES_MAX} bytes together.");
             return Err(SqsError::new(ErrorKind::OverLimit, message));
         }
-        caller.arrange(arrangement.note(note)).await.map_err(|error| failure::of_call(&error))?;
-        let found = look_up(caller, &id, about).await.map_err(|error| failure::of_call(&error))?;
+        caller.commit(bundle.note(note)).await.map_err(|error| failure::of_call(&error))?;
+        let found =
+            look_up(&self.registry.own, &id, about).await.map_err(|error| failure::of_call(&error))?;
         let queue = Arc::new(found.ok_or_else(SqsError::no_such_queue)?);
         let mut queues = self.registry.queues.write().unwrap_or_else(PoisonError::into_inner);
         queues.insert(id, queue.clone());
@@ -137,20 +144,21 @@ impl Changing<'_> {
     }
 
     /// Whether the stream or the group of a queue is gone. Then so is the queue.
-    pub(super) async fn forget_if_gone(&self, caller: &Caller, queue: &Queue) -> bool {
+    pub(super) async fn forget_if_gone(&self, queue: &Queue) -> bool {
+        let own = &self.registry.own;
         // Thousands may have waited for messages of a queue that was deleted, and one of them has asked by now.
         if self.registry.get(&queue.id).is_none_or(|now| now.stream_id != queue.stream_id) {
             return true;
         }
-        let is_gone = match caller.stream(queue.stream()).await {
+        let is_gone = match own.stream(queue.stream()).await {
             // There may be another of that name by now.
             Ok(report) => report.id != queue.stream_id || !report.groups.contains(&queue.group()),
-            Err(CallError::NoSuchStream) => true,
+            Err(CallError::NoSuchStream { .. }) => true,
             Err(_) => false,
         };
         if is_gone {
             // If that cannot be written, the next start finds out again.
-            let _ = caller.arrange(Arrangement::beside(queue.stream()).note(queue.id.gone())).await;
+            let _ = own.commit(Bundle::beside(queue.stream()).note(queue.id.gone())).await;
             self.remove(&queue.id);
         }
         is_gone

@@ -53,6 +53,11 @@ impl Asker {
         *self.room.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold);
     }
 
+    /// Whether the asker may know of a queue. To other askers the queue does not exist.
+    fn sees(&self, queue: &Queue) -> bool {
+        self.caller.sees_group(&queue.stream, &queue.group())
+    }
+
     fn own(&self, name: &str) -> QueueId {
         QueueId::new(&self.locality.account, name)
     }
@@ -67,8 +72,8 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) async fn open(broker: Entrance, caller: &Caller, waits: bool) -> Result<Service, LoadError> {
-        let registry = Registry::load(caller).await?;
+    pub(super) async fn open(broker: Entrance, own: Caller, waits: bool) -> Result<Service, LoadError> {
+        let registry = Registry::load(own).await?;
         Ok(Service { broker, registry, attempts: Attempts::default(), waits })
     }
 
@@ -117,13 +122,14 @@ impl Service {
     /// the asker's own will do too.
     fn look_up(&self, asker: &Asker, account: Option<&str>, name: &str) -> Option<Arc<Queue>> {
         let own = || self.registry.get(&asker.own(name));
-        match account {
+        let found = match account {
             Some(account) => {
                 let named = self.registry.get(&QueueId::new(account, name));
                 named.or_else(|| own().filter(|_| !asker.is_known))
             }
             None => own(),
-        }
+        };
+        found.filter(|queue| asker.sees(queue))
     }
 
     /// Another account's queue needs a policy that says so.
@@ -147,9 +153,15 @@ impl Service {
     }
 
     /// The SQS error for an error of the broker about a queue. A queue whose stream is gone is forgotten.
-    async fn failed(&self, asker: &Asker, queue: &Queue, error: &CallError) -> SqsError {
-        if matches!(error, CallError::NoSuchStream | CallError::NoSuchGroup) {
-            self.registry.forget(&asker.caller, queue).await;
+    async fn failed(&self, queue: &Queue, error: &CallError) -> SqsError {
+        if matches!(
+            error,
+            CallError::NoSuchStream { .. }
+                | CallError::NoSuchGroup { .. }
+                | CallError::StreamGone
+                | CallError::GroupGone
+        ) {
+            self.registry.forget(queue).await;
         }
         failure::of_call(error)
     }

@@ -20,22 +20,24 @@ const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
 ];
 
-/// Why a text is no length of time.
+/// Why a text is no length of time. Reads after the name of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadSpan {
     NoNumber,
     NoUnit,
+    Fraction,
     TooLong,
 }
 
 impl fmt::Display for BadSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self {
-            BadSpan::NoNumber => "begins with a whole number",
-            BadSpan::NoUnit => "ends with a unit: ms, s, m, h or d",
-            BadSpan::TooLong => "is not that long",
-        };
-        write!(f, "a length of time {what}, as in \"250ms\", \"30s\", \"15m\", \"12h\" or \"7d\"")
+        f.write_str(match self {
+            BadSpan::NoNumber | BadSpan::NoUnit => {
+                "must be a whole number with a unit (ms, s, m, h or d), such as \"250ms\", \"30s\" or \"15m\""
+            }
+            BadSpan::Fraction => "must be a whole number with a unit; \"1500ms\" is one and a half seconds",
+            BadSpan::TooLong => "must be a shorter time",
+        })
     }
 }
 
@@ -49,6 +51,9 @@ impl FromStr for Span {
         let (number, unit) = text.split_at(digits);
         if number.is_empty() {
             return Err(BadSpan::NoNumber);
+        }
+        if unit.starts_with('.') {
+            return Err(BadSpan::Fraction);
         }
         let length = UNITS.iter().find(|(name, _)| *name == unit).ok_or(BadSpan::NoUnit)?.1;
         let number: u128 = number.parse().map_err(|_| BadSpan::TooLong)?;
@@ -99,12 +104,12 @@ mod json {
 
                 fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                     f.write_str(
-                        "a length of time with its unit, as in \"250ms\", \"30s\", \"15m\", \"12h\" or \"7d\"",
+                        "a duration: text of a whole number and a unit, such as \"250ms\", \"30s\" or \"15m\"",
                     )
                 }
 
                 fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
-                    text.parse().map_err(E::custom)
+                    text.parse().map_err(|wrong| E::custom(format_args!("{wrong}. value=`{text:.80}`")))
                 }
             }
             from.deserialize_str(Text)
@@ -131,7 +136,7 @@ mod tests {
             ("s", BadSpan::NoNumber),
             ("-5s", BadSpan::NoNumber),
             ("5 s", BadSpan::NoUnit),
-            ("1.5h", BadSpan::NoUnit),
+            ("1.5h", BadSpan::Fraction),
             ("5S", BadSpan::NoUnit),
             ("٣s", BadSpan::NoNumber),
             ("9999999999999999999d", BadSpan::TooLong),

@@ -16,7 +16,7 @@ pub struct BadTime;
 
 impl fmt::Display for BadTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a time is written as RFC 3339 says, from 1970 on, as in \"2026-11-15T10:30:00Z\"")
+        f.write_str("must be a time as in RFC 3339, from 1970 on, such as \"2026-11-15T10:30:00Z\"")
     }
 }
 
@@ -135,7 +135,7 @@ mod json {
                 }
 
                 fn visit_str<E: de::Error>(self, text: &str) -> Result<Time, E> {
-                    text.parse().map_err(E::custom)
+                    text.parse().map_err(|wrong| E::custom(format_args!("{wrong}. value=`{text:.80}`")))
                 }
             }
             from.deserialize_str(Text)

@@ -30,6 +30,10 @@ impl Disk for SimDisk {
     fn create(&self, name: &str) -> io::Result<SimFile> {
         let mut state = self.state();
         state.whole_call(self.process, true, || format!("create {name}"))?;
+        if state.bad_reads.no_file > 0 {
+            state.bad_reads.no_file -= 1;
+            return Err(io::Error::from_raw_os_error(EMFILE));
+        }
         if state.names.contains_key(name) {
             return Err(io::Error::new(ErrorKind::AlreadyExists, format!("there is a file {name} already")));
         }
@@ -228,6 +232,7 @@ impl BadReads {
         let pages = offset / PAGE..=(offset + len.max(1) - 1) / PAGE;
         let is_bad = self.places.iter().any(|(of, page)| of == name && pages.contains(page));
         if is_bad || std::mem::take(&mut self.once) {
+            self.failed = true;
             return Err(io::Error::from_raw_os_error(EIO));
         }
         Ok(())

@@ -4,7 +4,8 @@
 //! leave them. Each is damaged in one place at a time: bits flipped, sectors and pages zeroed, blocks
 //! copied and swapped, files cut, deleted, doubled, swapped, put back as they once were, and added to. Then
 //! the journal must either show all acknowledged frames, or report the damage. It must never go on and show
-//! other frames, or fewer.
+//! other frames, or fewer. It must start where a second copy is kept by design: of the state in another image, of
+//! MARK in its other slot.
 //!
 //! One thing no journal of this form can notice, and it is left out here: MARK is synced when the journal
 //! has been idle for a moment and not with every commit, so a loss of power may take the newest marks with
@@ -114,6 +115,9 @@ fn judge(folder: &Folder, damage: &Damage) -> Verdict {
     match opened {
         Ok(Ok(false)) => Verdict::Harmless,
         Ok(Ok(true)) => Verdict::FellBack,
+        Ok(Err(Halt::Failed(trouble))) if damage.leaves_a_copy(folder) => {
+            Verdict::Silent(format!("refused although a second copy is there: {trouble}"))
+        }
         Ok(Err(Halt::Failed(trouble))) if trouble.names_the_place() => Verdict::Refused,
         Ok(Err(Halt::Failed(trouble))) => {
             Verdict::Silent(format!("refused without naming the place: {trouble}"))

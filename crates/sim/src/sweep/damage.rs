@@ -42,6 +42,19 @@ impl fmt::Display for Damage {
 }
 
 impl Damage {
+    /// Whether the journal must start all the same: there is a second copy by design, of the state in another image,
+    /// and of MARK in its other slot, or nothing is stored there.
+    pub(crate) fn leaves_a_copy(&self, folder: &Folder) -> bool {
+        let [(name, Some(_))] = &self.files[..] else { return false };
+        let is_flip = matches!(self.kind, Kind::FlipHeader | Kind::FlipBody);
+        match name.split('-').next() {
+            Some("image") => is_flip && folder.witness.has_two_images(),
+            Some("MARK") => is_flip || self.kind == Kind::ZeroSector,
+            Some("RESERVE") => is_flip,
+            _ => false,
+        }
+    }
+
     pub(crate) fn apply(&self, disk: &SimDisk) {
         for (name, content) in &self.files {
             match content {

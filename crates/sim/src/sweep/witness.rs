@@ -109,6 +109,11 @@ impl Witness {
         self.trimmed = self.trimmed.max(through);
     }
 
+    /// Whether two images are kept.
+    pub(crate) fn has_two_images(&self) -> bool {
+        self.images.len() >= 2
+    }
+
     /// The image that the next save builds on.
     pub(crate) fn image(&self) -> Option<&Parts> {
         self.images.last()

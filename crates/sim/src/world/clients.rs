@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use forebay_broker::batch::{BatchBuilder, Message, parse_content};
+use forebay_broker::batch::{Batch, BatchBuilder, Message, parse_content};
 use forebay_broker::driver::Ticket;
 use forebay_core::group::{
-    Bound, Credit, Departure, Lease, LeaseRun, Outcome, Settlement, Verb, each_outcome,
+    Bound, Credit, Departure, Lease, LeaseRun, Outcome, OutcomeRun, Settlement, Verb, each_outcome,
 };
 use forebay_core::shard::{PublishOptions, PublishRefusal};
 use forebay_core::types::{ConsumerId, GroupId, StreamId};
@@ -30,10 +30,42 @@ impl World {
         if self.dice.chance(1, 5) {
             return self.publish_numbered(stream);
         }
+        let most = if self.dice.chance(1, 8) { 16 } else { 4 };
+        let (uids, batch) = self.write(stream, most);
+        let (now, ticket) = (self.now, Ticket(self.number()));
+        let kept = self.count_kept(stream);
+        tell(|| format!("publish {uids:?} to {stream:?}"));
+        match self.driver().publish(now, stream, &batch, PublishOptions::default(), ticket) {
+            Ok(published) => {
+                self.publishes.insert(ticket, (stream, uids, published));
+                self.check_limit(stream, kept, None);
+            }
+            Err(refusal) => self.publish_refused(stream, kept, uids, &refusal),
+        }
+    }
+
+    /// A producer is told that nothing was stored.
+    pub(super) fn publish_refused(
+        &mut self,
+        stream: StreamId,
+        kept: Option<u64>,
+        uids: Vec<Uid>,
+        refusal: &PublishRefusal,
+    ) {
+        match refusal {
+            PublishRefusal::Full { .. } => self.check_limit(stream, kept, Some(uids.len() as u64)),
+            PublishRefusal::StorageFull => self.situations.reached(Situation::PublishRefusedDiskFull),
+            error => panic!("a good batch was refused: {error}"),
+        }
+        let stream = self.streams.get_mut(&stream).expect("the stream exists");
+        uids.into_iter().for_each(|uid| stream.refused(uid));
+    }
+
+    /// Messages for a stream, up to `most`, which their producer knows from now on.
+    pub(super) fn write(&mut self, stream: StreamId, most: u64) -> (Vec<Uid>, Batch) {
         let mut builder = BatchBuilder::default();
         let mut uids = Vec::new();
         let (now, epoch) = (self.now, self.epoch());
-        let most = if self.dice.chance(1, 8) { 16 } else { 4 };
         let count = 1 + self.dice.roll(most);
         for _ in 0..count {
             let uid = Uid(self.number());
@@ -44,7 +76,8 @@ impl World {
             let text = id.map(|id| format!("id-{id}"));
             let mut message = Message { id: text.as_deref(), body: &body, ..Message::default() };
             if self.wild {
-                message.key = self.dice.chance(4, 5).then(|| *self.dice.pick(&["a", "b", "c", "d", "e"]));
+                let keys: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"\xff"];
+                message.key = self.dice.chance(4, 5).then(|| *self.dice.pick(&keys));
                 message.priority = if self.dice.chance(1, 5) { self.dice.roll(10) as u8 } else { 0 };
                 let delay = Duration::from_millis(self.dice.roll(3_000));
                 message.not_before = self.dice.chance(1, 8).then_some(now + delay);
@@ -59,26 +92,7 @@ impl World {
             model.sends(uid, id, content, now, epoch, message.not_before);
             uids.push(uid);
         }
-        let ticket = Ticket(self.number());
-        let kept = self.count_kept(stream);
-        tell(|| format!("publish {uids:?} to {stream:?}"));
-        match self.driver().publish(now, stream, &builder.build(), PublishOptions::default(), ticket) {
-            Ok(published) => {
-                self.publishes.insert(ticket, (stream, uids, published));
-                self.check_limit(stream, kept, None);
-            }
-            Err(PublishRefusal::Full { .. }) => {
-                self.check_limit(stream, kept, Some(uids.len() as u64));
-                let stream = self.streams.get_mut(&stream).expect("the stream exists");
-                uids.into_iter().for_each(|uid| stream.refused(uid));
-            }
-            Err(PublishRefusal::StorageFull) => {
-                self.situations.reached(Situation::PublishRefusedDiskFull);
-                let stream = self.streams.get_mut(&stream).expect("the stream exists");
-                uids.into_iter().for_each(|uid| stream.refused(uid));
-            }
-            Err(error) => panic!("a good batch was refused: {error}"),
-        }
+        (uids, builder.build())
     }
 
     /// No id, a new one, or one that was used before.
@@ -118,7 +132,7 @@ impl World {
         self.answer(group, &holds, wanted);
     }
 
-    fn somebody_holding(&mut self) -> Option<(GroupId, Vec<Hold>)> {
+    pub(super) fn somebody_holding(&mut self) -> Option<(GroupId, Vec<Hold>)> {
         let holding: Vec<(GroupId, ConsumerId)> = self
             .groups
             .iter()
@@ -156,7 +170,19 @@ impl World {
         let mut outcomes = Vec::new();
         let runs = LeaseRun::join(leases.iter().copied());
         self.driver().settle(now, group, &runs, &settlement, &mut outcomes);
-        let results: Vec<Outcome> = each_outcome(&outcomes).collect();
+        self.answered(group, &leases, wanted, &outcomes);
+    }
+
+    /// Leases were answered, and their consumer is told what became of each.
+    pub(super) fn answered(
+        &mut self,
+        group: GroupId,
+        leases: &[Lease],
+        wanted: Wanted,
+        outcomes: &[OutcomeRun],
+    ) {
+        let now = self.now;
+        let results: Vec<Outcome> = each_outcome(outcomes).collect();
         assert_eq!(results.len(), leases.len(), "I17: every answer is answered");
         let following = self.groups.get_mut(&group).expect("the group exists");
         let model = &mut following.model;
@@ -168,7 +194,7 @@ impl World {
                 self.acked_this_turn.push(group);
                 self.settled_since_commit = true;
             }
-            tell(|| format!("{group:?} settles {lease:?} with {:?}: {result:?}", settlement.verb));
+            tell(|| format!("{group:?} settles {lease:?} with {wanted:?}: {result:?}"));
             let watch = &mut following.watch;
             match result {
                 Outcome::Acked | Outcome::Skipped | Outcome::Expired => {
@@ -281,7 +307,7 @@ impl World {
         consumer.lease_for = timeout;
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             self.situations.reached(Situation::LeaseForNoTime);
-            self.groups.get_mut(&group).expect("the group exists").model.fleeting = true;
+            self.is_fleeting = true;
         }
         let now = self.now;
         tell(|| format!("{id:?} polls {messages} for {timeout:?}"));

@@ -1,4 +1,4 @@
-//! What goes wrong: crashes at any call, power loss, failed writes, a full disk, a damaged image.
+//! What goes wrong: crashes at any call, power loss, failed writes, a full disk, a damaged image or mark.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -31,8 +31,13 @@ impl World {
         }
     }
 
-    /// Reads in service fail: for lack of a descriptor, and where the history asks for it once or for ever at a place.
+    /// New files find no descriptor, or reads in service fail: for lack of a descriptor, and where the history asks for
+    /// it once or for ever at a place.
     pub(super) fn spoil_reads(&mut self) {
+        if self.dice.chance(1, 3) {
+            let files = 1 + self.dice.roll(4) as u32;
+            return self.disk.exhaust_files(files);
+        }
         if !self.bad_places || self.dice.chance(1, 2) {
             let calls = 1 + self.dice.roll(6) as u32;
             return self.disk.exhaust_descriptors(calls);
@@ -116,27 +121,38 @@ impl World {
         self.disk.defuse();
         self.disk.set_capacity(u64::MAX);
         if self.dice.chance(1, 4) {
-            self.damage_newest_image();
+            self.damage_a_copy();
         }
     }
 
-    /// Flips a bit in the newest image. The older one and the log after it must do, so there has to be one:
-    /// a file beside the newest image may hold no more than parts of it.
-    fn damage_newest_image(&mut self) {
-        if self.whole_images < 2 {
-            return;
+    /// Flips a bit where a second copy exists by design, so that the server must start: in a slot of MARK, or in a file
+    /// of the images, if there are two of them, which share no bytes. The newest file holds the newest image, or parts
+    /// of it.
+    fn damage_a_copy(&mut self) {
+        if self.dice.chance(1, 4) {
+            self.situations.reached(Situation::MarkDamaged);
+            return self.flip_a_bit("MARK");
         }
         let images: Vec<String> = self.disk.files().into_iter().filter(|name| is_image(name)).collect();
         let [.., _, newest] = &images[..] else { return };
-        let mut bytes = self.disk.contents(newest).expect("the image was listed just now");
-        if bytes.is_empty() {
+        if self.whole_images < 2 {
             return;
         }
+        let is_newest = self.dice.chance(1, 2);
+        let name = if is_newest { newest.clone() } else { self.dice.pick(&images).clone() };
+        self.flip_a_bit(&name);
+        self.whole_images -= 1;
+        if is_newest {
+            self.situations.reached(Situation::NewestImageDamaged);
+        }
+    }
+
+    fn flip_a_bit(&mut self, name: &str) {
+        let Some(mut bytes) = self.disk.contents(name).filter(|bytes| !bytes.is_empty()) else { return };
         let at = self.dice.roll(bytes.len() as u64) as usize;
         bytes[at] ^= 1 << self.dice.roll(8);
-        self.disk.replace(newest, &bytes);
-        self.whole_images -= 1;
-        self.situations.reached(Situation::NewestImageDamaged);
+        tell(|| format!("a bit of {name} is flipped at {at}"));
+        self.disk.replace(name, &bytes);
     }
 
     /// Connections break; the outcome of unanswered calls stays unknown.
@@ -205,7 +221,8 @@ impl World {
             match Server::open(&self.disk, new_id, self.now) {
                 Ok(server) => {
                     tell(|| {
-                        format!("started, epoch {:?}: {:?}", server.driver.shard().epoch(), server.remarks)
+                        let (epoch, at) = (server.driver.shard().epoch(), server.started.0);
+                        format!("started at {at}, epoch {epoch:?}: {:?}", server.remarks)
                     });
                     self.now = server.started;
                     self.server = Some(server);
@@ -238,6 +255,7 @@ impl World {
         });
         self.stale.retain(|(group, _)| self.groups.contains_key(group));
         self.check_side_recovered();
+        self.check_bundles_recovered();
         let server = self.server.as_ref().expect("the server has just started");
         let shard = server.driver.shard();
         for (&id, following) in self.groups.iter_mut().filter(|_| self.wild) {

@@ -86,7 +86,8 @@ impl World {
             let uid = Uid(self.number());
             let mut body = uid.0.to_le_bytes().to_vec();
             body.extend(self.dice.bytes(20));
-            let key = self.wild.then(|| *self.dice.pick(&["a", "b", "c"]));
+            let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
+            let key = self.wild.then(|| *self.dice.pick(&keys));
             let message = Message { key, body: &body, ..Message::default() };
             builder.push(&message);
             let mut alone = BatchBuilder::default();

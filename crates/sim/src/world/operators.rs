@@ -10,7 +10,7 @@ use forebay_core::pace::Rate;
 use forebay_core::settings::{
     Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnExhausted, OnParkedKey, Retries, Strategy,
 };
-use forebay_core::shard::{Purge, Start};
+use forebay_core::shard::{ChangeRefusal, DeleteIf, Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId, Seq, SeqRange, StreamId, StreamName, Timestamp};
 
 use crate::situation::Situation;
@@ -150,7 +150,14 @@ impl World {
         let now = self.now;
         // Decisions until now come before the reset.
         self.end_turn();
-        self.decide(|shard, now| shard.reset(now, group, to, parked));
+        match self.try_decide(|shard, now| shard.reset(now, group, to, parked)).0 {
+            Ok(_) => {}
+            Err(ChangeRefusal::Beyond { seq, last }) => {
+                assert!(Start::Seq(seq) == to && seq > last.next(), "a reset to {to:?} is within {last}");
+                return;
+            }
+            Err(other) => panic!("a reset to {to:?} is refused: {other}"),
+        }
         let figures = self.server().driver.shard().figures(now, group).expect("the group exists");
         let following = self.groups.get_mut(&group).expect("the group exists");
         // It may begin before where it began when it was created.
@@ -158,6 +165,7 @@ impl World {
         following.model.begin_at(following.start);
         following.seen = Seq::START;
         following.watch.reasons.reset = true;
+        self.bundles.iter_mut().for_each(|bundle| bundle.forget_inputs(group));
         following.watch.reasons.reset_parked |= parked;
         following.watch.upheaval();
         self.stale.extend(following.model.upset(Seq(u64::MAX)).into_iter().map(|lease| (group, lease)));
@@ -168,10 +176,23 @@ impl World {
         let stream = self.groups[&group].stream;
         let parked = self.dice.chance(1, 3);
         self.end_turn();
-        let through = self.server().driver.shard().last_given(stream).expect("the stream exists");
+        let last = self.server().driver.shard().last_given(stream).expect("the stream exists");
+        let (through, parked) = match self.dice.roll(4) {
+            0 => return self.purge_ready(stream, last),
+            1 => (Seq(self.dice.roll(last.0 + 1)), false),
+            _ => (last, parked),
+        };
         tell(|| format!("{stream:?} is purged through {through}, parked too: {parked}"));
-        self.decide(|shard, now| shard.purge(now, stream, Purge { parked, ids: false }));
-        self.streams.get_mut(&stream).expect("the stream exists").purged = through;
+        if through < last {
+            let (now, beyond) = (self.now, last.next().next());
+            let refused = self.driver().decide(|shard| shard.truncate(now, stream, beyond));
+            assert!(refused.is_err(), "there is nothing to cut beyond the end");
+            self.decide(|shard, now| shard.truncate(now, stream, through.next()));
+        } else {
+            self.decide(|shard, now| shard.purge(now, stream, Purge { parked, ids: false }));
+        }
+        let model = self.streams.get_mut(&stream).expect("the stream exists");
+        model.purged = model.purged.max(through);
         for (&id, following) in self.groups.iter_mut().filter(|(_, following)| following.stream == stream) {
             following.seen = Seq::START;
             following.watch.reasons.purged = Some(through);
@@ -179,6 +200,25 @@ impl World {
             following.watch.upheaval();
             self.stale.extend(following.model.upset(through).into_iter().map(|lease| (id, lease)));
         }
+        self.end_turn();
+    }
+
+    /// Messages that no consumer holds go, and leased ones stay.
+    fn purge_ready(&mut self, stream: StreamId, last: Seq) {
+        tell(|| format!("what is ready in {stream:?} is purged"));
+        let condition = DeleteIf { unused: false, empty: true };
+        let now = self.now;
+        let held = self.server().driver.shard().stream_figures(now, stream);
+        if held.is_some_and(|figures| figures.messages > 0) {
+            let refused = self.driver().delete_stream_if(stream, condition);
+            assert!(refused.is_err(), "I4: a stream with messages is not deleted as an empty one");
+        }
+        for following in self.groups.values_mut().filter(|following| following.stream == stream) {
+            let is_held = |seq: &Seq| following.model.is_leased(now, *seq);
+            let free = SeqRange { first: Seq(1), last }.seqs().filter(|seq| !is_held(seq));
+            following.watch.reasons.settled.extend(free.collect::<Vec<_>>());
+        }
+        self.decide(|shard, now| shard.purge_ready(now, stream));
         self.end_turn();
     }
 
@@ -290,6 +330,11 @@ impl World {
                     let parked = shard.parked(id, earlier).is_some();
                     let done = shard.is_settled(id, earlier) && !(hold && parked);
                     let along = leases.contains(&(earlier, consumer));
+                    if !done && !along && self.spoiled {
+                        // If it cannot be read, its key is not known, and it is never delivered.
+                        following.passed_over.insert(earlier);
+                        continue;
+                    }
                     assert!(
                         done || along,
                         "I6: {seq} goes to {consumer:?} before {earlier} of its key is done"

@@ -8,12 +8,12 @@
 use std::time::Duration;
 
 use forebay_core::group::{Bound, Credit};
-use forebay_core::types::{ConsumerId, GroupId};
+use forebay_core::types::{ConsumerId, Grant, GroupId};
 
 use crate::server::Server;
 use crate::situation::Situation;
 use crate::tale::tell;
-use crate::world::World;
+use crate::world::{JUMP_MAX, World};
 
 /// Turns and pieces of disk work after which the server must have come to rest.
 const ROUNDS_MAX: u32 = 20_000;
@@ -87,16 +87,17 @@ impl World {
         self.check_nothing_owed();
         self.note_full_logs();
         let grants = self.server().driver.shard().next_grant();
-        // An unrelated turn finds nothing to do.
+        // An unrelated turn finds nothing to do, unless it learns that the disk is full: then reclaim begins.
+        let has_news = self.server().has_news_of_space();
         self.finish_turn();
-        self.check_asleep(grants, "an unrelated turn");
+        self.check_asleep(grants, has_news, "an unrelated turn");
         // Neither does a group that is looked at again because a consumer repeats itself.
         let consumers: Vec<ConsumerId> = self.consumers.keys().copied().collect();
         for id in consumers {
             self.repeat_credit(id);
         }
         self.finish_turn();
-        self.check_asleep(grants, "a repeated credit");
+        self.check_asleep(grants, has_news, "a repeated credit");
     }
 
     fn check_nothing_owed(&mut self) {
@@ -113,12 +114,14 @@ impl World {
         }
     }
 
-    fn check_asleep(&mut self, grants: forebay_core::types::Grant, woken_by: &str) {
+    fn check_asleep(&mut self, grants: Grant, may_reclaim: bool, woken_by: &str) {
         let after = self.server().driver.shard().next_grant();
         let given = after.0 - grants.0;
         assert!(given == 0, "I4: {given} messages could go, and only {woken_by} hands them out");
         let reads = self.server().has_reads_for_groups();
         assert!(!reads, "I4: a group could look ahead, and only {woken_by} lets it");
+        let reclaims = self.server().has_reads();
+        assert!(!reclaims || may_reclaim, "I4: reclaim could begin, and only {woken_by} lets it");
     }
 
     /// A consumer says once more how much room it has.
@@ -142,14 +145,15 @@ impl World {
         let Some(at) = wake_at else {
             panic!("I4: messages are left over and no time is due: {}", self.left_over());
         };
-        self.now = self.now.max(at);
+        self.now = self.now.max(at.min(self.now + JUMP_MAX));
     }
 
     /// Waits a little where turns come for free.
     pub(super) fn wait_a_little(&mut self) {
         if self.server().driver.outbox().is_empty() && !self.server().has_reads() {
             let wake_at = self.server().driver.wake_at();
-            self.now = wake_at.map_or(self.now + Duration::from_millis(5), |at| self.now.max(at));
+            self.now = wake_at
+                .map_or(self.now + Duration::from_millis(5), |at| self.now.max(at.min(self.now + JUMP_MAX)));
         }
     }
 }

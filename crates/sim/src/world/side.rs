@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_broker::driver::{NoteChange, Ticket};
-use forebay_core::notes::{Expected, NoteRefusal};
+use forebay_broker::driver::Ticket;
+use forebay_core::notes::{Expected, NoteChange, NoteRefusal};
 use forebay_core::shard::Shard;
 use forebay_core::types::{GroupId, GroupName, Seq, StreamId, StreamName, Timestamp};
 
@@ -14,7 +14,7 @@ use crate::tale::tell;
 use crate::world::{Following, World};
 
 /// The door whose notes these are.
-const DOOR: u8 = 7;
+pub(super) const DOOR: u8 = 7;
 
 /// A value that changes, with the frame that makes each change durable. The last one is the present one.
 type Changes<T> = Vec<(u64, T)>;
@@ -115,7 +115,7 @@ impl World {
             });
             let last = changes.len() - 1;
             let may_be = durable.map_or(&changes[last..], |durable| possible(changes, durable));
-            let is_over = |known: &KnownNote| known.expires.is_some_and(|at| at <= self.latest);
+            let is_over = |known: &KnownNote| known.expires.is_some_and(|at| at <= self.latest.max(self.now));
             let fits = may_be
                 .iter()
                 .any(|(_, known)| *known == note || (note.is_none() && known.as_ref().is_some_and(is_over)));
@@ -226,6 +226,7 @@ impl World {
         self.side.deleted.streams.insert(stream, (frame, model));
         self.side.readers.retain(|(of, _), _| *of != stream);
         self.numbered.remove(&stream);
+        self.forget_outputs(stream);
         self.publishes.retain(|ticket, (of, ..)| {
             let is_of = *of == stream;
             if is_of {
@@ -260,6 +261,7 @@ impl World {
         let (frame, _) = self.server().driver.frame_numbers();
         let following = self.groups.remove(&group).expect("a group that exists is deleted");
         self.side.deleted.groups.insert(group, (frame, following));
+        self.forget_inputs(group);
         self.consumers.retain(|_, consumer| consumer.group != group);
         self.stale.retain(|(of, _)| *of != group);
         self.acked_this_turn.retain(|of| *of != group);

@@ -1,8 +1,9 @@
-//! The journal as an [`Engine`]: three named threads around the plain structs.
+//! The journal as an [`Engine`]: four named threads around the plain structs.
 //!
 //! The writer's thread takes everything that waits and commits it; while it syncs, the next frames
 //! gather. The chores' thread does what must not hold up a commit. The reader's thread reads, so that no
-//! asynchronous task ever waits for a disk.
+//! asynchronous task ever waits for a disk. Readers that may wait have a thread of their own, so that no other read
+//! waits for theirs.
 
 use std::collections::VecDeque;
 use std::sync::mpsc as blocking;
@@ -30,7 +31,8 @@ const TIDY_EVERY: u64 = 10;
 const PREPARATION_PAUSE: Duration = Duration::from_micros(2_500);
 /// One sealed segment is scrubbed this often, in moments of [`IDLE`].
 const SCRUB_EVERY: u64 = 600;
-/// How long the writer waits before it looks for space again, after the next segment did not find any.
+/// How long the writer waits after the next segment found no space, no descriptor or no memory, before it tries
+/// again.
 const SPACE_PAUSE: Duration = Duration::from_millis(100);
 /// How many reads may wait.
 const READS_MAX: usize = 64;
@@ -69,11 +71,13 @@ pub struct JournalEngine<D: Disk = FolderDisk> {
     writer: Option<JoinHandle<()>>,
     chores: Option<JoinHandle<Result<(), StorageError>>>,
     reads: Option<JoinHandle<()>>,
+    reads_beside: Option<JoinHandle<()>>,
 }
 
 struct Queues {
     appends: mpsc::Sender<Append>,
     reads: mpsc::Sender<Read>,
+    reads_beside: mpsc::Sender<Read>,
     chores: blocking::Sender<Chore>,
 }
 
@@ -84,6 +88,7 @@ impl<D: Disk> JournalEngine<D> {
         let shared = reader.shared().clone();
         let (appends, append_queue) = mpsc::channel(config.frames_max.max(1));
         let (reads, read_queue) = mpsc::channel(READS_MAX);
+        let (reads_beside, beside_queue) = mpsc::channel(READS_MAX);
         // Has no bound of its own: every sender waits for an answer, except the writer, which sends once a
         // segment.
         let (chore_sender, chore_queue) = blocking::channel();
@@ -93,12 +98,14 @@ impl<D: Disk> JournalEngine<D> {
             let chores = chore_sender.clone();
             start("journal-writer", move || run_writer(writer, append_queue, &chores)).map_err(spawn)?
         };
-        let reads_thread = {
+        let read_with = |name, queue| {
             let reader = reader.clone();
-            start("journal-reader", move || run_reader(&reader, read_queue)).map_err(spawn)?
+            start(name, move || run_reader(&reader, queue)).map_err(spawn)
         };
+        let reads_thread = read_with("journal-reader", read_queue)?;
+        let beside_thread = read_with("journal-beside", beside_queue)?;
         Ok(JournalEngine {
-            queues: Some(Queues { appends, reads, chores: chore_sender }),
+            queues: Some(Queues { appends, reads, reads_beside, chores: chore_sender }),
             reader,
             shared,
             epoch: claim.epoch,
@@ -107,6 +114,7 @@ impl<D: Disk> JournalEngine<D> {
             writer: Some(writer),
             chores: Some(chores),
             reads: Some(reads_thread),
+            reads_beside: Some(beside_thread),
         })
     }
 
@@ -124,7 +132,8 @@ impl<D: Disk> JournalEngine<D> {
         // A thread ends when its queue has no sender left: the writer first, which then tells the chores to
         // stop.
         self.queues = None;
-        for thread in [self.writer.take(), self.reads.take()].into_iter().flatten() {
+        for thread in [self.writer.take(), self.reads.take(), self.reads_beside.take()].into_iter().flatten()
+        {
             thread.join().map_err(|_| StorageError::Stopped)?;
         }
         match self.chores.take() {
@@ -139,6 +148,19 @@ impl<D: Disk> JournalEngine<D> {
 
     fn check_shard(&self, shard: ShardId) -> Result<(), StorageError> {
         if shard == self.shared.shard { Ok(()) } else { Err(StorageError::NoSuchShard { shard }) }
+    }
+
+    async fn read_by(
+        &self,
+        queue: &mpsc::Sender<Read>,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> Result<Readout, StorageError> {
+        self.check_shard(shard)?;
+        let (reply, answer) = oneshot::channel();
+        queue.send(Read { from, budget, reply }).await.map_err(|_| StorageError::Stopped)?;
+        answer.await.unwrap_or(Err(StorageError::Stopped))
     }
 
     async fn do_chore<T>(
@@ -199,13 +221,16 @@ impl<D: Disk> Engine for JournalEngine<D> {
         from: Position,
         budget: ReadBudget,
     ) -> BoxFuture<'_, Result<Readout, StorageError>> {
-        Box::pin(async move {
-            self.check_shard(shard)?;
-            let (reply, answer) = oneshot::channel();
-            let read = Read { from, budget, reply };
-            self.queues().reads.send(read).await.map_err(|_| StorageError::Stopped)?;
-            answer.await.unwrap_or(Err(StorageError::Stopped))
-        })
+        Box::pin(self.read_by(&self.queues().reads, shard, from, budget))
+    }
+
+    fn read_beside(
+        &self,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> BoxFuture<'_, Result<Readout, StorageError>> {
+        Box::pin(self.read_by(&self.queues().reads_beside, shard, from, budget))
     }
 
     fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>> {
@@ -261,7 +286,7 @@ fn run_writer<D: Disk>(
         match writer.commit(&mut frames, &mut positions) {
             Ok(count) => {
                 if std::mem::take(&mut waits) {
-                    tracing::info!("there is room for the next segment: commits go on");
+                    tracing::info!("the next segment is made: commits go on");
                 }
                 for (position, answer) in positions.drain(..).zip(answers.drain(..count)) {
                     // The task that asked may have ended.

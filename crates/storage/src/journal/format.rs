@@ -11,7 +11,10 @@ const MAGIC: u64 = u64::from_le_bytes(*b"FBYFORMT");
 pub(crate) const VERSION: u32 = 1;
 /// MARK is always there, and a journal whose MARK cannot be read is refused.
 const FEATURE_MARK: u32 = 1;
-const FEATURES_KNOWN: u32 = FEATURE_MARK;
+/// The folder is a backup. Only copies are made from it; a server on it would have epochs, and so leases, that the
+/// server of the original has too.
+const FEATURE_BACKUP: u32 = 2;
+const FEATURES_KNOWN: u32 = FEATURE_MARK | FEATURE_BACKUP;
 const BYTES: usize = 64;
 
 /// Sizes that everything else is computed from.
@@ -78,6 +81,7 @@ pub(crate) struct Format {
     pub(crate) shard: ShardId,
     pub(crate) layout: Layout,
     pub(crate) epoch_floor: Epoch,
+    pub(crate) is_backup: bool,
 }
 
 impl Format {
@@ -86,7 +90,8 @@ impl Format {
         out[0..8].copy_from_slice(&MAGIC.to_le_bytes());
         out[8..12].copy_from_slice(&VERSION.to_le_bytes());
         out[16..32].copy_from_slice(&self.id.number.to_le_bytes());
-        out[32..36].copy_from_slice(&FEATURE_MARK.to_le_bytes());
+        let features = if self.is_backup { FEATURE_MARK | FEATURE_BACKUP } else { FEATURE_MARK };
+        out[32..36].copy_from_slice(&features.to_le_bytes());
         out[36..40].copy_from_slice(&self.shard.0.to_le_bytes());
         out[40..48].copy_from_slice(&self.layout.segment_bytes.to_le_bytes());
         out[48..56].copy_from_slice(&self.layout.block_bytes_max.to_le_bytes());
@@ -123,6 +128,7 @@ impl Format {
             shard: ShardId(u32_at(bytes, 36)),
             layout,
             epoch_floor: Epoch(u32_at(bytes, 56)),
+            is_backup: u32_at(bytes, 32) & FEATURE_BACKUP != 0,
         })
     }
 }

@@ -19,7 +19,7 @@ use std::io;
 use bytes::Bytes;
 use forebay_core::types::{Epoch, PartKey, Position, ShardId};
 
-use crate::engine::{Claim, SpaceGauge};
+use crate::engine::{Claim, SpaceGauge, Tenure};
 use crate::journal::block::{BLOCK_HEADER, JournalId, PAGE, u64_at, u128_at};
 use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::format::{self, Format, Layout};
@@ -240,6 +240,7 @@ impl<D: Disk> Inspection<D> {
             frames_max: config.frames_max,
             frame_bytes_max: frame_bytes_max(&config, &self.format.layout),
             space: SpaceGauge::default(),
+            tenure: Tenure::default(),
             remarks,
         })
     }
@@ -390,6 +391,6 @@ fn rebuild_format<D: Disk>(disk: &D, names: &[String]) -> Option<Format> {
         let layout = Layout { segment_bytes, block_bytes_max };
         let head = Head::decode(page, id, base).ok()?;
         layout.check().ok()?;
-        Some(Format { id, shard: ShardId(0), layout, epoch_floor: head.link.epoch })
+        Some(Format { id, shard: ShardId(0), layout, epoch_floor: head.link.epoch, is_backup: false })
     })
 }

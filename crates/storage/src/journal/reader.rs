@@ -241,7 +241,8 @@ impl<D: Disk> Reader<D> {
         out: &mut Readout,
     ) -> Result<bool, StorageError> {
         let number = file.segment.number;
-        let mut at = block.start + BLOCK_HEADER as u64;
+        let first = block.start + BLOCK_HEADER as u64;
+        let mut at = first;
         let header = self.block_header(file, block.start, block.end)?;
         // Frames verify themselves, so those behind a broken header can be had as long as one follows the other.
         let (mut left, body_end, epoch) = match &header {
@@ -251,14 +252,14 @@ impl<D: Disk> Reader<D> {
         if let Err(what) = &header
             && offset <= block.start
         {
-            let header = BlockPlace { start: block.start, end: at };
+            let header = BlockPlace { start: block.start, end: first };
             out.damage.push(self.damage(number, header, block.start, what.clone()));
         }
         while left > 0 {
             let head = match self.frame_header(file, at, body_end.saturating_sub(at))? {
                 Ok(head) => head,
                 // The padding of a block whose number of frames is not known.
-                Err(_) if header.is_err() && at.next_multiple_of(PAGE) >= block.end => break,
+                Err(_) if header.is_err() && at > first && file.is_padding(at, block.end)? => break,
                 Err(what) => {
                     out.damage.push(self.damage(number, BlockPlace { start: at, end: block.end }, at, what));
                     break;
@@ -438,6 +439,11 @@ impl<F: DiskFile> Cursor<'_, F> {
             Ok(None) => Ok(Err("the file ends within a block".to_owned())),
             Err(error) => flaw_of(&self.segment.name, error).map(Err),
         }
+    }
+
+    /// Whether these bytes can be read and hold nothing.
+    fn is_padding(&mut self, from: u64, to: u64) -> Result<bool, StorageError> {
+        Ok(self.get(from, to.saturating_sub(from))?.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0)))
     }
 
     /// A payload, with the numbers of the chunks that cannot be read, which are zeros.

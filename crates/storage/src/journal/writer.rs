@@ -169,6 +169,7 @@ impl<D: Disk> Writer<D> {
             Some(segment) => segment,
             None => shared.make_short(segment, len).map_err(|error| {
                 if is_passing(&error) {
+                    shared.count(|figures| figures.segment_retries += 1);
                     let doing = "make the next segment".to_owned();
                     StorageError::Io { doing, source: Arc::new(error) }
                 } else {

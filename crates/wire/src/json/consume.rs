@@ -1,5 +1,7 @@
 //! Taking messages and settling them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -30,7 +32,7 @@ pub struct ReceiveReply {
     pub messages: Vec<Delivery>,
 }
 
-/// A message, and the lease it is held on. It has one of `body` and `body_base64`.
+/// A message, and the lease it is held on. It has one of `body`, `body_text`, `body_base64` and `no_body`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Delivery {
@@ -47,13 +49,28 @@ pub struct Delivery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<u64>,
     pub key: Option<String>,
+    /// A key that is not UTF-8, instead of `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_base64: Option<String>,
     #[serde(default)]
     pub headers: Headers,
+    /// Values that are not UTF-8.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers_base64: Headers,
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<utoipa::openapi::schema::Value>))]
     pub body: Option<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_text: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_base64: Option<String>,
+    /// There is no body, which is not the same as an empty one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_body: bool,
+    /// Media type of the body, if it does not follow from the field: `application/json` from `body`, `text/plain` from
+    /// `body_text`, `application/octet-stream` from `body_base64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
     pub priority: u8,
 }
 

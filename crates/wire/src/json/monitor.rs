@@ -164,6 +164,15 @@ pub enum ConsumerKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupList {
+    pub groups: Vec<GroupReport>,
+    /// Goes on with `?after=`. `null` at the end.
+    pub next: Option<String>,
+}
+
+/// The same, as `/subscriptions` answers it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SubscriptionList {
     pub subscriptions: Vec<GroupReport>,
     /// Goes on with `?after=`. `null` at the end.
     pub next: Option<String>,

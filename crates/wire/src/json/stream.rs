@@ -53,6 +53,24 @@ pub struct StreamList {
 pub struct PurgeRequest {
     /// Parked messages too.
     pub parked: bool,
+    /// Only messages that no consumer holds: leased ones stay. Not together with `parked`.
+    pub ready_only: bool,
+}
+
+/// Cuts off the beginning of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TruncateRequest {
+    /// The first position that stays. At most the position after the last message.
+    pub before: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TruncateReply {
+    /// How many messages were dropped.
+    pub truncated: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

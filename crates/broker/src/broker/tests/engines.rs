@@ -144,10 +144,10 @@ async fn a_group_is_gone_when_its_deletion_is_durable_and_not_before() {
     engine.let_through();
     deleted.await.expect("it ends").expect("it is deleted");
     let gone = poller.await.expect("it ends");
-    assert!(matches!(gone, Err(CallError::NoSuchGroup)), "{gone:?}");
+    assert!(matches!(gone, Err(CallError::GroupGone)), "{gone:?}");
     poll_fn(|cx| member.poll_events(cx, &mut events, 9)).await;
     assert!(matches!(events[..], [Event::GroupGone]), "{events:?}");
-    assert!(matches!(follower.await.expect("it ends"), Err(CallError::NoSuchStream)));
+    assert!(matches!(follower.await.expect("it ends"), Err(CallError::StreamGone)));
     assert!(refused.await.expect("it ends").is_err());
 }
 

@@ -63,7 +63,7 @@ async fn take(consumer: &mut Consumer) -> Lease {
 
 async fn settle(consumer: &mut Consumer, lease: Lease, verb: Verb) -> Outcome {
     let leases = vec![LeaseRun::one(lease)];
-    consumer.settle(vec![SettleRequest { ticket: 1, leases, settlement: verb.into() }]);
+    consumer.settle(vec![SettleRequest { ticket: 1, leases, settlement: verb.into() }]).expect("it may");
     match &next_events(consumer).await[..] {
         [Event::Settled(settled)] => settled[0].outcomes[0].0,
         other => panic!("only an answer is due: {other:?}"),

@@ -24,26 +24,28 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     let (caller, running) = open_with(engine, BrokerConfig::new([7; 32])).await;
     let first = NoteWish { expected: Expected::Absent, ..wish(b"queue", Some(b"one")) };
     let queue = |first: &NoteWish, batch: u32| {
-        Arrangement::beside(stream())
-            .stream(|settings| settings.dedupe_max = 5)
-            .group(group(), move |settings| settings.key_batch = batch)
+        Bundle::beside(stream())
+            .stream(stream(), |settings| settings.dedupe_max = 5)
+            .group(stream(), group(), move |settings| settings.key_batch = batch)
             .note(first.clone())
     };
-    let arranged = caller.arrange(queue(&first, 7)).await.expect("it is arranged");
+    let arranged = caller.commit(queue(&first, 7)).await.expect("it is arranged");
     let report = caller.stream(stream()).await.expect("it is there");
-    assert_eq!((arranged.stream, arranged.new), (Some(report.id), true));
+    assert_eq!(arranged.streams, [(report.id, true)]);
     let version = arranged.versions[0].expect("it was written");
     assert_eq!(report.settings.dedupe_max, 5);
     assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 7);
 
-    let refused = caller.arrange(queue(&first, 9)).await;
+    let refused = caller.commit(queue(&first, 9)).await;
     assert!(matches!(refused, Err(CallError::Note(NoteRefusal::Mismatch { .. }))), "{refused:?}");
     assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 7);
     let next = NoteWish { expected: Expected::Version(version), ..wish(b"queue", Some(b"two")) };
-    let arranged = caller.arrange(queue(&next, 9)).await.expect("it is as it was expected");
-    assert!(!arranged.new);
-    let alone = Arrangement::beside(stream()).group(group(), |_| {});
-    assert_eq!(caller.arrange(alone).await, Err(CallError::NoSuchStream), "a group is a stream's");
+    let arranged = caller.commit(queue(&next, 9)).await.expect("it is as it was expected");
+    assert_eq!(arranged.streams, [(report.id, false)]);
+    let other = StreamName::parse("other").expect("a name");
+    let absent = |stream| CallError::NoSuchStream { stream };
+    let alone = Bundle::beside(stream()).group(other.clone(), group(), |_| {});
+    assert_eq!(caller.commit(alone).await, Err(absent(other.clone())), "a group is a stream's");
 
     caller.broker().owner().stop();
     running.await.expect("no panic").expect("it stopped as asked");
@@ -51,9 +53,9 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     assert_eq!(value(&caller, b"queue").await.as_deref(), Some(&b"two"[..]));
     assert_eq!(caller.group(stream(), group()).await.expect("it is there").settings.key_batch, 9);
 
-    let other = StreamName::parse("other").expect("a name");
-    let missing = caller.dissolve(other, vec![wish(b"queue", None)]).await;
-    assert_eq!(missing, Err(CallError::NoSuchStream));
+    let missing =
+        caller.commit(Bundle::beside(stream()).delete(other.clone()).note(wish(b"queue", None))).await;
+    assert_eq!(missing, Err(absent(other)));
     assert!(value(&caller, b"queue").await.is_some(), "nothing of it was done");
     let waiting = tokio::spawn({
         let caller = caller.clone();
@@ -64,10 +66,11 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
     }
     let refused = caller.delete_stream(stream(), false).await;
     assert!(matches!(refused, Err(CallError::NotChanged(ChangeRefusal::InUse { .. }))), "{refused:?}");
-    let gone = vec![wish(b"queue", None), wish(b"grave", Some(b"now"))];
-    caller.dissolve(stream(), gone).await.expect("whoever consumes it");
-    assert_eq!(waiting.await.expect("no panic"), Err(CallError::NoSuchGroup));
-    assert_eq!(caller.stream(stream()).await.map(|_| ()), Err(CallError::NoSuchStream));
+    let gone = Bundle::beside(stream()).delete(stream());
+    let gone = gone.note(wish(b"queue", None)).note(wish(b"grave", Some(b"now")));
+    caller.commit(gone).await.expect("it is deleted although it has consumers");
+    assert_eq!(waiting.await.expect("no panic"), Err(CallError::GroupGone));
+    assert_eq!(caller.stream(stream()).await.map(|_| ()), Err(absent(stream())));
     assert_eq!(value(&caller, b"queue").await, None);
     assert!(value(&caller, b"grave").await.is_some());
 }
@@ -75,15 +78,15 @@ async fn a_stream_its_group_and_notes_are_there_together_and_gone_together() {
 #[tokio::test]
 async fn notes_are_listed_by_key_a_page_at_a_time() {
     let (caller, _running) = open().await;
-    let mut arrangement = Arrangement::beside(stream());
+    let mut notes = Bundle::beside(stream());
     for key in ["q/a", "q/b", "q/c", "r/a"] {
-        arrangement = arrangement.note(wish(key.as_bytes(), Some(b"v")));
+        notes = notes.note(wish(key.as_bytes(), Some(b"v")));
     }
-    caller.arrange(arrangement).await.expect("they are written");
+    caller.commit(notes).await.expect("they are written");
     let large = vec![0; 60 << 10];
     for n in 0..80u8 {
         let note = wish(&[b'x', n], Some(&large));
-        caller.arrange(Arrangement::beside(stream()).note(note)).await.expect("it is written");
+        caller.commit(Bundle::beside(stream()).note(note)).await.expect("it is written");
     }
     let list = |prefix: &str, after: Option<Vec<u8>>, limit| {
         let (caller, prefix) = (caller.clone(), prefix.as_bytes().to_vec());

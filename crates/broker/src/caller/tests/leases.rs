@@ -82,7 +82,7 @@ async fn a_message_says_when_it_was_first_received_and_not_when_nobody_took_it()
 }
 
 fn of_a(body: &str) -> Message<'_> {
-    Message { key: Some("a"), ..plain(body) }
+    Message { key: Some(b"a"), ..plain(body) }
 }
 
 #[tokio::test]

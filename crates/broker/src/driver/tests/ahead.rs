@@ -9,7 +9,7 @@ use crate::driver::reads::{ReadRequest, Reads};
 impl Rig {
     fn publish_key(&mut self, key: &str, ticket: u64) {
         let mut batch = BatchBuilder::default();
-        batch.push(&Message { key: Some(key), body: b"x", ..Message::default() });
+        batch.push(&Message { key: Some(key.as_bytes()), body: b"x", ..Message::default() });
         self.driver
             .publish(NOW, self.stream, &batch.build(), PublishOptions::default(), Ticket(ticket))
             .expect("a good batch");
@@ -50,6 +50,46 @@ fn a_group_goes_on_as_long_as_there_is_something_to_look_at() {
     rig.turn();
     rig.turns_that_are_due();
     assert_eq!(rig.delivered().len(), 100);
+}
+
+#[test]
+fn a_message_of_a_key_does_not_overtake_an_earlier_one_that_has_to_be_read() {
+    for leaves in [false, true] {
+        // Only the last message is in memory.
+        let mut rig = Rig::new(DriverConfig { window_bytes_max: 1, ..DriverConfig::default() });
+        rig.change_group(&GroupSettings {
+            strategy: Strategy::Ordered,
+            key_batch: 3,
+            ..GroupSettings::default()
+        });
+        rig.publish_key("a", 1);
+        rig.turn();
+        rig.sync();
+        // Between the two, so that they are not one delivery.
+        let mut later = BatchBuilder::default();
+        let not_before = Some(NOW + Duration::from_secs(60));
+        later.push(&Message { key: Some(b"b"), body: b"x", not_before, ..Message::default() });
+        rig.driver
+            .publish(NOW, rig.stream, &later.build(), PublishOptions::default(), Ticket(2))
+            .expect("a good batch");
+        rig.turn();
+        rig.sync();
+        rig.publish_key("a", 3);
+        rig.turn();
+        rig.sync();
+        rig.join(10);
+        rig.turn();
+        rig.turns_that_are_due();
+        let leased: Vec<u64> = rig.driver.undelivered(rig.group).map(|(_, lease)| lease.seq.0).collect();
+        assert_eq!((rig.delivered(), leased.len()), (vec![], 2), "both are leased, and wait: {leased:?}");
+        if leaves {
+            rig.driver.leave(rig.group, WORKER, Departure::Goodbye);
+        }
+        rig.read();
+        rig.turns_that_are_due();
+        assert_eq!(rig.delivered(), if leaves { vec![] } else { vec![1, 3] });
+        assert_eq!(rig.driver.undelivered(rig.group).count(), 0);
+    }
 }
 
 #[test]

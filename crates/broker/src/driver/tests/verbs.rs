@@ -16,7 +16,7 @@ fn forgetful() -> Rig {
 fn batch(bodies: &[&str]) -> Batch {
     let mut batch = BatchBuilder::default();
     for body in bodies {
-        batch.push(&Message { key: Some("k"), body: body.as_bytes(), ..Message::default() });
+        batch.push(&Message { key: Some(b"k"), body: body.as_bytes(), ..Message::default() });
     }
     batch.build()
 }
@@ -120,14 +120,18 @@ fn several_streams_and_a_note_are_stored_together_or_not_at_all() {
     let note = |expected| NoteChange { door: 7, key: b"place", value: Some(b"3"), expected, expires: None };
 
     let wrong = PublishOptions { expect_last: Some(Seq(9)), ..plain };
-    let refused = rig.driver.publish_all(NOW, &[(rig.stream, &one, plain), (other, &two, wrong)], &[]);
-    assert!(refused.is_err());
-    let late = [note(Expected::Version(4))];
-    assert!(rig.driver.publish_all(NOW, &[(rig.stream, &one, plain)], &late).is_err());
+    let first = || Bundle::default().publish(Target::Id(rig.stream), &one, plain);
+    let refused = rig.driver.commit(NOW, &first().publish(Target::Id(other), &two, wrong));
+    let last = Seq::START;
+    assert_eq!(
+        refused,
+        Err(BundleRefusal::Publish { nth: 1, refusal: PublishRefusal::WrongLastSeq { last } })
+    );
+    assert!(rig.driver.commit(NOW, &first().note(note(Expected::Version(4)))).is_err());
     assert_eq!(rig.driver.shard().last_given(rig.stream), Some(Seq::START), "nothing of it was stored");
 
-    let both = [(rig.stream, &one, plain), (other, &two, plain)];
-    rig.driver.publish_all(NOW, &both, &[note(Expected::Absent)]).expect("all of it is good");
+    let both = first().publish(Target::Id(other), &two, plain).note(note(Expected::Absent));
+    rig.driver.commit(NOW, &both).expect("all of it is good");
     rig.driver.confirm(Ticket(4));
     rig.turn();
     assert_eq!(rig.waiting.len(), 1);
@@ -153,12 +157,13 @@ fn an_edited_copy_takes_the_place_of_a_parked_message_in_one_frame() {
     rig.gather();
     rig.sync();
     let edited = batch(&["better"]);
-    rig.driver.resubmit(NOW, rig.group, Seq(1), &edited).expect("it is parked");
+    let copy = Bundle::default().resubmit(rig.group, Seq(1), &edited);
+    rig.driver.commit(NOW, &copy).expect("it is parked");
     rig.driver.confirm(Ticket(5));
     rig.turn();
     let kinds = kinds(rig.waiting.last().expect("there is a frame"));
     assert!(kinds.contains(&"published") && kinds.contains(&"discarded"), "{kinds:?}");
-    assert!(rig.driver.resubmit(NOW, rig.group, Seq(1), &edited).is_err(), "it is parked no more");
+    assert!(rig.driver.commit(NOW, &copy).is_err(), "it is parked no more");
     rig.sync();
     rig.turn();
     let last = rig.deliveries.last().expect("the copy is delivered");
@@ -183,8 +188,8 @@ fn a_full_disk_puts_moves_off_and_refuses_copies_and_notes() {
     assert_eq!(rig.driver.shard().stream_named(&to), None, "nothing is stored for it");
     assert_eq!(rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.moving), Some(1));
     let edited = batch(&["better"]);
-    let refused = rig.driver.resubmit(NOW, rig.group, Seq(2), &edited);
-    assert_eq!(refused, Err(ResubmitRefusal::Publish(PublishRefusal::StorageFull)));
+    let refused = rig.driver.commit(NOW, &Bundle::default().resubmit(rig.group, Seq(2), &edited));
+    assert_eq!(refused, Err(ResubmitRefusal::Publish(PublishRefusal::StorageFull).into()));
     let note = NoteChange { door: 1, key: b"k", value: Some(b"v"), expected: Expected::Any, expires: None };
     assert_eq!(rig.driver.put_note(NOW, note), Err(NoteRefusal::Full));
 
@@ -212,13 +217,13 @@ fn nothing_is_let_go_for_a_batch_that_is_refused_beside_it() {
     rig.sync();
     let (one, two) = (batch(&["a"]), batch(&["b"]));
     let plain = PublishOptions::default();
-    let beside = [(rig.stream, &one, plain), (StreamId(99), &two, plain)];
-    assert!(rig.driver.publish_all(NOW, &beside, &[]).is_err());
-    let twice = [(rig.stream, &one, plain), (rig.stream, &two, plain)];
-    assert_eq!(rig.driver.publish_all(NOW, &twice, &[]), Err(PublishAllError::Twice));
+    let first = || Bundle::default().publish(Target::Id(rig.stream), &one, plain);
+    assert!(rig.driver.commit(NOW, &first().publish(Target::Id(StreamId(99)), &two, plain)).is_err());
+    let twice = first().publish(Target::Id(rig.stream), &two, plain);
+    assert_eq!(rig.driver.commit(NOW, &twice), Err(BundleRefusal::Twice { what: "a stream" }));
     let dropped = rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.counters.dropped);
     assert_eq!(dropped, Some(0));
-    rig.driver.publish_all(NOW, &beside[..1], &[]).expect("the oldest makes room");
+    rig.driver.commit(NOW, &first()).expect("the oldest makes room");
     rig.driver.confirm(Ticket(4));
     let dropped = rig.driver.shard().figures(NOW, rig.group).map(|figures| figures.counters.dropped);
     assert_eq!(dropped, Some(1));
@@ -242,13 +247,14 @@ fn a_stream_a_group_and_notes_are_arranged_in_one_frame_however_full_the_one_bef
         |key| NoteChange { door: 3, key, value: Some(&value), expected: Expected::Absent, expires: None };
     let (stream_settings, group_settings) = (StreamSettings::default(), GroupSettings::default());
     let arrangement =
-        Arrangement { stream: (&name, &stream_settings), group: Some((&group, &group_settings)) };
+        Arrangement { stream: (&name, &stream_settings), groups: vec![(&group, &group_settings)] };
     // Another note of that size would fit beside this one, but not all that follows.
     let before = vec![1; 40 << 10];
     let large = NoteChange { door: 9, key: b"large", value: Some(&before), ..note(b"") };
     rig.driver.put_note(NOW, large).expect("a good note");
     rig.driver.confirm(Ticket(1));
-    rig.driver.arrange(NOW, Some(arrangement), &[note(b"one"), note(b"two")]).expect("all good");
+    let bundle = Bundle::default().arrange(arrangement.clone()).note(note(b"one")).note(note(b"two"));
+    rig.driver.commit(NOW, &bundle).expect("all good");
     rig.driver.confirm(Ticket(2));
     assert_eq!(closed(&mut rig), [vec!["note"], vec!["stream", "group", "note", "note"]]);
     assert_eq!(rig.answers, [Ticket(0), Ticket(0), Ticket(1), Ticket(2)]);
@@ -256,12 +262,12 @@ fn a_stream_a_group_and_notes_are_arranged_in_one_frame_however_full_the_one_bef
     let other = StreamSettings { dedupe_max: 7, ..StreamSettings::default() };
     let arrangement = Arrangement { stream: (&name, &other), ..arrangement };
     let gone = NoteChange { value: None, expected: Expected::Any, ..note(b"one") };
-    rig.driver.arrange(NOW, Some(arrangement), &[gone]).expect("all good");
+    rig.driver.commit(NOW, &Bundle::default().arrange(arrangement).note(gone)).expect("all good");
     rig.driver.confirm(Ticket(3));
     assert_eq!(closed(&mut rig), [["other stream", "unnote"]], "what is as it should be is left alone");
 
     let stream = rig.driver.shard().stream_named(&name).expect("it was created");
-    rig.driver.dissolve(NOW, stream, &[note(b"grave")]).expect("all good");
+    rig.driver.commit(NOW, &Bundle::default().delete(stream).note(note(b"grave"))).expect("all good");
     rig.driver.confirm(Ticket(4));
     assert_eq!(closed(&mut rig), [["no stream", "note"]]);
     assert_eq!(rig.driver.shard().stream_named(&name), None);
@@ -275,32 +281,33 @@ fn of_what_belongs_together_nothing_is_done_if_one_thing_is_refused() {
     let value = vec![0; 30 << 10];
     let note =
         |key| NoteChange { door: 3, key, value: Some(&value), expected: Expected::Absent, expires: None };
-    let arrangement = Arrangement { stream: (&name, &stream_settings), group: Some((&group, &good)) };
+    let arrangement = Arrangement { stream: (&name, &stream_settings), groups: vec![(&group, &good)] };
     let bad = GroupSettings { buffer: 0, ..GroupSettings::default() };
-    let wrong = Arrangement { group: Some((&group, &bad)), ..arrangement };
+    let wrong = Arrangement { groups: vec![(&group, &bad)], ..arrangement };
     let itself = GroupSettings {
         on_exhausted: forebay_core::settings::OnExhausted::Move(name.clone()),
         ..GroupSettings::default()
     };
-    let circle = Arrangement { group: Some((&group, &itself)), ..arrangement };
+    let circle = Arrangement { groups: vec![(&group, &itself)], ..arrangement };
     let missing = NoteChange { expected: Expected::Version(9), ..note(b"missing") };
     let many = [note(b"1"), note(b"2"), note(b"3")];
     let twice = [note(b"1"), NoteChange { value: None, ..note(b"1") }];
     for (arrangement, notes) in [
         (wrong, &[note(b"1")][..]),
         (circle, &[]),
-        (arrangement, &[note(b"1"), missing]),
-        (arrangement, &many),
-        (arrangement, &twice),
+        (arrangement.clone(), &[note(b"1"), missing]),
+        (arrangement.clone(), &many),
+        (arrangement.clone(), &twice),
     ] {
-        let refused = rig.driver.arrange(NOW, Some(arrangement), notes);
-        assert!(refused.is_err(), "{arrangement:?}");
+        let bundle = Bundle::default().arrange(arrangement);
+        let bundle = notes.iter().fold(bundle, |bundle, note| bundle.note(*note));
+        assert!(rig.driver.commit(NOW, &bundle).is_err(), "{bundle:?}");
     }
-    assert!(rig.driver.dissolve(NOW, rig.stream, &[missing]).is_err());
-    assert!(rig.driver.dissolve(NOW, StreamId(77), &[]).is_err());
+    assert!(rig.driver.commit(NOW, &Bundle::default().delete(rig.stream).note(missing)).is_err());
+    assert!(rig.driver.commit(NOW, &Bundle::default().delete(StreamId(77))).is_err());
     rig.driver.set_storage_full(true);
-    let full = rig.driver.arrange(NOW, Some(arrangement), &[note(b"1")]);
-    assert_eq!(full, Err(ArrangeError::Note(NoteRefusal::Full)));
+    let full = rig.driver.commit(NOW, &Bundle::default().arrange(arrangement).note(note(b"1")));
+    assert_eq!(full, Err(NoteRefusal::Full.into()));
     assert_eq!(closed(&mut rig), Vec::<Vec<&str>>::new(), "nothing of it is in the log");
     assert_eq!(rig.driver.shard().stream_named(&name), None);
     assert!(rig.driver.shard().stream_name(rig.stream).is_some());

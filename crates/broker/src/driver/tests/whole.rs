@@ -121,7 +121,7 @@ fn ided(count: usize) -> Batch {
     let mut batch = BatchBuilder::default();
     for n in 0..count {
         let id = format!("id{n}");
-        batch.push(&Message { id: Some(&id), key: Some("k"), body: b"", ..Message::default() });
+        batch.push(&Message { id: Some(&id), key: Some(b"k"), body: b"", ..Message::default() });
     }
     batch.build()
 }
@@ -143,15 +143,17 @@ fn batches_for_many_streams_are_in_one_frame_or_refused() {
     // Their entries take more than their contents.
     let batch = ided(10_000);
     let plain = PublishOptions::default();
-    let all: Vec<_> = streams.iter().map(|&stream| (stream, &batch, plain)).collect();
     let most = ((8 << 20) / batch.contents.len()).min(60);
     let mut stored = 0;
     for count in [most, most / 2, 3] {
         let before = rig.driver.shard().last_given(streams[0]);
-        match rig.driver.publish_all(NOW, &all[..count], &[]) {
+        let bundle = streams[..count]
+            .iter()
+            .fold(Bundle::default(), |bundle, &stream| bundle.publish(Target::Id(stream), &batch, plain));
+        match rig.driver.commit(NOW, &bundle) {
             Ok(_) => stored += 1,
             Err(refusal) => {
-                assert!(matches!(refusal, PublishAllError::TooLarge { .. }), "{refusal}");
+                assert!(matches!(refusal, BundleRefusal::TooLarge { .. }), "{refusal}");
                 assert_eq!(rig.driver.shard().last_given(streams[0]), before, "nothing was stored");
                 continue;
             }
@@ -176,9 +178,12 @@ fn notes_are_in_the_frame_of_the_batch_or_refused_with_it() {
     let keys: Vec<Vec<u8>> = (0..400u32).map(|n| n.to_le_bytes().to_vec()).collect();
     let note = |key| NoteChange { door: 7, key, value: Some(&value), expected: Expected::Any, expires: None };
     let notes: Vec<NoteChange<'_>> = keys.iter().map(|key| note(key)).collect();
-    let batches = [(rig.stream, &batch, PublishOptions::default())];
-    let refused = rig.driver.publish_all(NOW, &batches, &notes);
-    assert!(matches!(refused, Err(PublishAllError::TooLarge { .. })), "{refused:?}");
+    let with = |count: usize| {
+        let first = Bundle::default().publish(Target::Id(rig.stream), &batch, PublishOptions::default());
+        notes[..count].iter().fold(first, |bundle, note| bundle.note(*note))
+    };
+    let refused = rig.driver.commit(NOW, &with(400));
+    assert!(matches!(refused, Err(BundleRefusal::TooLarge { .. })), "{refused:?}");
     assert_eq!(rig.driver.shard().last_given(rig.stream), Some(Seq::START), "nothing was stored");
     // Earlier entries do not take the room of entries that have to be in one frame.
     let others: Vec<Vec<u8>> = (0..200u32).map(|n| [n.to_le_bytes(), [9; 4]].concat()).collect();
@@ -186,7 +191,7 @@ fn notes_are_in_the_frame_of_the_batch_or_refused_with_it() {
         rig.driver.put_note(NOW, note(key)).expect("there is room");
         rig.driver.confirm(Ticket(3));
     }
-    rig.driver.publish_all(NOW, &batches, &notes[..200]).expect("it fits in a frame");
+    rig.driver.commit(NOW, &with(200)).expect("it fits in a frame");
     rig.driver.confirm(Ticket(4));
     rig.turn();
     let of_frame = |frame: &Frame| -> (usize, usize) {

@@ -9,7 +9,7 @@ const HEADER: &str = "FOREBAY_HEADER_";
 /// Which variables there would be if they could: too long, too many, or with a zero byte in them.
 const LEFT_OUT: &str = "FOREBAY_LEFT_OUT";
 /// The fields, each of which a message may have.
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 12] = [
     "FOREBAY_STREAM",
     "FOREBAY_GROUP",
     "FOREBAY_SEQ",
@@ -20,6 +20,8 @@ const FIELDS: [&str; 10] = [
     "FOREBAY_SCHEMA",
     "FOREBAY_PRIORITY",
     "FOREBAY_PUBLISHED_AT",
+    "FOREBAY_KEY_BASE64",
+    "FOREBAY_CONTENT_TYPE",
 ];
 
 /// One variable may have 128 KiB on Linux, and all of them with the arguments 2 MiB.
@@ -36,7 +38,20 @@ pub(super) fn is_ours(name: &str) -> bool {
 
 /// Names and values. Of two headers with one name the first counts.
 pub(super) fn variables(task: &Task<'_>) -> Vec<(String, String)> {
-    let [stream, group, seq, attempt, id, key, kind, schema, priority, published_at] = FIELDS;
+    let [
+        stream,
+        group,
+        seq,
+        attempt,
+        id,
+        key,
+        kind,
+        schema,
+        priority,
+        published_at,
+        key_base64,
+        content_type,
+    ] = FIELDS;
     let own = |text: Option<&str>| text.map(ToOwned::to_owned);
     let fields = [
         (stream, own(Some(task.stream))),
@@ -49,6 +64,8 @@ pub(super) fn variables(task: &Task<'_>) -> Vec<(String, String)> {
         (schema, task.schema.map(|schema| schema.to_string())),
         (priority, Some(task.priority.to_string())),
         (published_at, Some(task.published_at.to_string())),
+        (key_base64, task.key_base64.clone()),
+        (content_type, own(task.content_type)),
     ];
     let mut set = Vec::with_capacity(FIELDS.len() + task.headers.len().min(HEADERS_MAX));
     let mut left_out = Vec::new();
@@ -114,6 +131,7 @@ mod tests {
             kind: Some("email.send"),
             schema: Some(2),
             priority: 5,
+            content_type: Some("text/csv"),
             headers: vec![("trace-id", "a b"), ("Ünit", "x")],
             ..Task::plain(&body)
         };
@@ -124,6 +142,7 @@ mod tests {
             lines,
             [
                 "FOREBAY_ATTEMPT=1",
+                "FOREBAY_CONTENT_TYPE=text/csv",
                 "FOREBAY_GROUP=senders",
                 "FOREBAY_HEADER_TRACE_ID=a b",
                 "FOREBAY_HEADER__NIT=x",

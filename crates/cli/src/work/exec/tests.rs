@@ -42,7 +42,7 @@ fn exec(command: &str, timeout: Option<Duration>) -> Exec {
 }
 
 fn exec_with(command: &str, timeout: Option<Duration>, hurry: watch::Receiver<bool>) -> Exec {
-    let server = Server { server: "http://127.0.0.1:7070/".to_owned() };
+    let server = Server::at("127.0.0.1:7070");
     Exec::new(command, timeout, &server, Console::discarding(), hurry).expect("the command can be run")
 }
 

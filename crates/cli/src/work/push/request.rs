@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
+use forebay_wire::json::body::Body;
 use http_body_util::Full;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
@@ -9,7 +10,6 @@ use hyper::header::{
 };
 use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Uri};
-use serde::de::IgnoredAny;
 
 use crate::exit::Exit;
 use crate::safe::printable;
@@ -128,6 +128,7 @@ fn fields(task: &Task<'_>, headers: &mut HeaderMap) {
     set("forebay-attempt", Some(&task.attempt.to_string()));
     set("forebay-id", task.id);
     set("forebay-key", task.key);
+    set("forebay-key-base64", task.key_base64.as_deref());
     set("forebay-type", task.kind);
     set("forebay-schema", task.schema.map(|schema| schema.to_string()).as_deref());
     set("forebay-priority", Some(&task.priority.to_string()));
@@ -150,10 +151,16 @@ fn value(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_bytes(text.as_bytes()).ok()
 }
 
+/// The content type of the message, or else its header of that name, or else as the API shows the body.
 fn content_type(task: &Task<'_>) -> HeaderValue {
-    if let Some(given) = task.header("content-type").filter(|given| !given.is_empty()).and_then(value) {
+    let given = task.content_type.or(task.header("content-type").filter(|given| !given.is_empty()));
+    if let Some(given) = given.and_then(value) {
         return given;
     }
-    let is_json = serde_json::from_slice::<IgnoredAny>(task.body).is_ok();
-    HeaderValue::from_static(if is_json { "application/json" } else { "application/octet-stream" })
+    let shown = Body::of(Some(task.body), "");
+    HeaderValue::from_static(match (shown.body, shown.body_text) {
+        (Some(_), _) => "application/json",
+        (None, Some(_)) => "text/plain; charset=utf-8",
+        (None, None) => "application/octet-stream",
+    })
 }

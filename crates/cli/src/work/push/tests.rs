@@ -178,7 +178,7 @@ async fn every_field_is_in_a_header_and_the_body_is_as_it_was() {
     let body = Bytes::from_static(b"hello");
     run(&service.push("/200"), &Task::plain(&body)).await.expect("acked");
     let (headers, _) = service.last();
-    assert_eq!(headers["content-type"], "application/octet-stream");
+    assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
     assert_eq!(headers["idempotency-key"], "emails/senders/12");
     assert!(!headers.contains_key("forebay-id"));
     let csv = Task { headers: vec![("Content-Type", "text/csv")], id: Some("a\nb"), ..Task::plain(&body) };
@@ -186,6 +186,9 @@ async fn every_field_is_in_a_header_and_the_body_is_as_it_was() {
     let (headers, _) = service.last();
     assert_eq!(headers["content-type"], "text/csv");
     assert_eq!(headers["idempotency-key"], "emails/senders/12", "an id that is no header's value");
+    let said = Task { content_type: Some("image/png"), ..csv.clone() };
+    run(&service.push("/200"), &said).await.expect("acked");
+    assert_eq!(service.last().0["content-type"], "image/png");
     let many: Vec<String> = (0..40_000).map(|n| format!("h{n}")).collect();
     let many = Task { headers: many.iter().map(|name| (&**name, "x")).collect(), ..Task::plain(&body) };
     assert!(

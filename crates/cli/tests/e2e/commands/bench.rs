@@ -166,7 +166,8 @@ fn what_cannot_be_is_refused_before_anything_is_done() {
     let sqs = sqs_of(&server);
     server.run(&["bench", "--sqs", &sqs, "--group", "Visibility=5"]).refused(2, &["Visibility"]);
     nothing_is_left(&server);
-    run(&["bench", "--server", "127.0.0.1:1"], "", &[]).refused(7, &["cannot connect"]);
+    run(&["bench", "--server", "127.0.0.1:1"], "", &[])
+        .refused(7, &["cannot reach the server at 127.0.0.1:1"]);
     run(&["bench", "--sqs", "http://127.0.0.1:1"], "", &[]).refused(7, &["--sqs takes another"]);
 }
 
@@ -183,7 +184,7 @@ fn who_interrupts_it_gets_what_there_is_and_the_stream_is_gone() {
         .expect("the binary runs");
     let group = until("messages are acked", || {
         let groups = server.run(&["group", "list", "-o", "json"]).json();
-        let group = groups["subscriptions"][0].clone();
+        let group = groups["groups"][0].clone();
         group["last_processed_seq"].as_u64().filter(|seq| *seq > 5).map(|_| group)
     });
     assert!(group["stream"].as_str().is_some_and(|name| name.starts_with("bench-")), "{group}");

@@ -93,3 +93,15 @@ fn however_it_ends_no_process_is_left() {
         }
     }
 }
+
+#[test]
+fn a_reader_that_closes_the_pipe_ends_it_and_nothing_is_left() {
+    let folder = Folder::made("demo-pipe");
+    let mut running = demo(&folder, &["--quick"]);
+    let mut lines = BufReader::new(running.stdout.take().expect("a pipe"));
+    lines.read_line(&mut String::new()).expect("a line");
+    drop(lines);
+    let ended = running.wait().expect("it ends");
+    assert_eq!(ended.code(), Some(0));
+    assert_eq!(left_in(&folder), 0, "its folder is gone");
+}

@@ -19,7 +19,7 @@ fn a_stream_is_made_seen_changed_emptied_and_deleted() {
     assert_eq!(again, "stream emails already exists\n");
     server
         .run(&["stream", "create", "emails", "dedupe_window=6m"])
-        .refused(9, &["forebay: ", "field=`dedupe_window`"]);
+        .refused(9, &["forebay: dedupe_window of the existing stream emails", "value=`5m` requested=`6m`"]);
     server.run(&["stream", "create", "emails", "dedupe_windw=6m"]).refused(2, &["dedupe_windw"]);
     server.run(&["stream", "create", "emails", "dedupe_window"]).refused(2, &["name=value"]);
     server.run(&["stream", "set", "emails"]).refused(2, &["nothing to change"]);
@@ -44,8 +44,8 @@ fn a_stream_is_made_seen_changed_emptied_and_deleted() {
     );
 
     server.run(&["group", "create", "emails/senders"]).good();
-    assert_eq!(server.run(&["stream", "purge", "emails"]).good(), "dropped 2 messages\n");
-    assert_eq!(server.run(&["stream", "purge", "emails", "-o", "json"]).json(), json!({"purged": 0}));
+    assert_eq!(server.run(&["stream", "purge", "emails", "--yes"]).good(), "dropped 2 messages\n");
+    assert_eq!(server.run(&["stream", "purge", "emails", "-o", "json", "-y"]).json(), json!({"purged": 0}));
     assert_eq!(server.run(&["stream", "delete", "emails", "--yes"]).good(), "deleted the stream emails\n");
     server.run(&["stream", "show", "emails"]).refused(8, &["no such stream"]);
     let problem = server.run(&["stream", "show", "emails", "-o", "json"]).refused(8, &[]);
@@ -75,7 +75,7 @@ fn a_group_is_made_seen_changed_paused_moved_and_deleted() {
     assert_eq!(server.run(&["group", "create", "work/team"]).good(), "group work/team already exists\n");
     server
         .run(&["group", "create", "work/team", "max_retries=4"])
-        .refused(9, &["forebay: ", "field=`max_retries`"]);
+        .refused(9, &["forebay: max_retries of the existing group work/team", "value=`3` requested=`4`"]);
     server.run(&["group", "create", "work"]).refused(2, &["STREAM/GROUP"]);
     server.run(&["group", "set", "work/team", "max_retries=unlimited", "rate.per_second=5"]).good();
     server.run(&["group", "set", "work/team", "strategy=random"]).refused(2, &["strategy"]);
@@ -93,17 +93,20 @@ fn a_group_is_made_seen_changed_paused_moved_and_deleted() {
     assert!(list.lines().any(|line| line.starts_with("work/team") && line.contains("paused")), "{list}");
     assert_eq!(server.run(&["group", "resume", "work/team", "-o", "json"]).json(), json!({"paused": false}));
     let list = server.run(&["group", "list", "work", "-o", "json"]).json();
-    assert_eq!((&list["subscriptions"][0]["lag"], &list["next"]), (&3.into(), &json!(null)));
+    assert_eq!((&list["groups"][0]["lag"], &list["next"]), (&3.into(), &json!(null)));
     server.run(&["group", "list", "nothing"]).refused(8, &["no such stream"]);
 
-    let moved = server.run(&["group", "reset", "work/team", "--to", "3"]).good();
+    let moved = server.run(&["group", "reset", "work/team", "--to", "3", "--yes"]).good();
     assert_eq!(moved, "the group work/team continues after position 2\n");
     assert_eq!(server.run(&["group", "show", "work/team", "-o", "json"]).json()["lag"], 1);
     server.run(&["group", "reset", "work/team", "--to", "later"]).refused(2, &["beginning, end"]);
     let scaling = ["group", "scaling", "work/team", "--target-drain", "5m", "--min", "2", "--max", "9"];
     assert!(server.run(&scaling).good().starts_with("consumers wanted"));
     assert_eq!(server.run(&[&scaling[..], &["-o", "json"]].concat()).json()["desired_consumers"], 2);
-    assert_eq!(server.run(&["group", "delete", "work/team"]).good(), "deleted the group work/team\n");
+    assert_eq!(
+        server.run(&["group", "delete", "work/team", "--yes"]).good(),
+        "deleted the group work/team\n"
+    );
     server.run(&["group", "show", "work/team"]).refused(8, &["no such group"]);
     server.stop();
 }
@@ -115,6 +118,7 @@ fn parked_messages_are_seen_replayed_resubmitted_and_discarded() {
         let key = format!("k{n}");
         server.run(&["pub", "work", &format!("body {n}"), "--key", &key, "--type", "job"]).good();
     }
+    server.run(&["group", "create", "work/team"]).good();
     let park =
         ["sub", "work/team", "--nack", "park", "--reason", "no good", "--max", "4", "--name", "tester"];
     server.run(&park).good();
@@ -149,14 +153,87 @@ fn parked_messages_are_seen_replayed_resubmitted_and_discarded() {
     assert_eq!(edited["seq"], 5, "{edited}");
     let again = server.run(&["sub", "work/team", "--ack", "--max", "1", "-o", "json"]).json();
     assert_eq!(
-        (&again["key"], &again["type"], &again["body_base64"]),
-        (&"k3".into(), &"job".into(), &"YmV0dGVy".into())
+        (&again["key"], &again["type"], &again["body_text"]),
+        (&"k3".into(), &"job".into(), &"better".into())
     );
     server.run(&["parked", "resubmit", "work/team", "4"]).refused(2, &["--body"]);
-    server.run(&["parked", "discard", "work/team", "--all"]).good();
+    server.run(&["parked", "discard", "work/team", "--all", "--yes"]).good();
     // A discard is a job, and may take a turn or two.
     let left = (0..100).map(|_| server.run(&["parked", "list", "work/team", "-o", "json"]).json());
     assert!(left.into_iter().any(|list| list["parked"] == json!([])), "they are dropped");
+    server.stop();
+}
+
+#[test]
+fn a_command_that_destroys_data_needs_yes_without_a_terminal() {
+    let server = Server::start();
+    server.run(&["group", "create", "work/team"]).good();
+    server.run(&["pub", "work", "a", "b"]).good();
+    for words in [
+        &["stream", "delete", "work"][..],
+        &["stream", "purge", "work"],
+        &["group", "delete", "work/team"],
+        &["group", "reset", "work/team", "--to", "end"],
+        &["parked", "discard", "work/team", "--all"],
+    ] {
+        server.run_with(words, "y\n").refused(2, &["--yes", "cannot be undone"]);
+    }
+    assert_eq!(server.run(&["group", "show", "work/team", "-o", "json"]).json()["lag"], 2, "all is there");
+    let beyond = server.run(&["group", "reset", "work/team", "--to", "99999999", "--yes"]);
+    beyond.refused(9, &["position=`99999999`", "last=`2`"]);
+    assert_eq!(
+        server.run(&["group", "show", "work/team", "-o", "json"]).json()["lag"],
+        2,
+        "nothing is settled"
+    );
+    server.stop();
+}
+
+#[test]
+fn a_mistyped_name_creates_nothing() {
+    let server = Server::start();
+    server.run(&["group", "create", "work/team"]).good();
+    server.run(&["sub", "work/taem", "--max", "1"]).refused(8, &["no group work/taem", "--create"]);
+    server.run(&["pub", "work/team", "x"]).refused(8, &["no stream work/team", "such as work."]);
+    server.run(&["group", "create", "work/"]).refused(2, &["STREAM/GROUP"]);
+    let groups = server.run(&["group", "list", "-o", "json"]).json();
+    assert_eq!(groups["groups"].as_array().map(Vec::len), Some(1), "{groups}");
+    let streams = server.run(&["stream", "list", "-o", "json"]).json();
+    assert_eq!(streams["streams"].as_array().map(Vec::len), Some(1), "{streams}");
+    // A stream may have a slash in its name if that is asked for.
+    server.run(&["stream", "create", "eu/orders"]).good();
+    server.run(&["pub", "eu/orders", "x"]).good();
+    assert_eq!(
+        server.run(&["sub", "eu/orders/team", "--create", "--ack", "--max", "1", "--raw"]).good(),
+        "x\n"
+    );
+    server.run(&["pub", "work", "x", "--ttl", "0s"]).refused(2, &["greater than zero"]);
+    server.run(&["pub", "work", "x", "--ttl", "1s", "--delay", "2s"]).refused(2, &["--ttl", "ttl=`1s`"]);
+    server.stop();
+}
+
+#[test]
+fn a_stream_is_followed_and_settings_have_units() {
+    let server = Server::start();
+    server.run(&["stream", "create", "emails", "limits.max_bytes=10MiB", "ingress_rate=6000/m"]).good();
+    let settings = server.run(&["stream", "show", "emails", "-o", "json"]).json()["settings"].clone();
+    assert_eq!(settings["limits"]["max_bytes"], 10 << 20);
+    assert_eq!(settings["ingress_rate"]["per_second"], 100.0);
+    server.run(&["stream", "set", "emails", "limits.max_bytes=ten"]).refused(2, &["a size is a number"]);
+    server.run(&["pub", "emails", "a"]).good();
+    let followed =
+        server.run(&["stream", "follow", "emails", "--from", "1", "--max", "1", "-o", "json"]).json();
+    assert_eq!(followed["seq"], 1);
+    let address = server.address.clone();
+    let following = std::thread::spawn(move || {
+        run(&["--server", &address, "stream", "follow", "emails", "--from", "1", "--max", "2"], "", &[])
+            .good()
+    });
+    server.run(&["pub", "emails", "b"]).good();
+    let followed = following.join().expect("it ran");
+    let bodies: Vec<&str> = followed.lines().filter_map(|line| line.rsplit('\t').next()).collect();
+    assert_eq!(bodies, ["a", "b"], "{followed}");
+    server.run(&["stream", "follow", "none"]).refused(8, &["no such stream. stream=`none`"]);
     server.stop();
 }
 
@@ -167,13 +244,13 @@ fn top_prints_everything_once_where_there_is_no_terminal() {
     server.run(&["pub", "work", "a", "b"]).good();
     let shown = server.run(&["top"]).good();
     assert!(shown.starts_with("STREAM"), "{shown}");
-    assert!(shown.lines().any(|line| line.starts_with("work/team") && line.contains("idle")), "{shown}");
+    assert!(
+        shown.lines().any(|line| line.starts_with("work/team") && line.contains("no consumer")),
+        "{shown}"
+    );
     assert!(!shown.contains('\u{1b}'), "{shown}");
     let shown = server.run(&["top", "--once", "--sort", "parked", "-o", "json"]).json();
-    assert_eq!(
-        (&shown["streams"][0]["stream"], &shown["subscriptions"][0]["lag"]),
-        (&"work".into(), &2.into())
-    );
+    assert_eq!((&shown["streams"][0]["stream"], &shown["groups"][0]["lag"]), (&"work".into(), &2.into()));
     server.stop();
     run(&["top", "--sort", "size"], "", &[]).refused(2, &["parked"]);
 }

@@ -108,7 +108,8 @@ fn a_server_that_stops_says_what_it_waits_for() {
     let server = Server::start_with(&["--memory", "--drain-timeout", "500ms"]);
     server.run(&["pub", "work", "a", "b"]).good();
     let address = server.address.clone();
-    let holding = std::thread::spawn(move || run(&["sub", "work/team", "--server", &address], "", &[]));
+    let holding =
+        std::thread::spawn(move || run(&["sub", "work/team", "--create", "--server", &address], "", &[]));
     let holds = || {
         let shown = server.run(&["group", "show", "work/team", "-o", "json"]);
         shown.code == 0 && shown.json()["in_flight"] == 2
@@ -170,4 +171,44 @@ fn a_file_of_access_keys_that_everyone_can_write_to_is_refused() {
     std::fs::set_permissions(&keys, Permissions::from_mode(0o622)).expect("the mode can be set");
     let words = ["serve", "--memory", "--listen", "127.0.0.1:0", "--sqs", "127.0.0.1:0", "--sqs-keys", &keys];
     run(&words, "", &[]).refused(2, &["must not be writable for every user", "mode=`622`", "chmod 600"]);
+}
+
+#[test]
+fn a_server_is_found_by_flag_context_and_variable() {
+    let folder = Folder::made("contexts");
+    let config = folder.file("config");
+    let server = Server::start();
+    let with = |words: &[&str]| run(words, "", &[("XDG_CONFIG_HOME", &config)]);
+    with(&["context", "use", "local"]).refused(8, &["no context local"]);
+    with(&["context", "add", "local", &server.address]);
+    with(&["context", "add", "wrong", "127.0.0.1:1"]);
+    with(&["context", "add", "other", "redis://a:1"]).refused(2, &["scheme=`redis`"]);
+    let listed = with(&["context", "list", "-o", "json"]).json();
+    assert_eq!((&listed["current"], &listed["servers"]["wrong"]), (&"local".into(), &"127.0.0.1:1".into()));
+    assert!(with(&["ping"]).good().starts_with(&server.address), "the first context is the current one");
+    with(&["--context", "wrong", "ping"]).refused(7, &["127.0.0.1:1", "connection refused"]);
+    with(&["context", "use", "wrong"]);
+    with(&["ping"]).refused(7, &["127.0.0.1:1"]);
+    // Before the command or after it, and the first of several that answers.
+    let several = format!("127.0.0.1:1,{}", server.address);
+    with(&["--server", &several, "stream", "list"]).good();
+    with(&["stream", "list", "--server", &several]).good();
+    with(&["pub", "work", "x", "--server", &several]);
+    with(&["stream", "list", "--server", "a:b"]).refused(2, &["HOST:PORT"]);
+    with(&["serve", "--server", "a"]).refused(2, &["no meaning"]);
+    let environment = [("XDG_CONFIG_HOME", &*config), ("FOREBAY_SERVER", &*server.address)];
+    assert_eq!(run(&["ping", "-o", "json"], "", &environment).json()["server"], *server.address);
+    with(&["context", "remove", "wrong"]);
+    server.stop();
+}
+
+#[test]
+fn a_settings_file_to_begin_with_is_written_once() {
+    let folder = Folder::made("init");
+    let file = folder.file("forebay.toml");
+    run(&["config", "init", &file], "", &[]);
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    assert!(text.contains("# listen = \"127.0.0.1:7070\""), "{text}");
+    run(&["config", "show", "--config", &file], "", &[]).good();
+    run(&["config", "init", &file], "", &[]).refused(9, &["was not changed"]);
 }

@@ -6,6 +6,7 @@
 mod drain;
 mod edges;
 mod groups;
+mod keda;
 mod parked;
 mod poll;
 mod standard;

@@ -433,6 +433,7 @@ impl Session {
                 let run = v1::LeaseRun { first_seq: message.seq, first_grant: message.grant, count: 1 };
                 let settlement = v1::Settlement {
                     ticket: message.seq,
+                    action: Action::Ack.into(),
                     epoch: received.epoch,
                     leases: vec![run],
                     ..Default::default()

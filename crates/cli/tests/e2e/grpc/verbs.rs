@@ -84,13 +84,19 @@ async fn a_delayed_message_does_not_go_before_its_time_and_one_that_expired_neve
         v1::Message { delay_ms: 600, ..message("later") },
         v1::Message { deliver_at_us: unix.as_micros() as u64 + 1_200_000, ..message("last") },
         message("now"),
-        v1::Message { ttl_ms: 50, delay_ms: 300, ..message("never") },
+        v1::Message { ttl_ms: 800, delay_ms: 700, ..message("never") },
     ];
     publish_one(&server, "work", messages).await;
-    let mut consumer = Session::open(&server, "work", "team", 10).await;
-    assert_eq!(consumer.receive(1).await.messages[0].body, "now");
-    assert_eq!(consumer.receive(1).await.messages[0].body, "later");
+    // Both of its credits are in use while the third message is due.
+    let mut consumer = Session::open(&server, "work", "team", 2).await;
+    let first = consumer.receive(1).await;
+    assert_eq!(first.messages[0].body, "now");
+    let later = consumer.receive(1).await;
+    assert_eq!(later.messages[0].body, "later");
     assert!(begun.elapsed() >= Duration::from_millis(600), "{:?}", begun.elapsed());
+    tokio::time::sleep_until((begun + Duration::from_millis(1_000)).into()).await;
+    consumer.ack(&first, 3..=3).await;
+    consumer.ack(&later, 1..=1).await;
     assert_eq!(consumer.receive(1).await.messages[0].body, "last");
     assert!(begun.elapsed() >= Duration::from_millis(1_150), "{:?}", begun.elapsed());
     assert!(consumer.nothing_comes().await);

@@ -1,6 +1,6 @@
 //! Whether the server lives, what it says about itself, and what its document promises.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::http::rig::Server;
 
@@ -8,36 +8,45 @@ use crate::http::rig::Server;
 const CONTRACT: &str = "
     PUT /streams/{stream}
     PATCH /streams/{stream}
+    DELETE /credentials/{id}
+    GET /credentials
+    POST /credentials
     GET /streams
     GET /streams/{stream}
     DELETE /streams/{stream}
     POST /streams/{stream}/messages
     GET /streams/{stream}/messages
     POST /streams/{stream}/purge
+    POST /streams/{stream}/truncate
+    POST /transactions
     GET /streams/{stream}/follow
-    PUT /subscriptions/{stream}/{group}
-    PATCH /subscriptions/{stream}/{group}
-    GET /subscriptions
-    GET /subscriptions/{stream}
-    GET /subscriptions/{stream}/{group}
-    DELETE /subscriptions/{stream}/{group}
-    POST /subscriptions/{stream}/{group}/receive
-    POST /subscriptions/{stream}/{group}/ack
-    POST /subscriptions/{stream}/{group}/nack
-    POST /subscriptions/{stream}/{group}/extend
-    POST /subscriptions/{stream}/{group}/pause
-    POST /subscriptions/{stream}/{group}/resume
-    POST /subscriptions/{stream}/{group}/reset
-    GET /subscriptions/{stream}/{group}/parked
-    GET /subscriptions/{stream}/{group}/parked/reasons
-    GET /subscriptions/{stream}/{group}/parked/{seq}
-    POST /subscriptions/{stream}/{group}/parked/replay
-    POST /subscriptions/{stream}/{group}/parked/discard
-    POST /subscriptions/{stream}/{group}/parked/{seq}/resubmit
-    GET /subscriptions/{stream}/{group}/jobs
-    GET /subscriptions/{stream}/{group}/jobs/{job}
-    DELETE /subscriptions/{stream}/{group}/jobs/{job}
-    GET /subscriptions/{stream}/{group}/scaling
+    GET /log
+    GET /log/follow
+    PUT /streams/{stream}/groups/{group}
+    PATCH /streams/{stream}/groups/{group}
+    GET /groups
+    GET /streams/{stream}/groups
+    GET /streams/{stream}/groups/{group}
+    DELETE /streams/{stream}/groups/{group}
+    POST /streams/{stream}/groups/{group}/receive
+    POST /streams/{stream}/groups/{group}/ack
+    POST /streams/{stream}/groups/{group}/nack
+    POST /streams/{stream}/groups/{group}/extend
+    POST /streams/{stream}/groups/{group}/pause
+    POST /streams/{stream}/groups/{group}/resume
+    POST /streams/{stream}/groups/{group}/reset
+    GET /streams/{stream}/groups/{group}/parked
+    GET /streams/{stream}/groups/{group}/parked/reasons
+    GET /streams/{stream}/groups/{group}/parked/{seq}
+    POST /streams/{stream}/groups/{group}/parked/replay
+    POST /streams/{stream}/groups/{group}/parked/discard
+    POST /streams/{stream}/groups/{group}/parked/{seq}/resubmit
+    GET /streams/{stream}/groups/{group}/jobs
+    GET /streams/{stream}/groups/{group}/jobs/{job}
+    DELETE /streams/{stream}/groups/{group}/jobs/{job}
+    GET /streams/{stream}/groups/{group}/scaling
+    GET /server
+    GET /problems/{kind}
     GET /livez
     GET /readyz
     GET /metrics
@@ -66,10 +75,12 @@ fn the_document_has_the_calls_of_the_contract_and_the_server_has_those_of_the_do
     for call in &documented {
         let (method, path) = call.split_once(' ').expect("a method and a path");
         let path = path.replace("{stream}", "none").replace("{group}", "none");
-        let path = path.replace("{seq}", "1").replace("{job}", "1");
+        let path = path.replace("{seq}", "1").replace("{job}", "1").replace("{kind}", "busy");
+        let path = path.replace("{id}", "none");
         let mut connection = server.connect();
         connection.send_request(method, &path, &[], "");
-        let reply = if path == "/events" { connection.head() } else { connection.reply() };
+        let reply =
+            if ["/events", "/log/follow"].contains(&&*path) { connection.head() } else { connection.reply() };
         let reply = reply.unwrap_or_else(|| panic!("{call} was not answered"));
         assert!(reply.status != 405, "{call}");
         if reply.status >= 400 {
@@ -177,6 +188,41 @@ fn both_protocols_share_the_port_and_a_connection_serves_many_requests() {
     connection.send(&text);
     assert_eq!(connection.reply().expect("it is answered").text(), "alive\n");
     assert_eq!(connection.reply().expect("it is answered").text(), "ready\n");
+    server.stop();
+}
+
+#[test]
+fn the_older_paths_of_groups_answer_the_same() {
+    let server = Server::in_memory();
+    server.ok("PUT", "/streams/work/groups/team", r#"{"max_retries":3}"#);
+    assert_eq!(server.ok("PUT", "/subscriptions/work/team", "{}")["settings"]["max_retries"], 3);
+    let settings = |path: &str| server.ok("GET", path, "")["settings"].clone();
+    assert_eq!(settings("/streams/work/groups/team"), settings("/subscriptions/work/team"));
+    for (path, field) in
+        [("/groups", "groups"), ("/streams/work/groups", "groups"), ("/subscriptions/work", "subscriptions")]
+    {
+        assert_eq!(server.ok("GET", path, "")[field][0]["group"], "team", "{path}");
+    }
+    server.publish("work", 1..=1);
+    let got = server.ok("POST", "/streams/work/groups/team/receive", "{}");
+    let body = format!(r#"{{"leases":[{}]}}"#, got["messages"][0]["lease"]);
+    let settled = server.ok("POST", "/subscriptions/work/team/ack", &body);
+    assert_eq!(settled["results"][0]["outcome"], "acked");
+    server.stop();
+}
+
+#[test]
+fn the_server_tells_its_version_and_what_its_problems_mean() {
+    let server = Server::in_memory();
+    let about = server.ok("GET", "/server", "");
+    assert_eq!((&about["version"], &about["stage"]), (&json!(env!("CARGO_PKG_VERSION")), &json!("running")));
+    let refused = server.call("GET", "/streams/none", "");
+    assert!(refused.text().ends_with("}\n"), "a prompt begins on its own line: {}", refused.text());
+    let kind = refused.json()["type"].as_str().expect("a type").to_owned();
+    let meaning = server.call("GET", &kind, "");
+    assert_eq!(meaning.status, 200);
+    assert!(meaning.text().contains("The stream does not exist."), "{}", meaning.text());
+    assert_eq!(server.refused("GET", "/problems/nothing", ""), "404 no-such-path - never");
     server.stop();
 }
 

@@ -138,6 +138,11 @@ fn a_paused_group_hands_out_nothing_and_a_reset_moves_it() {
     assert_eq!(reset(r#"{"to":{"time":"1999-01-01T00:00:00Z"}}"#), 0);
     let wrong = server.refused("POST", "/subscriptions/work/team/reset", r#"{"to":"middle"}"#);
     assert_eq!(wrong, "400 invalid-field to never");
+    let before = server.ok("GET", "/subscriptions/work/team", "")["lag"].clone();
+    let beyond = server.refused("POST", "/subscriptions/work/team/reset", r#"{"to":{"seq":500}}"#);
+    assert_eq!(beyond, "409 no-such-position - never");
+    assert_eq!(server.ok("GET", "/subscriptions/work/team", "")["lag"], before, "nothing was settled");
+    assert_eq!(reset(r#"{"to":{"seq":6}}"#), 5, "the next message is where a group may wait");
     server.stop();
 }
 

@@ -128,7 +128,8 @@ fn an_edited_copy_takes_the_place_of_a_parked_message() {
     let server = server();
     let reply =
         server.call("POST", &format!("{TEAM}/parked/1/resubmit"), r#"{"body":{"fixed":true},"id":"new"}"#);
-    assert_eq!((reply.status, reply.json()), (201, json!({ "seq": 8, "id": "new", "duplicate": false })));
+    let copy = json!({ "seq": 8, "id": "new", "duplicate": false, "log_position": 8 });
+    assert_eq!((reply.status, reply.json()), (201, copy));
     assert_eq!(parked(&server, ""), [2, 3, 4, 5, 6, 7]);
     let got = server.receive(r#"{"max":9,"wait":"10s"}"#);
     let copy = &got[0];

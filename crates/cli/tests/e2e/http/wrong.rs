@@ -22,6 +22,8 @@ fn a_wrong_body_is_refused_by_what_is_wrong_with_it() {
         ("PUT", stream, "{", "400 malformed-json - never"),
         ("PUT", stream, "{} x", "400 malformed-json - never"),
         ("PUT", stream, "[]", "400 invalid-field - never"),
+        ("PATCH", stream, r#"{"limits":[5]}"#, "400 invalid-field limits never"),
+        ("POST", messages, r#"{"messages":[["id"],[]]}"#, "400 invalid-field messages[0] never"),
         ("PATCH", group, r#"{"max_retrys":1}"#, "400 unknown-field max_retrys never"),
         ("PATCH", group, r#"{"message_timeout":"soon"}"#, "400 invalid-field message_timeout never"),
         ("PATCH", group, r#"{"message_timeout":null}"#, "400 invalid-field message_timeout never"),
@@ -89,7 +91,7 @@ fn a_wrong_body_is_refused_by_what_is_wrong_with_it() {
     let unknown = server.call("PUT", stream, r#"{"retension":"work"}"#).json();
     assert!(unknown["detail"].as_str().is_some_and(|text| text.contains("`retention`")), "{unknown}");
     let broken = server.call("PUT", stream, "{\n  \"dedupe_max\": ,\n}").json();
-    assert!(broken["detail"].as_str().is_some_and(|text| text.contains("line 2 column 17")), "{broken}");
+    assert!(broken["detail"].as_str().is_some_and(|text| text.contains("line=`2` column=`17`")), "{broken}");
     server.stop();
 }
 
@@ -109,6 +111,7 @@ fn a_wrong_path_method_name_or_parameter_is_refused() {
         ("PUT", "/streams/a%00b", "400 invalid-name stream never"),
         ("PUT", "/streams/%ff", "400 malformed-request - never"),
         ("PUT", "/subscriptions/a/%24b", "400 invalid-name group never"),
+        ("PUT", "/subscriptions/a/b%2Fc", "400 invalid-name group never"),
         ("PUT", &long, "400 invalid-name stream never"),
         ("GET", "/streams?limit=0", "400 invalid-parameter limit never"),
         ("GET", "/streams?limit=1001", "400 invalid-parameter limit never"),

@@ -1,9 +1,183 @@
 //! A queue is a stream with one group: what comes in by one door goes out by another.
 
-use serde_json::json;
+use forebay_wire::v1;
+use forebay_wire::v1::forebay_client::ForebayClient;
+use serde_json::{Value, json};
 
 use crate::rig::Folder;
-use crate::sqs::rig::{Process, bodies};
+use crate::sqs::rig::{Client, Process, bodies};
+
+/// The ways in and out of a stream.
+struct Doors {
+    server: Process,
+    native: Client,
+    grpc: ForebayClient<tonic::transport::Channel>,
+    queue: String,
+}
+
+impl Doors {
+    async fn open(folder: &Folder) -> Doors {
+        let server = Process::start(folder);
+        let queue = server.client.create("mix", json!({})).await;
+        let address = format!("http://{}", server.native);
+        let endpoint = tonic::transport::Channel::from_shared(address).expect("an address");
+        let grpc = ForebayClient::new(endpoint.connect().await.expect("it listens"));
+        Doors { native: Client::new(&server.native), server, grpc, queue }
+    }
+
+    async fn http(&self, method: &str, path: &str, body: &Value) -> Value {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = self.native.send(method, path, &[("content-type", "application/json")], &body).await;
+        assert!(answer.status < 300, "{}", answer.body);
+        answer.json()
+    }
+
+    /// Publishes a text by one door.
+    async fn publish(&mut self, door: &str, text: &str) {
+        match door {
+            "pub" => drop(self.server.run(&["pub", "mix", text])),
+            "pub --content-type" => {
+                self.server.run(&["pub", "mix", "--content-type", "text/plain", text]);
+            }
+            "HTTP" => {
+                let messages = json!({ "messages": [{ "body_text": text }] });
+                self.http("POST", "/streams/mix/messages", &messages).await;
+            }
+            "gRPC" => {
+                let message = v1::Message { body: text.to_owned().into(), ..Default::default() };
+                let request = v1::PublishRequest {
+                    stream: "mix".to_owned(),
+                    messages: vec![message],
+                    ..Default::default()
+                };
+                let replies = self.grpc.publish(tokio_stream::iter([request])).await.expect("it opens");
+                let reply = replies.into_inner().message().await.expect("it goes on").expect("a reply");
+                assert_eq!(reply.confirmations[0].problem, None);
+            }
+            "SQS" => drop(self.server.client.send_text(&self.queue, text).await),
+            other => unreachable!("{other}"),
+        }
+    }
+
+    /// The only message of the stream, as each door shows it.
+    async fn read(&mut self, seq: u64) -> Vec<(&'static str, String)> {
+        let group = format!("mix/g{seq}");
+        self.http("PUT", &format!("/subscriptions/{group}"), &json!({ "start": { "seq": seq } })).await;
+        let http = |message: &Value| {
+            // A text that is a JSON object may be shown as one.
+            let text = message["body_text"].as_str().map(str::to_owned);
+            text.unwrap_or_else(|| message["body"].to_string())
+        };
+        let browsed = self.http("GET", &format!("/streams/mix/messages?from={seq}"), &Value::Null).await;
+        let received = self.http("POST", &format!("/subscriptions/{group}/receive"), &json!({})).await;
+        let leases = json!({ "leases": [received["messages"][0]["lease"]], "action": "return" });
+        self.http("POST", &format!("/subscriptions/{group}/nack"), &leases).await;
+        let request = v1::ReadMessagesRequest { stream: "mix".to_owned(), from: seq, ..Default::default() };
+        let read = self.grpc.read_messages(request).await.expect("it is read").into_inner();
+        let read = read.messages[0].message.clone().expect("a message").body;
+        let sub = self.server.run(&["sub", &group, "--ack", "--max", "1", "--raw"]);
+        let taken = self.server.client.receive(&self.queue, json!({})).await;
+        self.server.client.delete(&self.queue, &taken[0]).await;
+        vec![
+            ("HTTP, read", http(&browsed["messages"][0])),
+            ("HTTP, received", http(&received["messages"][0])),
+            ("gRPC", String::from_utf8(read.to_vec()).expect("text")),
+            ("sub", sub.strip_suffix('\n').expect("a line").to_owned()),
+            ("SQS", bodies(&taken)[0].to_owned()),
+        ]
+    }
+}
+
+#[tokio::test]
+async fn text_is_text_by_whichever_door_it_comes_and_goes() {
+    let folder = Folder::new("texts");
+    let mut doors = Doors::open(&folder).await;
+    let mut seq = 0;
+    let texts = ["hello", "42", "null", "\"quoted\"", "{\"n\":1}", "grüße, 世界"];
+    for text in texts {
+        for door in ["pub", "pub --content-type", "HTTP", "gRPC", "SQS"] {
+            doors.publish(door, text).await;
+            seq += 1;
+            for (reader, shown) in doors.read(seq).await {
+                assert_eq!(shown, text, "published by {door}, read by {reader}");
+            }
+        }
+    }
+    let list = doors.http("GET", "/streams/mix/messages?limit=1000", &Value::Null).await;
+    let said = |n: usize| list["messages"][n].as_object().expect("a message").contains_key("body_text");
+    assert!((0..20).all(said), "text that is no JSON object or array is text, by every door");
+    assert!(said(21) && said(22), "text that is said to be text is text, whatever it looks like");
+    // A handler finds the same bytes on its standard input.
+    let out = Folder::made("texts-handled");
+    let command = format!("cat > {}/$FOREBAY_SEQ.body", out.path());
+    doors.server.run(&["work", "mix/workers", "--exec", &command, "--idle", "1s"]);
+    for (n, text) in texts.iter().flat_map(|text| std::iter::repeat_n(text, 5)).enumerate() {
+        let body = std::fs::read_to_string(out.file(&format!("{}.body", n + 1))).expect("it was handled");
+        assert_eq!(&body, text, "message {}", n + 1);
+    }
+}
+
+#[tokio::test]
+async fn json_and_bytes_are_the_same_by_every_door() {
+    let folder = Folder::new("contents");
+    let mut doors = Doors::open(&folder).await;
+    let messages = json!({ "messages": [
+        { "body": { "n": 1.50 } }, { "body": "text" }, { "body_base64": "AP8=", "key_base64": "/w==" },
+        { "body_base64": "iVBORw==", "content_type": "image/png", "headers_base64": { "raw": "/w==" } },
+        { "no_body": true },
+    ] });
+    doors.http("POST", "/streams/mix/messages", &messages).await;
+    let request = v1::ReadMessagesRequest { stream: "mix".to_owned(), ..Default::default() };
+    let read = doors.grpc.read_messages(request).await.expect("it is read").into_inner().messages;
+    let read: Vec<v1::Message> = read.into_iter().map(|stored| stored.message.expect("a message")).collect();
+    let shown: Vec<(&[u8], &str)> = read.iter().map(|of| (&of.body[..], &of.content_type[..])).collect();
+    assert_eq!(
+        shown,
+        [
+            (&b"{\"n\":1.5}"[..], "application/json"),
+            (b"\"text\"", "application/json"),
+            (b"\x00\xff", "application/octet-stream"),
+            (b"\x89PNG", "image/png"),
+            (b"", ""),
+        ]
+    );
+    assert_eq!((&read[2].key_bytes[..], &read[3].headers[0].value_bytes[..]), (&b"\xff"[..], &b"\xff"[..]));
+    assert!(read[4].no_body && !read[3].no_body);
+    let taken = doors.server.client.receive(&doors.queue, json!({})).await;
+    assert_eq!(bodies(&taken), ["{\"n\":1.5}", "\"text\"", "AP8=", "iVBORw==", ""]);
+    let attribute = |n: usize, name: &str| taken[n]["MessageAttributes"][name].clone();
+    assert_eq!(attribute(2, "forebay.body")["StringValue"], "base64");
+    assert_eq!(taken[2]["Attributes"]["MessageGroupId"], "/w==");
+    assert_eq!(attribute(3, "forebay.content-type")["StringValue"], "image/png");
+    assert_eq!(attribute(3, "raw"), json!({ "DataType": "Binary", "BinaryValue": "/w==" }));
+    assert_eq!(attribute(4, "forebay.body")["StringValue"], "none");
+    // The other way: bytes of an attribute are a header's.
+    let message = json!({
+        "QueueUrl": doors.queue, "MessageBody": "[1]",
+        "MessageAttributes": { "raw": { "DataType": "Binary", "BinaryValue": "AP8=" } },
+    });
+    doors.server.client.call("SendMessage", message).await;
+    let list = doors.http("GET", "/streams/mix/messages?from=6", &Value::Null).await;
+    let message = &list["messages"][0];
+    assert_eq!((&message["body"], &message["headers_base64"]["raw"]), (&json!([1]), &json!("AP8=")));
+    for (shown, sent) in doors.http("GET", "/streams/mix/messages", &Value::Null).await["messages"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .zip(messages["messages"].as_array().expect("a list"))
+    {
+        for (field, value) in sent.as_object().expect("an object") {
+            assert_eq!(&shown[field], value, "{field}");
+        }
+    }
+    let lines = doors.server.run(&["sub", "mix/all", "--create", "--ack", "--max", "6", "-o", "json"]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for (line, sent) in lines.iter().zip(messages["messages"].as_array().expect("a list")) {
+        for (field, value) in sent.as_object().expect("an object") {
+            assert_eq!(&line[field], value, "{field} over the command line");
+        }
+    }
+}
 
 #[tokio::test]
 async fn messages_go_from_one_door_to_another() {
@@ -84,7 +258,7 @@ async fn bytes_from_another_door_come_as_base64() {
     let server = Process::start(&folder);
     let queue = server.client.create("orders", json!({})).await;
     let publish = json!({ "messages": [{ "body_base64": "AAH/" }] }).to_string();
-    let native = crate::sqs::rig::Client::new(&server.native);
+    let native = Client::new(&server.native);
     let answer = native
         .send("POST", "/streams/orders/messages", &[("content-type", "application/json")], &publish)
         .await;

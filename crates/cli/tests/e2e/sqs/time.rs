@@ -324,7 +324,7 @@ async fn no_more_than_so_many_are_in_flight() {
             let mut batch = BatchBuilder::default();
             for _ in 0..STEP {
                 let key = keys.next().expect("there is no end of them");
-                batch.push(&Message { key: Some(&key), body: b"x", ..Message::default() });
+                batch.push(&Message { key: Some(key.as_bytes()), body: b"x", ..Message::default() });
             }
             let batch = batch.build();
             let room = server.broker.room(&stream, &batch).await;

@@ -297,8 +297,8 @@ fn fewer_consumers_than_there_are() {
             0s    append group changed
             0s    A: acked
             0s    append acked 1
-            0s    C: the group has as many consumers as it may have. limit=`1`
-            0s    C: the group has as many consumers as it may have. limit=`1`
+            0s    C: the limit of consumers of a group is reached. limit=`1`
+            0s    C: the limit of consumers of a group is reached. limit=`1`
             0s    append returned 2
             0s    deliver 2#1 to C
             0s    append handed 2

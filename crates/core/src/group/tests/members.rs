@@ -226,7 +226,7 @@ fn a_group_has_no_more_consumers_than_it_may_have() {
         expect![[r#"
             0s    deliver 1#1 to A
             0s    append handed 1
-            0s    C: the group has as many consumers as it may have. limit=`2`
+            0s    C: the limit of consumers of a group is reached. limit=`2`
             0s    deliver 1#1 to B
             0s    append returned 1
             0s    append handed 1

@@ -132,6 +132,22 @@ fn a_reset_to_the_beginning_offers_everything_again() {
 }
 
 #[test]
+fn a_reset_beyond_the_end_is_refused_and_changes_nothing() {
+    check(
+        "publish 2 / A joins 1 / reset 4 / reset 99999999 / figures / reset 3 / figures",
+        expect![[r#"
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    refused: the position lies beyond the end of the stream. position=`4` last=`2`
+            0s    refused: the position lies beyond the end of the stream. position=`99999999` last=`2`
+            0s    floor 0, lag 2, in flight 1, ready 1, waiting 0, parked 0
+            0s    append reset to 2
+            0s    floor 2, lag 0, in flight 0, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
 fn a_reset_to_the_end_skips_everything() {
     check(
         "publish 4 / A joins 2 / A acks 1 / reset end / members / A acks 2 / publish 1 / figures",
@@ -172,7 +188,7 @@ fn a_reset_to_the_end_skips_everything() {
 #[test]
 fn a_reset_to_a_position() {
     check(
-        "publish 6 / A joins 9 / A acks 1-6 / reset 4 / figures / A acks 4 / reset 99 / figures \
+        "publish 6 / A joins 9 / A acks 1-6 / reset 4 / figures / A acks 4 / reset 7 / figures \
          / publish 1",
         expect![[r#"
             0s    deliver 1-6#1 to A

@@ -62,7 +62,7 @@ fn parked_messages_are_replayed_by_reason() {
             0s    parked 2 after 1: #1 A worse
             0s    reasons: 1 worse
             0s    floor 3, lag 2, in flight 0, ready 2, waiting 0, parked 1
-            0s    refused: no parked message is meant
+            0s    refused: nothing is selected; expected `seqs`, `filter` or `all`
         "#]],
     );
 }
@@ -85,7 +85,7 @@ fn parked_messages_are_replayed_by_position() {
             0s    parked 4 after 1: #1 A bad
             0s    parked 5 after 1: #1 A bad
             0s    reasons: 3 bad
-            0s    refused: no parked message is meant
+            0s    refused: nothing is selected; expected `seqs`, `filter` or `all`
             0s    job 2 matches 2
             0s    append job 2 started
             0s    append replayed 1, 4 by job 2
@@ -190,8 +190,8 @@ fn a_replay_can_be_cancelled() {
             7s    append opened 2
             7s    job 1: Replay 2 of 4, 0 failed, cancelled
             7s    floor 4, lag 2, in flight 0, ready 2, waiting 0, parked 2
-            7s    refused: no such job, or it is over. job=`1`
-            7s    refused: no such job, or it is over. job=`9`
+            7s    refused: no such job, or it has ended. job=`1`
+            7s    refused: no such job, or it has ended. job=`9`
         "#]],
     );
 }
@@ -298,13 +298,13 @@ fn an_empty_selection_is_refused() {
         expect![[r#"
             0s    deliver 1-3#1 to A
             0s    append handed 1-3
-            0s    refused: no parked message is meant
-            0s    refused: no parked message is meant
-            0s    refused: no parked message is meant
+            0s    refused: nothing is selected; expected `seqs`, `filter` or `all`
+            0s    refused: nothing is selected; expected `seqs`, `filter` or `all`
+            0s    refused: nothing is selected; expected `seqs`, `filter` or `all`
             0s    A: parked
             0s    append parked 1 by Nack
-            0s    refused: no parked message is meant
-            0s    refused: no parked message is meant
+            0s    refused: nothing is selected; expected `seqs`, `filter` or `all`
+            0s    refused: nothing is selected; expected `seqs`, `filter` or `all`
         "#]],
     );
 }
@@ -318,7 +318,7 @@ fn a_job_of_no_messages_is_refused() {
         0s    append handed 1
         0s    A: parked
         0s    append parked 1 by Nack
-        0s    refused: no parked message is meant
+        0s    refused: nothing is selected; expected `seqs`, `filter` or `all`
     "#]],
     );
 }

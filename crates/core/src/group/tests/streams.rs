@@ -738,9 +738,9 @@ fn producers_are_held_to_a_rate() {
             0s    append opened 1
             0s    append stream jobs created
             0s    append stream changed
-            0s    refused: the stream's producers are faster than they may be
-            0.5s  refused: the stream's producers are faster than they may be
-            2.5s  refused: the stream's producers are faster than they may be
+            0s    refused: the stream's ingress_rate is exceeded
+            0.5s  refused: the stream's ingress_rate is exceeded
+            2.5s  refused: the stream's ingress_rate is exceeded
         "#]],
     );
     check_both_ways(
@@ -750,7 +750,7 @@ fn producers_are_held_to_a_rate() {
             0s    append stream jobs created
             0s    append stream changed
             10s   append opened 2
-            10s   refused: the stream's producers are faster than they may be
+            10s   refused: the stream's ingress_rate is exceeded
         "#]],
     );
 }
@@ -825,13 +825,13 @@ fn a_batch_is_stored_only_where_it_was_expected_to_be() {
         "publish 1 after 0 / publish 1 after 0 / publish 1 after 1 / A joins 9 / A acks 1-2 / crash \
          / publish 1 after 1 / publish 1 after 2",
         expect![[r#"
-            0s    refused: the stream does not end where it was expected to. last=`1`
+            0s    refused: the stream does not end at expect_last_seq. last=`1`
             0s    deliver 1-2#1 to A
             0s    append handed 1-2
             0s    A: acked, acked
             0s    append acked 1-2
             0s    append opened 2
-            0s    refused: the stream does not end where it was expected to. last=`2`
+            0s    refused: the stream does not end at expect_last_seq. last=`2`
         "#]],
     );
 }

@@ -433,12 +433,12 @@ fn what_cannot_be_moved_is_parked_with_the_reason() {
             0s    append moving 1 to elsewhere
             0s    cannot move 1: the stream cannot take the message
             0s    append parked 1 by Nack
-            0s    parked 1 after 1: #1 ? cannot be moved to elsewhere: there can be no more of these. limit=`1`
-            0s    reasons: 1 cannot be moved to elsewhere: there can be no more of these. limit=`1`
+            0s    parked 1 after 1: #1 ? cannot be moved to elsewhere: too many streams or groups. limit=`1`
+            0s    reasons: 1 cannot be moved to elsewhere: too many streams or groups. limit=`1`
             0s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 1
             0s    append opened 2
-            0s    parked 1 after 1: #1 ? cannot be moved to elsewhere: there can be no more of these. limit=`1`
-            0s    reasons: 1 cannot be moved to elsewhere: there can be no more of these. limit=`1`
+            0s    parked 1 after 1: #1 ? cannot be moved to elsewhere: too many streams or groups. limit=`1`
+            0s    reasons: 1 cannot be moved to elsewhere: too many streams or groups. limit=`1`
         "#]],
     );
 }

@@ -5,7 +5,8 @@ use super::*;
 use crate::group::Verb;
 use crate::notes::Expected;
 use crate::pace::Rate;
-use crate::settings::{Fairness, OnFull, StreamLimits};
+use crate::settings::{Fairness, OnFull, Retention, StreamLimits};
+use crate::types::IdHash;
 
 #[test]
 fn an_image_may_be_taken_in_the_middle_of_a_reset() {
@@ -81,6 +82,84 @@ fn the_oldest_is_found_behind_a_parked_message_and_all_that_was_settled_since() 
     }
     let figures = rig.shard.figures(rig.now, group).expect("the group exists");
     assert_eq!((figures.counters.dropped, figures.lag, figures.parked), (11, 9, 1));
+}
+
+#[test]
+fn a_full_stream_makes_room_in_the_group_that_has_most_to_do() {
+    let mut rig = Rig::new(dropping(10));
+    let busy = rig.group(GroupSettings::default());
+    rig.join(busy, 1, 5, Bound::Connection);
+    rig.publish_plain(5);
+    rig.turn();
+    rig.settle(busy, 1..=5, Verb::Ack);
+    rig.shard.leave(busy, ConsumerId(1), Departure::Goodbye);
+    rig.turn();
+    let name = GroupName::parse("patient").expect("a good name");
+    let patient =
+        rig.shard.create_group(rig.now, rig.stream, &name, &GroupSettings::default(), Start::Beginning);
+    let patient = patient.expect("a new group");
+    rig.join(patient, 2, 100, Bound::Connection);
+    rig.turns(3);
+    // The second group holds the oldest messages, and the first one most of them.
+    rig.settle(patient, 1..=5, Verb::Return { delay: Some(Duration::from_secs(3_600)) });
+    for seq in 6..=15 {
+        rig.publish_plain(1);
+        rig.turn();
+        rig.settle(patient, seq..=seq, Verb::Ack);
+    }
+    let figures = |rig: &Rig, group| {
+        let figures = rig.shard.figures(rig.now, group).expect("the group exists");
+        (figures.lag, figures.counters.dropped)
+    };
+    rig.shard.leave(patient, ConsumerId(2), Departure::Goodbye);
+    rig.turn();
+    assert_eq!((figures(&rig, busy), figures(&rig, patient)), ((10, 0), (5, 0)));
+    rig.publish_plain(3);
+    rig.turn();
+    assert_eq!(figures(&rig, busy), (10, 3), "it holds as many as it may");
+    assert_eq!(figures(&rig, patient), (8, 0), "it has room for all");
+    // Once both are full, each message that goes makes room in both, or more than one has to.
+    for _ in 0..20 {
+        rig.publish_plain(1);
+        rig.turn();
+        assert!(figures(&rig, busy).0 <= 10 && figures(&rig, patient).0 <= 10);
+    }
+}
+
+/// Ends turns only as long as the shard asks for them.
+fn settle_down(rig: &mut Rig) {
+    while rig.shard.wake_at().is_some_and(|at| at <= rig.now) {
+        rig.turn();
+    }
+}
+
+#[test]
+fn a_quiet_log_keeps_no_more_than_it_should() {
+    let retention = Retention::Log { max_age: None, max_bytes: None, max_messages: Some(10) };
+    let mut rig = Rig::new(StreamSettings { retention, ..StreamSettings::default() });
+    let batch = vec![MessageMeta::plain(1); 25];
+    let stored = rig.shard.publish(rig.now, rig.stream, &batch, PublishOptions::default(), &mut Vec::new());
+    let stored = stored.expect("a good batch").expect("it is new");
+    settle_down(&mut rig);
+    rig.shard.arrived(rig.stream, stored, KeyRun::Plain);
+    settle_down(&mut rig);
+    assert_eq!(rig.shard.readable(rig.stream), Some(SeqRange::new(Seq(16), Seq(25))));
+}
+
+#[test]
+fn the_only_message_of_a_stream_grows_old() {
+    let age = Duration::from_secs(60);
+    let limits = StreamLimits { max_age: Some(age), ..StreamLimits::default() };
+    let mut rig = Rig::new(StreamSettings { limits, ..StreamSettings::default() });
+    let batch = [MessageMeta::plain(1)];
+    let stored = rig.shard.publish(rig.now, rig.stream, &batch, PublishOptions::default(), &mut Vec::new());
+    let stored = stored.expect("a good batch").expect("it is new");
+    settle_down(&mut rig);
+    rig.shard.arrived(rig.stream, stored, KeyRun::Plain);
+    settle_down(&mut rig);
+    rig.pass(age + Duration::from_secs(1));
+    settle_down(&mut rig);
+    assert_eq!(rig.shard.readable(rig.stream), None);
 }
 
 #[test]
@@ -242,4 +321,64 @@ fn nothing_is_left_of_the_pace_of_a_job_that_is_over() {
         rig.turns(3);
     }
     assert_eq!(rig.shard.groups[&group].paced_jobs(), 0);
+}
+
+#[test]
+fn ids_of_a_stream_that_has_become_quiet_are_forgotten() {
+    let window = Duration::from_secs(60);
+    let mut rig = Rig::new(StreamSettings { dedupe_window: window, ..StreamSettings::default() });
+    let ids = 10_000;
+    for n in 0..ids {
+        let meta = MessageMeta { id: Some(IdHash(n)), ..MessageMeta::plain(1) };
+        let options = PublishOptions::default();
+        rig.shard.publish(rig.now, rig.stream, &[meta], options, &mut Vec::new()).expect("a good batch");
+        rig.turn();
+    }
+    let stream = rig.stream;
+    let parts = |shard: &Shard| shard.streams[&stream].dedupe.generations().count();
+    assert!(parts(&rig.shard) > 1);
+    let published = rig.now;
+    rig.now = published + window - Duration::from_millis(1);
+    rig.turn();
+    assert!(parts(&rig.shard) > 1, "the window is not over");
+    let wake_at = rig.shard.wake_at().expect("the end of the window is a timer");
+    assert!(wake_at <= published + window, "{wake_at:?}");
+    // A turn takes place only when the shard asks for it.
+    rig.now = published + window;
+    for _ in 0..1_000 {
+        if rig.shard.wake_at().is_some_and(|at| at <= rig.now) {
+            rig.turn();
+        }
+    }
+    assert_eq!(parts(&rig.shard), 0);
+    // After a restart the timer is set again.
+    let meta = MessageMeta { id: Some(IdHash(7)), ..MessageMeta::plain(1) };
+    let stored = rig.shard.publish(rig.now, rig.stream, &[meta], PublishOptions::default(), &mut Vec::new());
+    assert!(stored.expect("a good batch").is_some(), "the id is new again");
+    rig.turn();
+    rig.shard.open(rig.now, Epoch(2));
+    rig.turn();
+    assert_eq!(rig.shard.wake_at(), Some(rig.now + window));
+}
+
+#[test]
+fn a_shorter_window_ends_at_its_own_time() {
+    let hours = |hours: u64| Duration::from_secs(3_600 * hours);
+    let mut rig = Rig::new(StreamSettings { dedupe_window: hours(24), ..StreamSettings::default() });
+    let meta = MessageMeta { id: Some(IdHash(7)), ..MessageMeta::plain(1) };
+    let published = rig.now;
+    rig.shard
+        .publish(rig.now, rig.stream, &[meta], PublishOptions::default(), &mut Vec::new())
+        .expect("good");
+    rig.turn();
+    assert_eq!(rig.shard.wake_at(), Some(published + hours(24)));
+    rig.now = published + hours(1);
+    let settings = StreamSettings { dedupe_window: hours(2), ..StreamSettings::default() };
+    rig.shard.change_stream(rig.now, rig.stream, &settings).expect("good settings");
+    rig.turn();
+    assert_eq!(rig.shard.wake_at(), Some(published + hours(2)));
+    rig.now = published + hours(2);
+    rig.turn();
+    assert_eq!(rig.shard.streams[&rig.stream].dedupe.generations().count(), 0);
+    assert_eq!(rig.shard.wake_at(), None);
 }

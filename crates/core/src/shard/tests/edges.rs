@@ -84,6 +84,35 @@ fn rig_stream(shard: &Shard) -> StreamId {
     shard.streams_after(None).next().expect("there is one").1
 }
 
+/// The messages of a slow disk may be on their way for longer than an idle poller is remembered.
+#[test]
+fn a_poller_is_a_member_until_its_messages_have_left() {
+    for timeout in [Duration::ZERO, Duration::from_secs(5)] {
+        let mut rig = Rig::new(StreamSettings::default());
+        let group = rig.group(GroupSettings::default());
+        let poller = ConsumerId(1);
+        rig.shard.join(rig.now, group, poller, "poller", Bound::Clock).expect("a new member");
+        let credit = Credit::Once { messages: 3, bytes: None, timeout: Some(timeout) };
+        rig.shard.credit(rig.now, group, poller, credit).expect("a member");
+        rig.publish_plain(3);
+        let mut effects = Effects::default();
+        rig.shard.finish_turn(rig.now, &mut effects);
+        assert_eq!(effects.deliveries.len(), 1);
+        for _ in 0..10 {
+            rig.pass(Duration::from_secs(20));
+            rig.shard.finish_turn(rig.now, &mut effects);
+        }
+        assert_eq!(effects.departed, [], "its receive is not answered");
+        rig.shard.served(group, poller);
+        rig.pass(Duration::from_secs(29));
+        rig.shard.finish_turn(rig.now, &mut effects);
+        assert_eq!(effects.departed, [], "it may ask again");
+        rig.pass(Duration::from_secs(31));
+        rig.shard.finish_turn(rig.now, &mut effects);
+        assert_eq!(effects.departed, [(group, poller)]);
+    }
+}
+
 #[test]
 fn waits_of_centuries_are_cut_to_a_year() {
     let mut rig = Rig::new(StreamSettings::default());
@@ -272,4 +301,57 @@ fn a_step_of_less_than_a_microsecond_is_none() {
     rig.turn();
     let seqs: Vec<SeqRange> = rig.delivered.iter().map(|deliver| deliver.seqs).collect();
     assert_eq!(seqs, [SeqRange::one(Seq(2)), SeqRange::one(Seq(1))]);
+}
+
+#[test]
+fn a_stream_is_cut_before_a_position_and_not_beyond_its_end() {
+    let mut rig = Rig::new(StreamSettings::default());
+    let group = rig.group(GroupSettings::default());
+    rig.join(group, 1, 3, Bound::Connection);
+    rig.publish_plain(10);
+    rig.turns(2);
+    rig.settle(group, 1..=1, Verb::Park);
+    let (now, stream) = (rig.now, rig.stream);
+    assert_eq!(rig.shard.truncate(now, stream, Seq(1)), Ok(0), "there is nothing before the first");
+    let refused = rig.shard.truncate(now, stream, Seq(12));
+    assert_eq!(refused, Err(ChangeRefusal::Beyond { seq: Seq(12), last: Seq(10) }));
+    assert_eq!(rig.shard.truncate(now, stream, Seq(6)), Ok(4), "2 to 5: the first is parked");
+    rig.turn();
+    assert!(!rig.shard.is_current(group, rig.lease(2)), "its lease is over");
+    let recovered = rig.recovered();
+    for shard in [&rig.shard, &recovered] {
+        let settled: Vec<u64> = (1..=10).filter(|seq| shard.is_settled(group, Seq(*seq))).collect();
+        assert_eq!(settled, [1, 2, 3, 4, 5]);
+        assert!(shard.parked(group, Seq(1)).is_some());
+        assert_eq!(shard.stream_figures(now, stream).map(|figures| figures.messages), Some(6));
+    }
+    assert_eq!(rig.shard.truncate(now, stream, Seq(11)), Ok(5), "all of it may go");
+}
+
+#[test]
+fn a_purge_of_what_is_ready_leaves_leased_messages_with_their_consumers() {
+    let mut rig = Rig::new(StreamSettings::default());
+    let group = rig.group(GroupSettings::default());
+    rig.join(group, 1, 4, Bound::Connection);
+    rig.publish_plain(10);
+    rig.turns(2);
+    rig.settle(group, 1..=1, Verb::Park);
+    rig.settle(group, 2..=2, Verb::Retry { delay: Some(Duration::from_secs(60)) });
+    assert_eq!(rig.shard.purge_ready(rig.now, rig.stream), Ok(7), "2 waits, 5 to 10 are ready");
+    assert_eq!(rig.shard.purge_ready(rig.now, rig.stream), Ok(0));
+    let condition = DeleteIf { unused: false, empty: true };
+    let refused = rig.shard.delete_stream_if(rig.stream, condition);
+    assert_eq!(refused, Err(ChangeRefusal::NotEmpty { messages: 3 }), "two are leased, one is parked");
+    // The consumer settles its leases as ever, and a message that it gives up comes again.
+    rig.settle(group, 3..=3, Verb::Ack);
+    rig.settle(group, 4..=4, Verb::Retry { delay: Some(Duration::from_secs(60)) });
+    rig.turn();
+    let recovered = rig.recovered();
+    let open: Vec<u64> = (1..=10).filter(|seq| !recovered.is_settled(group, Seq(*seq))).collect();
+    assert_eq!(open, [4]);
+    rig.shard.purge(rig.now, rig.stream, Purge { parked: true, ids: false }).expect("the stream exists");
+    let unused = DeleteIf { unused: true, empty: true };
+    let refused = rig.shard.delete_stream_if(rig.stream, unused);
+    assert_eq!(refused, Err(ChangeRefusal::InUse { consumers: 1 }));
+    assert_eq!(rig.shard.delete_stream_if(rig.stream, condition), Ok(()), "it is empty");
 }

@@ -56,7 +56,10 @@ impl Rig {
         self.shard.finish_turn(self.now, &mut effects);
         self.shard.check();
         self.log.append(self.shard.entries());
-        self.delivered.extend(effects.deliveries.iter().copied());
+        for deliver in &effects.deliveries {
+            self.delivered.push(*deliver);
+            self.shard.served(deliver.group, deliver.consumer);
+        }
         for read in &effects.reads {
             let keys = vec![self.key; read.seqs.count() as usize];
             let keys = if read.keys { KeyRun::Each(&keys) } else { KeyRun::Plain };

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, BodyForm, Delivered, Delivery, Found, Lease, LeaseRun, Message, Moment, Outcome,
+    Batch, BatchBuilder, ContentType, Delivered, Delivery, Found, Lease, LeaseRun, Message, Moment, Outcome,
     ProducerStamp, PublishOptions, Published, RunMessage, SettleRequest, Settled, parse_content,
 };
 use forebay_core::types::{Epoch, Grant, Limits, Seq, Timestamp};
+use forebay_wire::json::body::check_content_type;
 use forebay_wire::problem::Kind;
 use forebay_wire::v1;
 
 use super::request::some;
 use crate::native::problem::Refusal;
-use crate::native::service::{Action, Answer, Edits, MessageTerms, Terms, position};
+use crate::native::service::{Action, Answer, Edits, MessageTerms, NewBody, Terms, position};
 use crate::native::trace::Trace;
 
 /// What a stored message has beside its body and its texts, by rough count, so that a batch is built without
@@ -27,34 +28,66 @@ pub(super) fn batch(moment: Moment, messages: &[v1::Message], trace: &Trace) -> 
     let bytes = messages.iter().map(|message| overhead + content_bytes(message)).sum();
     let mut batch = BatchBuilder::with_capacity(messages.len(), bytes);
     for (n, message) in messages.iter().enumerate() {
-        let terms = terms(message).check(moment);
+        let terms = check(message).and_then(|()| terms(message).check(moment));
         let terms = terms.map_err(|refusal| refusal.within(format_args!("messages[{n}]")))?;
         let own = message.headers.iter().map(|header| &header.name[..]);
         batch.push(&Message {
             id: some_text(&message.id),
-            dedupe: None,
-            key: some_text(&message.key),
+            key: key(message),
             kind: some_text(&message.r#type),
             schema: message.schema,
             headers: message
                 .headers
                 .iter()
-                .map(|header| (&header.name[..], &header.value[..]))
-                .chain(trace.headers_beside(own).iter().map(|(name, value)| (*name, &value[..])))
+                .map(|header| (&header.name[..], header_value(header)))
+                .chain(trace.headers_beside(own).iter().map(|(name, value)| (*name, value.as_bytes())))
                 .collect(),
             body: &message.body,
-            form: BodyForm::Unsaid,
+            no_body: message.no_body,
+            content_type: ContentType::named(&message.content_type),
             priority: terms.priority,
             not_before: terms.not_before,
             expires: terms.expires,
+            ..Message::default()
         });
     }
     Ok(batch.build())
 }
 
+/// Fields that contradict each other are refused.
+fn check(message: &v1::Message) -> Answer<()> {
+    if message.no_body && !message.body.is_empty() {
+        return Err(Refusal::field("no_body", "must not be given together with `body`"));
+    }
+    if !message.key_bytes.is_empty() && !message.key.is_empty() {
+        return Err(Refusal::field("key_base64", "must not be given together with `key`"));
+    }
+    if message.headers.iter().any(|header| !header.value_bytes.is_empty() && !header.value.is_empty()) {
+        return Err(Refusal::field("headers", "must not have `value` and `value_bytes` in one header"));
+    }
+    if message.content_type.is_empty() {
+        return Ok(());
+    }
+    check_content_type(&message.content_type).map_err(|bad| Refusal::field(bad.field, bad.rule))
+}
+
+fn key(message: &v1::Message) -> Option<&[u8]> {
+    let key = if message.key_bytes.is_empty() { message.key.as_bytes() } else { &message.key_bytes };
+    (!key.is_empty()).then_some(key)
+}
+
+fn header_value(header: &v1::Header) -> &[u8] {
+    if header.value_bytes.is_empty() { header.value.as_bytes() } else { &header.value_bytes }
+}
+
 fn content_bytes(message: &v1::Message) -> usize {
-    let headers = message.headers.iter().map(|header| header.name.len() + header.value.len() + 4);
-    message.body.len() + message.id.len() + message.key.len() + message.r#type.len() + headers.sum::<usize>()
+    let headers = message
+        .headers
+        .iter()
+        .map(|header| header.name.len() + header_value(header).len() + 4)
+        .sum::<usize>();
+    let texts = message.id.len() + message.r#type.len() + message.content_type.len();
+    message.body.len() + texts + message.key.len() + message.key_bytes.len() + headers
 }
 
 /// Priority and times of a message.
@@ -69,17 +102,26 @@ fn terms(message: &v1::Message) -> MessageTerms {
 }
 
 /// The edits of a copy. A field that is left out or empty stays as it was, unless it is named in `clear`.
-pub(super) fn edits(message: v1::Message, clear: &[String]) -> Answer<Edits> {
-    let MessageTerms { priority, delay, deliver_at, ttl } = terms(&message);
-    let text = |text: String| (!text.is_empty()).then_some(text);
+pub(super) fn edits(message: &v1::Message, clear: &[String]) -> Answer<Edits> {
+    check(message)?;
+    let MessageTerms { priority, delay, deliver_at, ttl } = terms(message);
+    let has_body = !message.body.is_empty() || message.no_body;
+    if !has_body && !message.content_type.is_empty() {
+        return Err(Refusal::field("content_type", "must not be given without a body"));
+    }
+    let body = NewBody {
+        bytes: (!message.no_body).then(|| message.body.clone()),
+        content_type: message.content_type.clone(),
+    };
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let mut edits = Edits {
-        id: text(message.id),
-        key: text(message.key),
-        kind: text(message.r#type),
+        id: text(&message.id),
+        key: key(message).map(<[u8]>::to_vec),
+        kind: text(&message.r#type),
         schema: message.schema.map(Some),
         headers: (!message.headers.is_empty())
-            .then(|| message.headers.into_iter().map(|header| (header.name, header.value)).collect()),
-        body: (!message.body.is_empty()).then_some((message.body, BodyForm::Unsaid)),
+            .then(|| message.headers.iter().map(|of| (of.name.clone(), header_value(of).to_vec())).collect()),
+        body: has_body.then_some(body),
         priority: some(priority),
         delay,
         deliver_at,
@@ -91,7 +133,10 @@ pub(super) fn edits(message: v1::Message, clear: &[String]) -> Answer<Edits> {
             "type" => clear_field(&mut edits.kind),
             "schema" => clear_field(&mut edits.schema),
             "headers" => clear_field(&mut edits.headers),
-            "body" => clear_field(&mut edits.body),
+            "body" => {
+                let empty = NewBody { bytes: Some(Bytes::new()), ..NewBody::default() };
+                edits.body.get_or_insert(empty);
+            }
             "priority" => clear_field(&mut edits.priority),
             unknown => {
                 let rule = "must name fields of a message that can be cleared";
@@ -121,17 +166,19 @@ fn some_text(text: &str) -> Option<&str> {
 pub(super) fn confirmation(ticket: u64, published: Published) -> v1::Confirmation {
     let mut confirmation = v1::Confirmation { ticket, ..v1::Confirmation::default() };
     match published {
-        Published::Stored(range) => {
-            confirmation.first_seq = range.first.0;
-            confirmation.count = range.count() as u32;
+        Published::Stored { seqs, ordinal } => {
+            confirmation.first_seq = seqs.first.0;
+            confirmation.count = seqs.count() as u32;
+            confirmation.first_log_position = ordinal.0;
         }
-        Published::Mixed(admissions) => {
+        Published::Mixed { admissions, ordinal } => {
             for (admission, index) in admissions.iter().zip(0..) {
                 if admission.duplicate {
                     confirmation.duplicates.push(v1::Duplicate { index, seq: admission.seq.0 });
                 } else {
                     if confirmation.count == 0 {
                         confirmation.first_seq = admission.seq.0;
+                        confirmation.first_log_position = ordinal.0;
                     }
                     confirmation.count += 1;
                 }
@@ -175,28 +222,41 @@ pub(super) fn delivered(of: &Delivered) -> Answer<v1::Message> {
 
 pub(super) fn found(of: &Found) -> Answer<v1::Message> {
     let message = message(&of.content, of.extra.priority, of.published())?;
-    Ok(v1::Message { expires_at_us: of.extra.expires.map_or(0, |at| at.0), ..message })
+    let expires_at_us = of.extra.expires.map_or(0, |at| at.0);
+    Ok(v1::Message { expires_at_us, log_position: of.ordinal.0, ..message })
 }
 
 /// The body is not copied: it is a part of what the server keeps.
 fn message(content: &Bytes, priority: u8, published: Timestamp) -> Answer<v1::Message> {
     let parsed = parse_content(content).map_err(|error| Refusal::damaged(&error))?;
     let text = |text: Option<&str>| text.map(str::to_owned).unwrap_or_default();
+    let (key, key_bytes) = parsed.key.map(|key| text_or_bytes(content, key)).unwrap_or_default();
+    let header = |&(name, value): &(&str, &[u8])| {
+        let (value, value_bytes) = text_or_bytes(content, value);
+        v1::Header { name: name.to_owned(), value, value_bytes }
+    };
     Ok(v1::Message {
         body: content.slice_ref(parsed.body),
         id: text(parsed.id),
-        key: text(parsed.key),
+        key,
         r#type: text(parsed.kind),
         schema: parsed.schema,
-        headers: parsed
-            .headers
-            .iter()
-            .map(|&(name, value)| v1::Header { name: name.to_owned(), value: value.to_owned() })
-            .collect(),
+        headers: parsed.headers.iter().map(header).collect(),
+        content_type: text(parsed.content_type.name()),
+        no_body: parsed.no_body,
+        key_bytes,
         priority: priority.into(),
         published_at_us: published.0,
         ..v1::Message::default()
     })
+}
+
+/// A part of a content, as text if it can be, and otherwise as bytes.
+fn text_or_bytes(content: &Bytes, part: &[u8]) -> (String, Bytes) {
+    match std::str::from_utf8(part) {
+        Ok(text) => (text.to_owned(), Bytes::new()),
+        Err(_) => (String::new(), content.slice_ref(part)),
+    }
 }
 
 /// What a consumer wants done with its leases.
@@ -208,13 +268,15 @@ pub(super) fn settle_terms(
     rest_ms: Option<u64>,
 ) -> Answer<Terms<'_>> {
     use v1::settlement::Action as Wire;
-    // Never taken for an ack, which is the number zero.
-    let wire = Wire::try_from(number)
-        .map_err(|_| Refusal::value("action", "must be the number of an action", number))?;
+    let unknown = |_| Refusal::value("action", "must be one of the actions of Settlement.Action", number);
+    let wire = Wire::try_from(number).map_err(unknown)?;
     if wire != Wire::Move && !move_to.is_empty() {
         return Err(Refusal::field("action.move", "must not be given: the action is not MOVE"));
     }
     let action = match wire {
+        Wire::Unspecified => {
+            return Err(Refusal::field("action", "must be given: ACK, RETRY, PARK or another"));
+        }
         Wire::Ack => Action::Ack,
         Wire::Retry | Wire::Auto => Action::Retry,
         Wire::Park => Action::Park,

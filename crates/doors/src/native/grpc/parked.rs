@@ -6,7 +6,7 @@ use forebay_wire::v1;
 use super::request::{Budget, given, names, some};
 use super::{convert, report};
 use crate::native::problem::Refusal;
-use crate::native::service::{Answer, ParkedFilter, Selection, Service, check_rate};
+use crate::native::service::{Answer, ParkedFilter, Placed, Selection, Service, check_rate};
 use crate::native::trace::Trace;
 
 pub(super) async fn list(
@@ -88,10 +88,10 @@ pub(super) async fn resubmit(
     let (stream, group) = names(&request.stream, &request.group)?;
     let seq = given("seq", request.seq)?;
     let message = request.message.ok_or_else(|| Refusal::field("message", "must be given"))?;
-    let edits = convert::edits(message, &request.clear)?;
+    let edits = convert::edits(&message, &request.clear)?;
     let resubmitted = service.resubmit(stream, group, seq, &edits, &trace).await;
-    let (seq, duplicate) = resubmitted.map_err(|refusal| refusal.within("message"))?;
-    Ok(v1::ResubmitParkedReply { seq, duplicate })
+    let Placed { seq, duplicate, log_position } = resubmitted.map_err(|refusal| refusal.within("message"))?;
+    Ok(v1::ResubmitParkedReply { seq, duplicate, log_position: log_position.unwrap_or(0) })
 }
 
 pub(super) async fn jobs(service: Service, request: v1::ListJobsRequest) -> Answer<v1::ListJobsReply> {

@@ -54,7 +54,7 @@ struct Sent {
 }
 
 enum Unconfirmed {
-    OnItsWay(u64, Confirmation),
+    OnItsWay(u64, Arc<StreamName>, Confirmation),
     Known(v1::Confirmation),
 }
 
@@ -119,8 +119,8 @@ impl Publish {
 
     fn publish(&mut self, room: Room, stream: Arc<StreamName>, sent: Sent) {
         let Sent { ticket, batch, options } = sent;
-        let confirmation = self.caller.publish(room, stream, batch, options);
-        self.unconfirmed.push_back(Unconfirmed::OnItsWay(ticket, confirmation));
+        let confirmation = self.caller.publish(room, stream.clone(), batch, options);
+        self.unconfirmed.push_back(Unconfirmed::OnItsWay(ticket, stream, confirmation));
     }
 
     /// Ready when what held the batch up is over.
@@ -143,8 +143,9 @@ impl Publish {
     }
 
     /// The confirmation of a batch that was not stored, or may not have been.
-    fn failed(&self, ticket: u64, error: &PublishError) -> v1::Confirmation {
-        refused(ticket, &Refusal::of_publish(self.caller.broker().clock().now(), error))
+    fn failed(&self, ticket: u64, stream: &StreamName, error: &PublishError) -> v1::Confirmation {
+        let refusal = Refusal::of_publish(self.caller.broker().clock().now(), error);
+        refused(ticket, &refusal.in_stream(stream))
     }
 
     /// Everything from the front that is known by now.
@@ -155,11 +156,11 @@ impl Publish {
         {
             let confirmation = match first {
                 Unconfirmed::Known(confirmation) => std::mem::take(confirmation),
-                Unconfirmed::OnItsWay(ticket, on_its_way) => match Pin::new(on_its_way).poll(cx) {
+                Unconfirmed::OnItsWay(ticket, stream, on_its_way) => match Pin::new(on_its_way).poll(cx) {
                     Poll::Ready(Ok(published)) => convert::confirmation(*ticket, published.get()),
                     Poll::Ready(Err(error)) => {
-                        let ticket = *ticket;
-                        self.failed(ticket, &error)
+                        let (ticket, stream) = (*ticket, stream.clone());
+                        self.failed(ticket, &stream, &error)
                     }
                     Poll::Pending => break,
                 },
@@ -183,7 +184,7 @@ impl Stream for Publish {
         }
         if call.ended.is_none() && call.stopping.as_mut().poll(cx).is_ready() {
             if let Some(held) = call.held_up.take() {
-                let confirmation = call.failed(held.sent.ticket, &PublishError::Stopping);
+                let confirmation = call.failed(held.sent.ticket, &held.stream, &PublishError::Stopping);
                 call.unconfirmed.push_back(Unconfirmed::Known(confirmation));
             }
             call.ended = Some(Err(status::stopping()));
@@ -198,6 +199,18 @@ impl Stream for Publish {
             _ => Poll::Pending,
         }
     }
+}
+
+/// Stores one batch. Unlike in a stream of batches, a refusal is the answer to the call.
+pub(super) async fn once(
+    service: Service,
+    request: v1::PublishRequest,
+    trace: Trace,
+) -> Answer<v1::Confirmation> {
+    let stream = stream_name(&request.stream)?;
+    let batch = convert::batch(service.broker().clock().moment(), &request.messages, &trace)?;
+    let published = service.publish(stream, batch, convert::publish_options(&request)).await?;
+    Ok(convert::confirmation(request.ticket, published))
 }
 
 fn refused(ticket: u64, refusal: &Refusal) -> v1::Confirmation {

@@ -15,11 +15,13 @@ use crate::native::problem::Refusal;
 
 /// Fields, beside settings, that have another name in `forebay.v1` than over HTTP, where durations and times have no
 /// unit.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 11] = [
     ("action.move", "move_to"),
     ("by", "delay_ms"),
     ("delay", "delay_ms"),
     ("deliver_at", "deliver_at_us"),
+    ("expires_in", "expires_in_ms"),
+    ("key_base64", "key_bytes"),
     ("rest", "rest_ms"),
     ("target_drain", "target_drain_ms"),
     ("timeout", "timeout_ms"),
@@ -29,7 +31,7 @@ const NAMES: [(&str, &str); 9] = [
 
 /// A field by its name in `forebay.v1`.
 pub(in crate::native) fn field_name(field: &str) -> Cow<'_, str> {
-    let prefix = field.find("].").map_or(0, |at| at + 2);
+    let prefix = field.rfind("].").map_or(0, |at| at + 2);
     let prefix = if field.starts_with("message.") { "message.".len() } else { prefix };
     let (path, name) = field.split_at(prefix);
     match NAMES.iter().find(|(other, _)| *other == name) {
@@ -60,6 +62,11 @@ pub(in crate::native) fn refused(refusal: &Refusal) -> Status {
         metadata.insert("forebay-retry-after-ms", millis(after).into());
     }
     status
+}
+
+/// A message for which there is no room.
+pub(in crate::native) fn busy() -> Status {
+    refused(&Refusal::new(Kind::Busy, "too many bytes are on their way to the server"))
 }
 
 /// The status of a request that cannot be decoded. The library calls that an internal error, which is a mistake of the
@@ -103,6 +110,8 @@ pub(super) fn problem(refusal: &Refusal) -> v1::Problem {
         detail: refusal.sentence(field.as_deref()),
         last_seq: refusal.last_seq,
         retry_after_ms: refusal.retry_after.map(millis),
+        field: field.unwrap_or_default().into_owned(),
+        kind: refusal.kind.slug().to_owned(),
     }
 }
 
@@ -172,6 +181,8 @@ mod tests {
     fn fields_have_their_names_of_the_protocol() {
         for (field, name) in [
             ("messages[3].delay", "messages[3].delay_ms"),
+            ("publish[1].messages[3].delay", "publish[1].messages[3].delay_ms"),
+            ("settle[2].leases[0]", "settle[2].leases[0]"),
             ("message.priority", "message.priority"),
             ("message.deliver_at", "message.deliver_at_us"),
             ("limit", "limit"),

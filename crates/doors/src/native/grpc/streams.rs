@@ -1,13 +1,13 @@
 //! The calls about streams.
 
-use forebay_broker::api::{Hold, ReadPage};
-use forebay_core::types::Seq;
+use forebay_broker::api::{Direction, Hold, LogMessage, LogPage, ReadPage};
+use forebay_core::types::{Ordinal, Seq};
 use forebay_model::StreamPatch;
 use forebay_wire::v1;
 
 use super::request::{Budget, some};
 use super::{convert, report, settings};
-use crate::native::service::{Answer, Service, filter, stream_name};
+use crate::native::service::{Answer, Service, filter, log_filter, stream_name, stream_to_read};
 
 pub(super) async fn create(
     service: Service,
@@ -29,7 +29,7 @@ pub(super) async fn update(
 }
 
 pub(super) async fn get(service: Service, request: v1::GetStreamRequest) -> Answer<v1::StreamReport> {
-    Ok(report::stream(&service.stream(stream_name(&request.stream)?).await?))
+    Ok(report::stream(&service.stream(stream_to_read(&request.stream)?).await?))
 }
 
 pub(super) async fn list(service: Service, request: v1::ListStreamsRequest) -> Answer<v1::ListStreamsReply> {
@@ -53,22 +53,33 @@ pub(super) async fn delete(
     service: Service,
     request: v1::DeleteStreamRequest,
 ) -> Answer<v1::DeleteStreamReply> {
-    service.delete_stream(stream_name(&request.stream)?, request.force).await?;
+    service.delete_stream(stream_name(&request.stream)?, request.force, request.if_empty).await?;
     Ok(v1::DeleteStreamReply {})
 }
 
 pub(super) async fn purge(service: Service, request: v1::PurgeStreamRequest) -> Answer<v1::PurgeStreamReply> {
-    let messages = service.purge_stream(stream_name(&request.stream)?, request.parked).await?;
+    let (parked, ready_only) = (request.parked, request.ready_only);
+    let messages = service.purge_stream(stream_name(&request.stream)?, parked, ready_only).await?;
     Ok(v1::PurgeStreamReply { messages })
+}
+
+pub(super) async fn truncate(
+    service: Service,
+    request: v1::TruncateStreamRequest,
+) -> Answer<v1::TruncateStreamReply> {
+    let messages = service.truncate_stream(stream_name(&request.stream)?, request.before).await?;
+    Ok(v1::TruncateStreamReply { messages })
 }
 
 pub(super) async fn read(
     service: Service,
     request: v1::ReadMessagesRequest,
 ) -> Answer<(v1::ReadMessagesReply, Hold)> {
-    let stream = stream_name(&request.stream)?;
+    let stream = stream_to_read(&request.stream)?;
     let filter = filter(Some(request.key), Some(request.r#type));
-    let (page, hold) = service.read(stream, request.from, some(request.limit.into()), &filter).await?;
+    let direction = if request.newest_first { Direction::Backwards } else { Direction::Forwards };
+    let (from, limit) = (some(request.from), some(request.limit.into()));
+    let (page, hold) = service.read(stream, from, direction, limit, &filter).await?;
     let (messages, next) = stored(&page)?;
     Ok((v1::ReadMessagesReply { messages, next: next.0, last_seq: page.last.0 }, hold))
 }
@@ -78,9 +89,37 @@ pub(super) fn stored(page: &ReadPage) -> Answer<(Vec<v1::StoredMessage>, Seq)> {
     let mut messages = Vec::with_capacity(page.messages.len());
     let mut budget = Budget::new();
     for found in &page.messages {
-        let stored = v1::StoredMessage { seq: found.seq.0, message: Some(convert::found(found)?) };
+        let (seq, stream) = (found.seq.0, String::new());
+        let stored = v1::StoredMessage { seq, message: Some(convert::found(found)?), stream };
         if !budget.take(&stored) {
             return Ok((messages, found.seq));
+        }
+        messages.push(stored);
+    }
+    Ok((messages, page.next))
+}
+
+pub(super) async fn read_log(
+    service: Service,
+    request: v1::ReadLogRequest,
+) -> Answer<(v1::ReadLogReply, Hold)> {
+    let v1::ReadLogRequest { from, limit, stream_prefix, type_prefix, key, r#type, newest_first } = request;
+    let filter = log_filter(Some(stream_prefix), Some(type_prefix), Some(key), Some(r#type));
+    let direction = if newest_first { Direction::Backwards } else { Direction::Forwards };
+    let (page, hold) = service.read_log(some(from), direction, some(limit.into()), filter).await?;
+    let (messages, next) = logged(&page)?;
+    Ok((v1::ReadLogReply { messages, next: next.0, last_log_position: page.last.0 }, hold))
+}
+
+/// As many messages of a page of all streams as fit into a reply, and where to read on.
+pub(super) fn logged(page: &LogPage) -> Answer<(Vec<v1::StoredMessage>, Ordinal)> {
+    let mut messages = Vec::with_capacity(page.messages.len());
+    let mut budget = Budget::new();
+    for LogMessage { stream, message, .. } in &page.messages {
+        let (seq, stream) = (message.seq.0, stream.to_string());
+        let stored = v1::StoredMessage { seq, message: Some(convert::found(message)?), stream };
+        if !budget.take(&stored) {
+            return Ok((messages, message.ordinal));
         }
         messages.push(stored);
     }

@@ -43,7 +43,7 @@ pub(super) async fn receive(
         serde_json::to_writer(&mut body, &message::delivery(lease, &delivered))
             .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
     }
-    body.extend_from_slice(b"]}");
+    body.extend_from_slice(b"]}\n");
     Ok(held_body(body, hold))
 }
 
@@ -97,7 +97,7 @@ async fn settle(
     Ok(Reply(StatusCode::OK, json::SettleReply { results }))
 }
 
-fn outcome(outcome: Outcome) -> json::Outcome {
+pub(super) fn outcome(outcome: Outcome) -> json::Outcome {
     match outcome {
         Outcome::Acked => json::Outcome::Acked,
         Outcome::Retrying => json::Outcome::Retrying,

@@ -64,10 +64,11 @@ impl Events {
     }
 }
 
-pub(super) fn listen(door: &Door, service: Service) -> Response {
+pub(super) fn listen(door: &Door) -> Response {
     let (rounds, is_first) = door.0.events.join();
     if is_first {
-        tokio::spawn(look(door.clone(), service));
+        // For all listeners, so not in the name of the first, whose token may be revoked.
+        tokio::spawn(look(door.clone(), door.own()));
     }
     let (sender, response) = begin();
     let ended = door.broker().reached(Stage::Stopping);

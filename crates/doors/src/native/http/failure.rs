@@ -50,7 +50,7 @@ impl Failure {
         Problem::new(kind, detail).into()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "dashboard"))]
     pub(super) fn problem(&self) -> &Problem {
         &self.problem
     }
@@ -67,7 +67,8 @@ impl IntoResponse for Failure {
         if problem.retry == Retry::Later {
             problem.retry_after.get_or_insert(RETRY_AFTER);
         }
-        let body = serde_json::to_vec(&problem).expect("a problem can be written");
+        let mut body = serde_json::to_vec(&problem).expect("a problem can be written");
+        body.push(b'\n');
         let mut response = Response::new(Body::from(body));
         response.extensions_mut().insert(Refused::from(&problem));
         *response.status_mut() = StatusCode::from_u16(problem.status).expect("a kind has a status");
@@ -84,6 +85,13 @@ impl IntoResponse for Failure {
     }
 }
 
+/// The answer to a client that is not known.
+pub(in crate::native) fn unauthenticated(refusal: Refusal) -> Response<Body> {
+    let mut answer = Failure::from(refusal).closing().into_response();
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    answer
+}
+
 /// The reply that replaces a refusal of the HTTP library.
 pub(in crate::native) fn refusal(status: u16) -> Option<Bytes> {
     let kind = match status {
@@ -93,7 +101,7 @@ pub(in crate::native) fn refusal(status: u16) -> Option<Bytes> {
         _ => return None,
     };
     let problem = Problem::new(kind, "the head of the request cannot be read");
-    let body = serde_json::to_string(&problem).expect("a problem can be written");
+    let body = serde_json::to_string(&problem).expect("a problem can be written") + "\n";
     let text = format!(
         "HTTP/1.1 {} {}\r\ncontent-type: {MEDIA_TYPE}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         kind.status(),

@@ -16,7 +16,13 @@ use crate::http::hosts::{Hosts, Stranger, check_host};
 /// Refuses requests that are meant for another server or come from a page of another site.
 pub(super) fn admit<B>(hosts: &Hosts, request: &Request<B>) -> Result<(), Failure> {
     let has_host = check_host(request.version(), request.headers());
-    has_host.and_then(|()| hosts.admit(request.uri(), request.headers())).map_err(|stranger| {
+    let admitted = has_host.and_then(|()| match hosts.admit(request.uri(), request.headers()) {
+        // A link to a page of the dashboard may stand anywhere, as in a chat.
+        #[cfg(feature = "dashboard")]
+        Err(Stranger::Origin(_)) if super::dashboard::is_visit(request) => Ok(()),
+        admitted => admitted,
+    });
+    admitted.map_err(|stranger| {
         let kind = match stranger {
             Stranger::Hosts(_) => Kind::MalformedRequest,
             Stranger::Host(_) => Kind::HostNotAllowed,

@@ -1,36 +1,24 @@
 //! Messages between the words of the wire and those of the broker.
 //!
-//! A body of JSON is kept as it is written, and one of bytes as bytes, with a mark of which it was: what comes in
-//! as `body` goes out as `body`, and what comes in as `body_base64` goes out so, whatever the bytes look like. A
-//! message that came without a mark, over gRPC, goes out as `body` if it happens to be JSON.
+//! `forebay_wire::json::body` has the rules by which a body is `body`, `body_text` or `body_base64`.
 
-use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
-use base64::Engine as _;
-use base64::alphabet::STANDARD;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, BodyForm, Delivered, Found, Message, Moment, Published, parse_content,
+    Batch, BatchBuilder, ContentType, Delivered, Found, LogMessage, Message, Moment, Published, parse_content,
 };
 use forebay_core::types::Timestamp;
+use forebay_wire::json::body::{BadField, Body, from_base64, text_or_base64};
 use forebay_wire::json::{self, Headers, Time};
-use serde_json::value::RawValue;
 
 use crate::native::problem::Refusal;
-use crate::native::service::{Answer, Edits, MessageTerms, stored as stored_at};
+use crate::native::service::{Answer, Edits, MessageTerms, NewBody, Placed, placed};
 use crate::native::trace::Trace;
 
 /// What a stored message has beside its body, by rough count, so that a batch is built without growing.
 const CONTENT_OVERHEAD: usize = 64;
-
-/// With padding or without: either is unmistakable.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// The trace of a request.
 pub(super) fn trace(headers: &HeaderMap) -> Trace {
@@ -50,28 +38,63 @@ pub(super) fn batch(moment: Moment, messages: &[json::Message], trace: &Trace) -
 
 fn body_bytes(message: &json::Message) -> usize {
     message.body.as_ref().map_or(4, |body| body.get().len())
+        + message.body_text.as_ref().map_or(0, String::len)
         + message.body_base64.as_ref().map_or(0, |text| text.len() / 4 * 3)
 }
 
 fn push(batch: &mut BatchBuilder, moment: Moment, message: &json::Message, trace: &Trace) -> Answer<()> {
     let terms = terms(message).check(moment)?;
-    let (body, form) = body(message)?.unwrap_or((Cow::Borrowed(b"null"), BodyForm::Json));
-    let own = message.headers.keys().map(|name| &name[..]);
-    let traced = trace.headers_beside(own).iter().map(|(name, value)| (*name, &value[..]));
+    let json::Message { id, kind, schema, key, key_base64, headers, headers_base64, .. } = message;
+    let key_base64 = key_base64.as_deref().map(|text| bytes("key_base64", text)).transpose()?;
+    if key.is_some() && key_base64.is_some() {
+        return Err(Refusal::field("key_base64", "must not be given together with `key`"));
+    }
+    let key = key.as_ref().map(String::as_bytes).or(key_base64.as_deref());
+    let binary = binary_headers(headers, headers_base64)?;
+    let own = headers.keys().chain(headers_base64.keys()).map(|name| &name[..]);
+    let traced = trace.headers_beside(own).iter().map(|(name, value)| (*name, value.as_bytes()));
+    let text = headers.iter().map(|(name, value)| (&name[..], value.as_bytes()));
+    let binary = binary.iter().map(|(name, value)| (&name[..], &value[..]));
+    let content = message.content().map_err(refused)?;
+    let (bytes, content_type) = match &content {
+        Some(content) => (content.bytes.as_deref(), ContentType::named(content.content_type)),
+        None => (Some(&b"null"[..]), ContentType::Json),
+    };
     batch.push(&Message {
-        id: message.id.as_deref().filter(|id| !id.is_empty()),
-        dedupe: None,
-        key: message.key.as_deref().filter(|key| !key.is_empty()),
-        kind: message.kind.as_deref().filter(|kind| !kind.is_empty()),
-        schema: message.schema,
-        headers: message.headers.iter().map(|(name, value)| (&name[..], &value[..])).chain(traced).collect(),
-        body: &body,
-        form,
+        id: id.as_deref().filter(|id| !id.is_empty()),
+        key: key.filter(|key| !key.is_empty()),
+        kind: kind.as_deref().filter(|kind| !kind.is_empty()),
+        schema: *schema,
+        headers: text.chain(binary).chain(traced).collect(),
+        body: bytes.unwrap_or_default(),
+        no_body: bytes.is_none(),
+        content_type,
         priority: terms.priority,
         not_before: terms.not_before,
         expires: terms.expires,
+        ..Message::default()
     });
     Ok(())
+}
+
+fn refused(bad: BadField) -> Refusal {
+    Refusal::field(bad.field, bad.rule)
+}
+
+fn bytes(field: &'static str, text: &str) -> Answer<Vec<u8>> {
+    from_base64(field, text).map_err(refused)
+}
+
+/// Headers whose values are bytes. A name is in one of the two lists.
+fn binary_headers(text: &Headers, binary: &Headers) -> Answer<Vec<(String, Vec<u8>)>> {
+    let decoded = |(name, value): (&String, &String)| {
+        if text.contains_key(name) {
+            let rule = "must not have a name that is in `headers` as well";
+            return Err(Refusal::value("headers_base64", rule, name));
+        }
+        Ok((name.clone(), bytes("headers_base64", value)?))
+    };
+    binary.iter().map(decoded).collect()
 }
 
 fn terms(message: &json::Message) -> MessageTerms {
@@ -83,31 +106,23 @@ fn terms(message: &json::Message) -> MessageTerms {
     }
 }
 
-/// The body of a message, if it has one.
-fn body(message: &json::Message) -> Answer<Option<(Cow<'_, [u8]>, BodyForm)>> {
-    match (&message.body, &message.body_base64) {
-        (None, None) => Ok(None),
-        (Some(body), None) => Ok(Some((body.get().as_bytes().into(), BodyForm::Json))),
-        (None, Some(text)) => {
-            let bytes = BASE64.decode(text);
-            let bytes = bytes
-                .map_err(|error| Refusal::field("body_base64", format_args!("must be base64: {error}")))?;
-            Ok(Some((bytes.into(), BodyForm::Bytes)))
-        }
-        (Some(_), Some(_)) => Err(Refusal::field("body_base64", "must not be given together with `body`")),
-    }
-}
-
 /// The edits of a copy. A field that is left out stays as it was.
 pub(super) fn edits(message: json::Message) -> Answer<Edits> {
     let MessageTerms { delay, deliver_at, ttl, .. } = terms(&message);
-    let body = body(&message)?.map(|(body, form)| (Bytes::from(body.into_owned()), form));
+    let body = message.content().map_err(refused)?.map(|content| NewBody {
+        bytes: content.bytes.map(|bytes| Bytes::from(bytes.into_owned())),
+        content_type: content.content_type.to_owned(),
+    });
+    let key_base64 = message.key_base64.as_deref().map(|text| bytes("key_base64", text)).transpose()?;
+    let binary = binary_headers(&message.headers, &message.headers_base64)?;
+    let text = message.headers.into_iter().map(|(name, value)| (name, value.into_bytes()));
+    let headers: Vec<(String, Vec<u8>)> = text.chain(binary).collect();
     Ok(Edits {
         id: message.id,
-        key: message.key,
+        key: message.key.map(String::into_bytes).or(key_base64),
         kind: message.kind,
         schema: message.schema.map(Some),
-        headers: (!message.headers.is_empty()).then(|| message.headers.into_iter().collect()),
+        headers: Some(headers).filter(|headers| !headers.is_empty()),
         body,
         priority: message.priority.map(Into::into),
         delay,
@@ -118,11 +133,12 @@ pub(super) fn edits(message: json::Message) -> Answer<Edits> {
 
 /// One result for each message.
 pub(super) fn results(messages: Vec<json::Message>, published: &Published) -> Vec<json::PublishResult> {
-    let result = |(n, message): (usize, json::Message)| {
-        let (seq, duplicate) = stored_at(published, n);
-        json::PublishResult { seq, id: message.id, duplicate }
-    };
-    messages.into_iter().enumerate().map(result).collect()
+    messages.into_iter().zip(placed(published)).map(|(message, placed)| result(placed, message.id)).collect()
+}
+
+pub(super) fn result(placed: Placed, id: Option<String>) -> json::PublishResult {
+    let Placed { seq, duplicate, log_position } = placed;
+    json::PublishResult { seq, id, duplicate, log_position }
 }
 
 /// What a content says, in text.
@@ -131,9 +147,10 @@ struct Parts {
     kind: Option<String>,
     schema: Option<u64>,
     key: Option<String>,
+    key_base64: Option<String>,
     headers: Headers,
-    body: Option<Box<RawValue>>,
-    body_base64: Option<String>,
+    headers_base64: Headers,
+    body: Body,
 }
 
 impl Parts {
@@ -141,31 +158,35 @@ impl Parts {
     fn of(content: &Bytes) -> Parts {
         let message = parse_content(content).unwrap_or_else(|_| Message {
             body: content,
-            form: BodyForm::Bytes,
+            content_type: ContentType::Bytes,
             ..Message::default()
         });
-        let body = match message.form {
-            BodyForm::Bytes => None,
-            BodyForm::Json | BodyForm::Unsaid => serde_json::from_slice::<Box<RawValue>>(message.body).ok(),
-        };
+        let (key, key_base64) = message.key.map(text_or_base64).unwrap_or_default();
+        let (mut headers, mut headers_base64) = (BTreeMap::new(), BTreeMap::new());
+        for (name, value) in message.headers {
+            match text_or_base64(value) {
+                (Some(text), _) => headers.insert(name.to_owned(), text),
+                (None, base64) => headers_base64.insert(name.to_owned(), base64.unwrap_or_default()),
+            };
+        }
+        let bytes = (!message.no_body).then_some(message.body);
         Parts {
             id: message.id.map(str::to_owned),
             kind: message.kind.map(str::to_owned),
             schema: message.schema,
-            key: message.key.map(str::to_owned),
-            headers: message
-                .headers
-                .iter()
-                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
-            body_base64: body.is_none().then(|| BASE64.encode(message.body)),
-            body,
+            key,
+            key_base64,
+            headers,
+            headers_base64,
+            body: Body::of(bytes, message.content_type.name().unwrap_or_default()),
         }
     }
 }
 
 pub(super) fn delivery(lease: String, delivered: &Delivered) -> json::Delivery {
-    let Parts { id, kind, schema, key, headers, body, body_base64 } = Parts::of(&delivered.content);
+    let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body } =
+        Parts::of(&delivered.content);
+    let Body { body, body_text, body_base64, no_body, content_type } = body;
     json::Delivery {
         lease,
         seq: delivered.lease.seq.0,
@@ -176,25 +197,43 @@ pub(super) fn delivery(lease: String, delivered: &Delivered) -> json::Delivery {
         kind,
         schema,
         key,
+        key_base64,
         headers,
+        headers_base64,
         body,
+        body_text,
         body_base64,
+        no_body,
+        content_type,
         priority: delivered.priority,
     }
 }
 
+pub(super) fn logged(logged: &LogMessage) -> json::StoredMessage {
+    json::StoredMessage { stream: Some(logged.stream.to_string()), ..stored(&logged.message) }
+}
+
 pub(super) fn stored(found: &Found) -> json::StoredMessage {
-    let Parts { id, kind, schema, key, headers, body, body_base64 } = Parts::of(&found.content);
+    let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body } =
+        Parts::of(&found.content);
+    let Body { body, body_text, body_base64, no_body, content_type } = body;
     json::StoredMessage {
+        stream: None,
         seq: found.seq.0,
+        log_position: found.ordinal.0,
         published_at: Time(found.published().0),
         id,
         kind,
         schema,
         key,
+        key_base64,
         headers,
+        headers_base64,
         body,
+        body_text,
         body_base64,
+        no_body,
+        content_type,
         priority: found.extra.priority,
         expires_at: found.extra.expires.map(|at| Time(at.0)),
     }
@@ -208,8 +247,24 @@ mod tests {
         let message: json::Message = serde_json::from_str(text).expect("a message");
         let batch = batch(Moment::plain(Timestamp(1_000_000)), &[message], &Trace::default())
             .expect("it can be stored");
-        let Parts { id, kind, schema, key, headers, body, body_base64 } = Parts::of(batch.contents());
-        let back = json::Message { id, kind, schema, key, headers, body, body_base64, ..Default::default() };
+        let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body } =
+            Parts::of(batch.contents());
+        let Body { body, body_text, body_base64, no_body, content_type } = body;
+        let back = json::Message {
+            id,
+            kind,
+            schema,
+            key,
+            key_base64,
+            headers,
+            headers_base64,
+            body,
+            body_text,
+            body_base64,
+            no_body,
+            content_type,
+            ..Default::default()
+        };
         serde_json::to_string(&back).expect("it is written")
     }
 
@@ -223,6 +278,14 @@ mod tests {
             // These bytes are JSON, but were given as base64.
             r#"{"body_base64":"MTIz"}"#,
             r#"{"body_base64":""}"#,
+            r#"{"body_text":"hello"}"#,
+            r#"{"body_text":"{}"}"#,
+            r#"{"body_text":""}"#,
+            r#"{"no_body":true}"#,
+            r#"{"body":{},"content_type":"application/cloudevents+json"}"#,
+            r#"{"body_text":"a,b","content_type":"text/csv"}"#,
+            r#"{"body_base64":"AAEC","content_type":"image/png"}"#,
+            r#"{"key_base64":"/w==","headers":{"a":"b"},"headers_base64":{"c":"/w=="},"body":1}"#,
         ] {
             assert_eq!(there_and_back(text), text);
         }
@@ -231,19 +294,15 @@ mod tests {
     }
 
     #[test]
-    fn what_came_without_a_mark_is_json_if_it_looks_so() {
-        let parts = |body: &[u8]| {
-            let mut batch = BatchBuilder::default();
-            batch.push(&Message { body, ..Message::default() });
-            let parts = Parts::of(batch.build().contents());
-            (parts.body.map(|body| body.get().to_owned()), parts.body_base64)
-        };
-        assert_eq!(parts(b"{\"a\":1}"), (Some("{\"a\":1}".to_owned()), None));
-        assert_eq!(parts(b"hello"), (None, Some("aGVsbG8=".to_owned())));
-        assert_eq!(parts(b"\"\xff\""), (None, Some("Iv8i".to_owned())));
-        assert_eq!(parts(b""), (None, Some(String::new())));
+    fn bytes_that_are_text_are_shown_as_text_however_they_were_written() {
+        let text = r#"{"key_base64":"aw==","headers_base64":{"a":"Yg=="},"body":1}"#;
+        assert_eq!(there_and_back(text), r#"{"key":"k","headers":{"a":"b"},"body":1}"#);
+    }
+
+    #[test]
+    fn a_content_that_cannot_be_read_is_shown_as_it_is() {
         let broken = Parts::of(&Bytes::from_static(&[0xff, 1]));
-        assert_eq!(broken.body_base64.as_deref(), Some("/wE="));
+        assert_eq!(broken.body.body_base64.as_deref(), Some("/wE="));
     }
 
     #[test]
@@ -259,7 +318,7 @@ mod tests {
             batch(Moment::plain(Timestamp(1)), &[json::Message::default(), own], &trace).expect("a batch");
         let contents = batch.contents();
         let first = parse_content(contents).expect("a content");
-        assert_eq!(first.headers, [("traceparent", PARENT), ("tracestate", "s=1")]);
+        assert_eq!(first.headers, [("traceparent", PARENT.as_bytes()), ("tracestate", b"s=1")]);
         assert!(String::from_utf8_lossy(contents).contains("own"));
         assert_eq!(String::from_utf8_lossy(contents).matches(PARENT).count(), 1);
     }
@@ -271,6 +330,14 @@ mod tests {
             (r#"{"delay":"1s","deliver_at":"2026-11-15T10:30:00Z"}"#, "deliver_at"),
             (r#"{"body":1,"body_base64":"AA=="}"#, "body_base64"),
             (r#"{"body_base64":"?"}"#, "body_base64"),
+            (r#"{"body":1,"body_text":"a"}"#, "body_text"),
+            (r#"{"body":1,"no_body":true}"#, "no_body"),
+            (r#"{"body":1,"content_type":"text/plain"}"#, "content_type"),
+            (r#"{"content_type":"text/plain"}"#, "content_type"),
+            (r#"{"key":"a","key_base64":"AA=="}"#, "key_base64"),
+            (r#"{"key_base64":"?"}"#, "key_base64"),
+            (r#"{"headers":{"a":"b"},"headers_base64":{"a":"AA=="}}"#, "headers_base64"),
+            (r#"{"headers_base64":{"a":"?"}}"#, "headers_base64"),
             (r#"{"ttl":"0s"}"#, "ttl"),
             (r#"{"delay":"400d"}"#, "delay"),
         ] {

@@ -90,7 +90,7 @@ const METRICS: &[Metric] = &[
     ),
     gauge(
         "forebay_storage_scarce",
-        "1 while nothing is delivered because the reserve is nearly used up.",
+        "1 while nothing is delivered because the reserve is nearly used up, or because storage cannot write.",
         Server(|of| flag(of.server.storage_scarce)),
     ),
     gauge(
@@ -161,6 +161,11 @@ const METRICS: &[Metric] = &[
         "forebay_storage_segments_deleted_total",
         "Segment files that were deleted because nothing in them is needed.",
         Server(|of| count(of.server.engine.segments_deleted)),
+    ),
+    counter(
+        "forebay_storage_segment_retries_total",
+        "Attempts to make a segment that commits waited for, which found no space, descriptor or memory.",
+        Server(|of| count(of.server.engine.segment_retries)),
     ),
     gauge(
         "forebay_storage_free_bytes",
@@ -272,6 +277,11 @@ const METRICS: &[Metric] = &[
         "Connections that were closed because the client did not take a reply for 30 s.",
         Listener(|of| &of.stalled),
     ),
+    counter(
+        "forebay_unauthenticated_total",
+        "Requests without a credential, or with a wrong, expired or revoked one, where one was needed.",
+        Listener(|of| &of.unauthenticated),
+    ),
     gauge(
         "forebay_reply_bytes",
         "Replies with contents that are being encoded or that clients have not taken yet.",
@@ -305,8 +315,16 @@ const METRICS: &[Metric] = &[
         Requests,
     ),
     // Streams.
-    counter("forebay_stream_last_seq", "The newest message.", Stream(|of| of.figures.last.0 as f64)),
-    counter("forebay_stream_first_seq", "The oldest message kept.", Stream(|of| of.figures.first.0 as f64)),
+    gauge(
+        "forebay_stream_last_seq",
+        "Position of the newest message.",
+        Stream(|of| of.figures.last.0 as f64),
+    ),
+    gauge(
+        "forebay_stream_first_seq",
+        "Position of the oldest message that is kept.",
+        Stream(|of| of.figures.first.0 as f64),
+    ),
     gauge(
         "forebay_stream_messages",
         "Messages that count towards the stream's limit.",

@@ -86,9 +86,8 @@ pub(super) async fn resubmit(
     Messages(message, _room): Messages<json::Message>,
 ) -> Answer<json::PublishResult> {
     let edits = message::edits(message)?;
-    let resubmitted = service.resubmit(stream, group, seq, &edits, &message::trace(&headers)).await?;
-    let (seq, duplicate) = resubmitted;
-    Ok(Reply(StatusCode::CREATED, json::PublishResult { seq, id: edits.id, duplicate }))
+    let placed = service.resubmit(stream, group, seq, &edits, &message::trace(&headers)).await?;
+    Ok(Reply(StatusCode::CREATED, message::result(placed, edits.id)))
 }
 
 pub(super) async fn jobs(

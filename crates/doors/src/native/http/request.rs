@@ -9,15 +9,15 @@ use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use forebay_broker::api::{Hold, Share};
 use forebay_core::types::{GroupName, StreamName};
-use forebay_wire::json::Span;
+use forebay_wire::json::{self, Span};
 use forebay_wire::problem::{Kind, Problem};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
 use super::failure::Failure;
-use super::{BodyShares, Door, Peer};
+use super::{BodyShares, Client, Door, Peer, unknown_client};
 use crate::http::body::{self, BodyError};
-use crate::native::service::{Service, group_name, stream_name};
+use crate::native::service::{Service, group_name, stream_name, stream_to_read};
 
 /// The largest body but for one with messages in it.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -32,7 +32,8 @@ impl FromRequestParts<Door> for Entered {
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Entered, Self::Rejection> {
         let (peer, share) = (parts.extensions.get::<Peer>(), parts.extensions.get::<Share>());
-        Ok(Entered(door.enter(peer.map(|peer| peer.0), share.cloned())))
+        let who = parts.extensions.get::<Client>().map_or_else(unknown_client, |client| client.0.clone());
+        Ok(Entered(door.enter(who, peer.map(|peer| peer.0), share.cloned())))
     }
 }
 
@@ -42,6 +43,19 @@ async fn variables(parts: &mut Parts, door: &Door) -> Result<Vec<String>, Failur
     let params =
         params.map_err(|_| Failure::new(Kind::MalformedRequest, "a name in the path is not UTF-8"))?;
     Ok(params.iter().map(|(_, value)| value.to_owned()).collect())
+}
+
+/// A call on something with a name of its own.
+pub(super) struct InPath(pub(super) String);
+
+impl FromRequestParts<Door> for InPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<InPath, Failure> {
+        let variables = variables(parts, door).await?;
+        let [name, ..] = &variables[..] else { unreachable!("the path has a name") };
+        Ok(InPath(name.clone()))
+    }
 }
 
 /// A call on a stream.
@@ -54,6 +68,19 @@ impl FromRequestParts<Door> for InStream {
         let variables = variables(parts, door).await?;
         let [stream, ..] = &variables[..] else { unreachable!("the path has a stream") };
         Ok(InStream(stream_name(stream)?))
+    }
+}
+
+/// A call that only looks at a stream, which may be one of the system.
+pub(super) struct OfStream(pub(super) StreamName);
+
+impl FromRequestParts<Door> for OfStream {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<OfStream, Failure> {
+        let variables = variables(parts, door).await?;
+        let [stream, ..] = &variables[..] else { unreachable!("the path has a stream") };
+        Ok(OfStream(stream_to_read(stream)?))
     }
 }
 
@@ -123,7 +150,7 @@ impl Query {
 
     fn parsed<T: FromStr>(&mut self, name: &str, expected: &str) -> Result<Option<T>, Failure> {
         let Some(text) = self.text(name) else { return Ok(None) };
-        text.parse().map(Some).map_err(|_| bad_parameter(name, expected))
+        text.parse().map(Some).map_err(|_| bad_parameter(name, &format!("{expected}. value=`{text}`")))
     }
 
     pub(super) fn number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, Failure> {
@@ -136,9 +163,8 @@ impl Query {
 
     pub(super) fn span(&mut self, name: &str) -> Result<Option<Duration>, Failure> {
         let Some(text) = self.text(name) else { return Ok(None) };
-        let span = text
-            .parse::<Span>()
-            .map_err(|error| bad_parameter(name, &format!("must be a length of time: {error}")))?;
+        let span = text.parse::<Span>();
+        let span = span.map_err(|error| bad_parameter(name, &format!("{error}. value=`{text}`")))?;
         Ok(Some(span.0))
     }
 
@@ -146,7 +172,7 @@ impl Query {
         match self.0.into_iter().next() {
             None => Ok(()),
             Some((name, _)) => {
-                let detail = format!("this call has no such parameter. parameter=`{name}`");
+                let detail = format!("unknown query parameter of this call. parameter=`{name}`");
                 Err(Problem::new(Kind::UnknownParameter, detail).with_field(name).into())
             }
         }
@@ -204,54 +230,7 @@ impl<T: DeserializeOwned> FromRequest<Door> for Messages<T> {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
-    let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
-    // A list would be taken for the fields in their order.
-    if body.trim_ascii_start().starts_with(b"[") {
-        let detail = "the body is an object, as in { \"name\": \"value\" }";
-        return Err(Failure::new(Kind::InvalidField, detail));
-    }
-    serde_json::from_slice(body).map_err(|_| explain::<T>(body))
-}
-
-/// Says which field of a body is wrong, and why. The body is read a second time for that, so that valid bodies
-/// cost nothing.
-fn explain<T: DeserializeOwned>(body: &[u8]) -> Failure {
-    let mut from = serde_json::Deserializer::from_slice(body);
-    let wrong = match serde_path_to_error::deserialize::<_, T>(&mut from) {
-        Err(wrong) => wrong,
-        // All of it is right but for what follows.
-        Ok(_) => return Failure::new(Kind::MalformedJson, "there is more after the JSON"),
-    };
-    let path = wrong.path().to_string();
-    let wrong = wrong.into_inner();
-    if !wrong.is_data() {
-        return Failure::new(Kind::MalformedJson, wrong.to_string());
-    }
-    let detail = wrong.to_string();
-    let of = |kind| {
-        if path == "." {
-            Problem::new(kind, &detail)
-        } else {
-            Problem::new(kind, format!("{path}: {detail}")).with_field(&path)
-        }
-    };
-    match detail.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
-        Some(unknown) => {
-            // The path ends with the field where it is in an object of an object.
-            let is_named = path == unknown || path.ends_with(&format!(".{unknown}"));
-            let field = match &path[..] {
-                "." => unknown.to_owned(),
-                _ if is_named => path.clone(),
-                _ => format!("{path}.{unknown}"),
-            };
-            Problem::new(Kind::UnknownField, detail).with_field(field).into()
-        }
-        None => match detail.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
-            Some(missing) if path == "." => of(Kind::InvalidField).with_field(missing).into(),
-            Some(missing) => of(Kind::InvalidField).with_field(format!("{path}.{missing}")).into(),
-            None => of(Kind::InvalidField).into(),
-        },
-    }
+    json::read(body).map_err(|problem| Failure::from(*problem))
 }
 
 /// The content types that a body may declare: JSON, or curl's default; it may also declare none. Pages of other
@@ -295,39 +274,6 @@ async fn read_body(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_wire::json::{GroupSettings, PublishRequest};
-
-    /// The problem of a body, as `slug field`.
-    fn wrong<T: DeserializeOwned>(body: &str) -> String {
-        let Err(failure) = parse::<T>(body.as_bytes()) else { panic!("{body} was taken") };
-        let problem = failure.problem();
-        let slug = problem.kind().expect("a kind").slug();
-        format!("{slug} {}", problem.field.as_deref().unwrap_or("-"))
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_body_is_named() {
-        assert_eq!(wrong::<GroupSettings>(r#"{"max_retrys":1}"#), "unknown-field max_retrys");
-        assert_eq!(wrong::<GroupSettings>(r#"{"backoff":{"mim":"1s"}}"#), "unknown-field backoff.mim");
-        assert_eq!(wrong::<GroupSettings>(r#"{"backoff":{"min":"1"}}"#), "invalid-field backoff.min");
-        assert_eq!(wrong::<GroupSettings>(r#"{"message_timeout":5}"#), "invalid-field message_timeout");
-        assert_eq!(
-            wrong::<PublishRequest>(r#"{"messages":[{"body":1},{"delay":"x"}]}"#),
-            "invalid-field messages[1].delay"
-        );
-        assert_eq!(
-            wrong::<PublishRequest>(r#"{"messages":[{"body":1,"prio":1}]}"#),
-            "unknown-field messages[0].prio"
-        );
-        assert_eq!(wrong::<PublishRequest>("{}"), "invalid-field messages");
-        assert_eq!(wrong::<GroupSettings>("{"), "malformed-json -");
-        assert_eq!(wrong::<GroupSettings>("{} {}"), "malformed-json -");
-        assert_eq!(wrong::<GroupSettings>("[1]"), "invalid-field -");
-        assert!(parse::<GroupSettings>(b" \n").is_ok(), "nothing is like an empty object");
-        let Err(failure) = parse::<GroupSettings>(b"{\n \"buffer\": 1,\n}") else { panic!("it was taken") };
-        assert!(failure.problem().detail.contains("line 3 column 1"), "{}", failure.problem().detail);
-    }
-
     #[test]
     fn parameters_are_taken_by_name_and_the_rest_is_refused() {
         let mut query = Query::parse("limit=5&key=a%20b+c&type=").expect("a query");

@@ -3,14 +3,15 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use forebay_core::types::StreamName;
+use forebay_broker::api::{Direction, PublishOptions};
+use forebay_core::types::{Seq, StreamName};
 use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
 use super::live::{HeldReply, Reply};
-use super::request::{Entered, InStream, Json, Messages, NoQuery, Query, bad_parameter};
+use super::request::{Entered, InStream, Json, Messages, NoQuery, OfStream, Query, bad_parameter};
 use super::{Door, message, report, sse};
-use crate::native::service::{From, Service, filter};
+use crate::native::service::{From, Service, filter, position};
 
 type Answer<T> = Result<Reply<T>, Failure>;
 
@@ -40,7 +41,7 @@ pub(super) async fn change(
 
 pub(super) async fn get(
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     _: NoQuery,
 ) -> Answer<json::StreamReport> {
     report_of(&service, StatusCode::OK, stream).await
@@ -59,9 +60,9 @@ pub(super) async fn delete(
     InStream(stream): InStream,
     mut query: Query,
 ) -> Result<StatusCode, Failure> {
-    let force = query.flag("force")?;
+    let (force, if_empty) = (query.flag("force")?, query.flag("if_empty")?);
     query.end()?;
-    service.delete_stream(stream, force).await?;
+    service.delete_stream(stream, force, if_empty).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -74,23 +75,39 @@ pub(super) async fn publish(
 ) -> Answer<json::PublishReply> {
     let batch =
         message::batch(service.broker().clock().moment(), &request.messages, &message::trace(&headers))?;
-    let published = service.publish(stream, batch, request.expect_last_seq).await?;
+    let expect_last = request.expect_last_seq.map(position);
+    let options = PublishOptions { expect_last, ..PublishOptions::default() };
+    let published = service.publish(stream, batch, options).await?;
     let results = message::results(request.messages, &published);
     Ok(Reply(StatusCode::CREATED, json::PublishReply { results }))
 }
 
+/// The way of reading that a request asks for.
+pub(super) fn direction(query: &mut Query) -> Result<Direction, Failure> {
+    match query.text("order").as_deref() {
+        None | Some("asc") => Ok(Direction::Forwards),
+        Some("desc") => Ok(Direction::Backwards),
+        Some(_) => Err(bad_parameter("order", "must be `asc` or `desc`")),
+    }
+}
+
 pub(super) async fn browse(
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     mut query: Query,
 ) -> Result<HeldReply<json::MessageList>, Failure> {
-    let from = query.number("from")?.unwrap_or(1);
+    let from = query.number("from")?;
     let limit = query.number("limit")?;
     let filter = filter(query.text("key"), query.text("type"));
+    let direction = direction(&mut query)?;
     query.end()?;
-    let (page, hold) = service.read(stream, from, limit, &filter).await.map_err(in_query)?;
+    let (page, hold) = service.read(stream, from, direction, limit, &filter).await.map_err(in_query)?;
     let messages = page.messages.iter().map(message::stored).collect();
-    let next = (page.next <= page.last).then(|| page.next.to_string());
+    let has_more = match direction {
+        Direction::Forwards => page.next <= page.last,
+        Direction::Backwards => page.next > Seq::START,
+    };
+    let next = has_more.then(|| page.next.to_string());
     Ok(HeldReply(json::MessageList { messages, next, last_seq: page.last.0 }, hold))
 }
 
@@ -100,22 +117,40 @@ pub(super) async fn purge(
     _: NoQuery,
     Json(request): Json<json::PurgeRequest>,
 ) -> Answer<json::PurgeReply> {
-    let purged = service.purge_stream(stream, request.parked).await?;
+    let purged = service.purge_stream(stream, request.parked, request.ready_only).await?;
     Ok(Reply(StatusCode::OK, json::PurgeReply { purged }))
+}
+
+pub(super) async fn truncate(
+    Entered(service): Entered,
+    InStream(stream): InStream,
+    _: NoQuery,
+    Json(request): Json<json::TruncateRequest>,
+) -> Answer<json::TruncateReply> {
+    let truncated = service.truncate_stream(stream, request.before).await?;
+    Ok(Reply(StatusCode::OK, json::TruncateReply { truncated }))
 }
 
 pub(super) async fn follow(
     State(door): State<Door>,
     Entered(service): Entered,
-    InStream(stream): InStream,
+    OfStream(stream): OfStream,
     mut query: Query,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let from = query.text("from");
+    let from = follow_from(&mut query, &headers);
     let filter = filter(query.text("key"), query.text("type"));
     query.end()?;
+    // Before the first event, so that a stream that does not exist is a refusal and not an event.
+    let from = service.follow_from(stream.clone(), from?).await?;
+    Ok(sse::follow(&door, sse::Followed::Stream(Box::new(service.follow(stream, from, filter).await?))))
+}
+
+/// Where a listener wants to begin, or goes on after a break.
+pub(super) fn follow_from(query: &mut Query, headers: &HeaderMap) -> Result<From, Failure> {
+    let from = query.text("from");
     let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
-    let from = match (resumed, from.as_deref()) {
+    Ok(match (resumed, from.as_deref()) {
         (Some(last), _) => From::Seq(last.saturating_add(1)),
         (None, None | Some("beginning")) => From::Seq(1),
         (None, Some("end")) => From::End,
@@ -123,8 +158,5 @@ pub(super) async fn follow(
             let rule = "must be `beginning`, `end` or a position";
             From::Seq(number.parse().map_err(|_| bad_parameter("from", rule))?)
         }
-    };
-    // Before the first event, so that a stream that does not exist is a refusal and not an event.
-    let from = service.follow_from(stream.clone(), from).await?;
-    Ok(sse::follow(&door, service, stream, from, filter))
+    })
 }

@@ -76,7 +76,7 @@ impl Terms<'_> {
             Action::Park => Verb::Park,
             Action::Skip => Verb::Skip,
             Action::Move(to) => {
-                let to = StreamName::parse(to).map_err(|error| Refusal::said("action.move", &error))?;
+                let to = StreamName::parse(to).map_err(|error| Refusal::field("action.move", error))?;
                 Verb::Move(to)
             }
         };

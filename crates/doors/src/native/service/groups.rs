@@ -30,11 +30,9 @@ impl Service {
         match self.answer(created) {
             Ok(created) => Ok(created.new),
             Err(refusal) if refusal.kind == Kind::SettingsDiffer => {
+                let thing = format!("group {stream}/{group}");
                 let is = self.group(stream, group).await?.settings;
-                Err(match patch.difference(&is) {
-                    Some(field) => refusal.with_field(field),
-                    None => refusal,
-                })
+                Err(Refusal::differs(thing, patch.difference(&is), &patch, &GroupPatch::from(&is)))
             }
             Err(refusal) => Err(refusal),
         }

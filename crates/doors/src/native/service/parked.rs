@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, BodyForm, Filter, Found, Hold, JobReport, JobTerms, Message, Moment, Page,
-    ParkedReport, Select, Selected, Work, parse_content,
+    Batch, BatchBuilder, ContentType, Dedupe, Filter, Found, Hold, JobReport, JobTerms, Message, Moment,
+    Page, ParkedReport, Select, Selected, Work, parse_content,
 };
 use forebay_core::types::{GroupName, JobId, Seq, StreamName, Timestamp};
 use forebay_wire::problem::Kind;
 
-use super::publish::{MessageTerms, stored};
+use super::publish::{MessageTerms, Placed, placed};
 use super::{Answer, Service, content_bytes, page, position, reply_bytes, text};
 use crate::native::limits::{PAGE_BYTES_MAX, SEQS_MAX};
 use crate::native::problem::Refusal;
@@ -68,19 +68,23 @@ impl Selection {
 pub(in crate::native) struct Edits {
     /// The copy has no id unless it is given: with its old one it would be taken for the message itself.
     pub(in crate::native) id: Option<String>,
-    pub(in crate::native) key: Option<String>,
+    pub(in crate::native) key: Option<Vec<u8>>,
     pub(in crate::native) kind: Option<String>,
     pub(in crate::native) schema: Option<Option<u64>>,
-    pub(in crate::native) headers: Option<Vec<(String, String)>>,
-    pub(in crate::native) body: Option<(Bytes, BodyForm)>,
+    pub(in crate::native) headers: Option<Vec<(String, Vec<u8>)>>,
+    pub(in crate::native) body: Option<NewBody>,
     pub(in crate::native) priority: Option<u32>,
     pub(in crate::native) delay: Option<Duration>,
     pub(in crate::native) deliver_at: Option<Timestamp>,
     pub(in crate::native) ttl: Option<Duration>,
 }
 
-fn edited<'a>(edit: Option<&'a str>, was: Option<&'a str>) -> Option<&'a str> {
-    edit.or(was).filter(|text| !text.is_empty())
+/// The body of an edited copy, with its own content type.
+#[derive(Debug, Clone, Default)]
+pub(in crate::native) struct NewBody {
+    /// `None`: the copy has no body.
+    pub(in crate::native) bytes: Option<Bytes>,
+    pub(in crate::native) content_type: String,
 }
 
 impl Edits {
@@ -95,31 +99,37 @@ impl Edits {
         let terms = terms.check(moment)?;
         let content = parked.map(|found| &found.content[..]);
         let was = content.map(parse_content).transpose().map_err(|error| Refusal::damaged(&error));
-        let (body, form, was) = match (&self.body, was) {
-            (Some((body, form)), was) => (&body[..], *form, was.ok().flatten().unwrap_or_default()),
+        let (body, content_type, was) = match (&self.body, was) {
+            (Some(NewBody { bytes, content_type }), was) => {
+                let was = was.ok().flatten().unwrap_or_default();
+                (bytes.as_deref(), ContentType::named(content_type), was)
+            }
             (None, was) => {
                 let rule = "must be given: the content of the parked message cannot be read";
                 let was = was.ok().flatten().ok_or_else(|| Refusal::field("body", rule))?;
-                (was.body, was.form, was)
+                ((!was.no_body).then_some(was.body), was.content_type, was)
             }
         };
-        let mut headers: Vec<(&str, &str)> = match &self.headers {
+        let mut headers: Vec<(&str, &[u8])> = match &self.headers {
             Some(headers) => headers.iter().map(|(name, value)| (&name[..], &value[..])).collect(),
             None => was.headers,
         };
         let own: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
         let traced = trace.headers_beside(own.into_iter());
-        headers.extend(traced.iter().map(|(name, value)| (*name, &value[..])));
-        let mut batch = BatchBuilder::with_capacity(1, body.len());
+        headers.extend(traced.iter().map(|(name, value)| (*name, value.as_bytes())));
+        let mut batch = BatchBuilder::with_capacity(1, body.map_or(0, <[u8]>::len));
         batch.push(&Message {
             id: self.id.as_deref().filter(|id| !id.is_empty()),
-            dedupe: None,
-            key: edited(self.key.as_deref(), was.key),
-            kind: edited(self.kind.as_deref(), was.kind),
+            dedupe: Dedupe::ById,
+            key: self.key.as_deref().or(was.key).filter(|key| !key.is_empty()),
+            kind: self.kind.as_deref().or(was.kind).filter(|kind| !kind.is_empty()),
             schema: self.schema.unwrap_or(was.schema),
             headers,
-            body,
-            form,
+            body: body.unwrap_or_default(),
+            no_body: body.is_none(),
+            content_type,
+            sent: was.sent,
+            own: was.own,
             priority: terms.priority,
             not_before: terms.not_before,
             expires: terms.expires,
@@ -181,8 +191,7 @@ impl Service {
         self.answer(self.caller.start_job(stream, group, work, select, terms).await)
     }
 
-    /// Publishes an edited copy of a parked message and settles the message, in one step. Answers where the copy is,
-    /// and whether a message of its id was there before.
+    /// Publishes an edited copy of a parked message and settles the message, in one step. Answers where the copy is.
     pub(in crate::native) async fn resubmit(
         &self,
         stream: StreamName,
@@ -190,11 +199,11 @@ impl Service {
         seq: u64,
         edits: &Edits,
         trace: &Trace,
-    ) -> Answer<(u64, bool)> {
+    ) -> Answer<Placed> {
         let parked = self.parked_one(stream.clone(), group.clone(), seq).await?;
         let batch = edits.batch(self.broker().clock().moment(), parked.message.as_ref(), trace)?;
         let published = self.answer(self.caller.resubmit(stream, group, position(seq), batch).await)?;
-        Ok(stored(&published, 0))
+        Ok(placed(&published).next().expect("a batch of one has one answer"))
     }
 
     pub(in crate::native) async fn jobs(

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::api::{Batch, Moment, PublishOptions, Published, after};
+use forebay_broker::api::{Admission, Batch, Moment, PublishOptions, Published, after};
 use forebay_core::types::{StreamName, Timestamp};
 use forebay_wire::json::Span;
 
-use super::{Answer, Service, check_duration, check_some_duration, position};
+use super::{Answer, Service, check_duration, check_some_duration};
 use crate::native::limits::{DURATION_MAX, PRIORITY_MAX};
 use crate::native::problem::Refusal;
 
@@ -47,6 +47,14 @@ impl MessageTerms {
             let rule = format!("must be at most {} from now", Span(DURATION_MAX));
             return Err(Refusal::field("deliver_at", rule));
         }
+        // It would be stored, and expire before any consumer could have it.
+        let wait = self.delay.or(deliver_at.map(|at| at.since(now)));
+        if let (Some(wait), Some(ttl)) = (wait, self.ttl)
+            && wait >= ttl
+        {
+            let rule = format!("must be longer than the delay, which is {}", Span(wait));
+            return Err(Refusal::value("ttl", rule, Span(ttl)));
+        }
         Ok(Stored {
             priority,
             not_before: after(now, self.delay).or(deliver_at.filter(|at| *at > now)),
@@ -61,23 +69,34 @@ impl Service {
         &self,
         stream: StreamName,
         batch: Batch,
-        expect_last: Option<u64>,
+        options: PublishOptions,
     ) -> Answer<Published> {
-        let options = PublishOptions { expect_last: expect_last.map(position), ..PublishOptions::default() };
         let room = self.broker().room(&stream, &batch).await;
-        match self.caller.publish(room, Arc::new(stream), batch, options).await {
+        let stream = Arc::new(stream);
+        match self.caller.publish(room, stream.clone(), batch, options).await {
             Ok(published) => Ok(published.get()),
-            Err(error) => Err(Refusal::of_publish(self.now(), &error)),
+            Err(error) => Err(Refusal::of_publish(self.now(), &error).in_stream(&stream)),
         }
     }
 }
 
-/// Where the n-th message of a batch is, and whether it was there before.
-pub(in crate::native) fn stored(published: &Published, n: usize) -> (u64, bool) {
-    match published {
-        Published::Stored(range) => (range.first.plus(n as u64).0, false),
-        Published::Mixed(admissions) => (admissions[n].seq.0, admissions[n].duplicate),
-    }
+/// Where a message of a batch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::native) struct Placed {
+    pub(in crate::native) seq: u64,
+    /// It was there before.
+    pub(in crate::native) duplicate: bool,
+    /// Its position in the server's log, unless it was there before.
+    pub(in crate::native) log_position: Option<u64>,
+}
+
+/// Where each message of a batch is, in their order.
+pub(in crate::native) fn placed(published: &Published) -> impl Iterator<Item = Placed> + '_ {
+    published.each().map(|(Admission { seq, duplicate }, ordinal)| Placed {
+        seq: seq.0,
+        duplicate,
+        log_position: ordinal.map(|ordinal| ordinal.0),
+    })
 }
 
 #[cfg(test)]
@@ -96,10 +115,14 @@ mod tests {
             (MessageTerms { ttl: Some(year), ..ok }, "ttl"),
             (MessageTerms { ttl: Some(Duration::ZERO), ..ok }, "ttl"),
             (MessageTerms { deliver_at: Some(now + year), ..ok }, "deliver_at"),
+            (MessageTerms { ttl: Some(year / 2), delay: Some(year / 2), ..ok }, "ttl"),
+            (MessageTerms { ttl: Some(year / 3), deliver_at: Some(now + year / 2), ..ok }, "ttl"),
             (MessageTerms { delay: Some(Duration::ZERO), deliver_at: Some(now), ..ok }, "deliver_at"),
         ] {
             assert_eq!(terms.check(Moment::plain(now)).expect_err(field).field.as_deref(), Some(field));
         }
+        let in_time = MessageTerms { ttl: Some(year / 2), delay: Some(year / 3), ..ok };
+        assert!(in_time.check(Moment::plain(now)).is_ok());
         let past = MessageTerms { priority: 9, deliver_at: Some(Timestamp(1)), ..ok };
         let stored = past.check(Moment::plain(now)).expect("a time that has passed is now");
         assert_eq!((stored.priority, stored.not_before), (9, None));

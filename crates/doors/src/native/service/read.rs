@@ -1,10 +1,10 @@
 //! Reading a stream without taking anything from it, and following it.
 
-use forebay_broker::api::{Filter, Hold, ReadPage};
+use forebay_broker::api::{Direction, Filter, Hold, Most, ReadPage, Reader, Stretch};
 use forebay_core::types::{Seq, StreamName};
 
-use super::{Answer, Service, content_bytes, page, position, reply_bytes};
-use crate::native::limits::{FOLLOW_PAGE, FOLLOW_PAGE_BYTES, PAGE_BYTES_MAX};
+use super::{Answer, MESSAGE_BYTES, Service, content_bytes, page, position, reply_bytes};
+use crate::native::limits::{FOLLOW_PAGE, FOLLOW_PAGE_BYTES, PAGE_BYTES_MAX, POSITION_MAX};
 
 /// The size of the reply that a page becomes.
 fn size_of(page: &ReadPage) -> usize {
@@ -21,18 +21,25 @@ pub(in crate::native) enum From {
 }
 
 impl Service {
+    /// A page of messages: from a position on, or from there back.
     pub(in crate::native) async fn read(
         &self,
         stream: StreamName,
-        from: u64,
+        from: Option<u64>,
+        direction: Direction,
         limit: Option<u64>,
         filter: &Filter,
     ) -> Answer<(ReadPage, Hold)> {
         let limit = page(limit)? as u64;
+        let from = match direction {
+            Direction::Forwards => from.unwrap_or(1),
+            Direction::Backwards => from.unwrap_or(POSITION_MAX),
+        };
         // Room is taken first, and the page is as large as the room.
         let mut hold = self.share.take_up_to(PAGE_BYTES_MAX);
-        let most = (limit, content_bytes(hold.bytes()));
-        let page = self.answer(self.caller.browse_within(stream, position(from), most, filter).await)?;
+        let most = Most { messages: limit, bytes: content_bytes(hold.bytes()) };
+        let read = self.caller.browse_within(stream, position(from), direction, most, filter).await;
+        let page = self.answer(read)?;
         if !hold.try_grow(size_of(&page)) {
             drop(hold);
             hold = self.room(page.messages.len(), content_bytes(size_of(&page))).await?;
@@ -50,36 +57,70 @@ impl Service {
         })
     }
 
-    /// The next messages of a stream, with room for them. Waits until there are some, and until there is room. May be
-    /// dropped and called again.
-    pub(in crate::native) async fn next_messages(
+    /// Follows a stream from this position on.
+    pub(in crate::native) async fn follow(
         &self,
-        stream: &StreamName,
-        mut from: Seq,
-        filter: &Filter,
-    ) -> Answer<(ReadPage, Hold)> {
-        let mut hold = self.share.take_up_to(FOLLOW_PAGE_BYTES);
+        stream: StreamName,
+        from: Seq,
+        filter: Filter,
+    ) -> Answer<Following> {
+        let reader = self.answer(self.caller.reader(stream, from, Direction::Forwards).await)?;
+        Ok(Following { service: self.clone(), reader, filter })
+    }
+}
+
+/// A client that follows a stream: the messages that are there, and then new ones as they come. One loop for both
+/// protocols.
+pub(in crate::native) struct Following {
+    service: Service,
+    reader: Reader,
+    filter: Filter,
+}
+
+impl Following {
+    /// The next messages, with room for them. Waits until there are some, and until there is room. May be dropped and
+    /// called again.
+    pub(in crate::native) async fn next(&mut self) -> Answer<(ReadPage, Hold)> {
+        let share = self.service.share.clone();
+        let mut hold = share.take_up_to(FOLLOW_PAGE_BYTES);
         loop {
-            let most = (FOLLOW_PAGE, content_bytes(hold.bytes()));
-            let found = self.answer(self.caller.browse_within(stream.clone(), from, most, filter).await)?;
-            if !found.messages.is_empty() {
-                let size = size_of(&found);
-                if hold.try_grow(size) {
-                    hold.set(size);
-                    return Ok((found, hold));
-                }
-                // One message is larger than the room. Others read on meanwhile, so it is not kept in memory.
-                drop((found, hold));
-                hold = self.share.wait(size).await;
+            let messages = FOLLOW_PAGE.min((hold.bytes() / MESSAGE_BYTES) as u64).max(1);
+            let most = Most { messages, bytes: content_bytes(hold.bytes()) };
+            let found = self.service.answer(self.reader.next(most).await)?;
+            let Some(first) = found.first().map(|stretch| stretch.first.seq) else {
+                // A follower without messages needs no room.
+                hold.set(0);
+                self.service.answer(self.reader.grown().await)?;
+                hold = share.take_up_to(FOLLOW_PAGE_BYTES);
+                continue;
+            };
+            let page = self.page(&found);
+            if page.messages.is_empty() {
                 continue;
             }
-            // A follower without messages needs no room.
-            hold.set(0);
-            from = found.next;
-            if from > found.last {
-                self.answer(self.caller.grown(stream.clone(), Seq(from.0.saturating_sub(1))).await)?;
+            let size = size_of(&page);
+            if hold.try_grow(size) {
+                hold.set(size);
+                return Ok((page, hold));
             }
-            hold = self.share.take_up_to(FOLLOW_PAGE_BYTES);
+            // One message is larger than the room. Others read on meanwhile, so it is not kept in memory.
+            self.reader.seek(first);
+            drop((page, hold, found));
+            hold = share.wait(size).await;
         }
+    }
+
+    fn page(&self, found: &[Stretch]) -> ReadPage {
+        let mut messages = Vec::with_capacity(found.iter().map(Stretch::len).sum());
+        for stretch in found {
+            let wanted = |n: &usize| self.filter.passes(stretch.content_bytes(*n));
+            messages.extend((0..stretch.len()).filter(wanted).map(|n| stretch.get(n)));
+        }
+        ReadPage { messages, next: self.reader.position(), last: self.reader.last() }
+    }
+
+    /// Goes back to a message that did not fit into a reply.
+    pub(in crate::native) fn seek(&mut self, next: Seq) {
+        self.reader.seek(next);
     }
 }

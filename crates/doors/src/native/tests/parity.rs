@@ -17,7 +17,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
-use forebay_broker::api::{Broker, BrokerConfig, Clock};
+use forebay_broker::api::{Broker, BrokerConfig, Clock, Principal};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use forebay_wire::problem::{Kind, Problem};
 use forebay_wire::v1;
@@ -33,8 +33,9 @@ use crate::native::{NativeConfig, grpc, http};
 use shape::Shape;
 
 /// Calls that only one protocol can have.
-const ONLY_GRPC: [&str; 1] = ["Consume"];
-const ONLY_HTTP: [&str; 6] = ["/", "/events", "/livez", "/metrics", "/openapi.json", "/readyz"];
+const ONLY_GRPC: [&str; 2] = ["Consume", "Publish"];
+const ONLY_HTTP: [&str; 8] =
+    ["/", "/events", "/livez", "/metrics", "/openapi.json", "/problems/{kind}", "/readyz", "/server"];
 
 const FRAME_BYTES_MAX: usize = 32 << 20;
 const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
@@ -61,7 +62,7 @@ impl Pair {
         let clock = Clock::still();
         let brokers = [broker(clock).await, broker(clock).await];
         let http = HttpDoor::new(brokers[0].clone(), &NativeConfig::default());
-        let grpc = ForebayClient::new(grpc::routes(brokers[1].clone()));
+        let grpc = ForebayClient::new(grpc::routes(brokers[1].clone(), Principal::owner()));
         Pair { brokers, http, grpc, calls: http_calls(), made: BTreeSet::new() }
     }
 
@@ -76,7 +77,7 @@ impl Pair {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = Request::builder().method(method).uri(path).header("host", "localhost");
         let request = request.body(Body::from(body)).expect("a request");
-        let response = self.http.answer(FROM, request).await;
+        let response = self.http.answer(FROM, Principal::owner(), request).await;
         let status = response.status().as_u16();
         (status, response.into_body().collect().await.expect("a body").to_bytes())
     }
@@ -126,7 +127,7 @@ impl Pair {
 }
 
 /// Calls of HTTP with their calls of gRPC, by the OpenAPI document.
-fn http_calls() -> BTreeMap<(String, String), Option<String>> {
+pub(super) fn http_calls() -> BTreeMap<(String, String), Option<String>> {
     let document: Value = serde_json::from_slice(&http::api::calls().document()).expect("JSON");
     let paths = document["paths"].as_object().expect("paths").clone();
     let methods = |(path, methods): (String, Value)| {
@@ -164,7 +165,7 @@ struct Method {
     name: String,
 }
 
-fn grpc_calls() -> BTreeSet<String> {
+pub(super) fn grpc_calls() -> BTreeSet<String> {
     let files = Files::decode(v1::FILE_DESCRIPTOR_SET).expect("a set of files").files;
     let methods = files.into_iter().flat_map(|file| file.services).flat_map(|service| service.methods);
     methods.map(|method| method.name).collect()
@@ -193,15 +194,33 @@ fn parse(body: &[u8]) -> Value {
 }
 
 /// Without what the protocols show in different ways: settled leases are named over HTTP only, an id is repeated by a
-/// resubmission over HTTP only, and addresses differ.
+/// resubmission over HTTP only, addresses differ, and credentials are drawn at random.
 fn normal(mut value: Value) -> Value {
     if let Some(results) = value.get("results").and_then(Value::as_array)
         && results.iter().any(|result| result.get("outcome").is_some())
     {
         value = json!({ "outcomes": results.iter().map(|result| &result["outcome"]).collect::<Vec<_>>() });
     }
+    if value.get("already_committed").is_some() {
+        for part in ["settled", "published"] {
+            let parts = value[part].as_array_mut().into_iter().flatten();
+            parts.flat_map(|part| part["results"].as_array_mut()).flatten().for_each(|result| {
+                let result = result.as_object_mut().expect("an object");
+                result.remove("lease");
+                result.remove("id");
+            });
+        }
+    }
     if value.get("seq").is_some() && value.get("duplicate").is_some() {
         value.as_object_mut().expect("an object").remove("id");
+    }
+    let many = value.get_mut("credentials").and_then(Value::as_array_mut).into_iter().flatten();
+    for credential in many {
+        credential.as_object_mut().expect("an object").remove("id");
+    }
+    if let Some(credential) = value.get_mut("credential").and_then(Value::as_object_mut) {
+        credential.remove("id");
+        value["secret"] = json!(value["secret"].as_str().map(str::len));
     }
     without_addresses(&mut value);
     value
@@ -261,9 +280,10 @@ fn refused_over_grpc(status: &Status) -> Value {
 
 fn refused_in_call(problem: &v1::Problem) -> Value {
     let retry = problem.retry().as_str_name().to_ascii_lowercase();
+    let field = Some(&problem.field[..]).filter(|field| !field.is_empty());
     json!({
-        "code": problem.code().as_str_name(), "retry": retry, "detail": problem.detail,
-        "last_seq": problem.last_seq,
+        "kind": problem.kind, "code": problem.code().as_str_name(), "retry": retry, "detail": problem.detail,
+        "field": field, "last_seq": problem.last_seq,
         "retry_after": problem.retry_after_ms.map(|millis| millis as f64 / 1_000.0),
     })
 }
@@ -299,7 +319,10 @@ macro_rules! of_team {
     };
 }
 
-const TEAM: &str = "/subscriptions/work/team";
+// After the macros, which it uses.
+mod transactions;
+
+const TEAM: &str = "/streams/work/groups/team";
 
 fn at(rest: &str) -> String {
     format!("{TEAM}/{rest}")
@@ -308,21 +331,43 @@ fn at(rest: &str) -> String {
 impl Pair {
     /// Publishes over both protocols.
     async fn publish(&mut self, body: Value, request: v1::PublishRequest) {
-        let over_http = self.http("POST", "/streams/work/messages", &body).await;
+        self.publish_to("work", body, request).await;
+    }
+
+    async fn publish_to(&mut self, stream: &str, body: Value, request: v1::PublishRequest) {
+        let path = format!("/streams/{stream}/messages");
+        let over_http = self.http("POST", &path, &body).await;
         let ids: Vec<Option<&str>> = request
             .messages
             .iter()
             .map(|message| Some(&message.id[..]).filter(|id| !id.is_empty()))
             .collect();
-        let requests = v1::PublishRequest { stream: "work".to_owned(), ..request.clone() };
-        let replies = self.grpc.publish(tokio_stream::iter([requests])).await.expect("the call opens");
+        let requests = v1::PublishRequest { stream: stream.to_owned(), ..request.clone() };
+        let replies =
+            self.grpc.publish(tokio_stream::iter([requests.clone()])).await.expect("the call opens");
         let reply = replies.into_inner().message().await.expect("it goes on").expect("a reply");
         let confirmation = reply.confirmations.into_iter().next().expect("a confirmation");
         let over_grpc = match &confirmation.problem {
             Some(problem) => Err(refused_in_call(problem)),
             None => Ok(shape::confirmation(confirmation, &ids)),
         };
-        self.compare(&format!("POST /streams/work/messages {body}"), "Publish", over_http, over_grpc);
+        let what = format!("POST {path} {body}");
+        let is_refused = over_grpc.is_err();
+        self.compare(&what, "PublishOnce", over_http.clone(), over_grpc);
+        // A refusal stores nothing, so the call with one request can be made as well.
+        if is_refused {
+            let status = self.grpc.publish_once(requests).await.expect_err("it is refused in any way");
+            self.compare(&what, "PublishOnce", over_http, Err(refused_over_grpc(&status)));
+        }
+    }
+
+    /// Publishes over HTTP, and over gRPC with one request.
+    async fn publish_once(&mut self, body: Value, request: v1::PublishRequest) {
+        let over_http = self.http("POST", "/streams/work/messages", &body).await;
+        let request = v1::PublishRequest { stream: "work".to_owned(), ..request };
+        let confirmation = self.grpc.publish_once(request).await.expect("it is stored").into_inner();
+        let over_grpc = Ok(shape::confirmation(confirmation, &[None]));
+        self.compare(&format!("POST /streams/work/messages {body}"), "PublishOnce", over_http, over_grpc);
     }
 
     /// Receives over both protocols, and gives the leases.
@@ -336,15 +381,33 @@ impl Pair {
     /// Follows the stream over both protocols until the first messages come.
     async fn follow(&mut self, query: &str, request: v1::FollowStreamRequest) {
         let path = format!("/streams/work/follow{query}");
-        self.made.insert(self.template("GET", &path));
-        let http = Request::builder().uri(&path).header("host", "localhost");
-        let response = self.http.answer(FROM, http.body(Body::empty()).expect("a request")).await;
-        let grpc = self.grpc.follow_stream(request).await;
+        let grpc = self.grpc.follow_stream(request).await.map(Response::into_inner);
+        self.follow_both("FollowStream", &path, grpc, |reply| reply.messages).await;
+    }
+
+    /// The same for all streams.
+    async fn follow_log(&mut self, query: &str, request: v1::FollowLogRequest) {
+        let path = format!("/log/follow{query}");
+        let grpc = self.grpc.follow_log(request).await.map(Response::into_inner);
+        self.follow_both("FollowLog", &path, grpc, |reply| reply.messages).await;
+    }
+
+    async fn follow_both<R>(
+        &mut self,
+        call: &str,
+        path: &str,
+        grpc: Result<tonic::Streaming<R>, Status>,
+        messages: fn(R) -> Vec<v1::StoredMessage>,
+    ) {
+        self.made.insert(self.template("GET", path));
+        let http = Request::builder().uri(path).header("host", "localhost");
+        let response =
+            self.http.answer(FROM, Principal::owner(), http.body(Body::empty()).expect("a request")).await;
         if !response.status().is_success() {
             let status = response.status().as_u16();
             let body = response.into_body().collect().await.expect("a body").to_bytes();
             let refused = grpc.map(|_| Value::Null).map_err(|status| refused_over_grpc(&status));
-            return self.compare(&format!("GET {path}"), "FollowStream", (status, body), refused);
+            return self.compare(&format!("GET {path}"), call, (status, body), refused);
         }
         let (mut body, mut text) = (response.into_body(), String::new());
         while !text.contains("event: message") {
@@ -353,16 +416,16 @@ impl Pair {
         }
         let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
         let over_http: Vec<Value> = events.map(|data| parse(data.as_bytes())).collect();
-        let reply =
-            grpc.expect("it follows").into_inner().message().await.expect("it goes on").expect("a reply");
-        let over_grpc = Ok(json!({ "messages": shape::all(reply.messages) }));
+        let reply = grpc.expect("it follows").message().await.expect("it goes on").expect("a reply");
+        let over_grpc = Ok(json!({ "messages": shape::all(messages(reply)) }));
         let over_http = json!({ "messages": over_http }).to_string().into();
-        self.compare(&format!("GET {path}"), "FollowStream", (200, over_http), over_grpc);
+        self.compare(&format!("GET {path}"), call, (200, over_http), over_grpc);
     }
 }
 
 fn message(body: &str) -> v1::Message {
-    v1::Message { body: body.to_owned().into(), ..v1::Message::default() }
+    let content_type = "application/json".to_owned();
+    v1::Message { body: body.to_owned().into(), content_type, ..v1::Message::default() }
 }
 
 #[tokio::test]
@@ -372,9 +435,56 @@ async fn every_call_is_answered_alike() {
     groups(&mut pair).await;
     consuming(&mut pair).await;
     parked(&mut pair).await;
+    credentials(&mut pair).await;
+    transactions::both_protocols(&mut pair).await;
     ends(&mut pair).await;
+    contents(&mut pair).await;
     for (call, grpc) in &pair.calls {
         assert!(grpc.is_none() || pair.made.contains(call), "no test makes the call {call:?}");
+    }
+}
+
+/// Bodies, keys and headers of every kind.
+async fn contents(pair: &mut Pair) {
+    let of = |body: &[u8], content_type: &str| v1::Message {
+        body: body.to_vec().into(),
+        content_type: content_type.to_owned(),
+        ..v1::Message::default()
+    };
+    let bytes = Bytes::from_static(b"\xff");
+    let header = v1::Header { name: "b".into(), value_bytes: bytes.clone(), ..Default::default() };
+    let binary = v1::Message { key_bytes: bytes, headers: vec![header], ..of(b"\0", "image/png") };
+    let none = v1::Message { no_body: true, ..Default::default() };
+    let messages = vec![of(b"hello", "text/plain"), of(b"a,b", "text/csv"), binary, none];
+    let bodies = json!([
+        { "body_text": "hello" },
+        { "body_text": "a,b", "content_type": "text/csv" },
+        { "body_base64": "AA==", "content_type": "image/png", "key_base64": "/w==", "headers_base64": { "b": "/w==" } },
+        { "no_body": true },
+    ]);
+    let request = request!(PublishRequest, messages: messages);
+    pair.publish_to("contents", json!({ "messages": bodies }), request).await;
+    let request = request!(ReadMessagesRequest, stream: "contents");
+    let read = both!(pair, "GET" "/streams/contents/messages", null = read_messages request);
+    for (sent, read) in
+        bodies.as_array().expect("a list").iter().zip(read["messages"].as_array().expect("a list"))
+    {
+        for (field, value) in sent.as_object().expect("an object") {
+            assert_eq!(&read[field], value, "{field} of {read}");
+        }
+    }
+    // Each is refused.
+    let bad = |text: &str| v1::Message { content_type: text.to_owned(), ..message("1") };
+    for (wrong, message) in [
+        (json!({ "body": 1, "no_body": true }), v1::Message { no_body: true, ..message("1") }),
+        (json!({ "body": 1, "content_type": "json" }), bad("json")),
+        (
+            json!({ "body": 1, "key": "k", "key_base64": "AA==" }),
+            v1::Message { key: "k".into(), key_bytes: Bytes::from_static(&[0]), ..message("1") },
+        ),
+    ] {
+        let request = request!(PublishRequest, messages: vec![message]);
+        pair.publish_to("contents", json!({ "messages": [wrong] }), request).await;
     }
 }
 
@@ -389,6 +499,10 @@ async fn streams(pair: &mut Pair) {
     let request = request!(CreateStreamRequest, stream: "work", settings: Some(other));
     both!(pair, "PUT" "/streams/work", { "dedupe_window": "5ms" } = create_stream request);
     both!(pair, "PUT" "/streams/$x", {} = create_stream request!(CreateStreamRequest, stream: "$x"));
+    // Streams of the system can be read, and do not exist here.
+    both!(pair, "GET" "/streams/$x", null = get_stream request!(GetStreamRequest, stream: "$x"));
+    let request = request!(ReadMessagesRequest, stream: "$x");
+    both!(pair, "GET" "/streams/$x/messages", null = read_messages request);
     let rate = Some(v1::Rate { per_second: 0.5, burst: 20 });
     let settings = v1::StreamSettings { ingress_rate: rate, ..Default::default() };
     let request = request!(UpdateStreamRequest, stream: "work", settings: Some(settings));
@@ -405,7 +519,7 @@ async fn streams(pair: &mut Pair) {
         key: "k".into(),
         r#type: "t".into(),
         schema: Some(3),
-        headers: vec![v1::Header { name: "x".into(), value: "1".into() }],
+        headers: vec![v1::Header { name: "x".into(), value: "1".into(), ..Default::default() }],
         priority: 4,
         ttl_ms: 3_600_000,
         ..message(r#"{"n":1}"#)
@@ -420,8 +534,9 @@ async fn streams(pair: &mut Pair) {
     let more: Vec<v1::Message> = (5..=10).map(|n| message(&n.to_string())).collect();
     let body = json!({ "messages": (5..=10).map(|n| json!({ "body": n })).collect::<Vec<_>>() });
     pair.publish(body, request!(PublishRequest, messages: more)).await;
-    // Each is refused.
     let one = |message| request!(PublishRequest, messages: vec![message]);
+    pair.publish_once(json!({ "messages": [{ "body": 11 }] }), one(message("11"))).await;
+    // Each is refused.
     pair.publish(json!({ "messages": [] }), v1::PublishRequest::default()).await;
     let wrong = json!({ "messages": [{ "body": 1, "priority": 10 }] });
     pair.publish(wrong, one(v1::Message { priority: 10, ..message("1") })).await;
@@ -455,11 +570,29 @@ async fn streams(pair: &mut Pair) {
     both!(pair, "GET" "/streams/work/messages?from=2&limit=2", null = read_messages read(2, 2, ""));
     both!(pair, "GET" "/streams/work/messages?key=k", null = read_messages read(0, 0, "k"));
     both!(pair, "GET" "/streams/work/messages?limit=1001", null = read_messages read(0, 1_001, ""));
+    let back = request!(ReadMessagesRequest, stream: "work", from: 2u64, limit: 1u32, newest_first: true);
+    both!(pair, "GET" "/streams/work/messages?order=desc&from=2&limit=1", null = read_messages back);
+    let newest = request!(ReadMessagesRequest, stream: "work", newest_first: true, key: "k");
+    both!(pair, "GET" "/streams/work/messages?order=desc&key=k", null = read_messages newest);
     let absent = request!(ReadMessagesRequest, stream: "none");
     both!(pair, "GET" "/streams/none/messages", null = read_messages absent);
     pair.follow("?from=2", request!(FollowStreamRequest, stream: "work", from: 2u64)).await;
     pair.follow("?key=k", request!(FollowStreamRequest, stream: "work", key: "k")).await;
     pair.follow("?from=beginning&type=t", request!(FollowStreamRequest, stream: "work", r#type: "t")).await;
+    let all = request!(ReadLogRequest, stream_prefix: "");
+    both!(pair, "GET" "/log", null = read_log all);
+    let some =
+        request!(ReadLogRequest, from: 2u64, limit: 2u32, stream_prefix: "wo", type_prefix: "t", key: "k");
+    both!(pair, "GET" "/log?from=2&limit=2&prefix=wo&type_prefix=t&key=k", null = read_log some);
+    let back = request!(ReadLogRequest, newest_first: true, limit: 1u32, r#type: "t");
+    both!(pair, "GET" "/log?order=desc&limit=1&type=t", null = read_log back);
+    both!(pair, "GET" "/log?limit=1001", null = read_log request!(ReadLogRequest, limit: 1_001u32));
+    pair.follow_log("?from=2", request!(FollowLogRequest, from: 2u64)).await;
+    pair.follow_log(
+        "?prefix=wo&type_prefix=t",
+        request!(FollowLogRequest, stream_prefix: "wo", type_prefix: "t"),
+    )
+    .await;
 }
 
 async fn groups(pair: &mut Pair) {
@@ -481,23 +614,23 @@ async fn groups(pair: &mut Pair) {
     both!(pair, "GET" TEAM, null = get_group of_team!(GetGroupRequest));
     let plain = Some(v1::GroupSettings { extra_statistics: Some(false), ..Default::default() });
     let request = request!(CreateGroupRequest, stream: "other", group: "plain", settings: plain);
-    both!(pair, "PUT" "/subscriptions/other/plain", { "extra_statistics": false } = create_group request);
+    both!(pair, "PUT" "/streams/other/groups/plain", { "extra_statistics": false } = create_group request);
     let plain = request!(GetGroupRequest, stream: "other", group: "plain");
-    both!(pair, "GET" "/subscriptions/other/plain", null = get_group plain);
+    both!(pair, "GET" "/streams/other/groups/plain", null = get_group plain);
     let absent = request!(GetGroupRequest, stream: "work", group: "none");
-    both!(pair, "GET" "/subscriptions/work/none", null = get_group absent);
+    both!(pair, "GET" "/streams/work/groups/none", null = get_group absent);
     let absent = request!(GetGroupRequest, stream: "none", group: "none");
-    both!(pair, "GET" "/subscriptions/none/none", null = get_group absent);
+    both!(pair, "GET" "/streams/none/groups/none", null = get_group absent);
     let list = |stream: &str, limit: u32, after: Option<v1::GroupCursor>| {
         let stream = stream.to_owned();
         request!(ListGroupsRequest, stream: stream, limit: limit, after: after)
     };
-    both!(pair, "GET" "/subscriptions", null = list_groups list("", 0, None));
-    both!(pair, "GET" "/subscriptions?limit=1", null = list_groups list("", 1, None));
+    both!(pair, "GET" "/groups", null = list_groups list("", 0, None));
+    both!(pair, "GET" "/groups?limit=1", null = list_groups list("", 1, None));
     let after = v1::GroupCursor { stream: "other".into(), group: "plain".into() };
-    both!(pair, "GET" "/subscriptions?after=other/plain", null = list_groups list("", 0, Some(after)));
-    both!(pair, "GET" "/subscriptions/work", null = list_groups list("work", 0, None));
-    both!(pair, "GET" "/subscriptions/work?limit=2000", null = list_groups list("work", 2_000, None));
+    both!(pair, "GET" "/groups?after=other/plain", null = list_groups list("", 0, Some(after)));
+    both!(pair, "GET" "/streams/work/groups", null = list_groups list("work", 0, None));
+    both!(pair, "GET" "/streams/work/groups?limit=2000", null = list_groups list("work", 2_000, None));
 }
 
 async fn consuming(pair: &mut Pair) {
@@ -516,7 +649,7 @@ async fn consuming(pair: &mut Pair) {
         both!(pair, "POST" at("receive"), body = receive request);
     }
     let none = request!(ReceiveRequest, stream: "work", group: "none");
-    both!(pair, "POST" "/subscriptions/work/none/receive", {} = receive none);
+    both!(pair, "POST" "/streams/work/groups/none/receive", {} = receive none);
     // A receive without a wait gives the messages that are at hand, so it takes several for all of them.
     let mut leases = Vec::new();
     for _ in 0..8 {
@@ -659,6 +792,60 @@ async fn parked(pair: &mut Pair) {
     both!(pair, "GET" TEAM, null = get_group of_team!(GetGroupRequest));
 }
 
+async fn credentials(pair: &mut Pair) {
+    let token = |name: &str, grants: &str| v1::CreateCredentialRequest {
+        kind: v1::CredentialKind::Token.into(),
+        name: name.into(),
+        grants: grants.into(),
+        ..Default::default()
+    };
+    let key = |account: &str| v1::CreateCredentialRequest {
+        account: account.into(),
+        kind: v1::CredentialKind::AccessKey.into(),
+        ..token("sqs", "worker:*")
+    };
+    for (body, request) in [
+        (json!({ "kind": "token", "name": "ci", "grants": "publish:a-*" }), token("ci", "publish:a-*")),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a-*", "expires_in": "90d" }),
+            v1::CreateCredentialRequest {
+                expires_in_ms: Some(90 * 86_400_000),
+                ..token("ci", "publish:a-*")
+            },
+        ),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a", "expires_in": "0s" }),
+            v1::CreateCredentialRequest { expires_in_ms: Some(0), ..token("ci", "publish:a") },
+        ),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a", "expires_in": "400d" }),
+            v1::CreateCredentialRequest { expires_in_ms: Some(400 * 86_400_000), ..token("ci", "publish:a") },
+        ),
+        (json!({ "kind": "token", "name": "", "grants": "publish:a" }), token("", "publish:a")),
+        (json!({ "kind": "token", "name": "ci", "grants": "sing:a" }), token("ci", "sing:a")),
+        (json!({ "kind": "token", "name": "ci", "grants": "" }), token("ci", "")),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a", "account": "123456789012" }),
+            v1::CreateCredentialRequest { account: "123456789012".into(), ..token("ci", "publish:a") },
+        ),
+        (
+            json!({ "kind": "access_key", "name": "sqs", "grants": "worker:*", "account": "123456789012" }),
+            key("123456789012"),
+        ),
+        (json!({ "kind": "access_key", "name": "sqs", "grants": "worker:*", "account": "12" }), key("12")),
+    ] {
+        both!(pair, "POST" "/credentials", body = create_credential request);
+    }
+    let list = |kind: v1::CredentialKind| request!(ListCredentialsRequest, kind: kind);
+    let only = list(v1::CredentialKind::AccessKey);
+    both!(pair, "GET" "/credentials?kind=access_key", null = list_credentials only);
+    let tokens = list(v1::CredentialKind::Token);
+    both!(pair, "GET" "/credentials?kind=token&limit=1001", null = list_credentials v1::ListCredentialsRequest {
+        limit: 1_001, ..tokens
+    });
+    both!(pair, "DELETE" "/credentials/none", null = revoke_credential request!(RevokeCredentialRequest, id: "none"));
+}
+
 async fn ends(pair: &mut Pair) {
     use v1::start::At;
     for (to, at_) in [
@@ -672,7 +859,19 @@ async fn ends(pair: &mut Pair) {
     }
     let to = Some(v1::Start { at: Some(At::End(true)) });
     let absent = request!(ResetGroupRequest, stream: "work", group: "none", to: to);
-    both!(pair, "POST" "/subscriptions/work/none/reset", { "to": "end" } = reset_group absent);
+    both!(pair, "POST" "/streams/work/groups/none/reset", { "to": "end" } = reset_group absent);
+    let cut = |before: u64| request!(TruncateStreamRequest, stream: "work", before: before);
+    for before in [2, 2, 0, u64::MAX] {
+        both!(pair, "POST" "/streams/work/truncate", { "before": before } = truncate_stream cut(before));
+    }
+    let absent = request!(TruncateStreamRequest, stream: "none", before: 1u64);
+    both!(pair, "POST" "/streams/none/truncate", { "before": 1 } = truncate_stream absent);
+    let if_empty = request!(DeleteStreamRequest, stream: "work", force: true, if_empty: true);
+    both!(pair, "DELETE" "/streams/work?force=true&if_empty=true", null = delete_stream if_empty);
+    let ready = request!(PurgeStreamRequest, stream: "work", ready_only: true);
+    both!(pair, "POST" "/streams/work/purge", { "ready_only": true } = purge_stream ready);
+    let ready = request!(PurgeStreamRequest, stream: "work", ready_only: true, parked: true);
+    both!(pair, "POST" "/streams/work/purge", { "ready_only": true, "parked": true } = purge_stream ready);
     let purge = request!(PurgeStreamRequest, stream: "work", parked: true);
     both!(pair, "POST" "/streams/work/purge", { "parked": true } = purge_stream purge);
     both!(pair, "GET" "/streams/work", null = get_stream request!(GetStreamRequest, stream: "work"));

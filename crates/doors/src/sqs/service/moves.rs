@@ -62,7 +62,7 @@ impl Service {
             Err(CallError::Job(JobRefusal::NoDestination)) => {
                 return Err(SqsError::no_such_resource("DestinationArn"));
             }
-            Err(error) => return Err(self.failed(asker, &source, &error).await),
+            Err(error) => return Err(self.failed(&source, &error).await),
         };
         Ok(Response::StartMessageMoveTask { task_handle: self.handle(asker, &source, job).encode() })
     }
@@ -96,7 +96,7 @@ impl Service {
             Ok(()) => {}
             // It has come to its end meanwhile.
             Err(CallError::Job(JobRefusal::NoSuchJob { .. })) => return Err(TaskHandle::no_such_task()),
-            Err(error) => return Err(self.failed(asker, &source, &error).await),
+            Err(error) => return Err(self.failed(&source, &error).await),
         }
         let jobs = self.moves(asker, &source).await?;
         let moved = jobs.iter().find(is_meant).map_or(job.done, |job| job.done);
@@ -111,6 +111,7 @@ impl Service {
         action: Action,
     ) -> Result<Arc<Queue>, SqsError> {
         let queue = self.registry.get(&QueueId::new(&arn.account, &arn.queue));
+        let queue = queue.filter(|queue| asker.sees(queue));
         let queue = queue.ok_or_else(|| SqsError::no_such_resource(parameter))?;
         self.admit(asker, &queue, action)?;
         Ok(queue)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use forebay_broker::api::{Arrangement, CallError, NoteRefusal, Purge};
+use forebay_broker::api::{Bundle, CallError, NoteRefusal, NoteWish, Purge, Right};
 
 use super::{Asker, Service};
 use crate::sqs::failure;
@@ -33,9 +33,13 @@ impl Service {
         let tags = tags::added(&BTreeMap::new(), &request.tags)?;
         let id = asker.own(name.as_str());
         let queue_url = asker.url(&id);
+        if let Some(stream) = id.stream() {
+            let may = asker.caller.check(Right::Create, &stream, &group());
+            may.map_err(|error| failure::of_call(&error))?;
+        }
         let changing = self.registry.change().await;
         let present = match self.registry.get(&id) {
-            Some(queue) if !changing.forget_if_gone(&asker.caller, &queue).await => Some(queue),
+            Some(queue) if !changing.forget_if_gone(&queue).await => Some(queue),
             _ => None,
         };
         if let Some(queue) = present {
@@ -59,7 +63,7 @@ impl Service {
         }
         let is_there = match caller.stream(stream.clone()).await {
             Ok(_) => true,
-            Err(CallError::NoSuchStream) => false,
+            Err(CallError::NoSuchStream { .. }) => false,
             Err(error) => return Err(failure::of_call(&error)),
         };
         let now = self.now().0 / 1_000_000;
@@ -69,8 +73,8 @@ impl Service {
         let says = |attribute: QueueAttribute| request.attributes.contains_key(attribute.name());
         let says_retention = says(QueueAttribute::MessageRetentionPeriod);
         let says_delay = says(QueueAttribute::DelaySeconds);
-        let arrangement = Arrangement::beside(stream)
-            .stream(move |settings| {
+        let bundle = Bundle::beside(stream.clone())
+            .stream(stream.clone(), move |settings| {
                 // A stream that was created through another door keeps its settings, except those that the
                 // request names: a default of SQS must not make it drop its messages.
                 if !is_there {
@@ -85,8 +89,8 @@ impl Service {
                     }
                 }
             })
-            .group(group(), move |settings| of_group.shape_group(settings));
-        changing.put(caller, id, about, arrangement).await?;
+            .group(stream, group(), move |settings| of_group.shape_group(settings));
+        changing.put(caller, id, about, bundle).await?;
         Ok(Response::CreateQueue { queue_url })
     }
 
@@ -104,7 +108,7 @@ impl Service {
             return Err(redrive.refused("Dead letter target cannot be the queue itself."));
         }
         let queue = self.registry.get(&QueueId::new(&target.account, &target.queue));
-        let queue = queue.ok_or_else(|| redrive.no_target())?;
+        let queue = queue.filter(|queue| asker.sees(queue)).ok_or_else(|| redrive.no_target())?;
         if queue.is_fifo() != settings.is_fifo {
             return Err(redrive.refused("Dead letter target must be of the same type as the queue."));
         }
@@ -118,19 +122,23 @@ impl Service {
     pub(super) async fn delete(&self, asker: &Asker, request: &DeleteQueue) -> Answer {
         let changing = self.registry.change().await;
         let queue = self.find(asker, &request.queue_url, Action::DeleteQueue)?;
-        if changing.forget_if_gone(&asker.caller, &queue).await {
+        if changing.forget_if_gone(&queue).await {
             return Err(SqsError::no_such_queue());
         }
         let mut notes = vec![queue.id.gone()];
         if self.waits {
             notes.push(queue.id.deleted(self.now() + REST));
         }
-        let mut dissolved = asker.caller.dissolve(queue.stream(), notes).await;
-        if matches!(dissolved, Err(CallError::Note(NoteRefusal::Full))) {
+        let bundle = |notes: Vec<NoteWish>| {
+            let bundle = Bundle::beside(queue.stream()).delete(queue.stream());
+            notes.into_iter().fold(bundle, Bundle::note)
+        };
+        let mut deleted = asker.caller.commit(bundle(notes)).await;
+        if matches!(deleted, Err(CallError::Note(NoteRefusal::Full))) {
             // A deletion makes room, and is not refused for lack of it.
-            dissolved = asker.caller.dissolve(queue.stream(), vec![queue.id.gone()]).await;
+            deleted = asker.caller.commit(bundle(vec![queue.id.gone()])).await;
         }
-        dissolved.map_err(|error| failure::of_call(&error))?;
+        deleted.map_err(|error| failure::of_call(&error))?;
         changing.remove(&queue.id);
         Ok(Response::DeleteQueue)
     }
@@ -173,7 +181,9 @@ impl Service {
         });
         let after = after.transpose()?;
         let limit = size.unwrap_or(LIST_MAX) as usize;
-        let (ids, has_more) = self.registry.list(account, prefix, after.as_deref(), limit, wanted);
+        let (ids, has_more) = self
+            .registry
+            .list(account, prefix, after.as_deref(), limit, |queue| asker.sees(queue) && wanted(queue));
         let last = ids.last().filter(|_| has_more && size.is_some());
         let next_token = last.map(|id| BASE64.encode(&id.name));
         Ok((ids.iter().map(|id| asker.url(id)).collect(), next_token))
@@ -184,7 +194,7 @@ impl Service {
         let wanted = Wanted::of(&request.names)?;
         let figures = match asker.caller.figures(queue.stream(), queue.group()).await {
             Ok(figures) => figures,
-            Err(error) => return Err(self.failed(asker, &queue, &error).await),
+            Err(error) => return Err(self.failed(&queue, &error).await),
         };
         let (of_stream, of_group) = figures;
         let hidden = of_group.in_flight + of_group.moving + of_stream.delayed;
@@ -238,7 +248,7 @@ impl Service {
     ) -> Result<Arc<Queue>, SqsError> {
         let changing = self.registry.change().await;
         let queue = self.find(asker, url, action)?;
-        if changing.forget_if_gone(&asker.caller, &queue).await {
+        if changing.forget_if_gone(&queue).await {
             return Err(SqsError::no_such_queue());
         }
         let before = &queue.about;
@@ -250,12 +260,12 @@ impl Service {
         if about.settings != before.settings {
             about.modified = self.now().0 / 1_000_000;
         }
-        let mut arrangement = Arrangement::beside(queue.stream());
+        let mut bundle = Bundle::beside(queue.stream());
         if (&about.settings, about.is_fair) != (&before.settings, before.is_fair) || says_retention {
             let (of_group, retention, delay) = (about.clone(), about.retention(), about.stream_delay());
             let delays_otherwise = delay != before.stream_delay();
-            arrangement = arrangement
-                .stream(move |settings| {
+            bundle = bundle
+                .stream(queue.stream(), move |settings| {
                     if says_retention {
                         settings.limits.max_age = Some(retention);
                     }
@@ -263,9 +273,9 @@ impl Service {
                         settings.delay = delay;
                     }
                 })
-                .group(group(), move |settings| of_group.shape_group(settings));
+                .group(queue.stream(), group(), move |settings| of_group.shape_group(settings));
         }
-        changing.put(&asker.caller, queue.id.clone(), about, arrangement).await
+        changing.put(&asker.caller, queue.id.clone(), about, bundle).await
     }
 
     pub(super) fn tags(&self, asker: &Asker, request: &ListQueueTags) -> Answer {
@@ -315,7 +325,7 @@ impl Service {
     pub(super) async fn purge(&self, asker: &Asker, request: &PurgeQueue) -> Answer {
         let changing = self.registry.change().await;
         let queue = self.find(asker, &request.queue_url, Action::PurgeQueue)?;
-        if changing.forget_if_gone(&asker.caller, &queue).await {
+        if changing.forget_if_gone(&queue).await {
             return Err(SqsError::no_such_queue());
         }
         if self.waits {
@@ -330,9 +340,9 @@ impl Service {
         let everything = Purge { parked: true, ids: true };
         asker.caller.purge(queue.stream(), everything).await.map_err(|error| failure::of_call(&error))?;
         if self.waits {
-            let note = Arrangement::beside(queue.stream()).note(queue.id.purged(self.now() + REST));
+            let note = Bundle::beside(queue.stream()).note(queue.id.purged(self.now() + REST));
             // It is purged. Whether the next one has to wait is not worth a second purge by a client that tries again.
-            let _ = asker.caller.arrange(note).await;
+            let _ = self.registry.own().commit(note).await;
         }
         Ok(Response::PurgeQueue)
     }

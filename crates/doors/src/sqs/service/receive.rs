@@ -77,13 +77,13 @@ impl Service {
                 let bytes = reply_bytes(received.len(), received.bytes_within(ANSWER_BYTES_MAX));
                 // Messages that find no room go back as well.
                 let Some(hold) = asker.share.take(bytes).await else {
-                    return Err(self.failed(asker, queue, &CallError::TooManyBytes).await);
+                    return Err(self.failed(queue, &CallError::TooManyBytes).await);
                 };
                 asker.keep(hold);
                 Ok(received.take_within(ANSWER_BYTES_MAX))
             }
             Err(error) => {
-                let failure = self.failed(asker, queue, &error).await;
+                let failure = self.failed(queue, &error).await;
                 Err(match failure.kind() {
                     ErrorKind::OverLimit => SqsError::new(
                         ErrorKind::OverLimit,

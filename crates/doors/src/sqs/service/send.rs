@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_broker::api::{BatchBuilder, PublishError, Published};
+use forebay_broker::api::{BatchBuilder, PublishError};
 use forebay_core::types::Seq;
 
 use super::{Asker, Service};
@@ -73,18 +73,15 @@ impl Service {
         let published = asker.caller.publish_to_existing(room, queue.stream.clone(), batch).await;
         let published = match published {
             Ok(published) => published.get(),
-            Err(error) => return Err(self.not_stored(asker, queue, &error).await),
+            Err(error) => return Err(self.not_stored(queue, &error).await),
         };
-        let seqs: Vec<Seq> = match published {
-            Published::Stored(range) => range.seqs().collect(),
-            // A duplicate is answered as the original was.
-            Published::Mixed(admissions) => admissions.iter().map(|admission| admission.seq).collect(),
-        };
-        let told = |(message, seq): (&&Message, &Seq)| {
+        // A duplicate is answered as the original was.
+        let seqs = published.each().map(|(admission, _)| admission.seq);
+        let told = |(message, seq): (&&Message, Seq)| {
             let number = queue.is_fifo().then(|| content::sequence_number(seq.0));
-            content::sent(message, self.message_id(queue, queue.stream_id, *seq), number)
+            content::sent(message, self.message_id(queue, queue.stream_id, seq), number)
         };
-        Ok(messages.iter().zip(&seqs).map(told).collect())
+        Ok(messages.iter().zip(seqs).map(told).collect())
     }
 
     /// From now on the groups of a standard queue take turns. Before its first message with a group there are none,
@@ -99,10 +96,10 @@ impl Service {
         .map(drop)
     }
 
-    async fn not_stored(&self, asker: &Asker, queue: &Queue, error: &PublishError) -> SqsError {
+    async fn not_stored(&self, queue: &Queue, error: &PublishError) -> SqsError {
         let failure = failure::of_publish(error);
         if failure.kind() == ErrorKind::QueueDoesNotExist {
-            self.registry.forget(&asker.caller, queue).await;
+            self.registry.forget(queue).await;
         }
         failure
     }

@@ -120,7 +120,7 @@ impl Service {
     ) -> Result<Vec<Outcome>, SqsError> {
         match asker.caller.settle(queue.stream(), queue.group(), handles, settlement).await {
             Ok(settled) => Ok(settled),
-            Err(error) => Err(self.failed(asker, queue, &error).await),
+            Err(error) => Err(self.failed(queue, &error).await),
         }
     }
 }

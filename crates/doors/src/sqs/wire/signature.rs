@@ -44,6 +44,11 @@ pub enum Trust<'a> {
     Anybody,
 }
 
+/// The access key that a request names, whether it is signed with it or not.
+pub fn access_key(head: &Head<'_>) -> Option<String> {
+    Signed::of(head).ok().flatten().map(|signed| signed.scope.access_key)
+}
+
 /// Checks everything about a signature that the head of a request shows: all but whether it fits the body. So a client
 /// with no credentials, or with credentials that cannot be right, is refused before its body is read.
 pub fn recognize(now: Timestamp, trust: &Trust<'_>, head: &Head<'_>) -> Result<(), SqsError> {
@@ -76,7 +81,8 @@ fn missing() -> SqsError {
     SqsError::new(ErrorKind::MissingAuthenticationToken, "Request is missing Authentication Token")
 }
 
-fn unknown_key() -> SqsError {
+/// The answer to a key that the server does not know, or knows no more.
+pub fn unknown_key() -> SqsError {
     let message = "The security token included in the request is invalid.";
     SqsError::new(ErrorKind::InvalidClientTokenId, message)
 }
@@ -110,6 +116,33 @@ fn verify(
              Access Key and signing method. Consult the service documentation for details.",
         )
     })
+}
+
+/// The `Authorization` header of a request with this key, as a client makes it.
+#[cfg(test)]
+pub(crate) fn sign(now: Timestamp, (key, secret): (&str, &str), head: &Head<'_>, body: &[u8]) -> String {
+    let date = Moment::at(now);
+    let day = date.to_string()[..8].to_owned();
+    let names = ["host", "x-amz-date", "x-amz-target"].join(";");
+    let scope = format!("{key}/{day}/us-east-1/{SERVICE}/{TERMINATOR}");
+    let with = |signature: &str| {
+        format!("{ALGORITHM} Credential={scope}, SignedHeaders={names}, Signature={signature}")
+    };
+    let mut headers = head.headers.clone();
+    headers.insert(axum::http::header::AUTHORIZATION, with("00").parse().expect("a value"));
+    let head = Head { headers: &headers, ..*head };
+    let signed = Signed::of(&head).expect("it can be read").expect("it is there");
+    let canonical = canonical::request(&head, &signed, &hex(&Sha256::digest(body)));
+    let digest = hex(&Sha256::digest(canonical.as_bytes()));
+    let text = format!("{ALGORITHM}\n{}\n{}\n{digest}", signed.date, signed.scope.path());
+    let key = signing_key(secret, &signed.scope);
+    with(&hex(&mac(&key).chain_update(text.as_bytes()).finalize().into_bytes()))
+}
+
+/// A time as it is written in a signature.
+#[cfg(test)]
+pub(crate) fn date_of(now: Timestamp) -> String {
+    Moment::at(now).to_string()
 }
 
 fn check_head(now: Timestamp, signed: &Signed, head: &Head<'_>) -> Result<(), SqsError> {

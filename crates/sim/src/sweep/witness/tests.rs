@@ -1,6 +1,6 @@
 //! The witness itself: histories that cannot be, one for each thing that it watches.
 
-use forebay_storage::engine::{ImagePart, IndexRun, Run, SpaceGauge};
+use forebay_storage::engine::{ImagePart, IndexRun, Run, SpaceGauge, Tenure};
 
 use super::*;
 
@@ -54,6 +54,7 @@ fn found(count: u8) -> Found {
         frames_max: 1,
         frame_bytes_max: 100,
         space: SpaceGauge::default(),
+        tenure: Tenure::default(),
         remarks: Vec::new(),
     };
     Found { shard: SHARD, claim, frames: frames.collect() }

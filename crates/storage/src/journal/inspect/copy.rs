@@ -133,6 +133,7 @@ pub fn restore<S: Disk, T: Disk>(
     }
     let images = copy.copy_images()?;
     format.epoch_floor = Epoch(epoch.0.saturating_add(jump).min(u32::MAX >> 1).max(epoch.0));
+    format.is_backup = false;
     copy.finish(&format, mark)?;
     copy.copied(images, Position(mark.durable_end))
 }
@@ -188,7 +189,7 @@ impl<S: Disk, T: Disk> Copy<'_, S, T> {
         // All of it is verified, and about to be durable here.
         let (first, trimmed) = (front.first, front.trimmed);
         let mark = Slot { first, trimmed, durable_end: end, sequence, ..last };
-        let format = self.format;
+        let format = Format { is_backup: true, ..self.format };
         self.finish(&format, mark)?;
         self.copied(images, Position(end)).map(Some)
     }

@@ -18,7 +18,7 @@ use crate::journal::block::{
     decode_runs,
 };
 use crate::journal::chores;
-use crate::journal::disk::Disk;
+use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::segment::{self, Footer, Head, Link, RunJoiner, Window, follows};
 
 /// How much is read at once.
@@ -312,17 +312,19 @@ impl<D: Disk, E> Scan<'_, D, E> {
     ) -> Result<bool, E> {
         let len = header.block_len();
         let have = len.min(place.data_end - at);
+        let (pages, mut unreadable) = (&mut Vec::new(), Vec::new());
         let bytes = match window.get(at, have) {
             Ok(bytes) => bytes.unwrap_or(&[]),
-            Err(error) => {
-                let what = format!("it cannot be read ({error})");
-                self.damage(place.damage(DamageKind::Block, at, len, &what))?;
-                self.last = None;
-                return Ok(true);
+            Err(_) => {
+                (*pages, unreadable) = read_pages(place.file, at, have);
+                pages
             }
         };
         let body_end = BLOCK_HEADER + header.body_len as usize;
-        let found = self.frames_in(place, bytes, at, BLOCK_HEADER..body_end);
+        let mut found = self.frames_in(place, bytes, at, BLOCK_HEADER..body_end);
+        for (offset, error) in unreadable {
+            found.cannot_be_read(place, offset, &error);
+        }
         let whole = found.damages.is_empty()
             && found.pieces.len() == header.frames as usize
             && found.heads_crc == header.body_crc
@@ -585,6 +587,19 @@ impl<F> Place<'_, F> {
     }
 }
 
+/// Reads a stretch page by page. Pages that cannot be read are zeros, and are returned with their errors.
+fn read_pages<F: DiskFile>(file: &F, at: u64, len: u64) -> (Vec<u8>, Vec<(u64, io::Error)>) {
+    let (mut bytes, mut unreadable) = (vec![0; len as usize], Vec::new());
+    for (page, offset) in bytes.chunks_mut(PAGE as usize).zip((at..).step_by(PAGE as usize)) {
+        // Each is tried twice, as the server does.
+        if let Err(error) = file.read_at(page, offset).or_else(|_| file.read_at(page, offset)) {
+            page.fill(0);
+            unreadable.push((offset, error));
+        }
+    }
+    (bytes, unreadable)
+}
+
 fn kind(torn: bool) -> DamageKind {
     if torn { DamageKind::TornTail } else { DamageKind::Block }
 }
@@ -604,6 +619,22 @@ struct Frames {
     pieces: Vec<Piece>,
     damages: Vec<Damage>,
     heads_crc: u32,
+}
+
+impl Frames {
+    /// A page cannot be read: the damage that this did says so.
+    fn cannot_be_read<F>(&mut self, place: &Place<'_, F>, offset: u64, error: &io::Error) {
+        let what = format!("it cannot be read at offset {offset} ({error})");
+        let here =
+            |damage: &&mut Damage| damage.offset < offset + PAGE && offset < damage.offset + damage.len;
+        let mut named = false;
+        for damage in self.damages.iter_mut().filter(here) {
+            (damage.what, named) = (what.clone(), true);
+        }
+        if !named {
+            self.damages.push(place.damage(DamageKind::Block, offset, PAGE, &what));
+        }
+    }
 }
 
 /// Where the sections of a frame lie within a stretch of bytes.

@@ -41,6 +41,28 @@ fn after_a_failure_every_answer_is_unknown() {
 }
 
 #[test]
+fn a_commit_waits_until_the_next_segment_finds_a_descriptor() {
+    let folder = TempFolder::new();
+    let disk = FaultyDisk::new(&folder);
+    let engine = JournalEngine::open(disk.clone(), &JournalConfig::small(ID)).expect("it opens");
+    engine.append(frame(1, 100)).wait().expect("it becomes durable");
+    disk.state.no_descriptors.store(true, Ordering::Relaxed);
+    // More than the active segment and one that may be ready have room for.
+    let appended: Vec<_> = (2..=60).map(|seq| engine.append(frame(seq, 5000))).collect();
+    while engine.figures().segment_retries < 2 {
+        std::thread::yield_now();
+    }
+    disk.state.no_descriptors.store(false, Ordering::Relaxed);
+    for answer in appended {
+        answer.wait().expect("it becomes durable once there is a descriptor");
+    }
+    engine.close().expect("it stops cleanly");
+    let bench = open(&folder);
+    assert_eq!(bench.next, 61);
+    bench.check_all();
+}
+
+#[test]
 fn more_frames_than_agreed_are_refused_at_once() {
     let folder = TempFolder::new();
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");

@@ -19,7 +19,7 @@ pub(super) struct State {
     /// A page of a file that cannot be read.
     bad_page: Mutex<Option<(String, u64)>>,
     /// No file can be opened or listed.
-    no_descriptors: AtomicBool,
+    pub(super) no_descriptors: AtomicBool,
 }
 
 impl State {
@@ -94,7 +94,7 @@ impl FaultyDisk {
         FaultyFile { file, name: name.to_owned(), state: self.state.clone() }
     }
 
-    fn break_page(&self, file: &str, page: u64) {
+    pub(super) fn break_page(&self, file: &str, page: u64) {
         *self.state.bad_page.lock().expect("no test panics in between") = Some((file.to_owned(), page));
     }
 }
@@ -388,6 +388,27 @@ fn a_page_that_cannot_be_read_costs_what_lies_on_it() {
     );
     bench.journal.chores.tidy().expect("the others are sealed");
     bench.puts(20, 5000);
+}
+
+/// The read begins with the frame that cannot be read, behind the header of its block.
+#[test]
+fn a_block_of_one_page_that_cannot_be_read_is_reported_to_every_read() {
+    let folder = TempFolder::new();
+    let disk = FaultyDisk::new(&folder);
+    let mut bench = open_on(&disk).expect("it opens");
+    let positions = bench.puts(20, 100);
+    let victim = 7;
+    let (segment, offset) = (positions[victim].0 / SEGMENT, positions[victim].0 % SEGMENT);
+    disk.break_page(&format!("segment-{segment:010}"), offset / 4096 * 4096);
+    for from in [Position::START, positions[victim]] {
+        let found = bench.journal.reader.read_around(from, ALL).expect("it reads around");
+        let before = if from == Position::START { victim } else { 0 };
+        assert_eq!(found.frames.len(), before + 20 - victim - 1);
+        let is_in = |place: &crate::engine::Damage| {
+            place.from <= positions[victim] && positions[victim] < place.until
+        };
+        assert!(found.damage.iter().any(is_in), "{:?}", found.damage);
+    }
 }
 
 #[test]

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use forebay_core::types::{PartKey, Position};
 
+use super::faults::FaultyDisk;
 use super::{SEGMENT, TempFolder, config, open};
 use crate::engine::{Image, ImagePart};
-use crate::journal::disk::FolderDisk;
+use crate::journal::disk::{Disk, FolderDisk};
 use crate::journal::inspect::{CopyError, Damage, DamageKind, Found, Inspection, back_up, restore};
 use crate::journal::{Journal, OpenError, Opened};
 
@@ -22,7 +23,10 @@ fn look(folder: &TempFolder) -> (Seen, Vec<Damage>) {
 }
 
 fn look_closely(folder: &TempFolder) -> (Seen, Vec<Damage>, Vec<String>) {
-    let disk = FolderDisk::read_only(folder.path()).expect("the folder is there");
+    look_at(FolderDisk::read_only(folder.path()).expect("the folder is there"))
+}
+
+fn look_at(disk: impl Disk) -> (Seen, Vec<Damage>, Vec<String>) {
     let inspection = Inspection::open(disk).expect("nobody uses the folder");
     let mut seen = Seen::new();
     let (_, mut damages) = inspection.images();
@@ -108,6 +112,33 @@ fn a_flipped_byte_is_found_and_costs_what_it_lies_in() {
         std::fs::write(folder.file(&name), &sound).expect("the file can be written");
     }
     assert!(costs[0] > 50 && costs[1] > 500, "both kinds are met: {costs:?}");
+}
+
+/// The operator is told which page of which file the disk cannot read, and only the frames there are lost.
+#[test]
+fn a_page_that_cannot_be_read_is_named_and_costs_what_lies_there() {
+    let folder = busy_folder();
+    let (whole, _) = look(&folder);
+    let disk = FaultyDisk::new(&folder);
+    for name in folder.names("segment-") {
+        let sound = std::fs::read(folder.file(&name)).expect("the file can be read");
+        let Some(last) = sound.iter().rposition(|&byte| byte != 0) else { continue };
+        for page in (0..=last as u64).step_by(4096) {
+            disk.break_page(&name, page);
+            let (seen, damages, remarks) = look_at(disk.clone());
+            let is_here = |damage: &&Damage| damage.offset <= page && page < damage.offset + damage.len;
+            let named = damages.iter().filter(|damage| damage.file == name).find(is_here);
+            let footer = remarks.iter().any(|remark| remark.contains(&name) && remark.contains("os error 5"));
+            assert!(footer || named.is_some_and(|damage| damage.what.contains("os error 5")), "{damages:?}");
+            for (position, (entries, payload, good)) in &seen {
+                let (expected, contents, _) = &whole[position];
+                assert_eq!(entries, expected, "{name} {page}");
+                assert!(!good || payload == contents, "{name} {page}");
+            }
+            let lost = whole.len() - seen.values().filter(|(_, _, good)| *good).count();
+            assert!(lost <= 31, "{name} {page}: {lost} frames are lost: {damages:?}");
+        }
+    }
 }
 
 #[test]
@@ -217,6 +248,7 @@ fn a_copy_of_a_busy_folder_is_whole() {
             assert!(matches!(back_up(&from, &to, &mut |_| {}), Err(CopyError::NotEmpty)));
             let (_, damages) = look(&copy);
             assert_eq!(damages, [], "the copy is sound");
+            assert!(matches!(super::try_open(&copy), Err(OpenError::Backup)), "a server does not change it");
             let restored = TempFolder::new();
             let (backup, to) = (FolderDisk::read_only(copy.path()), FolderDisk::new(restored.path()));
             let (backup, to) = (backup.expect("it is there"), to.expect("it is there"));

@@ -258,10 +258,10 @@ proptest! {
 
     #[test]
     fn format_and_mark_survive_the_round_trip(
-        number in any::<u128>(), durable_end in any::<u64>(), clean in any::<bool>()
+        number in any::<u128>(), durable_end in any::<u64>(), clean in any::<bool>(), is_backup in any::<bool>()
     ) {
         let id = JournalId::new(number);
-        let format = Format { id, shard: ShardId(3), layout: LAYOUT, epoch_floor: Epoch(7) };
+        let format = Format { id, shard: ShardId(3), layout: LAYOUT, epoch_floor: Epoch(7), is_backup };
         prop_assert!(Format::decode(&format.encode()).is_ok_and(|found| found == format));
         let slot = Slot { counter: 1, durable_end, sequence: 2, first: 3, trimmed: 4, clean };
         prop_assert_eq!(Slot::decode(&slot.encode(id), id), Some(slot));

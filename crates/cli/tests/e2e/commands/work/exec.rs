@@ -73,6 +73,7 @@ fn a_handler_knows_everything_about_its_message_and_nothing_about_another() {
     assert!(first.remove("PUBLISHED_AT").is_some_and(|at| at.ends_with('Z')));
     let expected = [
         ("ATTEMPT", "1"),
+        ("CONTENT_TYPE", "application/json"),
         ("GROUP", "senders"),
         ("HEADER_TRACE_ID", "a b"),
         ("ID", "email-17"),
@@ -87,7 +88,10 @@ fn a_handler_knows_everything_about_its_message_and_nothing_about_another() {
     assert_eq!(first, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     assert_eq!(read("1.body"), br#"{"to":"a@example.com"}"#);
     let second: Vec<String> = variables("2.env").into_keys().collect();
-    assert_eq!(second, ["ATTEMPT", "GROUP", "PRIORITY", "PUBLISHED_AT", "SEQ", "SERVER", "STREAM"]);
+    assert_eq!(
+        second,
+        ["ATTEMPT", "CONTENT_TYPE", "GROUP", "PRIORITY", "PUBLISHED_AT", "SEQ", "SERVER", "STREAM"]
+    );
     assert_eq!(read("2.body"), [0, 0xff]);
 }
 
@@ -173,9 +177,9 @@ fn what_cannot_work_is_said_before_any_message_is_taken() {
     refused(&["--exec", "cat", "--timeout", "0s"], 2, &["none"]);
     refused(&["--exec", "cat", "--header", "a: b"], 2, &["cannot be used with"]);
     refused(&["--exec", "cat", "--server", "ftp://x"], 2, &["http"]);
-    refused(&["--exec", "cat", "--server", "127.0.0.1:1"], 7, &["is the server running?"]);
+    refused(&["--exec", "cat", "--server", "127.0.0.1:1"], 7, &["Is it running?"]);
     let groups = server.run(&["group", "list", "-o", "json"]).json();
-    assert_eq!(groups["subscriptions"], json!([]));
+    assert_eq!(groups["groups"], json!([]));
 }
 
 #[test]

@@ -136,13 +136,16 @@ async fn what_a_poller_cannot_ask_is_refused_by_field() {
     is_refused(absent, Code::NotFound, "no-such-group", "no such group");
 
     let leases = vec!["x".to_owned()];
-    let of = |leases: &[String]| of_group!(SettleRequest, "work", "team", leases: leases.to_vec());
+    let ack = i32::from(Action::Ack);
+    let of =
+        |leases: &[String]| of_group!(SettleRequest, "work", "team", leases: leases.to_vec(), action: ack);
     let requests = [
+        (v1::SettleRequest { action: 0, ..of(&leases) }, "action must be given"),
         (of(&[]), "leases must"),
         (of(&vec!["x".to_owned(); 10_001]), "leases must"),
         (v1::SettleRequest { action: 99, ..of(&leases) }, "action must"),
         (v1::SettleRequest { action: Action::Extend.into(), ..of(&leases) }, "delay_ms must"),
-        (v1::SettleRequest { action: Action::Move.into(), ..of(&leases) }, "move_to: "),
+        (v1::SettleRequest { action: Action::Move.into(), ..of(&leases) }, "move_to must"),
         (v1::SettleRequest { move_to: "there".to_owned(), ..of(&leases) }, "move_to must"),
         (v1::SettleRequest { rest_ms: Some(300_001), ..of(&leases) }, "rest_ms must"),
         (
@@ -158,7 +161,7 @@ async fn what_a_poller_cannot_ask_is_refused_by_field() {
     for (request, field) in requests {
         is_refused(client.settle(request).await, Code::InvalidArgument, "invalid-field", field);
     }
-    let absent = of_group!(SettleRequest, "nothing", "team", leases: leases);
+    let absent = of_group!(SettleRequest, "nothing", "team", leases: leases, action: ack);
     is_refused(client.settle(absent).await, Code::NotFound, "no-such-stream", "no such stream");
     server.stop();
 }
@@ -196,7 +199,7 @@ async fn a_connected_consumer_gives_back_and_moves() {
     let again = consumer.receive(1).await;
     assert_eq!(again.attempts(), [1], "giving back costs no attempt");
     let problem = consumer.refused(&again, 1, Action::Move.into(), None).await;
-    assert!(problem.detail.starts_with("move_to: "), "{}", problem.detail);
+    assert!(problem.detail.starts_with("move_to must"), "{}", problem.detail);
     assert_eq!(consumer.move_one(&again, 1, "elsewhere").await, Outcome::Moving);
     let mut client = server.client();
     let read = v1::ReadMessagesRequest { stream: "elsewhere".to_owned(), ..Default::default() };

@@ -29,7 +29,13 @@ async fn reflection_lists_the_services_and_describes_them() {
         panic!("a list is asked for")
     };
     let services: Vec<&str> = list.service.iter().map(|service| &service.name[..]).collect();
-    for service in ["forebay.v1.Forebay", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"] {
+    let expected = [
+        "externalscaler.ExternalScaler",
+        "forebay.v1.Forebay",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+    ];
+    for service in expected {
         assert!(services.contains(&service), "{service} is missing: {services:?}");
     }
     let Some(MessageResponse::FileDescriptorResponse(file)) = next().await else {
@@ -58,7 +64,8 @@ async fn a_server_that_runs_serves() {
 async fn what_is_published_belongs_to_the_trace_of_its_call() {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let server = Server::start_in_memory().await;
-    let own = vec![v1::Header { name: "traceparent".to_owned(), value: "mine".to_owned() }];
+    let own =
+        vec![v1::Header { name: "traceparent".to_owned(), value: "mine".to_owned(), ..Default::default() }];
     let messages = vec![message("plain"), v1::Message { headers: own.clone(), ..message("own") }];
     let publish = of_stream!(PublishRequest, "work", messages: messages);
     let mut request = tonic::Request::new(tokio_stream::iter([publish]));
@@ -72,7 +79,11 @@ async fn what_is_published_belongs_to_the_trace_of_its_call() {
         .into_iter()
         .map(|stored| stored.message.expect("it has a message").headers)
         .collect();
-    let of = |name: &str, value: &str| v1::Header { name: name.to_owned(), value: value.to_owned() };
+    let of = |name: &str, value: &str| v1::Header {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        ..Default::default()
+    };
     assert_eq!(headers, [vec![of("traceparent", PARENT), of("tracestate", "vendor=1")], own]);
     server.stop();
 }

@@ -17,7 +17,12 @@ async fn a_stream_is_changed_field_by_field() {
     assert!(!answer(client.create_stream(create).await).created);
     let other = v1::StreamSettings { dedupe_max: Some(7), ..Default::default() };
     let other = of_stream!(CreateStreamRequest, "orders", settings: Some(other));
-    is_refused(client.create_stream(other).await, Code::AlreadyExists, "settings-differ", "there is one");
+    is_refused(
+        client.create_stream(other).await,
+        Code::AlreadyExists,
+        "settings-differ",
+        "dedupe_max of the existing stream orders",
+    );
 
     let rate = Some(v1::Rate { per_second: 100.0, burst: 5 });
     let limits = Some(v1::StreamLimits { max_messages: Some(20), ..Default::default() });
@@ -79,8 +84,8 @@ async fn streams_are_listed_in_pages() {
     assert!(b.bytes > 0 && b.created_at_us > 0 && b.oldest_age_ms.is_some() && b.published.is_some());
     let page = client.list_streams(v1::ListStreamsRequest { limit: 1_001, ..Default::default() }).await;
     is_refused(page, Code::InvalidArgument, "invalid-field", "limit must be between 1 and 1000");
-    let page = client.list_streams(v1::ListStreamsRequest { after: "$a".to_owned(), limit: 1 }).await;
-    is_refused(page, Code::InvalidArgument, "invalid-name", "after: ");
+    let page = client.list_streams(v1::ListStreamsRequest { after: "a\n".to_owned(), limit: 1 }).await;
+    is_refused(page, Code::InvalidArgument, "invalid-name", "after must");
     let stream = client.get_stream(of_stream!(GetStreamRequest, "nothing")).await;
     is_refused(stream, Code::NotFound, "no-such-stream", "no such stream");
     server.stop();

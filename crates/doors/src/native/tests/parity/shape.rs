@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_broker::api::Cause;
 use forebay_model::{GroupPatch, GroupSettings, StreamPatch, StreamSettings};
 use forebay_wire::json::Time;
+use forebay_wire::json::body::{Body, to_base64};
 use forebay_wire::settings::reported;
 use forebay_wire::v1;
 use serde_json::{Value, json};
@@ -28,7 +29,52 @@ macro_rules! says_nothing {
 
 says_nothing! {
     UpdateStreamReply DeleteStreamReply UpdateGroupReply DeleteGroupReply PauseGroupReply ResumeGroupReply
-    CancelJobReply
+    CancelJobReply RevokeCredentialReply
+}
+
+impl Shape for v1::CreateCredentialReply {
+    fn shape(self) -> Value {
+        let v1::CreateCredentialReply { credential, secret } = self;
+        json!({ "credential": self::credential(credential.expect("a credential")), "secret": secret })
+    }
+}
+
+impl Shape for v1::ListCredentialsReply {
+    fn shape(self) -> Value {
+        let v1::ListCredentialsReply { credentials, next } = self;
+        let credentials: Vec<Value> = credentials.into_iter().map(credential).collect();
+        json!({ "credentials": credentials, "next": Some(next).filter(|next| !next.is_empty()) })
+    }
+}
+
+fn credential(of: v1::Credential) -> Value {
+    let kind = of.kind();
+    let v1::Credential {
+        id,
+        kind: _,
+        name,
+        grants,
+        account,
+        created_at_us,
+        created_by,
+        expires_at_us,
+        last_used_at_us,
+    } = of;
+    json!({
+        "id": id,
+        "kind": match kind {
+            v1::CredentialKind::Unspecified => "none",
+            v1::CredentialKind::Token => "token",
+            v1::CredentialKind::AccessKey => "access_key",
+        },
+        "name": name,
+        "grants": grants,
+        "account": Some(account).filter(|account| !account.is_empty()),
+        "created_at": Time(created_at_us),
+        "created_by": created_by,
+        "expires_at": expires_at_us.map(Time),
+        "last_used_at": last_used_at_us.map(Time),
+    })
 }
 
 impl Shape for v1::CreateStreamReply {
@@ -96,32 +142,52 @@ impl Shape for v1::PurgeStreamReply {
     }
 }
 
+impl Shape for v1::TruncateStreamReply {
+    fn shape(self) -> Value {
+        let v1::TruncateStreamReply { messages } = self;
+        json!({ "truncated": messages })
+    }
+}
+
 impl Shape for v1::ReadMessagesReply {
     fn shape(self) -> Value {
         let v1::ReadMessagesReply { messages, next, last_seq } = self;
-        let next = (next <= last_seq).then(|| next.to_string());
+        let next = (1..=last_seq).contains(&next).then(|| next.to_string());
         json!({ "messages": all(messages), "next": next, "last_seq": last_seq })
+    }
+}
+
+impl Shape for v1::ReadLogReply {
+    fn shape(self) -> Value {
+        let v1::ReadLogReply { messages, next, last_log_position } = self;
+        let next = (1..=last_log_position).contains(&next).then(|| next.to_string());
+        json!({ "messages": all(messages), "next": next, "last_log_position": last_log_position })
     }
 }
 
 impl Shape for v1::StoredMessage {
     fn shape(self) -> Value {
-        let v1::StoredMessage { seq, message } = self;
-        stored(seq, message.expect("a message"))
+        let v1::StoredMessage { seq, message, stream } = self;
+        let mut value = stored(seq, message.expect("a message"));
+        if !stream.is_empty() {
+            value["stream"] = stream.into();
+        }
+        value
     }
 }
 
 fn stored(seq: u64, message: v1::Message) -> Value {
-    let expires_at_us = message.expires_at_us;
-    let mut value = content(v1::Message { expires_at_us: 0, ..message });
+    let v1::Message { expires_at_us, log_position, .. } = message;
+    let mut value = content(v1::Message { expires_at_us: 0, log_position: 0, ..message });
     value["seq"] = seq.into();
+    value["log_position"] = log_position.into();
     if expires_at_us > 0 {
         value["expires_at"] = json!(Time(expires_at_us));
     }
     value
 }
 
-/// Content and terms of a message that was stored. All bodies of the test are JSON.
+/// Content and terms of a message that was stored.
 fn content(message: v1::Message) -> Value {
     let v1::Message {
         body,
@@ -136,21 +202,42 @@ fn content(message: v1::Message) -> Value {
         deliver_at_us: 0,
         published_at_us,
         expires_at_us: 0,
+        log_position: 0,
+        content_type,
+        no_body,
+        key_bytes,
     } = message
     else {
         panic!("a stored message has no terms of a publish: {message:?}")
     };
+    let (binary, headers): (Vec<_>, Vec<_>) =
+        headers.into_iter().partition(|header| !header.value_bytes.is_empty());
     let headers: serde_json::Map<String, Value> =
-        headers.into_iter().map(|v1::Header { name, value }| (name, value.into())).collect();
+        headers.into_iter().map(|header| (header.name, header.value.into())).collect();
     let mut value = json!({
         "published_at": Time(published_at_us),
         "id": text(id),
         "type": text(r#type),
         "key": text(key),
         "headers": headers,
-        "body": serde_json::from_slice::<Value>(&body).expect("JSON"),
         "priority": priority,
     });
+    let shown = Body::of((!no_body).then_some(&body[..]), &content_type);
+    for (field, shown) in [
+        ("body", shown.body.map(|body| serde_json::from_str(body.get()).expect("JSON"))),
+        ("body_text", shown.body_text.map(Value::from)),
+        ("body_base64", shown.body_base64.map(Value::from)),
+        ("no_body", shown.no_body.then_some(true.into())),
+        ("content_type", shown.content_type.map(Value::from)),
+        ("key_base64", (!key_bytes.is_empty()).then(|| to_base64(&key_bytes).into())),
+    ] {
+        if let Some(shown) = shown {
+            value[field] = shown;
+        }
+    }
+    for header in binary {
+        value["headers_base64"][header.name] = to_base64(&header.value_bytes).into();
+    }
     if let Some(schema) = schema {
         value["schema"] = schema.into();
     }
@@ -306,7 +393,7 @@ impl Shape for v1::ListGroupsReply {
     fn shape(self) -> Value {
         let v1::ListGroupsReply { groups, next } = self;
         let next = next.map(|v1::GroupCursor { stream, group }| format!("{stream}/{group}"));
-        json!({ "subscriptions": all(groups), "next": next })
+        json!({ "groups": all(groups), "next": next })
     }
 }
 
@@ -421,8 +508,12 @@ impl Shape for v1::ParkedJobReply {
 
 impl Shape for v1::ResubmitParkedReply {
     fn shape(self) -> Value {
-        let v1::ResubmitParkedReply { seq, duplicate } = self;
-        json!({ "seq": seq, "duplicate": duplicate })
+        let v1::ResubmitParkedReply { seq, duplicate, log_position } = self;
+        let mut value = json!({ "seq": seq, "duplicate": duplicate });
+        if log_position > 0 {
+            value["log_position"] = log_position.into();
+        }
+        value
     }
 }
 
@@ -448,16 +539,44 @@ impl Shape for v1::Job {
     }
 }
 
+impl Shape for v1::CommitReply {
+    fn shape(self) -> Value {
+        let v1::CommitReply { settled, published, already_committed } = self;
+        let settled = settled.into_iter().map(|v1::SettleReply { outcomes }| {
+            let outcome = |number| {
+                let outcome = v1::outcome_run::Outcome::try_from(number).expect("a known outcome");
+                json!({ "outcome": word(outcome.as_str_name()) })
+            };
+            json!({ "results": outcomes.into_iter().map(outcome).collect::<Vec<_>>() })
+        });
+        let settled: Vec<Value> = settled.collect();
+        let published = published.into_iter().map(|of| {
+            let count = of.count as usize + of.duplicates.len();
+            let mut of = confirmation(of, &vec![None; count]);
+            for result in of["results"].as_array_mut().into_iter().flatten() {
+                result.as_object_mut().expect("an object").remove("id");
+            }
+            of
+        });
+        let published: Vec<Value> = published.collect();
+        json!({ "settled": settled, "published": published, "already_committed": already_committed })
+    }
+}
+
 /// What became of a batch, for messages with these ids.
 pub(super) fn confirmation(of: v1::Confirmation, ids: &[Option<&str>]) -> Value {
-    let v1::Confirmation { ticket: _, first_seq, count: _, duplicates, problem } = of;
+    let v1::Confirmation { ticket: _, first_seq, count: _, duplicates, problem, first_log_position } = of;
     assert_eq!(problem, None, "it was stored");
-    let mut next = first_seq;
+    let (mut next, mut next_in_log) = (first_seq, first_log_position);
     let results = ids.iter().zip(0..).map(|(id, n)| {
         let before = duplicates.iter().find(|v1::Duplicate { index, .. }| *index == n);
         let seq = before.map_or(next, |duplicate| duplicate.seq);
-        next += u64::from(before.is_none());
-        json!({ "seq": seq, "id": id, "duplicate": before.is_some() })
+        let mut result = json!({ "seq": seq, "id": id, "duplicate": before.is_some() });
+        if before.is_none() {
+            result["log_position"] = next_in_log.into();
+            (next, next_in_log) = (next + 1, next_in_log + 1);
+        }
+        result
     });
     json!({ "results": results.collect::<Vec<_>>() })
 }

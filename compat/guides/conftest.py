@@ -1,0 +1,3 @@
+"""The server of the package for Python."""
+
+pytest_plugins = ["forebay.testing"]

@@ -1,0 +1,3 @@
+"""The server of the package for Python, and Prometheus's own tools."""
+
+pytest_plugins = ["forebay.testing"]

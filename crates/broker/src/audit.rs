@@ -1,0 +1,142 @@
+//! Who did what: a record of every administrative and triage call, whatever became of it. Publishing, consuming and
+//! looking are not recorded. A record has names and errors, and never contents or secrets.
+//!
+//! Records go to one writer, through a queue with a bound. If the writer does not keep up, records are lost, counted,
+//! and the log says so.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use forebay_core::types::Timestamp;
+use tokio::sync::mpsc;
+
+use crate::access::{Denied, Principal, Resource, Right};
+use crate::caller::Caller;
+use crate::error::CallError;
+
+/// Records that may wait for the writer.
+const WAITING_MAX: usize = 10_000;
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuditOutcome {
+    Done,
+    Denied,
+    /// It was allowed and not done. Why not.
+    Refused(String),
+    /// The client went away, so that it may or may not have been done.
+    Unknown,
+}
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRecord {
+    pub at: Timestamp,
+    pub who: Arc<str>,
+    pub from: Option<SocketAddr>,
+    pub action: Right,
+    /// The stream, the group, the credential, or the server.
+    pub what: String,
+    pub outcome: AuditOutcome,
+}
+
+/// Where records go.
+#[derive(Debug, Default)]
+pub struct Audit {
+    writer: OnceLock<mpsc::Sender<AuditRecord>>,
+    lost: AtomicU64,
+}
+
+impl Audit {
+    /// Records are written from now on, by the holder of the queue. Only the first call has an effect.
+    pub fn begin(&self) -> Option<mpsc::Receiver<AuditRecord>> {
+        let (sender, queue) = mpsc::channel(WAITING_MAX);
+        self.writer.set(sender).ok().map(|()| queue)
+    }
+
+    /// Records that were lost because the writer did not keep up.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    fn write(&self, record: AuditRecord) {
+        let Some(writer) = self.writer.get() else { return };
+        if writer.try_send(record).is_err() && self.lost.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!("ALARM: records of the audit are lost, since they cannot be written fast enough");
+        }
+    }
+}
+
+/// A call that is under way. Its record is written when it ends.
+#[must_use = "a call is closed with its result"]
+pub(crate) struct Recording {
+    audit: Arc<Audit>,
+    /// None once it is written.
+    record: Option<AuditRecord>,
+}
+
+impl Recording {
+    /// Begins the record of a call, if the principal has the right to it. A refusal is recorded too.
+    pub(crate) fn begin(
+        caller: &Caller,
+        who: &Principal,
+        from: Option<SocketAddr>,
+        (action, what): (Right, Resource<'_>),
+        denied: Option<&Denied>,
+    ) -> Recording {
+        let broker = caller.broker();
+        let outcome = if denied.is_some() { AuditOutcome::Denied } else { AuditOutcome::Unknown };
+        let (at, who) = (broker.clock().date(), who.name_shared());
+        let record = AuditRecord { at, who, from, action, what: what.to_string(), outcome };
+        Recording { audit: broker.audit().clone(), record: Some(record) }
+    }
+
+    /// Names the thing more exactly.
+    pub(crate) fn about(mut self, what: impl FnOnce() -> String) -> Recording {
+        if let Some(record) = &mut self.record {
+            record.what = what();
+        }
+        self
+    }
+
+    /// The call has ended so.
+    pub(crate) fn close<T>(mut self, result: Result<T, CallError>) -> Result<T, CallError> {
+        if let Some(record) = &mut self.record {
+            record.outcome = match &result {
+                Ok(_) => AuditOutcome::Done,
+                Err(CallError::Denied(_)) => AuditOutcome::Denied,
+                Err(CallError::Unknown) => AuditOutcome::Unknown,
+                Err(error) => AuditOutcome::Refused(error.to_string()),
+            };
+        }
+        result
+    }
+}
+
+/// The records of changes that are made together, which all end the same way.
+#[must_use = "calls are closed with their result"]
+#[derive(Default)]
+pub(crate) struct Recordings(Vec<Recording>);
+
+impl Recordings {
+    pub(crate) fn begin(&mut self, record: Recording) {
+        self.0.push(record);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn close<T>(self, result: Result<T, CallError>) -> Result<T, CallError> {
+        self.0.into_iter().fold(result, |result, record| record.close(result))
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            self.audit.write(record);
+        }
+    }
+}

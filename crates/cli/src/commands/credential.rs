@@ -1,0 +1,263 @@
+//! `forebay token` and `forebay key`: create, list and revoke the credentials of clients.
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use forebay_wire::json::{
+    CreateCredentialReply, CreateCredentialRequest, Credential, CredentialKind, Span, Time,
+};
+use hyper::Method;
+
+use super::Sure;
+use crate::connect::Server;
+use crate::exit::{Exit, say};
+use crate::http::{self, Http, Listing, Query, encoded};
+use crate::print::{Output, Table, print};
+use crate::safe::printable;
+
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    command: TokenCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TokenCommand {
+    /// Create a token. It is printed once.
+    #[command(after_help = CREATE_TOKEN)]
+    Create(NewCredential),
+    /// List the tokens: names, rights, when they expire and when they were last used.
+    #[command(visible_alias = "ls", after_help = LIST_TOKENS)]
+    List(List),
+    /// Revoke a token by its id, or by its name if no other token has it. Its consumers are disconnected.
+    #[command(after_help = REVOKE_TOKEN)]
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Key {
+    #[command(subcommand)]
+    command: KeyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeyCommand {
+    /// Create an access key for SQS clients. Its secret is printed once.
+    #[command(after_help = CREATE_KEY)]
+    Create {
+        #[command(flatten)]
+        create: NewCredential,
+        /// The account whose queues the key uses, twelve digits. Default: 000000000000.
+        #[arg(long, value_name = "DIGITS")]
+        account: Option<String>,
+    },
+    /// List the access keys: names, rights, when they expire and when they were last used.
+    #[command(visible_alias = "ls", after_help = LIST_KEYS)]
+    List(List),
+    /// Revoke an access key by its id, or by its name if no other key has it.
+    #[command(after_help = REVOKE_KEY)]
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+struct NewCredential {
+    /// The name of the client, which the server's records show.
+    name: String,
+    /// What it may do: ACTION:PATTERN, with commas between several. Actions: publish, consume, read, view, configure,
+    /// triage, operate, admin; or a role: worker, monitor, operator, developer.
+    #[arg(long, value_name = "GRANTS")]
+    may: String,
+    /// How long it is accepted, such as 90d. Without it, until it is revoked.
+    #[arg(long, value_name = "TIME", value_parser = crate::settings::values::duration)]
+    expires: Option<std::time::Duration>,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+struct Revoke {
+    /// Its id or its name.
+    id: String,
+    #[command(flatten)]
+    sure: Sure,
+    #[command(flatten)]
+    server: Server,
+}
+
+const CREATE_TOKEN: &str = "\
+The token is printed to the standard output, and everything else to the standard error. The server keeps only a
+salted hash of it and cannot show it again.
+
+Examples:
+  forebay token create ci --may 'publish:orders-*,consume:orders/*' --expires 90d
+  forebay token create dashboard --may 'monitor:*'
+  forebay token create alice --may 'admin:*' > alice.token";
+
+const LIST_TOKENS: &str = "\
+Examples:
+  forebay token list
+  forebay token list -o json";
+
+const REVOKE_TOKEN: &str = "\
+Examples:
+  forebay token revoke ci
+  forebay token revoke 7d3f0c2b9a81e654 --yes";
+
+const CREATE_KEY: &str = "\
+Prints a section for the credentials file of AWS clients.
+
+Examples:
+  forebay key create billing --may 'worker:billing-*' >> ~/.aws/credentials
+  forebay key create orders --may 'consume:orders/*' --account 123456789012 --expires 30d";
+
+const LIST_KEYS: &str = "\
+Examples:
+  forebay key list
+  forebay key list -o json";
+
+const REVOKE_KEY: &str = "\
+Examples:
+  forebay key revoke billing
+  forebay key revoke FBAK7D3F0C2B9A81E654 --yes";
+
+pub(crate) fn run_token(token: &Token, output: Output) -> anyhow::Result<()> {
+    match &token.command {
+        TokenCommand::Create(create) => self::create(CredentialKind::Token, create, None, output),
+        TokenCommand::List(list) => self::list(CredentialKind::Token, &list.server, output),
+        TokenCommand::Revoke(revoke) => self::revoke(CredentialKind::Token, revoke, output),
+    }
+}
+
+pub(crate) fn run_key(key: &Key, output: Output) -> anyhow::Result<()> {
+    match &key.command {
+        KeyCommand::Create { create, account } => {
+            self::create(CredentialKind::AccessKey, create, account.clone(), output)
+        }
+        KeyCommand::List(list) => self::list(CredentialKind::AccessKey, &list.server, output),
+        KeyCommand::Revoke(revoke) => self::revoke(CredentialKind::AccessKey, revoke, output),
+    }
+}
+
+fn word(kind: CredentialKind) -> &'static str {
+    match kind {
+        CredentialKind::Token => "token",
+        CredentialKind::AccessKey => "access key",
+    }
+}
+
+fn parameter(kind: CredentialKind) -> &'static str {
+    match kind {
+        CredentialKind::Token => "token",
+        CredentialKind::AccessKey => "access_key",
+    }
+}
+
+fn create(
+    kind: CredentialKind,
+    create: &NewCredential,
+    account: Option<String>,
+    output: Output,
+) -> anyhow::Result<()> {
+    let request = CreateCredentialRequest {
+        kind,
+        name: create.name.clone(),
+        grants: create.may.clone(),
+        expires_in: create.expires.map(Span),
+        account,
+    };
+    http::with(&create.server, async |http| {
+        let reply = http.send(Method::POST, "/credentials", &request).await?;
+        http::show(&reply, output, |CreateCredentialReply { credential, secret }| {
+            let expires = credential.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string());
+            say(&format!(
+                "{} {} created: id {}, may {}, expires {expires}. Its secret is not shown again",
+                word(kind),
+                printable(&credential.name),
+                printable(&credential.id),
+                printable(&credential.grants),
+            ));
+            match kind {
+                CredentialKind::Token => print(&format!("{}\n", printable(secret))),
+                CredentialKind::AccessKey => {
+                    let (name, id) = (printable(&credential.name), printable(&credential.id));
+                    let secret = printable(secret);
+                    print(&format!("[{name}]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n"))
+                }
+            }
+        })
+    })
+}
+
+fn listing(kind: CredentialKind) -> Listing<'static> {
+    let mut query = Query::default();
+    query.add("kind", Some(parameter(kind)));
+    Listing { path: "/credentials", query, field: "credentials", cursor: "after", from: None, limit: None }
+}
+
+fn list(kind: CredentialKind, server: &Server, output: Output) -> anyhow::Result<()> {
+    http::with(server, async |http| {
+        let list = http.list(&listing(kind)).await?;
+        if output == Output::Json {
+            return list.print();
+        }
+        let mut credentials: Vec<Credential> = list.read()?;
+        credentials.sort_by_key(|one| one.created_at.0);
+        let mut table = Table::new(&["NAME", "ID", "MAY", "CREATED", "BY", "EXPIRES", "LAST USED"]);
+        for one in &credentials {
+            let time =
+                |at: &Option<Time>, absent: &str| at.map_or_else(|| absent.to_owned(), |at| at.to_string());
+            table.row([
+                printable(&one.name),
+                printable(&one.id),
+                printable(&one.grants),
+                one.created_at.to_string(),
+                printable(&one.created_by),
+                time(&one.expires_at, "never"),
+                time(&one.last_used_at, "-"),
+            ]);
+        }
+        table.print()
+    })
+}
+
+fn revoke(kind: CredentialKind, revoke: &Revoke, output: Output) -> anyhow::Result<()> {
+    http::with(&revoke.server, async |http| {
+        let found = find(http, kind, &revoke.id).await?;
+        let what = format!("{} {} ({})", word(kind), printable(&found.name), printable(&found.id));
+        revoke.sure.ask(&format!("Revoke the {what}? Its clients are disconnected."))?;
+        http.call(Method::DELETE, &format!("/credentials/{}", encoded(&found.id)), bytes::Bytes::new())
+            .await?;
+        match output {
+            Output::Text => print(&format!("{what} revoked\n")),
+            Output::Json => print("{}\n"),
+        }
+    })
+}
+
+/// The credential with this id, or the only one with this name.
+async fn find(http: &mut Http, kind: CredentialKind, text: &str) -> anyhow::Result<Credential> {
+    let all: Vec<Credential> = http.list(&listing(kind)).await?.read()?;
+    if let Some(one) = all.iter().find(|one| one.id == text) {
+        return Ok(one.clone());
+    }
+    let named: Vec<&Credential> = all.iter().filter(|one| one.name == text).collect();
+    match &named[..] {
+        [one] => Ok((*one).clone()),
+        [] => {
+            Err(anyhow::anyhow!("no such {}. id=`{}`", word(kind), printable(text))).context(Exit::NotFound)
+        }
+        several => {
+            let ids: Vec<_> = several.iter().map(|one| printable(&one.id)).collect();
+            bail!(anyhow::anyhow!(Exit::Conflict).context(format!(
+                "several have this name; name one by its id. name=`{}` ids=`{}`",
+                printable(text),
+                ids.join(" ")
+            )))
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The dashboard in a real browser, on the real server.
+//!
+//! `FOREBAY_TEST_CHROMIUM` names the browser; `cargo xtask browser` finds or installs one and sets it. Without the
+//! variable these tests say that they are skipped; with `CI` set that is a failure. `FOREBAY_SCREENSHOTS` names a
+//! folder for pictures of every page, which `cargo xtask screenshots` makes.
+
+// Skipped tests say so.
+#![allow(clippy::print_stderr)]
+
+mod chrome;
+mod scene;
+mod server;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chrome::{Browser, Tab};
+use scene::Scene;
+use serde_json::{Value, json};
+use server::Server;
+
+/// The browser, if there is one.
+fn browser() -> Option<Browser> {
+    match std::env::var("FOREBAY_TEST_CHROMIUM") {
+        Ok(program) => Some(Browser::start(&program)),
+        Err(_) => {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "CI is set, where nothing may be skipped, and FOREBAY_TEST_CHROMIUM is not: run `cargo xtask browser`"
+            );
+            eprintln!("SKIPPED: FOREBAY_TEST_CHROMIUM names no browser; `cargo xtask browser` finds one");
+            None
+        }
+    }
+}
+
+/// Every kind of page of a server with these in it.
+fn pages() -> Vec<(&'static str, String)> {
+    [
+        ("overview", "/"),
+        ("streams", "/ui/streams"),
+        ("stream", "/ui/streams/orders"),
+        ("groups", "/ui/groups"),
+        ("group", "/ui/streams/orders/groups/billing"),
+        ("parked", "/ui/parked"),
+        ("parked-group", "/ui/streams/orders/groups/billing/parked"),
+        ("delayed", "/ui/delayed"),
+        ("clients", "/ui/clients"),
+        ("node", "/ui/node"),
+        ("nowhere", "/ui/streams/none"),
+    ]
+    .into_iter()
+    .map(|(name, path)| (name, path.to_owned()))
+    .collect()
+}
+
+/// The complaints of a page, but for the one about a page that does not exist, which the browser makes.
+fn complaints(tab: &mut Tab<'_>) -> Vec<String> {
+    tab.complaints().into_iter().filter(|text| !text.contains("/ui/streams/none")).collect()
+}
+
+/// A place for a message that is parked.
+fn park(server: &Server, path: &str, count: u64, reason: &str) {
+    for _ in 0..count {
+        let taken =
+            server.call("POST", &format!("{path}/receive"), &json!({ "max": 1, "consumer": "tester" }));
+        let nack = json!({ "leases": [taken["messages"][0]["lease"]], "action": "park", "reason": reason });
+        server.call("POST", &format!("{path}/nack"), &nack);
+    }
+}
+
+fn publish(server: &Server, stream: &str, count: u64) {
+    let messages: Vec<Value> =
+        (0..count).map(|n| json!({ "body": { "n": n }, "key": format!("k{n}") })).collect();
+    server.call("POST", &format!("/streams/{stream}/messages"), &json!({ "messages": messages }));
+}
+
+#[test]
+fn every_page_renders_at_every_width_without_an_error() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    let scene = Scene::play(&server);
+    server.until("/subscriptions/orders/billing", |group| group["parked"].as_u64() > Some(3));
+    let long = "a-very-long-name-".repeat(12);
+    server.call("PUT", &format!("/subscriptions/{long}/{long}"), &json!({}));
+    let mut all = pages();
+    all.push(("long", format!("/ui/streams/{long}/groups/{long}")));
+    let mut wrong = Vec::new();
+    for width in [390, 800, 1_440] {
+        let mut tab = browser.tab(width, 900);
+        for theme in ["light", "dark"] {
+            tab.theme(theme);
+            for (name, path) in &all {
+                tab.open(&server.url(path));
+                assert!(!tab.text("document.querySelector('h1').innerText").is_empty(), "{name}");
+                let over = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
+                let over = tab.eval(over);
+                if over != 0 {
+                    wrong.push(format!("{name} is {over} pixels wider than its window of {width}"));
+                }
+                let found = checks(&mut tab).into_iter().chain(complaints(&mut tab));
+                wrong.extend(found.map(|what| format!("{name}, {theme}, {width} pixels wide: {what}")));
+            }
+        }
+    }
+    drop(scene);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Labels, names, headings and contrast, as a checker of accessibility looks at them.
+fn checks(tab: &mut Tab<'_>) -> Vec<String> {
+    let found = tab.eval(include_str!("checks.js"));
+    found.as_array().map_or(vec![format!("the check failed: {found}")], |list| {
+        list.iter().map(|one| one.as_str().unwrap_or_default().to_owned()).collect()
+    })
+}
+
+#[test]
+fn figures_agree_with_the_api_and_change_by_themselves() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    server.call("PUT", "/subscriptions/orders/billing", &json!({}));
+    publish(&server, "orders", 7);
+    let mut tab = browser.tab(1_280, 900);
+    let value = |name: &str| {
+        format!(
+            "[...document.querySelectorAll('.figure')].find(f => f.querySelector('dt').innerText === '{name}')\
+             ?.querySelector('.value').innerText"
+        )
+    };
+    tab.open(&server.url("/ui/streams/orders/groups/billing"));
+    let report = server.call("GET", "/subscriptions/orders/billing", &Value::Null);
+    assert_eq!(tab.text(&value("Backlog")), report["lag"].to_string());
+    publish(&server, "orders", 5);
+    tab.until(&format!("{} === '12'", value("Backlog")));
+    park(&server, "/subscriptions/orders/billing", 2, "no reason");
+    tab.until(&format!("{} === '2' && {} === '10'", value("Parked"), value("Backlog")));
+    tab.open(&server.url("/ui/streams"));
+    tab.until("document.querySelector('tbody td.number').innerText === '12'");
+    tab.open(&server.url("/"));
+    tab.until("/orders.billing parks .* 2 messages so far/.test(document.body.innerText)");
+    server.call("DELETE", "/subscriptions/orders/billing", &Value::Null);
+    tab.until("!document.body.innerText.includes('orders/billing')");
+    assert_eq!(complaints(&mut tab), Vec::<String>::new());
+}
+
+#[test]
+fn a_selection_of_parked_messages_is_replayed_and_discarded() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    let group = "/subscriptions/orders/billing";
+    server.call("PUT", group, &json!({}));
+    publish(&server, "orders", 6);
+    park(&server, group, 4, "card declined");
+    park(&server, group, 2, "no such customer");
+    let mut tab = browser.tab(1_280, 900);
+    tab.open(&server.url("/ui/streams/orders/groups/billing/parked?reason=card%20declined"));
+    assert_eq!(tab.eval("document.querySelectorAll('[data-seq]').length"), 4);
+    tab.eval("document.querySelectorAll('[data-seq]')[1].click(); document.querySelectorAll('[data-seq]')[2].click()");
+    tab.until("document.querySelector('[data-selected-count]').innerText === '2 selected'");
+    tab.eval("document.querySelector('[data-open=replay][data-of=selected]').click()");
+    tab.until("document.querySelector('#replay b[data-matched]').innerText === '2'");
+    let command = tab.text("document.querySelector('#replay [data-command]').innerText");
+    assert_eq!(command, "forebay parked replay orders/billing 2 3");
+    tab.until("!document.querySelector('#replay [type=submit]').disabled");
+    tab.eval("document.querySelector('#replay [type=submit]').click()");
+    server.until(group, |group| group["parked"] == 4 && group["ready"] == 2);
+    tab.until("document.querySelectorAll('[data-seq]').length === 2");
+    tab.until("document.querySelector('.jobs').innerText.includes('2 of 2')");
+    // All with this reason, which needs the name.
+    tab.eval("document.querySelector('[data-open=discard][data-of=all]').click()");
+    tab.until("document.querySelector('#discard b[data-matched]').innerText === '2'");
+    assert_eq!(tab.eval("document.querySelector('#discard [type=submit]').disabled"), true);
+    tab.eval("document.querySelector('#discard-confirm').focus()");
+    tab.type_text("orders/billing");
+    tab.until("!document.querySelector('#discard [type=submit]').disabled");
+    tab.press("Enter");
+    server.until(group, |group| group["parked"] == 2);
+    // One message, edited.
+    let left = server.call("GET", &format!("{group}/parked"), &Value::Null);
+    let seq = left["parked"][0]["seq"].to_string();
+    tab.open(&server.url(&format!("/ui/streams/orders/groups/billing/parked/{seq}")));
+    assert!(tab.text("document.querySelector('.failures').innerText").contains("no such customer"));
+    tab.eval("document.querySelector('[data-open=resubmit]').click()");
+    tab.eval("document.querySelector('#resubmit-body').select()");
+    tab.type_text("{\"edited\": true}");
+    tab.eval("document.querySelector('#resubmit [type=submit]').click()");
+    server.until(group, |group| group["parked"] == 1);
+    let stored = server.call("GET", "/streams/orders/messages?from=7", &Value::Null);
+    assert_eq!(stored["messages"][0]["body"], json!({ "edited": true }));
+    assert_eq!(complaints(&mut tab), Vec::<String>::new());
+}
+
+#[test]
+fn operators_act_with_the_keyboard_alone() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    server.call("PUT", "/subscriptions/orders/billing", &json!({}));
+    let mut tab = browser.tab(1_280, 900);
+    tab.open(&server.url("/"));
+    // The first stop leads past the navigation, and the focus is always visible.
+    tab.press("Tab");
+    assert_eq!(tab.text("document.activeElement.innerText"), "Skip to the content");
+    tab.press("g");
+    tab.press("g");
+    tab.until("location.pathname === '/ui/groups'");
+    tab.until("document.readyState === 'complete'");
+    walk(&mut tab, "document.activeElement.innerText === 'orders/billing'");
+    tab.press("Enter");
+    tab.until("location.pathname.endsWith('/groups/billing') && document.readyState === 'complete'");
+    walk(&mut tab, "document.activeElement.innerText === 'Pause'");
+    tab.press("Enter");
+    tab.until("document.querySelector('#pause').open");
+    walk(&mut tab, "document.activeElement.type === 'submit'");
+    tab.press("Enter");
+    server.until("/subscriptions/orders/billing", |group| group["status"] == "paused");
+    tab.until("document.querySelector('.heading .buttons').innerText.includes('Resume')");
+    // A setting, with a preview of the change.
+    walk(&mut tab, "document.activeElement.name === 'max_retries'");
+    tab.eval("document.activeElement.select()");
+    tab.type_text("3");
+    let command = "forebay group set orders/billing max_retries=3";
+    tab.until(&format!("document.querySelector('[data-preview]').innerText.includes('{command}')"));
+    tab.press("Enter");
+    server.until("/subscriptions/orders/billing", |group| group["settings"]["max_retries"] == 3);
+    // A dangerous call wants the name. Escape leaves it.
+    tab.until("[...document.querySelectorAll('.toast')].some(t => t.innerText.includes('settings'))");
+    tab.eval("document.querySelector('[data-open=delete]').focus()");
+    tab.press("Enter");
+    tab.until("document.querySelector('#delete').open");
+    assert_eq!(tab.eval("document.querySelector('#delete [type=submit]').disabled"), true);
+    tab.press("Escape");
+    tab.until("!document.querySelector('#delete').open");
+    tab.press("Enter");
+    tab.until("document.querySelector('#delete').open");
+    walk(&mut tab, "document.activeElement.id === 'delete-confirm'");
+    tab.type_text("orders/billing");
+    tab.press("Enter");
+    tab.until("location.pathname === '/ui/groups'");
+    server.until("/subscriptions", |list| list["subscriptions"].as_array().is_some_and(Vec::is_empty));
+    assert_eq!(complaints(&mut tab), Vec::<String>::new());
+}
+
+/// Presses Tab until something has the focus.
+#[track_caller]
+fn walk(tab: &mut Tab<'_>, is_there: &str) {
+    for _ in 0..120 {
+        if tab.eval(&format!("Boolean({is_there})")) == true {
+            return;
+        }
+        tab.press("Tab");
+    }
+    panic!("the keyboard never leads to: {is_there}");
+}
+
+#[test]
+fn scripts_in_messages_and_names_are_text() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    let script = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'";
+    let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    // The name of a group has no slash.
+    let (name, group) = (encoded(script), encoded("<img src=x onerror=alert(3)>"));
+    let page = format!("/ui/streams/{name}/groups/{group}");
+    let group = format!("/subscriptions/{name}/{group}");
+    server.call("PUT", &group, &json!({}));
+    let message =
+        json!({ "key": script, "type": script, "headers": { script: script }, "body": script, "id": script });
+    server.call(
+        "POST",
+        &format!("/streams/{name}/messages"),
+        &json!({ "messages": [message, { "body": 1 }] }),
+    );
+    park(&server, &group, 1, script);
+    let mut tab = browser.tab(1_280, 900);
+    for path in [
+        "/".to_owned(),
+        "/ui/streams".to_owned(),
+        "/ui/groups".to_owned(),
+        "/ui/parked".to_owned(),
+        format!("/ui/streams/{name}"),
+        format!("/ui/streams/{name}/messages/1"),
+        page.clone(),
+        format!("{page}/parked"),
+        format!("{page}/parked/1"),
+    ] {
+        let updates = "Number(document.documentElement.dataset.updates || 0)";
+        tab.open(&server.url(&path));
+        tab.until(&format!("!document.querySelector('[data-live]') || {updates} > 0"));
+        tab.until("document.body.innerText.includes('<script>alert(2)</script>')");
+        assert_eq!(tab.eval("document.querySelectorAll('main img, main script').length"), 0, "{path}");
+        assert_eq!(complaints(&mut tab), Vec::<String>::new(), "{path}");
+    }
+    tab.eval("document.dispatchEvent(new KeyboardEvent('keydown', { key: 'k', ctrlKey: true }))");
+    tab.until("document.querySelector('[data-palette-list]').innerText.includes('<script>')");
+    assert_eq!(complaints(&mut tab), Vec::<String>::new());
+}
+
+#[test]
+fn colours_are_kept_and_a_test_message_is_published() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    server.call("PUT", "/subscriptions/orders/billing", &json!({}));
+    let mut tab = browser.tab(1_280, 900);
+    tab.open(&server.url("/ui/streams/orders"));
+    let ground = "getComputedStyle(document.body).backgroundColor";
+    tab.theme("light");
+    let light = tab.text(ground);
+    // From the system's to light, and to dark.
+    tab.eval("document.querySelector('[data-theme-toggle]').click()");
+    tab.eval("document.querySelector('[data-theme-toggle]').click()");
+    assert_ne!(tab.text(ground), light, "dark, against the system");
+    tab.open(&server.url("/ui/streams/orders?from=1"));
+    assert_ne!(tab.text(ground), light, "still dark on the next page");
+    tab.eval("document.querySelector('[data-open=publish]').click()");
+    tab.eval("document.querySelector('#publish-messages-0-key').focus()");
+    tab.type_text("it's me");
+    let command = tab.text("document.querySelector('#publish [data-command]').innerText");
+    assert!(command.ends_with(r"--key 'it'\''s me'"), "{command}");
+    tab.eval("document.querySelector('#publish [type=submit]').click()");
+    let stored = server.until("/streams/orders/messages", |list| {
+        list["messages"].as_array().is_some_and(|all| all.len() == 1)
+    });
+    assert_eq!(stored["messages"][0]["key"], "it's me");
+    tab.until("document.querySelector('.listing').innerText.includes(\"it's me\")");
+    // The API's own words about a wrong value.
+    tab.eval("document.querySelector('[data-open=publish]').click()");
+    tab.eval("document.querySelector('#publish-messages-0-delay').focus()");
+    tab.type_text("soon");
+    tab.eval("document.querySelector('#publish [type=submit]').click()");
+    tab.until("document.querySelector('#publish [data-error]').innerText.includes('delay')");
+}
+
+/// Not a test of anything: writes pictures of every page, where a folder for them is named.
+#[test]
+fn screenshots() {
+    let Ok(folder) = std::env::var("FOREBAY_SCREENSHOTS") else { return };
+    let Some(mut browser) = browser() else { return };
+    let folder = PathBuf::from(folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let server = Server::start();
+    let scene = Scene::play(&server);
+    // The charts need something to show.
+    let seconds =
+        std::env::var("FOREBAY_SCREENSHOTS_AFTER").ok().and_then(|text| text.parse().ok()).unwrap_or(240);
+    std::thread::sleep(Duration::from_secs(seconds));
+    let parked =
+        server.until("/subscriptions/orders/billing/parked", |list| list["parked"][0]["seq"].is_u64());
+    let mut all = pages();
+    let seq = &parked["parked"][0]["seq"];
+    all.push(("parked-message", format!("/ui/streams/orders/groups/billing/parked/{seq}")));
+    all.push(("message", format!("/ui/streams/orders/messages/{seq}")));
+    for theme in ["light", "dark"] {
+        for (size, width, height) in [("wide", 1_440, 900), ("phone", 390, 844)] {
+            let mut tab = browser.tab(width, height);
+            tab.theme(theme);
+            for (name, path) in &all {
+                tab.open(&server.url(path));
+                let page_height = tab.eval("document.documentElement.scrollHeight").as_u64().unwrap_or(900);
+                tab.resize(width, u32::try_from(page_height.min(4_000)).expect("a height"));
+                tab.picture(&folder.join(format!("{name}-{size}-{theme}.png")), false);
+                tab.resize(width, height);
+            }
+        }
+    }
+    drop(scene);
+}

@@ -1,0 +1,16 @@
+//! What every door needs, whatever protocol it speaks.
+//!
+//! | Module | What it does |
+//! | --- | --- |
+//! | `identity` | From the credentials of a request to a principal. |
+//! | `sessions` | The cookies of people who signed in to the dashboard. |
+//! | `attempts` | Slows down clients that present wrong credentials. |
+//! | `tls` | Certificates, handshakes, and the bytes of a connection. |
+//! | `watched` | Ends an answer when the credential of its request ends. |
+
+pub(crate) mod attempts;
+pub mod identity;
+#[cfg(feature = "dashboard")]
+pub(crate) mod sessions;
+pub mod tls;
+pub(crate) mod watched;

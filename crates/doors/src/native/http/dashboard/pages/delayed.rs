@@ -1,0 +1,59 @@
+//! Messages that are not due yet.
+
+use maud::html;
+
+use super::super::format;
+use super::super::layout::{empty, heading};
+use super::super::sampler::{Snapshot, StreamRow};
+use super::super::view::{Page, Section, View};
+use super::List;
+use super::parts::{matches, number, page_of, pager, search, stream_link};
+
+pub(super) fn write(view: &View, snapshot: &Snapshot, list: &List) -> Page {
+    let all: Vec<&StreamRow> = snapshot.streams.iter().filter(|row| row.delayed > 0).collect();
+    let mut rows: Vec<&StreamRow> = all.iter().copied().filter(|row| matches(list, &[&row.name])).collect();
+    rows.sort_by(|a, b| b.delayed.cmp(&a.delayed).then_with(|| a.name.cmp(&b.name)));
+    let retrying: u64 = snapshot.groups.iter().map(|row| row.waiting).sum();
+    let content = html! {
+        (heading(
+            html! { "Delayed" },
+            html! { "Messages that were published with a delay and are not due yet" },
+            html! {},
+        ))
+        (search(list, "streams", rows.len(), all.len()))
+        (view.live("delayed", "", html! {
+            p.hint {
+                (format::count_of(snapshot.totals.delayed, "message")) " in "
+                (format::count_of(all.len() as u64, "stream")) " will become ready by themselves. "
+                "Beside them " (format::count_of(retrying, "message")) " wait in groups for a retry."
+            }
+            @if rows.is_empty() {
+                (empty("Nothing is delayed", html! {
+                    "A message with a delay is published with "
+                    code { "forebay pub emails 'later' --delay 15m" } "."
+                }))
+            } @else {
+                div.table role="region" aria-label="Streams with delayed messages" tabindex="0" {
+                    table {
+                        thead {
+                            tr {
+                                th scope="col" { "Stream" } th.number scope="col" { "Delayed" }
+                                th.number scope="col" { "Messages in all" }
+                            }
+                        }
+                        tbody {
+                            @for row in page_of(list, &rows) {
+                                tr {
+                                    th scope="row" { (stream_link(view, &row.name)) } (number(row.delayed))
+                                    (number(row.messages))
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }))
+        (pager(list, rows.len()))
+    };
+    Page { title: "Delayed".to_owned(), section: Section::Delayed, trail: Vec::new(), content }
+}

@@ -1,0 +1,136 @@
+//! All groups.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
+
+use maud::{Markup, html};
+
+use super::super::chart::spark;
+use super::super::history::History;
+use super::super::layout::{empty, heading};
+use super::super::sampler::{GroupRow, Snapshot};
+use super::super::view::{Page, Section, View};
+use super::parts::{age, column, group_link, matches, number, page_of, pager, rate, search, status};
+use super::{List, Span};
+
+const DEFAULT: &str = "attention";
+/// Seconds of one point of the small lines at least, and how many points there are at most.
+const STEP: u64 = 10;
+const POINTS_MAX: u64 = 60;
+
+/// The backlog of the groups on the page, over the last hour or as far back as it is known.
+pub(super) struct Sparks(HashMap<(String, String), Vec<f32>>);
+
+impl Sparks {
+    pub(super) fn of(history: &History, snapshot: &Snapshot, list: &List, now: u64) -> Sparks {
+        let rows = rows(snapshot, list);
+        let now = now / 1_000_000;
+        let span = Span::of_recording(history.recorded(now)).seconds();
+        let shown = page_of(list, &rows).iter().filter_map(|row| {
+            let (stream, group) = (&row.facts.stream, &row.facts.group);
+            let ring = history.of_group(stream, group)?;
+            let points = ring.points(now, span, (span / STEP).min(POINTS_MAX) as usize, |sample| sample.lag);
+            Some(((stream.clone(), group.clone()), points))
+        });
+        Sparks(shown.collect())
+    }
+}
+
+pub(super) fn write(view: &View, snapshot: &Snapshot, list: &List, sparks: &Sparks) -> Page {
+    let rows = rows(snapshot, list);
+    let content = html! {
+        (heading(html! { "Groups" }, html! {}, html! {}))
+        (search(list, "groups", rows.len(), snapshot.groups.len()))
+        (view.live("groups", "", table(view, list, &rows, sparks)))
+        (pager(list, rows.len()))
+    };
+    Page { title: "Groups".to_owned(), section: Section::Groups, trail: Vec::new(), content }
+}
+
+fn rows<'a>(snapshot: &'a Snapshot, list: &List) -> Vec<&'a GroupRow> {
+    let mut rows: Vec<&GroupRow> =
+        snapshot.groups.iter().filter(|row| matches(list, &[&row.facts.stream, &row.facts.group])).collect();
+    let name = |row: &GroupRow| (row.facts.stream.clone(), row.facts.group.clone());
+    let sort = list.sort.as_deref().unwrap_or(DEFAULT);
+    if sort == "attention" {
+        // The order of the sentences; groups without one follow, the largest backlog first.
+        let mut ranks: HashMap<(&str, &str), usize> = HashMap::new();
+        for (rank, one) in snapshot.attention.iter().enumerate() {
+            if let Some((stream, group)) = &one.subject {
+                ranks.entry((stream, group)).or_insert(rank);
+            }
+        }
+        rows.sort_by_cached_key(|row| {
+            let rank = ranks.get(&(&row.facts.stream[..], &row.facts.group[..]));
+            (rank.copied().unwrap_or(usize::MAX), Reverse(row.facts.lag), name(row))
+        });
+        return rows;
+    }
+    let largest: fn(&GroupRow, &GroupRow) -> Ordering = match sort {
+        "lag" => |a, b| b.facts.lag.cmp(&a.facts.lag),
+        "oldest" => |a, b| b.facts.oldest_age.total_cmp(&a.facts.oldest_age),
+        "in" => |a, b| b.arrived_now.total_cmp(&a.arrived_now),
+        "out" => |a, b| b.settled_now.total_cmp(&a.settled_now),
+        "flight" => |a, b| b.facts.in_flight.cmp(&a.facts.in_flight),
+        "waiting" => |a, b| b.waiting.cmp(&a.waiting),
+        "parked" => |a, b| b.facts.parked.cmp(&a.facts.parked),
+        "consumers" => |a, b| b.facts.consumers.cmp(&a.facts.consumers),
+        _ => |_, _| Ordering::Equal,
+    };
+    let by_name = |a: &GroupRow, b: &GroupRow| {
+        (&a.facts.stream, &a.facts.group).cmp(&(&b.facts.stream, &b.facts.group))
+    };
+    rows.sort_by(|a, b| largest(a, b).then_with(|| by_name(a, b)));
+    rows
+}
+
+fn table(view: &View, list: &List, rows: &[&GroupRow], sparks: &Sparks) -> Markup {
+    if rows.is_empty() {
+        return empty(
+            "No group matches",
+            html! { "A group is created with " code { "forebay group create orders/billing" } "." },
+        );
+    }
+    let head = |name, title, class| column(list, DEFAULT, name, title, class);
+    html! {
+        div.table role="region" aria-label="Groups" tabindex="0" {
+            table {
+                thead {
+                    tr {
+                        (head("name", "Group", "")) (head("attention", "Status", ""))
+                        (head("lag", "Backlog", "number")) th scope="col" { "Trend" }
+                        (head("oldest", "Oldest", "number")) (head("in", "In", "number"))
+                        (head("out", "Out", "number")) (head("flight", "In flight", "number"))
+                        (head("waiting", "Retrying", "number")) (head("parked", "Parked", "number"))
+                        (head("consumers", "Consumers", "number"))
+                    }
+                }
+                tbody {
+                    @for row in page_of(list, rows) {
+                        @let facts = &row.facts;
+                        tr {
+                            th scope="row" { (group_link(view, &facts.stream, &facts.group)) }
+                            td { (status(facts.status)) }
+                            (number(facts.lag))
+                            td.spark-cell {
+                                @if let Some(points) = sparks.0.get(&(facts.stream.clone(), facts.group.clone())) {
+                                    (spark(points, "c-lag"))
+                                }
+                            }
+                            (age(facts.oldest_age)) (rate(row.arrived_now)) (rate(row.settled_now))
+                            (number(facts.in_flight)) (number(row.waiting))
+                            @if facts.parked > 0 {
+                                td.number {
+                                    a href=(view.parked(&facts.stream, &facts.group)) {
+                                        (super::super::format::short(facts.parked as f64))
+                                    }
+                                }
+                            } @else { (number(0)) }
+                            (number(facts.consumers))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of all doors together.
+
+mod matrix;

@@ -1,0 +1,41 @@
+//! The log on NATS JetStream: an engine whose data is kept by a cluster of servers, so that another node can take over.
+//!
+//! | Module | Purpose |
+//! | --- | --- |
+//! | `record` | the records of the log, to the byte |
+//! | `pipeline` | the writer's rule: which acknowledgements count |
+//! | `walk` | the reader's rule: which records are valid |
+//! | `config` | settings |
+//! | `index` | where frames are, and which messages they publish |
+//! | `images` | images of the shard's state, in a stream of their own |
+//! | `link` | the connection to the servers |
+//! | `open` | checks of the servers, and the streams |
+//! | `claim` | taking a log |
+//! | `keeper` | the task that writes it |
+//! | `engine` | the [`Engine`](crate::engine::Engine) |
+//!
+//! The first three are plain values without input or output. Their tests drive them through two and more owners, lost
+//! and late acknowledgements, and leaders that forget to check.
+//!
+//! A stream is the log of one shard. Its owner is the node whose claim is the last valid one. See `pipeline` for why an
+//! owner that lost the log never reports a frame that the next owner does not find.
+
+mod claim;
+mod config;
+mod engine;
+mod images;
+mod index;
+mod keeper;
+mod link;
+mod open;
+mod pipeline;
+mod record;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::JetStreamConfig;
+pub use engine::{JetStreamEngine, Ownership};
+pub use open::JetStreamError;
+pub use record::{Claimant, PART_BYTES};

@@ -1,0 +1,68 @@
+//! The settings of a log on JetStream.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::types::{ShardId, Timestamp};
+
+use crate::jetstream::record::Claimant;
+
+/// Where the log is, and who uses it.
+#[derive(Clone)]
+pub struct JetStreamConfig {
+    /// Addresses of NATS servers, such as `nats://10.0.0.1:4222`.
+    pub servers: Vec<String>,
+    pub user: Option<(String, String)>,
+    /// A file with certificates of authorities, if connections are to use TLS.
+    pub root_certificates: Option<PathBuf>,
+    /// Addresses of the servers' monitoring ports, for the proof that they sync before they acknowledge.
+    pub monitors: Vec<String>,
+    /// Whether messages that were confirmed may be lost when power fails.
+    pub accept_loss: bool,
+    /// Names the streams. All nodes of a cluster have the same.
+    pub cluster: String,
+    pub shard: ShardId,
+    pub claimant: Claimant,
+    /// How many servers keep each stream, when it is created.
+    pub replicas: usize,
+    /// The size of the log's stream, when it is created.
+    pub bytes_max: Option<u64>,
+    /// Publishing stops when less than this is left.
+    pub reserve_bytes: u64,
+    pub frame_bytes_max: usize,
+    /// Places where reading may begin are so far apart, and space returns in units of as much.
+    pub place_bytes: u64,
+    /// How long an owner may serve after the last sign of its ownership. The next owner waits as long.
+    pub tenure: Duration,
+    /// A clock that never goes back.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+impl JetStreamConfig {
+    /// The usual settings, for these servers.
+    pub fn new(
+        servers: Vec<String>,
+        cluster: &str,
+        claimant: Claimant,
+        clock: impl Fn() -> Timestamp + Send + Sync + 'static,
+    ) -> JetStreamConfig {
+        JetStreamConfig {
+            servers,
+            user: None,
+            root_certificates: None,
+            monitors: Vec::new(),
+            accept_loss: false,
+            cluster: cluster.to_owned(),
+            shard: ShardId(0),
+            claimant,
+            replicas: 3,
+            bytes_max: None,
+            reserve_bytes: 256 << 20,
+            frame_bytes_max: 12 << 20,
+            place_bytes: 1 << 20,
+            tenure: Duration::from_secs(3),
+            clock: Arc::new(clock),
+        }
+    }
+}

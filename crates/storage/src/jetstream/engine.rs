@@ -1,0 +1,457 @@
+//! The log on JetStream as an [`Engine`].
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use forebay_core::types::{Position, ShardId, Timestamp};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::engine::{
+    Appended, BoxFuture, Claim, Engine, EngineFigures, Frame, Image, ReadBudget, Saved, SpaceGauge,
+    StorageError, StoredFrame, Tenure,
+};
+use crate::jetstream::JetStreamConfig;
+use crate::jetstream::claim::{self, Claimed};
+use crate::jetstream::images::{self, Images};
+use crate::jetstream::keeper::{Clock, Keeper, KeeperState, Order, Reply, Shared};
+use crate::jetstream::link::{CallError, Link};
+use crate::jetstream::open::{self, JetStreamError};
+use crate::jetstream::pipeline::{Pipeline, Window};
+use crate::jetstream::record::{Claimant, Kind, PART_BYTES, Scribe};
+use crate::jetstream::walk::{Step, Walk, WalkedFrame, damaged};
+
+/// Frames that may wait in the engine.
+const FRAMES_MAX: usize = 64;
+/// Messages and bytes that are on their way to the servers at once. More of either only add latency.
+const WINDOW: Window = Window { messages: 32, bytes: 4 << 20 };
+/// Readers of a log that a replica does not have yet.
+const LAG_PAUSE: Duration = Duration::from_millis(10);
+const LAG_TRIES: u32 = 1_500;
+/// How often a standby looks at the log.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often the size of the stream is asked for.
+const SPACE_EVERY: Duration = Duration::from_secs(2);
+/// While a frame is on its way for longer than this, nothing is handed out that depends on owning the log.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A log on JetStream, as one node sees it.
+pub struct JetStreamEngine {
+    config: JetStreamConfig,
+    link: Link,
+    /// The id of the log's stream.
+    id: String,
+    /// Until when the former owner's tenure counts, as far as it was seen.
+    watched: Mutex<Watched>,
+    owned: OnceLock<Owned>,
+}
+
+/// The end of the log as a standby saw it, and since when.
+#[derive(Debug, Clone, Copy, Default)]
+struct Watched {
+    last: u64,
+    since: Option<Timestamp>,
+}
+
+/// What only an owner has.
+struct Owned {
+    epoch: forebay_core::types::Epoch,
+    orders: mpsc::Sender<Order>,
+    shared: Arc<Shared>,
+    /// One save at a time.
+    images: tokio::sync::Mutex<Images>,
+    space: AbortHandle,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.space.abort();
+    }
+}
+
+/// The owner of a log, as another node sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ownership {
+    pub epoch: u32,
+    pub owner: Option<Claimant>,
+}
+
+impl JetStreamEngine {
+    /// Connects, checks the servers, and makes the streams where they are missing.
+    pub async fn open(config: JetStreamConfig) -> Result<JetStreamEngine, JetStreamError> {
+        let (link, id) = open::open(&config).await?;
+        Ok(JetStreamEngine { config, link, id, watched: Mutex::default(), owned: OnceLock::new() })
+    }
+
+    /// Resolves when the log may be claimed: it has no owner, its owner has stopped, or nothing was written for so long
+    /// that its owner does not serve any more. Silence counts only while the stream's leader answers, so that an
+    /// election among the servers is no reason for a change of owner.
+    pub async fn stand_by(&self, mut tell: impl FnMut(&Ownership)) -> Result<(), StorageError> {
+        let mut told = None;
+        loop {
+            match self.look().await {
+                Ok((ownership, is_free)) => {
+                    if told.as_ref() != Some(&ownership) {
+                        tell(&ownership);
+                        told = Some(ownership);
+                    }
+                    if is_free {
+                        return Ok(());
+                    }
+                }
+                Err(Look::Passing(why)) => {
+                    tracing::debug!(why, "the log cannot be watched now");
+                    self.watched().since = None;
+                }
+                Err(Look::Lasting(error)) => return Err(error),
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn look(&self) -> Result<(Ownership, bool), Look> {
+        let info = self.link.info(&self.link.log).await.map_err(Look::from)?;
+        let known = self.watched().last;
+        if info.last < known || info.id != self.id {
+            let (known, found) = (Position(known), Position(info.last));
+            return Err(Look::Lasting(StorageError::WentBack { known, found }));
+        }
+        let seen = claim::look(&self.link).await.map_err(Look::from)?;
+        let now = (self.config.clock)();
+        let mut watched = self.watched();
+        if watched.last != info.last || watched.since.is_none() {
+            *watched = Watched { last: info.last, since: Some(now) };
+        }
+        let silent = watched.since.map_or(Duration::ZERO, |since| now.since(since));
+        let is_free = seen.epoch.0 == 0 || seen.released == Some(info.last) || silent >= self.silence();
+        Ok((Ownership { epoch: seen.epoch.0, owner: seen.owner }, is_free))
+    }
+
+    /// After so much silence the owner does not serve any more, whatever its clock does.
+    fn silence(&self) -> Duration {
+        self.config.tenure + self.config.tenure / 4
+    }
+
+    fn watched(&self) -> std::sync::MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes frames that wait durable and writes down that the owner has stopped, so that the next one need not wait.
+    pub async fn close(&self) {
+        let Some(owned) = self.owned.get() else { return };
+        let (done, stopped) = oneshot::channel();
+        if owned.orders.send(Order::Stop(done)).await.is_ok() {
+            let _ = stopped.await;
+        }
+        let _ = self.link.client().flush().await;
+    }
+
+    fn check_shard(&self, shard: ShardId) -> Result<(), StorageError> {
+        if shard == self.config.shard { Ok(()) } else { Err(StorageError::NoSuchShard { shard }) }
+    }
+
+    fn owned(&self, shard: ShardId) -> Result<&Owned, StorageError> {
+        self.check_shard(shard)?;
+        self.owned.get().ok_or(StorageError::Stopped)
+    }
+
+    async fn take(&self, shard: ShardId) -> Result<Claim, StorageError> {
+        self.check_shard(shard)?;
+        if let Some(owned) = self.owned.get() {
+            return Err(StorageError::Fenced { epoch: owned.epoch });
+        }
+        let claimed = claim::claim(&self.link, &self.config).await?;
+        let Claimed { epoch, sequence, end, .. } = claimed;
+        self.wait_out(&claimed).await;
+        let failed = |error| CallError::into_storage(error, "claim the log");
+        let inbox = self.link.client().new_inbox();
+        let answers = self.link.client().subscribe(format!("{inbox}.*.*")).await;
+        let answers = answers.map_err(|error| failed(CallError::Passing(error.to_string())))?;
+        let clock: Clock = self.config.clock.clone();
+        let tenure = {
+            let clock = clock.clone();
+            Tenure::limited(PATIENCE, move || clock())
+        };
+        let start = claimed.known.start().position;
+        let shared = Arc::new(Shared::new(claimed.known));
+        let (orders, queue) = mpsc::channel(FRAMES_MAX);
+        let keeper = Keeper {
+            link: self.link.clone(),
+            id: self.id.clone(),
+            owner: self.config.claimant.clone(),
+            ending: claimed.ending,
+            pipeline: Pipeline::new(epoch, sequence, WINDOW),
+            scribe: Scribe { epoch, number: 0, chain: claimed.chain, end, part_bytes: PART_BYTES },
+            index: claimed.index,
+            shared: shared.clone(),
+            tenure: tenure.clone(),
+            tenure_length: self.config.tenure,
+            clock,
+            last_frame: claimed.last_frame,
+            inbox,
+            answers,
+            orders: queue,
+            state: KeeperState::default(),
+        };
+        tokio::spawn(keeper.run());
+        let space = SpaceGauge::default();
+        let watch = tokio::spawn(watch_space(self.link.clone(), space.clone(), self.config.reserve_bytes));
+        let (newest, parts) =
+            claimed.image.map_or((None, Vec::new()), |(manifest, parts)| (Some(manifest), parts));
+        let covered = newest.as_ref().map_or(Position::START, |newest| newest.covered);
+        let garbage = images::list(&self.link, shard).await.unwrap_or_default();
+        let images = tokio::sync::Mutex::new(Images { newest, number: 0, garbage });
+        let owned = Owned { epoch, orders, shared, images, space: watch.abort_handle() };
+        if self.owned.set(owned).is_err() {
+            return Err(StorageError::Fenced { epoch });
+        }
+        Ok(Claim {
+            epoch,
+            start,
+            end,
+            parts,
+            covered,
+            runs: claimed.runs,
+            indexed: end,
+            index_stride: self.config.place_bytes,
+            trim_unit: self.config.place_bytes,
+            frames_max: FRAMES_MAX,
+            frame_bytes_max: self.config.frame_bytes_max,
+            space,
+            tenure,
+            remarks: claimed.remarks,
+        })
+    }
+
+    /// Waits until the former owner does not serve any more. Its last record may have been seen only now.
+    async fn wait_out(&self, claimed: &Claimed) {
+        if claimed.was_released {
+            return;
+        }
+        let now = (self.config.clock)();
+        let watched = *self.watched();
+        let since = watched.since.filter(|_| claimed.last_of_others <= watched.last).unwrap_or(now);
+        let rest = self.silence().saturating_sub(now.since(since));
+        if !rest.is_zero() {
+            tracing::info!(
+                seconds = rest.as_secs_f64(),
+                "waits until the former owner does not serve any more"
+            );
+            tokio::time::sleep(rest).await;
+        }
+    }
+
+    async fn order(&self, shard: ShardId, order: impl FnOnce(Reply) -> Order) -> Result<(), StorageError> {
+        let owned = self.owned(shard)?;
+        let (reply, answer) = oneshot::channel();
+        owned.orders.send(order(reply)).await.map_err(|_| StorageError::Stopped)?;
+        answer.await.unwrap_or(Err(StorageError::Stopped))
+    }
+
+    async fn read_frames(
+        &self,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> Result<Vec<StoredFrame>, StorageError> {
+        let shared = &self.owned(shard)?.shared;
+        let log = &self.link.log;
+        let (place, last, end) = {
+            let known = shared.known();
+            (known.place(from), known.last, known.end)
+        };
+        let (mut frames, mut bytes) = (Vec::new(), 0);
+        if from >= end || budget.frames_max == 0 {
+            return Ok(frames);
+        }
+        let mut walk = Walk::from(log, &place);
+        let mut next = place.sequence;
+        let mut tries = 0;
+        while next <= last {
+            let subjects = self.link.all_log_subjects();
+            let found = self.link.persist("read the log", || self.link.read(log, &subjects, next)).await?;
+            if found.is_empty() {
+                tries += 1;
+                if tries > LAG_TRIES {
+                    return Err(damaged(log, next, "records that were durable are missing"));
+                }
+                tokio::time::sleep(LAG_PAUSE).await;
+                continue;
+            }
+            tries = 0;
+            for stored in found {
+                next = stored.sequence + 1;
+                if stored.sequence > last {
+                    break;
+                }
+                let Step::Frame(frame) = walk.step(&stored)? else { continue };
+                if frame.position < from {
+                    continue;
+                }
+                let WalkedFrame { position, epoch, runs, entries, payload, .. } = frame;
+                let payload = if budget.payloads { payload } else { bytes::Bytes::new() };
+                bytes += entries.len() + payload.len();
+                frames.push(StoredFrame { position, epoch, entries, payload, runs });
+                if bytes >= budget.bytes_max || frames.len() >= budget.frames_max {
+                    return Ok(frames);
+                }
+            }
+        }
+        Ok(frames)
+    }
+
+    async fn save_image(&self, shard: ShardId, image: Image) -> Result<Saved, StorageError> {
+        let owned = self.owned(shard)?;
+        let mut images = owned.images.lock().await;
+        let end = owned.shared.known().end;
+        if let Some(part) = image.parts.iter().find(|part| part.through >= end) {
+            return Err(StorageError::NoSuchFrame { position: part.through });
+        }
+        let renewed = match images.file_to_renew() {
+            Some(file) => {
+                let newest = images.newest.iter().flat_map(|newest| &newest.parts);
+                let of_file = newest.filter(|part| part.file == file);
+                let length = of_file.map(|part| part.offset + part.length).max().unwrap_or_default();
+                Some((file, images::read(&self.link, shard, file, length).await?))
+            }
+            None => None,
+        };
+        let plan = images.plan(owned.epoch, image, renewed)?;
+        images::write(&self.link, shard, plan.file, &plan.bytes).await?;
+        let body = plan.manifest.encode();
+        // If this fails, the file stays without a manifest, and a later save writes over its chunks.
+        self.order(shard, |reply| Order::Record(Kind::Image, body, reply)).await?;
+        {
+            let mut figures = owned.shared.figures();
+            figures.images += 1;
+            figures.image_bytes += plan.bytes.len() as u64;
+        }
+        let covered = plan.manifest.covered;
+        for file in images.keep(plan) {
+            images::purge(&self.link, shard, file).await?;
+            images.garbage.remove(&file);
+        }
+        Ok(Saved { covered })
+    }
+
+    async fn trim_log(&self, shard: ShardId, through: Position) -> Result<(), StorageError> {
+        let owned = self.owned(shard)?;
+        if owned.images.lock().await.newest.is_none() {
+            return Ok(());
+        }
+        let Some(place) = owned.shared.known().place_to_trim(through) else { return Ok(()) };
+        // The next owner finds the beginning of the log in the index, and the epoch in a statement of the owner.
+        let is_indexed = owned.shared.known().indexed > place.position;
+        if !is_indexed {
+            self.order(shard, Order::Index).await?;
+        }
+        if !is_indexed || owned.shared.known().term < place.sequence {
+            self.order(shard, Order::Term).await?;
+        }
+        let known = {
+            let known = owned.shared.known();
+            known.indexed > place.position && known.term >= place.sequence
+        };
+        if !known {
+            // The frames of the place are not durable yet, so nothing can be let go.
+            return Ok(());
+        }
+        let what = json!({ "seq": place.sequence });
+        self.link.persist("trim the log", || self.link.purge(&self.link.log, &what)).await?;
+        owned.shared.known().trim(place);
+        Ok(())
+    }
+}
+
+/// Why a look at the log failed.
+enum Look {
+    Passing(String),
+    Lasting(StorageError),
+}
+
+impl From<CallError> for Look {
+    fn from(error: CallError) -> Look {
+        match error {
+            CallError::Passing(why) => Look::Passing(why),
+            error => Look::Lasting(error.into_storage("watch the log")),
+        }
+    }
+}
+
+/// Keeps the gauge up to date. Publishing stops before the stream is full, so that settling goes on.
+async fn watch_space(link: Link, gauge: SpaceGauge, reserve: u64) {
+    loop {
+        if let Ok(info) = link.info(&link.log).await
+            && let Some(most) = info.bytes_max
+        {
+            let left = most.saturating_sub(info.bytes);
+            let reserve = reserve.min(most / 4);
+            let is_full = if gauge.is_full() { left < reserve * 2 } else { left < reserve };
+            gauge.set_left(left);
+            gauge.set_full(is_full);
+        }
+        tokio::time::sleep(SPACE_EVERY).await;
+    }
+}
+
+impl Engine for JetStreamEngine {
+    fn claim(&self, shard: ShardId) -> BoxFuture<'_, Result<Claim, StorageError>> {
+        Box::pin(self.take(shard))
+    }
+
+    fn append(&self, frame: Frame) -> Appended {
+        let (answer, appended) = oneshot::channel();
+        let bytes = frame.entries.len() + frame.payload.len();
+        let limit = self.config.frame_bytes_max;
+        let owned = match self.owned(frame.shard) {
+            Ok(_) if bytes > limit => Err(StorageError::FrameTooLarge { bytes, limit }),
+            other => other,
+        };
+        match owned {
+            Ok(owned) => {
+                if let Err(refused) = owned.orders.try_send(Order::Append(frame, answer)) {
+                    let (order, error) = match refused {
+                        mpsc::error::TrySendError::Full(order) => {
+                            (order, StorageError::TooManyFrames { limit: FRAMES_MAX })
+                        }
+                        mpsc::error::TrySendError::Closed(order) => (order, StorageError::Stopped),
+                    };
+                    if let Order::Append(_, answer) = order {
+                        let _ = answer.send(Err(error));
+                    }
+                }
+            }
+            Err(error) => drop(answer.send(Err(error))),
+        }
+        Appended(appended)
+    }
+
+    fn read(
+        &self,
+        shard: ShardId,
+        from: Position,
+        budget: ReadBudget,
+    ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>> {
+        Box::pin(async move {
+            let frames = self.read_frames(shard, from, budget).await?;
+            let mut figures = self.owned(shard)?.shared.figures();
+            figures.reads += 1;
+            figures.read_bytes +=
+                frames.iter().map(|frame| (frame.entries.len() + frame.payload.len()) as u64).sum::<u64>();
+            Ok(frames)
+        })
+    }
+
+    fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>> {
+        Box::pin(self.save_image(shard, image))
+    }
+
+    fn trim(&self, shard: ShardId, through: Position) -> BoxFuture<'_, Result<(), StorageError>> {
+        Box::pin(self.trim_log(shard, through))
+    }
+
+    fn figures(&self) -> EngineFigures {
+        self.owned.get().map(|owned| owned.shared.figures().clone()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,243 @@
+//! The writer's rule: which acknowledgements count.
+//!
+//! An owner sends messages without waiting for the ones before, each with the sequence that the stream should end with
+//! when it arrives. That expectation alone does not keep a former owner out: a claim takes the place of the first
+//! refused message, so that the expectations of the messages behind it are true again, and they are stored and
+//! acknowledged. Therefore:
+//!
+//! - An acknowledgement counts only if its sequence is the one after the last that counted. The own claim is at a known
+//!   sequence, and the messages that count follow it without a gap, so there is no place for another claim before them.
+//! - The first refusal, time-out or sequence that is off stops the pipeline. The owner reads the stream from the last
+//!   sequence that counted. Its own messages, in order, have arrived and count; void ones are passed by; a claim of
+//!   the next epoch ends the ownership. Then it sends the rest again.
+//!
+//! A [`Pipeline`] is a plain value. It is told of answers and reads, and says what to send.
+
+use std::collections::VecDeque;
+
+use forebay_core::types::Epoch;
+
+use crate::jetstream::record::{Header, Kind, Message};
+
+/// How much may be on its way at once. A message that is larger goes alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) messages: usize,
+    pub(crate) bytes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    epoch: Epoch,
+    window: Window,
+    /// Every message of the stream up to this sequence is known, and none of them is a newer claim.
+    known: u64,
+    /// Messages that do not count yet, in order. The first `sent` of them were sent in this attempt.
+    queue: VecDeque<Waiting>,
+    sent: usize,
+    sent_bytes: usize,
+    /// How many messages have left the queue.
+    left: u64,
+    /// Answers to an earlier attempt are ignored.
+    attempt: u32,
+    state: State,
+    /// The first message of the record that the queue begins with, if some of its parts count already.
+    begun: Option<u64>,
+    #[cfg(test)]
+    pub(crate) believes_every_answer: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    message: Message,
+    /// The sequence that its acknowledgement named.
+    stored: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Flowing,
+    /// Nothing is sent until the stream was read from `known` on.
+    Reading,
+    /// Another owner has claimed the log.
+    Fenced(Epoch),
+}
+
+/// Names one message of one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) attempt: u32,
+    pub(crate) nth: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Sending {
+    pub(crate) token: Token,
+    /// The stream should end with this sequence.
+    pub(crate) after: u64,
+    pub(crate) message: Message,
+}
+
+/// A record that counts: it is stored, in order, under this owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) number: u64,
+    /// The sequence of its first message.
+    pub(crate) from: u64,
+    pub(crate) sequence: u64,
+}
+
+/// The stream ends before a sequence that counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WentBack {
+    pub(crate) known: u64,
+    pub(crate) found: u64,
+}
+
+impl Pipeline {
+    /// For the owner of an epoch whose claim is at this sequence, or that has read the stream so far.
+    pub(crate) fn new(epoch: Epoch, known: u64, window: Window) -> Pipeline {
+        Pipeline {
+            epoch,
+            window,
+            known,
+            queue: VecDeque::new(),
+            sent: 0,
+            sent_bytes: 0,
+            left: 0,
+            attempt: 0,
+            state: State::Flowing,
+            begun: None,
+            #[cfg(test)]
+            believes_every_answer: false,
+        }
+    }
+
+    pub(crate) fn push(&mut self, messages: impl IntoIterator<Item = Message>) {
+        self.queue.extend(messages.into_iter().map(|message| Waiting { message, stored: None }));
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Messages that were sent and do not count yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// The last sequence that counted or was read.
+    pub(crate) fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// The next message to send, if there is one and the window has room.
+    pub(crate) fn next_send(&mut self) -> Option<Sending> {
+        let next = self.queue.get(self.sent).filter(|_| self.state == State::Flowing)?;
+        let bytes = next.message.bytes.len();
+        let has_room =
+            self.sent < self.window.messages && self.sent_bytes.saturating_add(bytes) <= self.window.bytes;
+        if self.sent > 0 && !has_room {
+            return None;
+        }
+        let nth = self.sent as u64;
+        let token = Token { attempt: self.attempt, nth: self.left + nth };
+        let sending = Sending { token, after: self.known + nth, message: next.message.clone() };
+        self.sent += 1;
+        self.sent_bytes += bytes;
+        Some(sending)
+    }
+
+    /// The answer to a message: the sequence at which it is stored, or `None` if it was refused.
+    pub(crate) fn answered(&mut self, token: Token, stored: Option<u64>) -> Vec<Counted> {
+        let is_current = self.state == State::Flowing && token.attempt == self.attempt;
+        let index = token.nth.checked_sub(self.left).filter(|index| is_current && *index < self.sent as u64);
+        let Some(index) = index else { return Vec::new() };
+        #[cfg(test)]
+        if self.believes_every_answer {
+            return self.believe(index as usize, stored);
+        }
+        if stored != Some(self.known + index + 1) {
+            self.interrupt();
+            return Vec::new();
+        }
+        self.queue[index as usize].stored = stored;
+        let mut counted = Vec::new();
+        while let Some(sequence) = self.queue.front().and_then(|first| first.stored) {
+            self.count(sequence, &mut counted);
+        }
+        counted
+    }
+
+    /// Takes the first message of the queue for stored.
+    fn count(&mut self, sequence: u64, counted: &mut Vec<Counted>) {
+        let Some(Waiting { message, .. }) = self.queue.pop_front() else { return };
+        self.left += 1;
+        if self.sent > 0 {
+            self.sent -= 1;
+            self.sent_bytes -= message.bytes.len();
+        }
+        self.known = sequence;
+        let from = *self.begun.get_or_insert(sequence);
+        if message.kind != Kind::Part {
+            self.begun = None;
+            counted.push(Counted { number: message.identity.number, from, sequence });
+        }
+    }
+
+    /// An answer is late, the connection was lost or the leader has changed: the stream has to be read.
+    pub(crate) fn interrupt(&mut self) {
+        if self.state == State::Flowing {
+            self.state = State::Reading;
+            self.attempt += 1;
+            (self.sent, self.sent_bytes) = (0, 0);
+            for waiting in &mut self.queue {
+                waiting.stored = None;
+            }
+        }
+    }
+
+    /// Everything that the stream has after [`Pipeline::known`], in order, up to its end.
+    pub(crate) fn on_read(
+        &mut self,
+        found: impl IntoIterator<Item = (u64, Option<Header>)>,
+        end: u64,
+    ) -> Result<Vec<Counted>, WentBack> {
+        let mut counted = Vec::new();
+        if self.state != State::Reading {
+            return Ok(counted);
+        }
+        if end < self.known {
+            return Err(WentBack { known: self.known, found: end });
+        }
+        for (sequence, header) in found {
+            match header {
+                Some(Header { kind: Kind::Claim, epoch, .. }) if epoch.0 == self.epoch.0 + 1 => {
+                    self.state = State::Fenced(epoch);
+                    return Ok(counted);
+                }
+                Some(header) if self.is_next(&header) => self.count(sequence, &mut counted),
+                // A message of a former owner, or a second copy of one of ours.
+                _ => self.known = self.known.max(sequence),
+            }
+        }
+        self.known = self.known.max(end);
+        self.state = State::Flowing;
+        Ok(counted)
+    }
+
+    fn is_next(&self, header: &Header) -> bool {
+        self.queue.front().is_some_and(|first| first.message.identity == header.identity())
+    }
+
+    /// The rule switched off, to show that tests notice.
+    #[cfg(test)]
+    fn believe(&self, index: usize, stored: Option<u64>) -> Vec<Counted> {
+        let number = self.queue[index].message.identity.number;
+        stored.into_iter().map(|sequence| Counted { number, from: sequence, sequence }).collect()
+    }
+}

@@ -1,0 +1,4 @@
+//! The rules of writer and reader on a model of JetStream.
+
+mod format;
+mod takeovers;

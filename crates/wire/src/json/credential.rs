@@ -1,0 +1,66 @@
+//! Tokens and access keys.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Span, Time, some};
+
+/// The kind of a credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CredentialKind {
+    /// A bearer token, for HTTP and gRPC.
+    Token,
+    /// An access key, for SQS.
+    AccessKey,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CreateCredentialRequest {
+    pub kind: CredentialKind,
+    pub name: String,
+    /// What it may do, such as `publish:orders-*,consume:orders/*`.
+    pub grants: String,
+    /// How long it is accepted. If it is left out, until it is revoked.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<Span>,
+    /// Of an access key: the account whose queues it uses, twelve digits. The default account if it is left out.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+}
+
+/// A credential, without its secret.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Credential {
+    pub id: String,
+    pub kind: CredentialKind,
+    pub name: String,
+    pub grants: String,
+    pub account: Option<String>,
+    pub created_at: Time,
+    /// The name of the client that created it.
+    pub created_by: String,
+    /// `null`: it does not expire.
+    pub expires_at: Option<Time>,
+    /// `null`: it was not used since the server started.
+    pub last_used_at: Option<Time>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CreateCredentialReply {
+    pub credential: Credential,
+    /// The token, or the secret of the access key. The server does not tell it again.
+    pub secret: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CredentialList {
+    pub credentials: Vec<Credential>,
+    /// Goes on with `?after=`. `null` at the end.
+    pub next: Option<String>,
+}

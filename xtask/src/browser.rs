@@ -1,0 +1,63 @@
+//! The dashboard in a real browser: its tests, and pictures of its pages.
+
+use std::path::PathBuf;
+
+use crate::install::{Missing, apt_has, apt_install, had, path_folders, program_in, take};
+use crate::{cargo_command, finish, root};
+
+pub(crate) const HELP: &str = "\
+Usage: cargo xtask browser [NAME]
+       cargo xtask screenshots [--after SECONDS]
+
+`browser` runs the tests of the dashboard in Chromium without a window, against the real server; all of them, or those
+with NAME in their names. `screenshots` starts a server with producers and consumers, lets it work for four minutes
+or as long as it is told, and writes pictures of every page, wide and narrow, light and dark, to target/screenshots.
+
+Chromium is looked for in PATH. As root, where there is apt-get, it is installed if it is missing.
+";
+
+/// The variable that names the browser to the tests.
+pub(crate) const CHROMIUM: &str = "FOREBAY_TEST_CHROMIUM";
+const PACKAGE: &str = "chromium";
+
+/// Chromium, installed if need be.
+pub(crate) fn find() -> Result<PathBuf, Missing> {
+    let installed = || {
+        let folders = path_folders();
+        let mut names = ["chromium", "chromium-browser", "google-chrome"].into_iter();
+        names.find_map(|name| program_in(name, folders.iter().map(PathBuf::as_path)))
+    };
+    had("Chromium", installed, || {
+        if !apt_has(PACKAGE)? {
+            return Err("no package of it is known to apt-get".to_owned());
+        }
+        apt_install(&[PACKAGE])
+    })
+}
+
+const TESTS: [&str; 5] = ["test", "--package", "forebay", "--test", "browser"];
+
+/// Runs the tests with this in their names.
+pub(crate) fn run(name: Option<&str>) -> Result<(), String> {
+    let mut chromium = None;
+    take(find(), &mut chromium)?;
+    let line: Vec<&str> = TESTS.into_iter().chain(["--"]).chain(name).collect();
+    let mut command = cargo_command(&line);
+    if let Some(chromium) = chromium {
+        command.env(CHROMIUM, chromium);
+    }
+    finish(command, &line)
+}
+
+/// Writes pictures of every page, after the server has worked for so long.
+pub(crate) fn screenshots(seconds: u32) -> Result<(), String> {
+    let chromium = find().map_err(|missing| missing.to_string())?;
+    let folder = root().join("target/screenshots");
+    let line: Vec<&str> = TESTS.into_iter().chain(["--", "--exact", "screenshots"]).collect();
+    let mut command = cargo_command(&line);
+    command.env(CHROMIUM, chromium).env("FOREBAY_SCREENSHOTS", &folder);
+    command.env("FOREBAY_SCREENSHOTS_AFTER", seconds.to_string());
+    finish(command, &line)?;
+    println!("xtask screenshots: the pictures are in {}", folder.display());
+    Ok(())
+}
