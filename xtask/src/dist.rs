@@ -4,6 +4,7 @@
 //! from two packages of PyPI, which are kept in the user's cache.
 
 mod contents;
+mod debian;
 mod trial;
 
 use std::path::{Path, PathBuf};
@@ -17,18 +18,22 @@ use crate::install::output;
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask dist [x86_64|aarch64] ... [--try]
 
-Builds static binaries (both architectures, if none is named) and puts into target/dist: an archive of each with
-manual pages and completions, a Debian package of each, the list of everything that is compiled in (SBOM, CycloneDX),
-the Homebrew formula, and SHA256SUMS. target/dist/ARCHITECTURE is the folder that packaging/Containerfile copies from.
+Builds static binaries and puts into target/dist: an archive of each with manual pages and completions, a Debian
+package of each, the list of everything that is compiled in (SBOM, CycloneDX), the Homebrew formula, and SHA256SUMS.
+target/dist/image-ARCHITECTURE is the folder that the container image is built from.
 
-With --try the Debian package of this machine's architecture is installed into a clean root, which needs root and
-debootstrap: the server is started as its own user, a message is published and consumed, and the package removed.
+If no architecture is named, both are built; one whose target cannot be had is left out, and the output says so.
+The targets are added with rustup. The C compiler and the linker come from PyPI.
 
-The targets are added with rustup, the compiler for C and the linker come from PyPI.
+With --try the Debian package and the archive of this machine's architecture are tried out in a clean root, which
+needs root, debootstrap and unshare: installed, started as the unit starts it, a message published and consumed, and
+removed. The image is built if buildah can be had.
 ";
 
 /// The tools that compile for both architectures.
 const PACKAGES: [&str; 2] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.0"];
+/// In `Cargo.toml`.
+const PROFILE: &str = "dist";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Architecture {
@@ -58,6 +63,16 @@ impl Architecture {
         format!("{}-unknown-linux-musl", self.name())
     }
 
+    /// The name of the archive, and of the folder in it.
+    fn archive(self, version: &str) -> String {
+        format!("forebay-{version}-{}-linux", self.name())
+    }
+
+    /// The program that was built for it.
+    fn binary(self) -> Result<PathBuf, String> {
+        Ok(crate::target()?.join(self.target()).join(PROFILE).join("forebay"))
+    }
+
     fn named(name: &str) -> Option<Architecture> {
         Architecture::ALL.into_iter().find(|one| one.name() == name)
     }
@@ -69,6 +84,7 @@ impl Architecture {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
+    /// None: all that can be had.
     architectures: Vec<Architecture>,
     is_tried: bool,
 }
@@ -82,9 +98,6 @@ impl Plan {
                 ("--try", _) => plan.is_tried = true,
                 _ => return Err(format!("`dist` does not take this. argument=`{argument}`")),
             }
-        }
-        if plan.architectures.is_empty() {
-            plan.architectures.extend(Architecture::ALL);
         }
         plan.architectures.sort_unstable();
         plan.architectures.dedup();
@@ -100,29 +113,52 @@ pub(crate) fn run(plan: &Plan) -> Result<(), String> {
     make_folder(&dist)?;
     let version = version()?;
     let zig = zig()?;
-    for one in &plan.architectures {
+    let (architectures, left_out) = add_targets(&plan.architectures)?;
+    for one in &architectures {
         build(*one, &zig)?;
     }
-    let texts = contents::texts(&dist)?;
-    for one in &plan.architectures {
-        let binary = crate::target()?.join(one.target()).join("release").join("forebay");
-        let folder = dist.join(one.name());
-        contents::fill(&folder, &binary, &texts, &zig)?;
-        contents::archive(&dist, &folder, &format!("forebay-{version}-{}-linux", one.name()))?;
-        contents::debian(&dist, &folder, &version, one.debian())?;
+    let here = Architecture::of_this_machine().filter(|one| architectures.contains(one));
+    let texts = contents::texts(&dist, here.map(Architecture::binary).transpose()?)?;
+    for one in &architectures {
+        let folder = dist.join(one.archive(&version));
+        contents::fill(&folder, &one.binary()?, &texts)?;
+        contents::archive(&folder)?;
+        debian::build(&dist, &folder, &version, one.debian())?;
+        contents::image(&dist.join(format!("image-{}", one.name())), &folder)?;
     }
     contents::sbom(&dist.join(format!("forebay-{version}.cdx.json")), &version)?;
     contents::formula(&dist, &version)?;
     contents::checksums(&dist)?;
     print!("{}", read(&dist.join(contents::SUMS))?);
     if plan.is_tried {
-        let here = Architecture::of_this_machine().filter(|one| plan.architectures.contains(one));
         let here =
             here.ok_or("no package of this machine's architecture was built, so there is none to try")?;
-        trial::run(&dist.join(contents::package_name(&version, here.debian())))?;
+        let archive = dist.join(format!("{}.tar.gz", here.archive(&version)));
+        trial::run(&dist.join(debian::package_name(&version, here.debian())), &archive)?;
+        trial::image(&dist.join(format!("image-{}", here.name())))?;
     }
-    println!("xtask dist: everything is in {}", dist.display());
+    for missing in left_out {
+        println!("NOT BUILT: {missing}");
+    }
+    println!("xtask dist: everything else is in {}", dist.display());
     Ok(())
+}
+
+/// Adds the targets. Returns the architectures that can be built, and the missing ones with the reason.
+fn add_targets(wanted: &[Architecture]) -> Result<(Vec<Architecture>, Vec<String>), String> {
+    let add = |one: Architecture| output("rustup", &["target", "add", &one.target()]).map(drop);
+    if !wanted.is_empty() {
+        wanted.iter().try_for_each(|one| add(*one))?;
+        return Ok((wanted.to_vec(), Vec::new()));
+    }
+    let (mut can, mut cannot) = (Vec::new(), Vec::new());
+    for one in Architecture::ALL {
+        match add(one) {
+            Ok(()) => can.push(one),
+            Err(why) => cannot.push(format!("{}, because its target cannot be had: {why}", one.name())),
+        }
+    }
+    if can.is_empty() { Err(cannot.join("; ")) } else { Ok((can, cannot)) }
 }
 
 fn version() -> Result<String, String> {
@@ -149,8 +185,7 @@ fn zig() -> Result<PathBuf, String> {
 
 fn build(one: Architecture, zig: &Path) -> Result<(), String> {
     let target = one.target();
-    output("rustup", &["target", "add", &target])?;
-    let words = ["zigbuild", "--release", "--locked", "--package", "forebay", "--target", &target];
+    let words = ["zigbuild", "--profile", PROFILE, "--locked", "--package", "forebay", "--target", &target];
     let mut command = Command::new(zig.join("cargo-zigbuild"));
     command.args(words).current_dir(crate::root()).env("PATH", path_with(zig)?);
     crate::finish(command, &words)
@@ -179,7 +214,7 @@ mod tests {
 
     #[test]
     fn architectures_are_named_or_all_are_meant() {
-        let all = Plan { architectures: Architecture::ALL.to_vec(), is_tried: false };
+        let all = Plan { architectures: Vec::new(), is_tried: false };
         assert_eq!(parse(""), Ok(all));
         let one = Plan { architectures: vec![Architecture::X86], is_tried: true };
         assert_eq!(parse("x86_64 --try x86_64"), Ok(one));

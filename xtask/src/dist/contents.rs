@@ -22,12 +22,17 @@ const TAR: [&str; 6] = [
 ];
 
 /// Manual pages and completions, which are the same for every architecture. They come from the binary itself.
-pub(super) fn texts(dist: &Path) -> Result<PathBuf, String> {
+pub(super) fn texts(dist: &Path, runnable: Option<PathBuf>) -> Result<PathBuf, String> {
     let folder = dist.join("texts");
     make_folder(&folder.join("completions"))?;
-    // The program of the tests' build will do, so that nothing is compiled a third time.
-    crate::cargo(&["build", "--package", "forebay"])?;
-    let program = crate::target()?.join("debug").join("forebay");
+    let program = match runnable {
+        Some(program) => program,
+        None => {
+            // Nothing that was built runs here.
+            crate::cargo(&["build", "--package", "forebay"])?;
+            crate::target()?.join("debug").join("forebay")
+        }
+    };
     let mut man = Command::new(&program);
     man.args(["man", "--to"]).arg(folder.join("man"));
     quietly(man)?;
@@ -39,14 +44,8 @@ pub(super) fn texts(dist: &Path) -> Result<PathBuf, String> {
 }
 
 /// The folder that the archive has, and that the image is built from.
-pub(super) fn fill(folder: &Path, binary: &Path, texts: &Path, zig: &Path) -> Result<(), String> {
-    make_folder(folder)?;
-    let stripped = folder.join("forebay");
-    let mut strip = Command::new(zig.join("python"));
-    // Knows both architectures, which the strip of this machine does not.
-    strip.args(["-m", "ziglang", "objcopy", "--strip-all"]).arg(binary).arg(&stripped);
-    quietly(strip)?;
-    set_mode(&stripped, 0o755)?;
+pub(super) fn fill(folder: &Path, binary: &Path, texts: &Path) -> Result<(), String> {
+    copy(binary, &folder.join("forebay"), 0o755)?;
     let root = crate::root();
     for name in ["LICENSE", "README.md", "CHANGELOG.md"] {
         copy(&root.join(name), &folder.join(name), 0o644)?;
@@ -60,55 +59,26 @@ pub(super) fn fill(folder: &Path, binary: &Path, texts: &Path, zig: &Path) -> Re
     Ok(())
 }
 
-pub(super) fn archive(dist: &Path, folder: &Path, name: &str) -> Result<(), String> {
-    let parent = folder.parent().unwrap_or(dist);
-    let inner = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+/// An archive of the folder, beside it.
+pub(super) fn archive(folder: &Path) -> Result<(), String> {
+    let parent = folder.parent().ok_or("the folder of an archive is in another folder")?;
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    pack(parent, &[&name], &parent.join(format!("{name}.tar.gz")))
+}
+
+/// An archive of some entries of a folder.
+pub(super) fn pack(folder: &Path, entries: &[&str], archive: &Path) -> Result<(), String> {
     let mut tar = Command::new("tar");
-    tar.args(TAR).arg(format!("--transform=s/^{inner}/{name}/")).arg("--create").arg("--file");
-    tar.arg(dist.join(format!("{name}.tar.gz"))).arg("--directory").arg(parent).arg(&inner);
+    tar.args(TAR).arg("--create").arg("--file").arg(archive).arg("--directory").arg(folder).args(entries);
     quietly(tar)
 }
 
-pub(super) fn package_name(version: &str, architecture: &str) -> String {
-    format!("forebay_{version}_{architecture}.deb")
-}
-
-pub(super) fn debian(dist: &Path, folder: &Path, version: &str, architecture: &str) -> Result<(), String> {
-    let root = dist.join(format!("debian-{architecture}"));
-    let places = [
-        ("forebay", "usr/bin/forebay", 0o755),
-        ("forebay.service", "lib/systemd/system/forebay.service", 0o644),
-        ("forebay.toml", "etc/forebay/forebay.toml", 0o644),
-        ("LICENSE", "usr/share/doc/forebay/copyright", 0o644),
-        ("completions/forebay.bash", "usr/share/bash-completion/completions/forebay", 0o644),
-        ("completions/_forebay", "usr/share/zsh/vendor-completions/_forebay", 0o644),
-        ("completions/forebay.fish", "usr/share/fish/vendor_completions.d/forebay.fish", 0o644),
-    ];
-    for (from, to, mode) in places {
-        copy(&folder.join(from), &root.join(to), mode)?;
-    }
-    copy_folder(&folder.join("man"), &root.join("usr/share/man/man1"))?;
-    let size = output("du", &["--summarize", "--block-size=1024", &root.to_string_lossy()])?;
-    let size = size.split_whitespace().next().unwrap_or("0").to_owned();
-    let scripts = crate::root().join("packaging").join("debian");
-    let control = filled(
-        &read(&scripts.join("control"))?,
-        &[("VERSION", version), ("ARCHITECTURE", architecture), ("SIZE", &size)],
-    );
-    make_folder(&root.join("DEBIAN"))?;
-    write(&root.join("DEBIAN").join("control"), &control)?;
-    write(&root.join("DEBIAN").join("conffiles"), "/etc/forebay/forebay.toml\n")?;
-    for script in ["postinst", "prerm", "postrm"] {
-        copy(&scripts.join(script), &root.join("DEBIAN").join(script), 0o755)?;
-    }
-    let mut build = Command::new("dpkg-deb");
-    build
-        .args(["--root-owner-group", "--build"])
-        .arg(&root)
-        .arg(dist.join(package_name(version, architecture)));
-    build.env("SOURCE_DATE_EPOCH", "0");
-    quietly(build)?;
-    std::fs::remove_dir_all(&root).map_err(|error| cannot("remove", &root, &error))
+/// The folder that the container image is built from.
+pub(super) fn image(folder: &Path, from: &Path) -> Result<(), String> {
+    copy(&from.join("forebay"), &folder.join("forebay"), 0o755)?;
+    copy(&crate::root().join("packaging").join("Containerfile"), &folder.join("Containerfile"), 0o644)?;
+    // An image without a shell cannot make a folder for its own user.
+    make_folder(&folder.join("data"))
 }
 
 /// Everything that is compiled into the binary, with versions and licences, in the form of CycloneDX 1.5.
@@ -120,6 +90,8 @@ pub(super) fn sbom(file: &Path, version: &str) -> Result<(), String> {
         "--locked",
         "--edges",
         "normal",
+        "--target",
+        "x86_64-unknown-linux-musl",
         "--prefix",
         "none",
         "--format",
@@ -130,7 +102,10 @@ pub(super) fn sbom(file: &Path, version: &str) -> Result<(), String> {
     if !ran.status.success() {
         return Err(format!("`cargo tree` failed: {}", String::from_utf8_lossy(&ran.stderr).trim()));
     }
-    write(file, &cyclonedx(&String::from_utf8_lossy(&ran.stdout), version))
+    write(file, &cyclonedx(&String::from_utf8_lossy(&ran.stdout), version))?;
+    let mut parse = Command::new("python3");
+    parse.args(["-m", "json.tool"]).arg(file);
+    quietly(parse)
 }
 
 fn cyclonedx(tree: &str, version: &str) -> String {
@@ -139,10 +114,10 @@ fn cyclonedx(tree: &str, version: &str) -> String {
         .iter()
         .filter(|(name, ..)| name != "forebay")
         .map(|(name, version, licence)| {
+            let licence = licence.replace('/', " OR ");
             format!(
                 "    {{ \"type\": \"library\", \"name\": \"{name}\", \"version\": \"{version}\", \"purl\": \
-                 \"pkg:cargo/{name}@{version}\", \"licenses\": [ {{ \"expression\": \"{}\" }} ] }}",
-                licence.replace('/', " OR ")
+                 \"pkg:cargo/{name}@{version}\", \"licenses\": [ {{ \"expression\": \"{licence}\" }} ] }}"
             )
         })
         .collect();
@@ -154,22 +129,39 @@ fn cyclonedx(tree: &str, version: &str) -> String {
     )
 }
 
+/// The Homebrew formula for the archives that were built.
 pub(super) fn formula(dist: &Path, version: &str) -> Result<(), String> {
-    let sum_of = |architecture: &str| {
-        let file = dist.join(format!("forebay-{version}-{architecture}-linux.tar.gz"));
-        if file.is_file() { sum(&file) } else { Ok("not built".to_owned()) }
-    };
-    let text = read(&crate::root().join("packaging").join("forebay.rb"))?;
-    let text = filled(
-        &text,
-        &[
-            ("VERSION", version),
-            ("FOLDER", &dist.to_string_lossy()),
-            ("SHA256_X86_64", &sum_of("x86_64")?),
-            ("SHA256_AARCH64", &sum_of("aarch64")?),
-        ],
-    );
+    let mut text = read(&crate::root().join("packaging").join("forebay.rb"))?;
+    for (architecture, block) in [("x86_64", "on_intel"), ("aarch64", "on_arm")] {
+        let archive = dist.join(format!("forebay-{version}-{architecture}-linux.tar.gz"));
+        let place = format!("SHA256_{}", architecture.to_uppercase());
+        text = match archive.is_file() {
+            true => filled(&text, &[(&place, &sum(&archive)?)]),
+            false => without_block(&text, block),
+        };
+    }
+    let text = filled(&text, &[("VERSION", version), ("FOLDER", &dist.to_string_lossy())]);
     write(&dist.join("forebay.rb"), &text)
+}
+
+/// The text without a block of Ruby: from its first line to the `end` with the same indent.
+fn without_block(text: &str, name: &str) -> String {
+    let mut left = String::new();
+    let mut end: Option<String> = None;
+    for line in text.lines() {
+        match &end {
+            Some(last) if line == last => end = None,
+            Some(_) => {}
+            None if line.trim_start() == format!("{name} do") => {
+                end = Some(format!("{}end", &line[..line.len() - line.trim_start().len()]));
+            }
+            None => {
+                left.push_str(line);
+                left.push('\n');
+            }
+        }
+    }
+    left
 }
 
 pub(super) fn checksums(dist: &Path) -> Result<(), String> {
@@ -191,15 +183,15 @@ fn sum(file: &Path) -> Result<String, String> {
 }
 
 /// A template with its places filled.
-fn filled(template: &str, places: &[(&str, &str)]) -> String {
+pub(super) fn filled(template: &str, places: &[(&str, &str)]) -> String {
     places.iter().fold(template.to_owned(), |text, (name, value)| text.replace(&format!("@{name}@"), value))
 }
 
-fn write(file: &Path, text: &str) -> Result<(), String> {
+pub(super) fn write(file: &Path, text: &str) -> Result<(), String> {
     std::fs::write(file, text).map_err(|error| cannot("write", file, &error))
 }
 
-fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
+pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
     if let Some(folder) = to.parent() {
         make_folder(folder)?;
     }
@@ -207,7 +199,7 @@ fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
     set_mode(to, mode)
 }
 
-fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {
+pub(super) fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {
     let entries = std::fs::read_dir(from).map_err(|error| cannot("read", from, &error))?;
     for entry in entries.flatten() {
         copy(&entry.path(), &to.join(entry.file_name()), 0o644)?;
@@ -225,12 +217,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_have_no_place_that_is_not_filled() {
-        let folder = crate::root().join("packaging");
-        let control = read(&folder.join("debian").join("control")).expect("a file");
-        let filled = filled(&control, &[("VERSION", "1.2.3"), ("ARCHITECTURE", "amd64"), ("SIZE", "9")]);
-        assert!(!filled.contains('@') || filled.matches('@').count() == 1, "{filled}");
-        assert!(filled.contains("Version: 1.2.3\n") && filled.contains("Architecture: amd64\n"));
+    fn the_formula_names_only_archives_that_were_built() {
+        let formula = read(&crate::root().join("packaging").join("forebay.rb")).expect("a file");
+        let left = without_block(&formula, "on_arm");
+        assert!(left.contains("SHA256_X86_64") && !left.contains("SHA256_AARCH64"), "{left}");
+        let lines = |text: &str| text.lines().filter(|line| line.trim() == "end").count();
+        assert_eq!(lines(&left), lines(&formula) - 1);
+        let places = [("VERSION", "1"), ("FOLDER", "f"), ("SHA256_X86_64", "a"), ("SHA256_AARCH64", "b")];
+        assert!(!filled(&formula, &places).contains('@'));
     }
 
     #[test]
