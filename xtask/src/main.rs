@@ -7,6 +7,7 @@
 // A command-line tool talks to its user.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod book;
 mod browser;
 mod callgrind;
 mod clients;
@@ -46,6 +47,7 @@ Commands:
   proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
   dist    Build everything that is released into target/dist: [x86_64|aarch64] [--try]
+  book    Make a site of README and docs in target/book/site
   deny    Check the licences of all packages, and that none is there twice
   features Check each crate with each of its features alone
   ci      Formatting, lints, documentation, `features`, then `test`
@@ -81,6 +83,7 @@ enum Task {
     Tidy,
     Deny,
     Dist(dist::Plan),
+    Book,
     Features,
     Ci,
     /// The dashboard's tests with this in their names, in a browser.
@@ -152,6 +155,7 @@ impl Task {
             "tidy" => alone(Task::Tidy),
             "deny" => alone(Task::Deny),
             "dist" => dist::Plan::parse(rest).map(Task::Dist),
+            "book" => alone(Task::Book),
             "features" => alone(Task::Features),
             "ci" => alone(Task::Ci),
             "browser" => match rest {
@@ -191,6 +195,7 @@ impl Task {
             Task::Tidy => tidy_tree(),
             Task::Deny => deny::run(),
             Task::Dist(plan) => dist::run(plan),
+            Task::Book => book::run(),
             Task::Features => features::run(),
             Task::Ci => ci(),
             Task::Browser { name } => browser::run(name.as_deref()),
@@ -220,6 +225,7 @@ fn help(command: &str) -> Option<&'static str> {
         "test" => everything::HELP,
         "deny" => deny::HELP,
         "dist" => dist::HELP,
+        "book" => book::HELP,
         "features" => features::HELP,
         "browser" | "screenshots" => browser::HELP,
         "compat" => clients::HELP,
@@ -611,6 +617,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 20);
+        assert_eq!(count, 22);
     }
 }
