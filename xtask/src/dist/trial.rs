@@ -85,8 +85,9 @@ fn in_root(root: &Path, package: &Path, archive: &Path) -> Result<(), String> {
     }
     std::fs::write(root.join("story.sh"), STORY).map_err(|error| cannot("write in", root, &error))?;
     let root = root.to_string_lossy();
+    let proc = format!("--mount-proc={root}/proc");
     // Processes of the story end with it, whatever becomes of it.
-    let words = ["--mount-proc", "--fork", "--pid", "--kill-child", "chroot", &root, "bash", "/story.sh"];
+    let words = [&proc, "--fork", "--pid", "--kill-child", "chroot", &root, "bash", "/story.sh"];
     let told = output("unshare", &words)?;
     for line in told.lines().filter_map(|line| line.strip_prefix("TIMED ")) {
         println!("{line}");
@@ -128,7 +129,8 @@ pub(super) fn image(folder: &Path) -> Result<(), String> {
     let builder = builder.to_string_lossy();
     let storage = folder.with_extension("storage");
     let place = storage.to_string_lossy().into_owned();
-    let global = ["--storage-driver", "vfs", "--root", &place, "--runroot", &place];
+    let state = format!("{place}/run");
+    let global = ["--storage-driver", "vfs", "--root", &place, "--runroot", &state];
     let call = |words: &[&str]| output(&builder, &[&global[..], words].concat());
     let built = call(&[
         "build",
