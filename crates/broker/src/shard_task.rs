@@ -165,6 +165,7 @@ impl ShardTask {
             self.statistics.keep_up(self.now, self.driver.shard());
             self.refuse_full();
             self.answer_hasty();
+            self.report_moves();
             if self.stage == Stage::Stopping {
                 self.driver.flush(self.now);
             }

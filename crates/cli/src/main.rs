@@ -15,6 +15,7 @@ mod failure;
 mod http;
 mod log;
 mod login;
+mod man;
 mod ping;
 mod post;
 mod print;
@@ -146,6 +147,9 @@ enum Command {
         /// The shell.
         shell: Shell,
     },
+    /// Print the manual, or write the manual pages of all commands.
+    #[command(after_help = man::EXAMPLES)]
+    Man(man::Man),
 }
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -164,6 +168,7 @@ fn main() -> ExitCode {
         | Command::Backup(_)
         | Command::Restore(_)
         | Command::Completions { .. }
+        | Command::Man(_)
             if server.is_given() =>
         {
             Err(anyhow::anyhow!(exit::Exit::NotUnderstood)
@@ -194,6 +199,7 @@ fn main() -> ExitCode {
         Command::Backup(options) => backup::back_up(&options, output),
         Command::Restore(options) => backup::restore(&options, output),
         Command::Completions { shell } => completions(shell),
+        Command::Man(options) => man::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

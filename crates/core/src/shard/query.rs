@@ -257,6 +257,12 @@ impl Shard {
         self.groups.get(&group).is_some_and(Group::is_reading)
     }
 
+    /// Whether messages of a group are being brought to another stream just now. Messages that found no room there
+    /// do not count.
+    pub fn is_moving(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(Group::is_moving)
+    }
+
     /// The number of the next lease.
     pub fn next_grant(&self) -> Grant {
         self.next_grant
