@@ -18,7 +18,8 @@ use cache::Cache;
 use suites::{Prepared, Suite};
 
 pub(crate) const HELP: &str = "\
-Usage: cargo xtask compat [python|celery|js|java|rust|package|node|metrics|document|guides|kurrent|all] ...
+Usage: cargo xtask compat [python|celery|js|java|rust|package|node|metrics|document|guides|kurrent|kurrent-node|
+                           all] ...
                           [--endpoint URL]
 
 Builds the server as it is released, starts it with a data folder of its own, and runs the suites of compat/ against
@@ -26,8 +27,8 @@ its SQS door: boto3 and Query by hand (python), Celery with workers that are kil
 JavaScript (js), Java (java) and Rust (rust). The suites `package` and `node` are those of our own packages
 for Python and Node.js in clients/, `metrics` holds metrics, alert rules and the Grafana dashboard against
 Prometheus, `document` holds the HTTP API against its OpenAPI document, `guides` compiles and runs the guide's
-programs, and `kurrent` plays the official client of KurrentDB; these start servers of their own. All of them, if
-none is named.
+programs, and `kurrent` and `kurrent-node` play the official clients of KurrentDB for Python and Node.js; these start
+servers of their own. All of them, if none is named.
 
 Packages are kept in the folder `forebay/compat` of the user's cache. As root, where there is apt-get, a toolchain
 that is missing is installed. What cannot be had is said, and its suites are skipped; with CI set that is an error.

@@ -11,8 +11,8 @@ pub use crate::broker::{
 };
 pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
-    Absent, Bundle, Caller, Change, Committed, Confirmation, Consumer, Created, Filter, GroupCursor,
-    JobTerms, NoteWish, Reader, Receive, Receiving, Select,
+    Absent, Bundle, Caller, Change, Choice, Committed, Confirmation, Consumer, Created, Filter, GroupCursor,
+    JobTerms, LogFilter, LogMessage, LogPage, LogReader, NoteWish, Reader, Receive, Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
 pub use crate::credentials::{

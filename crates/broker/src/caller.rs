@@ -31,8 +31,8 @@ pub(crate) use bundle::{Parts, SettledLeases, StreamPart};
 pub use consume::{Consumer, Receive, Receiving};
 pub use operate::{Created, GroupCursor};
 pub use publish::{Absent, Confirmation};
-pub(crate) use read::Signal;
-pub use read::{Filter, Reader};
+pub use read::{Choice, Filter, LogFilter, LogMessage, LogPage, LogReader, Reader};
+pub(crate) use read::{Signal, Standing};
 pub use triage::{JobTerms, Select};
 
 /// A broker, as one principal may use it. Cheap to clone.

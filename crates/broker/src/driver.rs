@@ -378,6 +378,7 @@ impl Driver {
             grown: Vec::new(),
             outbox: Outbox::default(),
         };
+        driver.index.opened(Ordinal(driver.shard.next_ordinal().0 - 1));
         driver.frames.take_entries(driver.shard.entries(), &mut driver.outbox);
         driver.frames.want();
         driver
@@ -521,7 +522,7 @@ impl Driver {
             let admissions = &self.admissions;
             let fresh = batch.metas.iter().zip(admissions).filter(|(_, admission)| !admission.duplicate);
             let keys = keys_of(fresh.map(|(meta, _)| meta));
-            self.frames.publish(stream, range, &contents, keys);
+            self.frames.publish(stream, (range, ordinal), &contents, keys);
             let first = Place { seq: range.first, ordinal };
             if all_new {
                 let metas = batch.metas.iter().copied();
@@ -713,7 +714,8 @@ impl Driver {
             self.frames.take_entries(self.shard.entries(), &mut self.outbox);
             if let Ok(Moved { stream, seq, meta }) = done {
                 let range = SeqRange::one(seq);
-                self.frames.publish(stream, range, &found.content, keys_of([&meta].into_iter()));
+                let keys = keys_of([&meta].into_iter());
+                self.frames.publish(stream, (range, ordinal), &found.content, keys);
                 let first = Place { seq, ordinal };
                 self.payloads.window.insert(stream, first, now, [meta].into_iter(), found.content);
             }

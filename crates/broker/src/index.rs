@@ -6,13 +6,21 @@
 //!
 //! Messages that were copied forward are exceptions: the index knows of each run of them in which frame the
 //! newest copy is. A copy counts from the moment its frame is durable.
+//!
+//! `index/whole.rs` has the same for positions over all streams.
+
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use forebay_core::types::{Position, Seq, SeqRange, StreamId};
+use forebay_core::types::{Ordinal, Position, Seq, SeqRange, StreamId};
 use forebay_storage::engine::{IndexRun, Run};
 
-use crate::reader::Spot;
+use crate::reader::{Direction, Spot, WholeSpot};
+use whole::{WHOLE, Whole};
+
+pub(crate) use whole::Ordinals;
+pub use whole::{Copies, CopyFrame};
 
 #[derive(Debug)]
 pub struct Index {
@@ -25,6 +33,7 @@ pub struct Index {
     /// Every run of copies by where it is.
     moved: BTreeSet<(Position, StreamId, Seq)>,
     moved_messages: u64,
+    whole: Whole,
 }
 
 /// The places of one stream's messages.
@@ -55,6 +64,7 @@ impl Index {
             streams: BTreeMap::new(),
             moved: BTreeSet::new(),
             moved_messages: 0,
+            whole: Whole::default(),
         }
     }
 
@@ -73,18 +83,24 @@ impl Index {
     }
 
     fn add(&mut self, stream: StreamId, first: Seq, count: u64, position: Position, copied: bool) {
+        let (stride, unit) = (self.stride, self.unit);
+        let is_far = |last: Position| position.0 - last.0 >= stride || position.0 / unit != last.0 / unit;
+        if stream == WHOLE {
+            let ordinal = Ordinal(first.0);
+            return match copied {
+                true => self.whole.copied(ordinal, position),
+                false => self.whole.published(ordinal, count, position, is_far),
+            };
+        }
         if copied {
             if count > 0 {
+                self.whole.has_copies(position);
                 self.add_moved(stream, SeqRange::starting(first, count), position);
             }
             return;
         }
-        let (stride, unit) = (self.stride, self.unit);
         let places = &mut self.streams.entry(stream).or_default().places;
-        let is_far = |last: &Place| {
-            position.0 - last.position.0 >= stride || position.0 / unit != last.position.0 / unit
-        };
-        if places.back().is_none_or(is_far) {
+        if places.back().is_none_or(|last| is_far(last.position)) {
             places.push_back(Place { first, position });
         }
     }
@@ -225,6 +241,7 @@ impl Index {
     /// Forgets what lies before or at `through`. A place that was trimmed away but covers messages after it
     /// is moved up rather than dropped; a copy that was trimmed away is gone.
     pub fn trim(&mut self, through: Position) {
+        self.whole.trim(through);
         while self.moved.first().is_some_and(|&(position, ..)| position <= through) {
             self.forget_first_moved();
         }
@@ -238,9 +255,30 @@ impl Index {
         }
     }
 
+    /// The position in the log of the last durable message.
+    pub fn last_ordinal(&self) -> Ordinal {
+        self.whole.last()
+    }
+
+    /// Messages up to this position in the log are durable, although the frames of the last ones may be gone.
+    pub fn opened(&mut self, last: Ordinal) {
+        self.whole.opened(last);
+    }
+
+    /// Where to read the message with this position in the log; up to `before` bytes earlier than need be.
+    pub fn whole_spot(&self, ordinal: Ordinal, before: u64) -> WholeSpot {
+        self.whole.find(ordinal, before)
+    }
+
+    /// Frames that may have copies of messages with these positions in the log, the nearest first in the direction of
+    /// reading.
+    pub fn copies(&self, low: Ordinal, high: Ordinal, direction: Direction) -> Copies {
+        self.whole.copies(low, high, direction)
+    }
+
     /// How many places there are, copies included.
     pub fn len(&self) -> usize {
-        self.streams.values().map(|of| of.places.len()).sum::<usize>() + self.moved.len()
+        self.streams.values().map(|of| of.places.len()).sum::<usize>() + self.moved.len() + self.whole.len()
     }
 
     pub fn is_empty(&self) -> bool {

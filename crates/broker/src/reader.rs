@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `stretch` | [`Stretch`]: consecutive messages that were published together, as they are stored |
 //! | `cursor` | [`Cursor`]: where a reader is in one stream, and its next step. The simulator runs it too |
+//! | `whole` | [`WholeCursor`]: the same for all streams together |
 //! | `decode` | stretches out of frames |
 //!
 //! [`Reader`](crate::caller::Reader) is the loop around cursors, for callers.
@@ -15,9 +16,11 @@
 mod cursor;
 mod decode;
 mod stretch;
+mod whole;
 
 pub use cursor::{Cursor, Located, Spot, Step, Wish};
 pub use stretch::{Sizes, Stretch};
+pub use whole::{WholeCursor, WholeLocated, WholeSpot, WholeWish};
 
 /// The way that a reader goes through a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

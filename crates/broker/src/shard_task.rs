@@ -321,6 +321,7 @@ impl ShardTask {
 
     fn on_receipts(&mut self, first: Result<Durable<Position>, StorageError>) -> Result<(), RecoveryError> {
         let mut receipt = first;
+        self.tails.begin_round();
         loop {
             self.receipts_due.pop_front();
             if let Err(StorageError::Fenced { epoch }) = &receipt {

@@ -78,7 +78,7 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<()> {
         Output::Text => {
             let mut table = Table::new(&["SETTING", "VALUE", "FROM"]);
             for one in &given {
-                table.row([one.setting.name, &one.text, &one.origin.to_string()]);
+                table.row([one.setting.name, &one.setting.shown(&one.text), &one.origin.to_string()]);
             }
             table.print()
         }
@@ -92,7 +92,8 @@ pub(crate) fn run(config: &Config, output: Output) -> anyhow::Result<()> {
                         Origin::File { .. } => "file",
                         Origin::Default => "default",
                     };
-                    let mut entry = json!({ "name": one.setting.name, "value": one.text, "from": from });
+                    let value = one.setting.shown(&one.text);
+                    let mut entry = json!({ "name": one.setting.name, "value": value, "from": from });
                     match &one.origin {
                         Origin::Flag(name) | Origin::Environment(name) => entry["given_as"] = json!(name),
                         Origin::File { path, line } => {

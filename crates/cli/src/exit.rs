@@ -17,6 +17,7 @@ pub(crate) enum Exit {
     Later = 10,
     Unknown = 11,
     Denied = 12,
+    WentBack = 13,
 }
 
 /// For `--help`. A test checks that every code is listed.
@@ -34,7 +35,8 @@ Exit codes:
   9  conflict: it exists with other settings, or it is in use
  10  the server cannot do it now; nothing was done, try again later
  11  the outcome is unknown; repeat it with the same message ids
- 12  permission denied";
+ 12  permission denied
+ 13  the log on NATS ends before a record that was durable; nothing more was written";
 
 impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,6 +52,7 @@ impl std::fmt::Display for Exit {
             Exit::Later => "the server cannot do it now",
             Exit::Unknown => "the outcome is unknown",
             Exit::Denied => "permission denied",
+            Exit::WentBack => "the log went back",
         })
     }
 }

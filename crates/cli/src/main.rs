@@ -263,6 +263,7 @@ mod tests {
             Exit::Later,
             Exit::Unknown,
             Exit::Denied,
+            Exit::WentBack,
         ] {
             let row = format!("\n{:>3}  ", exit as u8);
             assert!(exit::CODES.contains(&row), "{exit} has no row");

@@ -1,6 +1,11 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
 mod audit;
+#[cfg(feature = "jetstream")]
+mod cluster;
+#[cfg(not(feature = "jetstream"))]
+#[path = "serve/no_cluster.rs"]
+mod cluster;
 mod ending;
 mod identity;
 #[cfg(feature = "kurrent")]
@@ -44,7 +49,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::Exit;
 use crate::log;
 use crate::log::Level;
-use crate::settings::{self, Origin, Settings, Sources};
+use crate::settings::{self, EngineKind, Origin, Settings, Sources};
 use crate::units;
 use ending::End;
 use identity::Identity;
@@ -88,7 +93,8 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     log::start(settings.log, settings.log_level, clock);
     log::follow_events();
     for one in given.iter().filter(|one| one.origin != Origin::Default) {
-        tracing::debug!("setting {} is {}, from {}", one.setting.name, one.text, one.origin);
+        let (setting, text) = (one.setting, one.setting.shown(&one.text));
+        tracing::debug!("setting {} is {text}, from {}", setting.name, one.origin);
     }
     let tls = tls::read(&settings)?;
     let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
@@ -104,7 +110,16 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         runtime.block_on(kurrent::prepare(&settings, &identity, tls.clone(), !is_default("kurrent")))?;
     let mut remarks = Vec::new();
     let (sqs, kurrent) = (sqs.open(&mut remarks), kurrent.open(&mut remarks));
+    let identity = Arc::new(identity);
     let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls };
+    if settings.engine == EngineKind::JetStream {
+        let served = runtime.block_on(cluster::serve(&settings, started, doors));
+        runtime.shutdown_timeout(FAREWELL);
+        if served.is_ok() {
+            tracing::info!("stopped");
+        }
+        return served;
+    }
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
@@ -274,15 +289,26 @@ async fn serve(
     started: Started,
     doors: Doors,
 ) -> anyhow::Result<()> {
-    let signals = Signals::new()?;
-    let address = doors.native.local_addr().context("cannot tell the address")?;
-    let sqs = doors.sqs.as_ref().map(|door| door.address);
-    let kurrent = doors.kurrent.as_ref().map(|door| door.address);
+    let mut signals = Signals::new()?;
     let opened = Broker::open(engine, started.clock, broker_config(settings)?).await;
     let (broker, running) = opened.map_err(|error| match error {
         error @ BrokerError::DateJump { .. } => anyhow::Error::new(error),
         error => anyhow::Error::new(error).context(Exit::DataRefused).context("cannot bring back the log"),
     })?;
+    serve_broker(broker, running, doors, &mut signals, (settings, started)).await
+}
+
+/// Serves with a broker that is open, until it is told to stop or storage fails.
+async fn serve_broker(
+    broker: Broker,
+    running: Running,
+    doors: Doors,
+    signals: &mut Signals,
+    (settings, started): (&Settings, Started),
+) -> anyhow::Result<()> {
+    let address = doors.native.local_addr().context("cannot tell the address")?;
+    let sqs = doors.sqs.as_ref().map(|door| door.address);
+    let kurrent = doors.kurrent.as_ref().map(|door| door.address);
     let begun = doors.identity.begin(&broker, address).and_then(|()| match &doors.sqs {
         Some(door) => door.check_reach(&broker),
         None => Ok(()),
@@ -316,7 +342,11 @@ async fn say_that_it_listens(
 ) {
     let also = others.map(|(name, at)| at.map(|at| format!(", {name} on {at}")).unwrap_or_default()).concat();
     let [sqs, kurrent] = others.map(|(_, at)| at.map(|at| at.to_string()));
-    let place = if settings.memory { "memory".to_owned() } else { settings.data.display().to_string() };
+    let place = match (settings.engine, &settings.cluster) {
+        (EngineKind::JetStream, Some(cluster)) => format!("the NATS streams of cluster {cluster}"),
+        _ if settings.memory => "memory".to_owned(),
+        _ => settings.data.display().to_string(),
+    };
     let opened_in = started.clock.now().since(started.at).as_secs_f64();
     let report = broker.enter(Principal::owner(), None).server().await.unwrap_or_default();
     let (version, epoch) = (env!("CARGO_PKG_VERSION"), report.epoch);
@@ -345,7 +375,7 @@ async fn until_told(
     broker: Broker,
     mut running: Running,
     doors: Doors,
-    mut signals: Signals,
+    signals: &mut Signals,
     settings: &Settings,
 ) -> anyhow::Result<()> {
     let config = NativeConfig {
@@ -403,8 +433,32 @@ struct Doors {
     remarks: Vec<String>,
     /// Connections that all doors together may have.
     connections_max: Option<usize>,
-    identity: Identity,
+    identity: Arc<Identity>,
     tls: Option<Tls>,
+}
+
+impl Doors {
+    /// The same sockets for a later term of office, after the doors of this one have closed.
+    #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
+    fn again(&self) -> std::io::Result<Doors> {
+        Ok(Doors {
+            native: listen_again(&self.native)?,
+            sqs: self.sqs.as_ref().map(sqs::Door::again).transpose()?,
+            kurrent: self.kurrent.as_ref().map(kurrent::Door::again).transpose()?,
+            remarks: self.remarks.clone(),
+            connections_max: self.connections_max,
+            identity: self.identity.clone(),
+            tls: self.tls.clone(),
+        })
+    }
+}
+
+/// The same socket once more.
+#[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
+fn listen_again(listener: &TcpListener) -> std::io::Result<TcpListener> {
+    use std::os::fd::AsFd as _;
+    let socket = listener.as_fd().try_clone_to_owned()?;
+    TcpListener::from_std(std::net::TcpListener::from(socket))
 }
 
 /// Serves all doors until the broker stops and the calls have ended.

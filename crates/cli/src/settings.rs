@@ -33,6 +33,17 @@ pub(crate) struct Settings {
     pub(crate) sqs_waits: bool,
     pub(crate) kurrent: Option<SocketAddr>,
     pub(crate) memory: bool,
+    pub(crate) engine: EngineKind,
+    pub(crate) nats: Vec<String>,
+    pub(crate) nats_monitors: Vec<String>,
+    pub(crate) nats_accept_loss: bool,
+    pub(crate) nats_ca: Option<PathBuf>,
+    pub(crate) nats_replicas: usize,
+    pub(crate) nats_max_bytes: Option<u64>,
+    pub(crate) cluster: Option<String>,
+    pub(crate) node: Option<String>,
+    pub(crate) advertise: Option<String>,
+    pub(crate) tenure: Duration,
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) tls_client_ca: Option<PathBuf>,
@@ -61,6 +72,14 @@ pub(crate) struct Settings {
     pub(crate) segment_bytes: u64,
 }
 
+/// Where the log is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum EngineKind {
+    #[default]
+    Journal,
+    JetStream,
+}
+
 /// One setting.
 pub(crate) struct Setting {
     /// As in the settings file. The flag and the name in the environment follow from it.
@@ -83,6 +102,21 @@ impl Setting {
 
     pub(crate) fn variable(&self) -> String {
         format!("FOREBAY_{}", self.name.to_uppercase())
+    }
+
+    /// A value as it may be shown: a password in the address of a server is left out.
+    pub(crate) fn shown(&self, text: &str) -> String {
+        let hide = |server: &str| match (server.split_once("://"), server.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
+            (None, Some((_, host))) => format!("***@{host}"),
+            (_, None) => server.to_owned(),
+        };
+        let holds_passwords = self.name == "nats";
+        if holds_passwords {
+            text.split(',').map(hide).collect::<Vec<_>>().join(",")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Checks a value. The error says which rule it breaks.
@@ -119,6 +153,17 @@ impl Settings {
             sqs_waits: false,
             kurrent: None,
             memory: false,
+            engine: EngineKind::default(),
+            nats: Vec::new(),
+            nats_monitors: Vec::new(),
+            nats_accept_loss: false,
+            nats_ca: None,
+            nats_replicas: 0,
+            nats_max_bytes: None,
+            cluster: None,
+            node: None,
+            advertise: None,
+            tenure: Duration::ZERO,
             tls_cert: None,
             tls_key: None,
             tls_client_ca: None,

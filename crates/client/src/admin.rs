@@ -5,6 +5,7 @@
 
 mod convert;
 pub mod groups;
+pub mod log;
 pub mod parked;
 #[allow(missing_docs)] // The settings are documented at their declarations.
 pub mod settings;

@@ -78,6 +78,8 @@ pub enum Fault {
     ProducersForgotten,
     /// A restart brings back groups and streams that were deleted.
     DeletedBack,
+    /// A reader of the whole log passes over messages of which only copies are there.
+    WholeReaderPassesCopies,
     /// The messages of a bundle and its settlements are in two frames.
     BundleTorn,
     /// A reader of a log shows messages that are not durable yet.
@@ -99,7 +101,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 39] = [
+    pub const ALL: [Fault; 40] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -139,6 +141,7 @@ impl Fault {
         Fault::BundleTorn,
         Fault::ReaderSeesUndurable,
         Fault::ReaderPassesGap,
+        Fault::WholeReaderPassesCopies,
     ];
 
     /// Faults that histories of the shard task and its callers must notice. Some are in these two alone, and no history

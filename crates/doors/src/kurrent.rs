@@ -1,5 +1,5 @@
-//! The Kurrent door: clients of KurrentDB and EventStoreDB use Forebay as they use those, given nothing but its address,
-//! as `esdb://127.0.0.1:2113?tls=false`.
+//! The Kurrent door: clients of KurrentDB and EventStoreDB use Forebay as they use those, given nothing but its
+//! address, as `esdb://127.0.0.1:2113?tls=false`.
 //!
 //! A stream is a stream and a persistent subscription is a group, so every other door sees them too.
 //!
@@ -15,9 +15,7 @@
 //! | `marks` | Streams that were deleted. |
 //! | `streams` | Append, read, delete. |
 //! | `persistent` | Persistent subscriptions. |
-//! | `http` | What is not gRPC. |
-
-#![allow(dead_code, reason = "the calls of streams and groups use the rest")]
+//! | `http` | Requests that are not gRPC. |
 
 mod deadline;
 mod event;
@@ -33,6 +31,8 @@ mod persistent;
 mod places;
 mod status;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ use std::sync::atomic::AtomicU64;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, Version, header};
 use forebay_broker::api::{
-    Caller, Clock, DoorStats, Entrance, Grants, Pool, Principal, Share, StreamSettings,
+    CallError, Caller, Clock, DoorStats, Entrance, Grants, Pool, Principal, Share, StreamSettings,
 };
 use forebay_wire::kurrent::gossip::gossip_server::GossipServer;
 use forebay_wire::kurrent::persistent_subscriptions::persistent_subscriptions_server::PersistentSubscriptionsServer;
@@ -88,8 +88,8 @@ pub struct KurrentConfig {
     pub connections_max: usize,
     /// Bytes of requests that are being read, over all connections.
     pub body_bytes_max: usize,
-    /// Names that the server has beside its addresses and `localhost`. Used if the door is open to this machine alone: a
-    /// page of another site could have been given a name with this server's address.
+    /// Names that the server has beside its addresses and `localhost`. Used if the door is open to this machine alone:
+    /// a page of another site could have been given a name with this server's address.
     pub host_names: Vec<String>,
     /// Connections at a time from one address. None: as many as there may be.
     pub connections_per_address: Option<usize>,
@@ -129,24 +129,11 @@ pub async fn serve(
         // A server that listens for other machines is called by names that it does not know.
         false => Hosts::any(),
     };
-    let stats = broker.doors().door("kurrent");
-    let (memory, clock) = (broker.memory().clone(), broker.clock());
-    let caller = broker.enter(Principal::owner(), None);
-    let marks = Marks::load(&caller).await.map_err(std::io::Error::other)?;
-    let gate = Gate::new(broker.clone(), config.anonymous, stats.clone());
-    let persistent = persistent::Subscriptions::open(&caller).await.map_err(std::io::Error::other)?;
-    let door = KurrentDoor(Arc::new(Shared {
-        broker,
-        hosts,
-        scheme: if config.tls.is_some() { "https" } else { "http" },
-        stats: stats.clone(),
-        marks,
-        recent: Recent::default(),
-        new_stream: Arc::new(streams::write::new_stream()),
-        instance: EventId(config.instance),
-        subscriptions: AtomicU64::new(1),
-        persistent: Arc::new(persistent),
-    }));
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let door = KurrentDoor::open(&broker, hosts, scheme, config.instance).await;
+    let door = door.map_err(std::io::Error::other)?;
+    let (memory, clock, stats) = (broker.memory().clone(), broker.clock(), door.stats.clone());
+    let gate = Gate::new(broker, config.anonymous, stats.clone());
     let gossip = Gossip {
         instance: EventId(config.instance),
         clock,
@@ -210,6 +197,28 @@ impl std::ops::Deref for KurrentDoor {
 }
 
 impl KurrentDoor {
+    /// The door of a broker, with the state that is in the log.
+    async fn open(
+        broker: &Entrance,
+        hosts: Hosts,
+        scheme: &'static str,
+        instance: [u8; 16],
+    ) -> Result<KurrentDoor, CallError> {
+        let caller = broker.enter(Principal::owner(), None);
+        Ok(KurrentDoor(Arc::new(Shared {
+            broker: broker.clone(),
+            hosts,
+            scheme,
+            stats: broker.doors().door("kurrent"),
+            marks: Marks::load(&caller).await?,
+            recent: Recent::default(),
+            new_stream: Arc::new(streams::write::new_stream()),
+            instance: EventId(instance),
+            subscriptions: AtomicU64::new(1),
+            persistent: Arc::new(persistent::Subscriptions::open(&caller).await?),
+        })))
+    }
+
     /// The client that sent a request, which the gate has let in.
     fn caller<T>(&self, request: &tonic::Request<T>) -> Caller {
         let who = request.extensions().get::<Client>().map(|Client(who)| who.clone());

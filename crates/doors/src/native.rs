@@ -10,6 +10,7 @@
 //! | `problem` | From the errors of the broker to kinds of problems, in one table. |
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
+//! | `standby` | The door of a node that does not own the log. |
 //! | `trace` | The trace that messages carry on. |
 
 mod grpc;
@@ -17,6 +18,7 @@ mod http;
 mod limits;
 mod problem;
 mod service;
+mod standby;
 mod trace;
 
 #[cfg(test)]
@@ -46,6 +48,8 @@ use crate::telemetry;
 use http::BodyShares;
 use http::HttpDoor;
 use problem::Refusal;
+
+pub use standby::stand_by;
 
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;

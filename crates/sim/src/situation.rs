@@ -68,10 +68,12 @@ pub enum Situation {
     BundleLostInCrash,
     LogReadToItsEnd,
     LogReaderSkippedGone,
+    WholeLogReadToItsEnd,
+    WholeLogReadFromCopies,
 }
 
 impl Situation {
-    pub const ALL: [Situation; 60] = [
+    pub const ALL: [Situation; 62] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -132,6 +134,8 @@ impl Situation {
         Situation::BundleLostInCrash,
         Situation::LogReadToItsEnd,
         Situation::LogReaderSkippedGone,
+        Situation::WholeLogReadToItsEnd,
+        Situation::WholeLogReadFromCopies,
     ];
 
     pub(crate) fn of_crash(stage: Stage) -> Situation {
@@ -210,6 +214,8 @@ impl Situation {
             Situation::BundleLostInCrash => "a crash took a bundle that was not durable",
             Situation::LogReadToItsEnd => "a reader came to the end of a stream",
             Situation::LogReaderSkippedGone => "messages went while a reader was about to read them",
+            Situation::WholeLogReadToItsEnd => "a reader of the whole log came to its end",
+            Situation::WholeLogReadFromCopies => "a reader of the whole log found messages in copies",
         }
     }
 }

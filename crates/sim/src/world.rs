@@ -12,6 +12,7 @@ mod numbered;
 mod operators;
 mod rest;
 mod side;
+mod whole_readers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -56,6 +57,7 @@ pub(crate) struct World {
     /// Bundles since the server started.
     bundles: Vec<bundles::Recent>,
     log_readers: log_readers::LogReaders,
+    whole_readers: whole_readers::WholeReaders,
     grants: Grants,
     /// Leases that were answered or lost, to be answered again out of turn.
     stale: Vec<(GroupId, Lease)>,
@@ -177,6 +179,7 @@ impl World {
             side: side::Side::default(),
             bundles: Vec::new(),
             log_readers: log_readers::LogReaders::new(seed),
+            whole_readers: whole_readers::WholeReaders::new(seed),
             grants: Grants::default(),
             stale: Vec::new(),
             next: dice.roll(1 << 20),
@@ -372,6 +375,7 @@ impl World {
         }
         self.maybe_end_turn();
         self.read_logs();
+        self.read_whole_log();
     }
 
     /// Rare things that do not belong to a group.
@@ -703,6 +707,7 @@ impl World {
             }
         }
         self.read_logs_to_the_end();
+        self.read_whole_log_to_the_end();
         self.check_everything();
     }
 

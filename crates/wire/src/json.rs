@@ -32,7 +32,7 @@ pub use credential::{
 pub use forebay_model::{GroupPatch as GroupSettings, Rate, Start, StreamPatch as StreamSettings};
 pub use group::{ParkedOnReset, PausedReply, ResetReply, ResetRequest};
 pub use message::{
-    Headers, Message, MessageList, PublishReply, PublishRequest, PublishResult, StoredMessage,
+    Headers, LogList, Message, MessageList, PublishReply, PublishRequest, PublishResult, StoredMessage,
 };
 pub use monitor::{
     Consumer, ConsumerKind, Counters, GroupList, GroupReport, GroupStatus, ProcessingTime, Rates, Scaling,

@@ -1,5 +1,5 @@
-//! The protocol of KurrentDB and EventStoreDB clients, as modules that are nested as its packages are. Messages that have
-//! the same fields under several names are one type; see `proto/kurrent/shared.proto`.
+//! The protocol of KurrentDB and EventStoreDB clients, as modules that are nested as its packages are. Messages
+//! that have the same fields under several names are one type; see `proto/kurrent/shared.proto`.
 
 // What a generator writes is not held to the rules of what people write.
 #![allow(clippy::all, unreachable_pub, unused_qualifications, missing_docs)]

@@ -1,7 +1,7 @@
 //! The native API as data: the messages and the service of `forebay.v1`, generated from the files in
 //! `proto/forebay/v1`, which is also where every field is explained (`cargo xtask proto` writes them anew); the same
-//! API in [`json`]; the [`problem`]s that it answers with; and in [`attention`] what its reports say to an operator. Behind
-//! the feature `kurrent` lies the protocol of KurrentDB and EventStoreDB clients, generated from `proto/kurrent`.
+//! API in [`json`]; the [`problem`]s that it answers with; and in [`attention`] what its reports say to an operator.
+//! Behind the feature `kurrent` lies the protocol of KurrentDB and EventStoreDB clients, made from `proto/kurrent`.
 //!
 //! It converts nothing but [`settings`]. Doors translate into the words of the broker, clients into theirs.
 

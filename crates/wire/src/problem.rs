@@ -179,6 +179,8 @@ kinds! {
         "The server is draining or stopping. Nothing was done."
     NotReady "not-ready" 503 Unavailable Stopping Later "Server not ready"
         "`/readyz` answers this while the server does not accept work. `detail` gives the reason."
+    NotOwner "not-owner" 503 Unavailable Stopping Later "Not the owner of the log"
+        "The server is a standby of a cluster, and another node serves clients. `detail` names it. Nothing was done."
     Busy "busy" 503 Aborted Limit Later "Server busy"
         "Too many connections, too many request bytes in flight, or no room for a reply because clients do \
          not take theirs."

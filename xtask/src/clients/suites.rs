@@ -28,6 +28,8 @@ pub(super) enum Suite {
     Guides,
     /// The official client of KurrentDB for Python.
     Kurrent,
+    /// The same for Node.js.
+    KurrentNode,
 }
 
 /// A suite with all that it needs.
@@ -49,7 +51,7 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 11] = [
+    pub(super) const ALL: [Suite; 12] = [
         Suite::Python,
         Suite::Celery,
         Suite::Js,
@@ -61,6 +63,7 @@ impl Suite {
         Suite::Document,
         Suite::Guides,
         Suite::Kurrent,
+        Suite::KurrentNode,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -76,6 +79,7 @@ impl Suite {
             Suite::Document => "document",
             Suite::Guides => "guides",
             Suite::Kurrent => "kurrent",
+            Suite::KurrentNode => "kurrent-node",
         }
     }
 
@@ -88,7 +92,7 @@ impl Suite {
             Suite::Python | Suite::Celery | Suite::Package | Suite::Document | Suite::Kurrent => {
                 Language::Python
             }
-            Suite::Js | Suite::Node => Language::Js,
+            Suite::Js | Suite::Node | Suite::KurrentNode => Language::Js,
             Suite::Java => Language::Java,
             Suite::Rust => Language::Rust,
             Suite::Metrics => Language::Prometheus,
@@ -105,6 +109,7 @@ impl Suite {
             }
             Suite::Js => js(tools, cache, places),
             Suite::Node => node(tools, cache, places),
+            Suite::KurrentNode => kurrent_node(tools, cache, places),
             Suite::Java => java(tools, cache, places),
             Suite::Rust => Ok(rust(tools, places)),
         }
@@ -124,7 +129,7 @@ impl Suite {
                 let line = said.lines().rfind(|line| line.contains(" passed"))?;
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
-            Suite::Js | Suite::Node => Some(format!("{} tests", after("# pass ")?)),
+            Suite::Js | Suite::Node | Suite::KurrentNode => Some(format!("{} tests", after("# pass ")?)),
             Suite::Java => {
                 // Of the last line that counts: those before it are of single classes.
                 let mut counts = said.lines().filter_map(|line| line.split_once("Tests run: "));
@@ -235,6 +240,23 @@ fn js(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String>
     copy(&sources.join("sqs.test.js"), &folder.join("sqs.test.js"))?;
     let arguments = ["--test", "--test-reporter=tap"].map(OsString::from).to_vec();
     Ok(Prepared { suite: Suite::Js, program: tools.first.clone(), arguments, folder, variables: Vec::new() })
+}
+
+/// Each file starts a server of its own.
+fn kurrent_node(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let sources = places.kurrent.join("js");
+    let folder = npm("kurrent-node", &sources, tools, cache)?;
+    let entries = std::fs::read_dir(&sources);
+    let cannot = |error: std::io::Error| format!("cannot read the folder {}: {error}", sources.display());
+    for entry in entries.map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        if name.to_string_lossy().ends_with(".js") {
+            copy(&sources.join(&name), &folder.join(&name))?;
+        }
+    }
+    let arguments = ["--test", "--test-reporter=tap"].map(OsString::from).to_vec();
+    let variables = vec![("FOREBAY_BIN", places.target.join("release").join("forebay").into_os_string())];
+    Ok(Prepared { suite: Suite::KurrentNode, program: tools.first.clone(), arguments, folder, variables })
 }
 
 fn java(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {

@@ -1,5 +1,6 @@
 //! Seeing messages without taking them.
 
+mod log;
 mod reader;
 
 use forebay_core::types::{Seq, StreamName};
@@ -11,6 +12,8 @@ use crate::error::CallError;
 use crate::reader::{Direction, Most};
 use crate::report::ReadPage;
 
+pub(crate) use log::Standing;
+pub use log::{Choice, LogFilter, LogMessage, LogPage, LogReader};
 pub use reader::Reader;
 pub(crate) use reader::Signal;
 

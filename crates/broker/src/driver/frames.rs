@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use forebay_core::entry::{CopiedMessage, each_encoded, put_copied};
 use forebay_core::fault::{Fault, planted};
-use forebay_core::types::{KeyHash, Position, SeqRange, ShardId, StreamId, Timestamp};
+use forebay_core::types::{KeyHash, Ordinal, Position, SeqRange, ShardId, StreamId, Timestamp};
 use forebay_storage::engine::{Durable, Frame, Run};
 
 use crate::driver::{DriverConfig, Outbox, Ticket};
+use crate::index::Ordinals;
 
 /// Room that is left in a frame for entries beside the contents of a batch.
 const ENTRIES_ROOM: usize = 1 << 20;
@@ -39,6 +40,7 @@ struct Filling {
     entries: Vec<u8>,
     payload: Payload,
     way: OnItsWay,
+    ordinals: Ordinals,
     /// When the first entry came that no reply waits for.
     since: Option<Timestamp>,
     /// A reply or a delivery waits for this frame.
@@ -181,11 +183,12 @@ impl Frames {
     pub(super) fn publish(
         &mut self,
         stream: StreamId,
-        range: SeqRange,
+        (range, ordinal): (SeqRange, Ordinal),
         contents: &Bytes,
         keys: Option<Box<[KeyHash]>>,
     ) {
         self.filling.payload.push(contents);
+        self.filling.ordinals.publish(ordinal, range.count());
         let way = &mut self.filling.way;
         way.published.push((stream, range, keys));
         match way.runs.last_mut() {
@@ -214,6 +217,7 @@ impl Frames {
             let (first, count) = (run[0].seq, run.len() as u32);
             self.filling.way.runs.push(Run { stream, first, count, copied: true });
         }
+        messages.iter().for_each(|message| self.filling.ordinals.copy(message.ordinal));
     }
 
     pub(super) fn frame_bytes_max(&self) -> usize {
@@ -268,6 +272,7 @@ impl Frames {
         filling.entries.clear();
         let mut way = std::mem::replace(&mut filling.way, self.spare.pop().unwrap_or_default());
         way.number = self.number;
+        way.runs.extend(filling.ordinals.take_runs());
         way.bytes = (entries.len() + filling.payload.len()) as u64;
         let frame =
             Frame { shard: self.shard, entries, payload: filling.payload.take(), runs: way.runs.clone() };

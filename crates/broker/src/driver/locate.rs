@@ -1,10 +1,10 @@
 //! Where the messages of a reader are. Nothing changes, and the cost does not depend on how many messages there are.
 
 use forebay_core::fault::{Fault, planted};
-use forebay_core::types::{Seq, SeqRange, StreamId};
+use forebay_core::types::{Ordinal, Seq, SeqRange, StreamId};
 
 use super::Driver;
-use crate::reader::{Direction, Located, Wish};
+use crate::reader::{Direction, Located, WholeLocated, WholeSpot, WholeWish, Wish};
 
 /// A reader of this many messages or fewer need not look far back.
 const FEW: u64 = 16;
@@ -37,6 +37,33 @@ impl Driver {
             };
         }
         Some(located)
+    }
+
+    /// The next messages of a reader of the whole log: where to read on, or which frames may have copies of them.
+    pub fn locate_whole(&self, wish: &WholeWish) -> WholeLocated {
+        let WholeWish { direction, hole, bytes, .. } = *wish;
+        let mut last = self.index.last_ordinal();
+        if planted(Fault::ReaderSeesUndurable) {
+            last = Ordinal(self.shard.next_ordinal().0 - 1);
+        }
+        let next = wish.next.min(last);
+        let hole = hole.filter(|(low, high)| (*low..=*high).contains(&next));
+        let spot = match (hole, direction) {
+            (Some((_, high)), Direction::Forwards) => {
+                WholeSpot::Copies(self.index.copies(next, high, direction))
+            }
+            (Some((low, _)), Direction::Backwards) => {
+                WholeSpot::Copies(self.index.copies(low, next, direction))
+            }
+            (None, Direction::Forwards) => self.index.whole_spot(next, 0),
+            (None, Direction::Backwards) => self.index.whole_spot(next, bytes as u64),
+        };
+        WholeLocated { last, spot }
+    }
+
+    /// The position in the log of the last durable message.
+    pub fn last_ordinal(&self) -> Ordinal {
+        self.index.last_ordinal()
     }
 
     /// The streams that the frame which became durable last has messages of.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_core::entry::{Entry, MessageMeta, Messages, copied_runs, entries};
-use forebay_core::types::{SeqRange, StreamId, Timestamp};
+use forebay_core::types::{Ordinal, SeqRange, StreamId, Timestamp};
 use forebay_storage::engine::{Damage, StoredFrame};
 
 use super::stretch::{Sizes, Stretch};
@@ -30,6 +30,14 @@ impl Piece {
         }
     }
 
+    /// The positions in the log of the first and the last message.
+    pub(crate) fn ordinals(&self) -> (Ordinal, Ordinal) {
+        match self {
+            Piece::Found(stretch) => (stretch.first.ordinal, stretch.last_ordinal()),
+            Piece::Lost { first, count } => (first.ordinal, first.ordinal.plus(count - 1)),
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Piece::Found(stretch) => stretch.bytes(),
@@ -45,17 +53,19 @@ pub(crate) enum Wanted {
     Published(StreamId),
     /// Those of a stream that were published earlier, and of which the frame has copies.
     Copied(StreamId),
+    /// Those of all streams that the frame publishes, and those of which it has copies.
+    AllPublished,
+    AllCopied,
 }
 
 impl Wanted {
-    fn stream(self) -> StreamId {
+    fn has(self, of: StreamId, is_copied: bool) -> bool {
         match self {
-            Wanted::Published(stream) | Wanted::Copied(stream) => stream,
+            Wanted::Published(stream) => !is_copied && stream == of,
+            Wanted::Copied(stream) => is_copied && stream == of,
+            Wanted::AllPublished => !is_copied,
+            Wanted::AllCopied => is_copied,
         }
-    }
-
-    fn is_copied(self) -> bool {
-        matches!(self, Wanted::Copied(_))
     }
 }
 
@@ -78,7 +88,7 @@ pub(crate) fn pieces(
 ) -> Result<(), RecoveryError> {
     let position = frame.position;
     // Most frames of a busy log have nothing of one stream.
-    if !frame.runs.iter().any(|run| run.stream == wanted.stream() && run.copied == wanted.is_copied()) {
+    if !frame.runs.iter().any(|run| wanted.has(run.stream, run.copied)) {
         return Ok(());
     }
     let missing: Vec<Range<usize>> = damage
@@ -92,7 +102,7 @@ pub(crate) fn pieces(
         match entry.map_err(|error| RecoveryError::Entry { position, error })? {
             Entry::Published { stream, first, ordinal, at, messages, .. } => {
                 let bytes = next_bytes(frame, &mut offset, messages.bytes())?;
-                if wanted == Wanted::Published(stream) {
+                if wanted.has(stream, false) {
                     let first = Place { seq: first, ordinal };
                     Batch { frame, stream, first, at, bytes }.pieces(&messages, &missing, &mut found);
                 }
@@ -101,7 +111,7 @@ pub(crate) fn pieces(
                 for run in copied_runs(&messages) {
                     let size = run.iter().map(|message| u64::from(message.meta.size)).sum();
                     let bytes = next_bytes(frame, &mut offset, size)?;
-                    if wanted == Wanted::Copied(stream) {
+                    if wanted.has(stream, true) {
                         let first = Place { seq: run[0].seq, ordinal: run[0].ordinal };
                         let metas = Messages::Each(run.iter().map(|message| message.meta).collect());
                         Batch { frame, stream, first, at: run[0].at, bytes }

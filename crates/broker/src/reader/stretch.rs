@@ -6,6 +6,7 @@ use bytes::Bytes;
 use forebay_core::entry::MessageMeta;
 use forebay_core::types::{Ordinal, Seq, SeqRange, StreamId, Timestamp};
 
+use super::Direction;
 use crate::window::{Extra, Found, Place};
 
 /// Messages of a stream that were published together. Their positions in the stream are consecutive, and so are those
@@ -137,6 +138,36 @@ impl Stretch {
         let first = Place { seq: kept.first, ordinal: self.first.ordinal.plus(before) };
         let (skip, len) = (self.skip + before as usize, kept.count() as usize);
         Some(Stretch { first, skip, len, ..self.clone() })
+    }
+
+    /// The messages that have these positions in the log.
+    #[must_use]
+    pub fn part_by_ordinal(&self, low: Ordinal, high: Ordinal) -> Option<Stretch> {
+        let (first, last) = (self.first.ordinal.max(low), self.last_ordinal().min(high));
+        let before = first.0 - self.first.ordinal.0;
+        (first <= last)
+            .then(|| SeqRange::starting(self.first.seq.plus(before), last.0 - first.0 + 1))
+            .and_then(|range| self.part(range))
+    }
+
+    /// The `n`-th message in memory of its own.
+    #[must_use]
+    pub(crate) fn single(&self, n: usize) -> Stretch {
+        let n = n as u64;
+        let first = Place { seq: self.first.seq.plus(n), ordinal: self.first.ordinal.plus(n) };
+        let content = Bytes::copy_from_slice(self.content_bytes(n as usize));
+        let extras = self.extras.as_ref().map(|extras| Arc::from([extras[self.skip + n as usize].clone()]));
+        Stretch::new(self.stream, first, self.at, 1, Sizes::Uniform(content.len() as u32), extras, content)
+    }
+
+    /// The messages that are left after `n` of them were taken in this direction. At least one is.
+    #[must_use]
+    pub(crate) fn rest(&self, n: usize, direction: Direction) -> Option<Stretch> {
+        let seqs = self.seqs();
+        self.part(match direction {
+            Direction::Forwards => SeqRange::new(seqs.first.plus(n as u64), seqs.last),
+            Direction::Backwards => SeqRange::new(seqs.first, Seq(seqs.last.0 - n as u64)),
+        })
     }
 
     /// The same messages in memory of their own.

@@ -18,6 +18,7 @@ use forebay_storage::journal::inspect::ScannedFrame;
 
 use super::survivors::is_good;
 use crate::batch::{BatchBuilder, Message};
+use crate::index::Ordinals;
 
 /// Placeholders in one frame at most.
 const PLACEHOLDERS_MAX: u64 = 1_000;
@@ -37,6 +38,7 @@ struct Anew {
     entries: Vec<u8>,
     payload: Vec<u8>,
     runs: Vec<Run>,
+    ordinals: Ordinals,
 }
 
 impl Rewriter {
@@ -175,6 +177,7 @@ impl Anew {
         messages: Vec<MessageMeta>,
     ) {
         self.run(stream, first, messages.len(), false);
+        self.ordinals.publish(ordinal, messages.len() as u64);
         let messages = Messages::Each(messages);
         Entry::Published { stream, first, ordinal, at, stamp: None, messages }.encode(&mut self.entries);
     }
@@ -184,6 +187,7 @@ impl Anew {
         for run in copied_runs(messages) {
             self.run(stream, run[0].seq, run.len(), true);
         }
+        messages.iter().for_each(|message| self.ordinals.copy(message.ordinal));
     }
 
     fn run(&mut self, stream: StreamId, first: Seq, count: usize, copied: bool) {
@@ -191,7 +195,8 @@ impl Anew {
         self.runs.push(Run { stream, first, count, copied });
     }
 
-    fn into_frame(self, shard: ShardId) -> Frame {
+    fn into_frame(mut self, shard: ShardId) -> Frame {
+        self.runs.extend(self.ordinals.take_runs());
         Frame { shard, entries: self.entries.into(), payload: self.payload.into(), runs: self.runs }
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use forebay_core::group::Parked;
-use forebay_core::types::{GroupName, Seq, SeqRange, StreamId, StreamName};
+use forebay_core::types::{GroupName, Ordinal, Seq, SeqRange, StreamId, StreamName};
 
 use super::ShardTask;
 use super::commands::{Waiting, answer};
-use crate::caller::{Reply, Signal};
+use crate::caller::{Reply, Signal, Standing};
 use crate::error::CallError;
-use crate::reader::{Located, Wish};
+use crate::reader::{Located, WholeLocated, WholeWish, Wish};
 use crate::report::{Page, ParkedReport};
 use crate::window::Found;
 
@@ -38,6 +38,40 @@ impl ShardTask {
         for &stream in streams.iter().filter(|stream| self.driver.shard().stream_name(**stream).is_some()) {
             self.tails.watch(stream, reader.clone());
         }
+        answer(reply, Ok(()));
+    }
+
+    /// Answers with the place of the next messages of a reader of the whole log.
+    pub(crate) fn locate_whole(&mut self, wish: &WholeWish, reply: Reply<WholeLocated>) {
+        answer(reply, Ok(self.driver.locate_whole(wish)));
+    }
+
+    /// Answers with the position in the log of the last durable message.
+    pub(crate) fn log_end(&mut self, reply: Reply<Ordinal>) {
+        answer(reply, Ok(self.driver.last_ordinal()));
+    }
+
+    /// Answers with the names of streams and the messages that can be read; none for a stream that is gone. Comes with
+    /// the position in the log of the last durable message.
+    pub(crate) fn stand(&mut self, streams: &[StreamId], reply: Reply<(Ordinal, Vec<Option<Standing>>)>) {
+        let shard = self.driver.shard();
+        let standing = |stream: &StreamId| {
+            let name = shard.stream_name(*stream)?.clone();
+            Some(Standing { name, readable: shard.readable(*stream) })
+        };
+        let standings: Vec<Option<Standing>> = streams.iter().map(standing).collect();
+        let last = self.driver.last_ordinal();
+        if standings.iter().all(Option::is_some) {
+            answer(reply, Ok((last, standings)));
+        } else {
+            // The deletion may not be durable yet, and must not be told before.
+            self.answer_durably(reply, Ok((last, standings)));
+        }
+    }
+
+    /// Tells a reader from now on when the log has more messages.
+    pub(crate) fn watch_whole(&mut self, reader: &Signal, reply: Reply<()>) {
+        self.tails.watch_whole(reader.clone());
         answer(reply, Ok(()));
     }
 

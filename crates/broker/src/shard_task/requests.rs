@@ -302,7 +302,7 @@ impl ShardTask {
         }
         self.when_durable(move || {
             for reader in readers {
-                let _ = reader.send_replace(());
+                reader.send_replace(());
             }
             for events in consumers {
                 let _ = events.send(Event::GroupGone);

@@ -1,5 +1,6 @@
 //! The readers that wait for streams to grow. A durable frame names the streams that it has messages of, and only
-//! readers of these are told: the cost does not depend on how many other streams have readers.
+//! readers of these are told: the cost does not depend on how many other streams have readers. Receipts that come
+//! together tell each stream's readers once.
 
 use std::collections::HashMap;
 
@@ -8,14 +9,42 @@ use forebay_core::types::StreamId;
 use crate::caller::Signal;
 
 #[derive(Default)]
-pub(super) struct Tails(HashMap<StreamId, Tail>);
+pub(super) struct Tails {
+    streams: HashMap<StreamId, Tail>,
+    /// The readers of the whole log.
+    whole: Tail,
+    round: u64,
+}
 
-/// The readers of one stream.
+/// The readers of one stream, or of all.
 #[derive(Default)]
 struct Tail {
     readers: Vec<Signal>,
     /// Readers that have gone are looked for once there are so many.
     look_at: usize,
+    /// The round in which they were told last.
+    told: u64,
+}
+
+impl Tail {
+    fn watch(&mut self, reader: Signal) {
+        // A stream that does not grow tells no reader, and so does not notice those that have gone.
+        if self.readers.len() >= self.look_at {
+            self.readers.retain(is_there);
+            self.look_at = 2 * self.readers.len() + FEW;
+        }
+        self.readers.push(reader);
+    }
+
+    fn tell(&mut self, round: u64) {
+        if self.told != round {
+            self.told = round;
+            self.readers.retain(|reader| {
+                reader.send_replace(());
+                is_there(reader)
+            });
+        }
+    }
 }
 
 /// So many readers of a stream are not looked through for those that have gone.
@@ -24,35 +53,39 @@ const FEW: usize = 16;
 impl Tails {
     /// The reader is told from now on when the stream grows, for as long as it lives.
     pub(super) fn watch(&mut self, stream: StreamId, reader: Signal) {
-        let tail = self.0.entry(stream).or_default();
-        // A stream that does not grow tells no reader, and so does not notice those that have gone.
-        if tail.readers.len() >= tail.look_at {
-            tail.readers.retain(is_there);
-            tail.look_at = 2 * tail.readers.len() + FEW;
-        }
-        tail.readers.push(reader);
+        self.streams.entry(stream).or_default().watch(reader);
+    }
+
+    /// The reader is told from now on when any stream grows.
+    pub(super) fn watch_whole(&mut self, reader: Signal) {
+        self.whole.watch(reader);
+    }
+
+    /// Receipts have come. Readers are told once until the next call.
+    pub(super) fn begin_round(&mut self) {
+        self.round += 1;
     }
 
     /// These streams have grown.
     pub(super) fn tell(&mut self, grown: &[StreamId]) {
-        if self.0.is_empty() {
+        if !grown.is_empty() && !self.whole.readers.is_empty() {
+            self.whole.tell(self.round);
+        }
+        if self.streams.is_empty() {
             return;
         }
         for stream in grown {
-            let Some(tail) = self.0.get_mut(stream) else { continue };
-            tail.readers.retain(|reader| {
-                let _ = reader.send_replace(());
-                is_there(reader)
-            });
+            let Some(tail) = self.streams.get_mut(stream) else { continue };
+            tail.tell(self.round);
             if tail.readers.is_empty() {
-                self.0.remove(stream);
+                self.streams.remove(stream);
             }
         }
     }
 
     /// The stream is gone. Its readers are to be told.
     pub(super) fn remove(&mut self, stream: StreamId) -> Vec<Signal> {
-        self.0.remove(&stream).map(|tail| tail.readers).unwrap_or_default()
+        self.streams.remove(&stream).map(|tail| tail.readers).unwrap_or_default()
     }
 }
 
@@ -77,21 +110,33 @@ mod tests {
         tails.watch(StreamId(3), signal);
         let (signal, mut other) = watch::channel(());
         tails.watch(StreamId(2), Arc::new(signal));
+        let (signal, mut whole) = watch::channel(());
+        tails.watch_whole(Arc::new(signal));
         let mut changed = || {
-            let changed = [&mut one, &mut other].map(|tail| tail.has_changed().expect("the task lives"));
+            let changed =
+                [&mut one, &mut other, &mut whole].map(|tail| tail.has_changed().expect("the task lives"));
             one.mark_unchanged();
             other.mark_unchanged();
+            whole.mark_unchanged();
             changed
         };
+        tails.begin_round();
         tails.tell(&[StreamId(1)]);
-        assert_eq!(changed(), [true, false]);
+        assert_eq!(changed(), [true, false, true]);
+        tails.tell(&[StreamId(1)]);
+        assert_eq!(changed(), [false; 3], "they were told in this round");
+        tails.begin_round();
         tails.tell(&[StreamId(2), StreamId(4)]);
-        assert_eq!(changed(), [false, true]);
+        assert_eq!(changed(), [false, true, true]);
+        tails.begin_round();
         tails.tell(&[StreamId(3)]);
-        assert_eq!(changed(), [true, false]);
+        assert_eq!(changed(), [true, false, true]);
         assert_eq!(tails.remove(StreamId(3)).len(), 1);
+        tails.begin_round();
+        tails.tell(&[]);
+        assert_eq!(changed(), [false; 3]);
         tails.tell(&[StreamId(3)]);
-        assert_eq!(changed(), [false, false]);
+        assert_eq!(changed(), [false, false, true]);
     }
 
     #[test]
@@ -103,8 +148,9 @@ mod tests {
             let (signal, _) = watch::channel(());
             tails.watch(StreamId(1), Arc::new(signal));
         }
-        assert!(tails.0[&StreamId(1)].readers.len() < 100);
+        assert!(tails.streams[&StreamId(1)].readers.len() < 100);
+        tails.begin_round();
         tails.tell(&[StreamId(1)]);
-        assert_eq!(tails.0[&StreamId(1)].readers.len(), 1);
+        assert_eq!(tails.streams[&StreamId(1)].readers.len(), 1);
     }
 }

@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 use forebay_model::StreamSettings;
 use forebay_wire::json::body::from_base64;
 use forebay_wire::json::{
-    MessageList, PurgeReply, PurgeRequest, StoredMessage, StreamReport, TruncateReply, TruncateRequest,
+    LogList, MessageList, PurgeReply, PurgeRequest, StoredMessage, StreamReport, TruncateReply,
+    TruncateRequest,
 };
 use hyper::Method;
 
@@ -178,13 +179,22 @@ Every reader gets every message, and no group is changed. A line has the positio
 Examples:
   forebay stream follow emails           new messages only
   forebay stream follow emails --from 1  everything that is kept, then new messages
-  forebay stream follow emails --key user-4 --max 10 -o json | jq .body";
+  forebay stream follow emails --key user-4 --max 10 -o json | jq .body
+  forebay stream follow --prefix orders-  all streams whose names begin with it, in the order of publishing
+  forebay stream follow --all --from 1    every stream";
 
 #[derive(Debug, Args)]
 struct Follow {
     /// Name of the stream.
-    stream: String,
-    /// The first position to print. Default: only new messages.
+    #[arg(required_unless_present_any = ["prefix", "all"], conflicts_with_all = ["prefix", "all"])]
+    stream: Option<String>,
+    /// Instead of one stream: all streams whose names begin with this, also those that are created later.
+    #[arg(long, value_name = "TEXT", conflicts_with = "all")]
+    prefix: Option<String>,
+    /// Instead of one stream: all streams.
+    #[arg(long)]
+    all: bool,
+    /// The first position to print; with --prefix and --all, the position in the log. Default: only new messages.
     #[arg(long, value_name = "SEQ")]
     from: Option<u64>,
     /// Only messages of this key.
@@ -404,13 +414,20 @@ const FOLLOW_PAUSE: Duration = Duration::from_millis(250);
 
 /// Prints pages of messages, and waits where there are no more.
 async fn follow(http: &mut Http, options: &Follow, output: Output) -> anyhow::Result<()> {
-    let path = format!("{}/messages", stream_path(&options.stream));
-    let mut from = match options.from {
-        Some(from) => from,
-        None => http.get(&stream_path(&options.stream)).await?.read::<StreamReport>()?.last_seq + 1,
+    let stream = options.stream.as_deref();
+    let path = stream.map_or("/log".to_owned(), |stream| format!("{}/messages", stream_path(stream)));
+    let mut from = match (options.from, stream) {
+        (Some(from), _) => from,
+        (None, Some(stream)) => http.get(&stream_path(stream)).await?.read::<StreamReport>()?.last_seq + 1,
+        (None, None) => http.get("/log?order=desc&limit=1").await?.read::<LogList>()?.last_log_position + 1,
     };
     if output == Output::Text && std::io::stderr().is_terminal() {
-        say(&format!("following {} from position {from}; ^C ends", printable(&options.stream)));
+        let what = match (stream, &options.prefix) {
+            (Some(stream), _) => printable(stream),
+            (None, Some(prefix)) => format!("streams that begin with {}", printable(prefix)),
+            (None, None) => "all streams".to_owned(),
+        };
+        say(&format!("following {what} from position {from}; ^C ends"));
     }
     let mut left = options.max;
     while left > 0 {
@@ -419,24 +436,35 @@ async fn follow(http: &mut Http, options: &Follow, output: Output) -> anyhow::Re
         query.add("limit", Some(left.min(FOLLOW_PAGE)));
         query.add("key", options.key.as_deref());
         query.add("type", options.kind.as_deref());
+        query.add("prefix", options.prefix.as_deref());
         let page_path = format!("{path}{query}");
         let asked = http.get(&page_path);
-        let page: MessageList = tokio::select! {
-            page = asked => page?.read()?,
+        let page = tokio::select! {
+            page = asked => page?,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
-        for message in &page.messages {
+        let (messages, next, last) = match stream {
+            Some(_) => {
+                let page: MessageList = page.read()?;
+                (page.messages, page.next, page.last_seq)
+            }
+            None => {
+                let page: LogList = page.read()?;
+                (page.messages, page.next, page.last_log_position)
+            }
+        };
+        for message in &messages {
             print(&match output {
                 Output::Json => format!("{}\n", serde_json::to_string(message)?),
-                Output::Text => format!("{}\t{}\t{}\n", message.seq, message.published_at, body(message)),
+                Output::Text => line(message),
             })?;
         }
-        left -= (page.messages.len() as u64).min(left);
+        left -= (messages.len() as u64).min(left);
         // At the end, the next page begins behind the last message.
-        let at_end = page.next.is_none();
-        from = match page.next.and_then(|next| next.parse().ok()) {
+        let at_end = next.is_none();
+        from = match next.and_then(|next| next.parse().ok()) {
             Some(next) => next,
-            None => page.last_seq.saturating_add(1).max(from),
+            None => last.saturating_add(1).max(from),
         };
         if at_end && left > 0 {
             tokio::select! {
@@ -446,6 +474,15 @@ async fn follow(http: &mut Http, options: &Follow, output: Output) -> anyhow::Re
         }
     }
     Ok(())
+}
+
+/// A message that is followed. If it comes with its stream, the positions in the log and in the stream come first.
+fn line(message: &StoredMessage) -> String {
+    let (seq, at, body) = (message.seq, message.published_at, body(message));
+    match &message.stream {
+        Some(stream) => format!("{}\t{}\t{seq}\t{at}\t{body}\n", message.log_position, printable(stream)),
+        None => format!("{seq}\t{at}\t{body}\n"),
+    }
 }
 
 /// How much of a body a table shows.

@@ -19,6 +19,17 @@ pub(super) struct Door {
 }
 
 impl Door {
+    #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
+    pub(super) fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// The same socket once more.
+    pub(super) fn again(&self) -> std::io::Result<Door> {
+        let listener = super::listen_again(&self.listener)?;
+        Ok(Door { listener, address: self.address, config: self.config.clone() })
+    }
+
     /// Serves until the broker stops and the calls have ended.
     pub(super) async fn serve(self, broker: Broker) -> std::io::Result<()> {
         let stop = broker.stopping();

@@ -18,6 +18,15 @@ pub(super) struct Door {
 }
 
 impl Door {
+    #[allow(dead_code, reason = "a cluster asks every door")]
+    pub(super) fn listener(&self) -> &tokio::net::TcpListener {
+        match self.none {}
+    }
+
+    pub(super) fn again(&self) -> std::io::Result<Door> {
+        match self.none {}
+    }
+
     pub(super) async fn serve(self, _broker: Broker) -> std::io::Result<()> {
         match self.none {}
     }

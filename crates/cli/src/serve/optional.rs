@@ -34,8 +34,8 @@ impl<D> Prepared<D> {
     }
 }
 
-/// A socket for a door, or a remark: if the port is in use and no setting asks for the door explicitly, the server starts
-/// without it.
+/// A socket for a door, or a remark: if the port is in use and no setting asks for the door explicitly, the server
+/// starts without it.
 #[cfg(any(feature = "kurrent", feature = "sqs"))]
 pub(super) async fn listen(
     name: &str,

@@ -27,6 +27,18 @@ pub(super) struct Door {
 }
 
 impl Door {
+    #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
+    pub(super) fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// The same socket once more.
+    pub(super) fn again(&self) -> std::io::Result<Door> {
+        let listener = super::listen_again(&self.listener)?;
+        let (config, file) = (self.config.clone(), self.file.clone());
+        Ok(Door { listener, address: self.address, config, file })
+    }
+
     /// Refuses an address that others can reach if no client can have an access key.
     pub(super) fn check_reach(&self, broker: &Broker) -> anyhow::Result<()> {
         let credentials = broker.credentials();

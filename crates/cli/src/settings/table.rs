@@ -58,8 +58,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "kurrent",
         value: Some("ADDRESS|none"),
         default: "127.0.0.1:2113",
-        help: "Address for KurrentDB and EventStoreDB clients, gRPC and HTTP on one port. If it is not set and the port \
-               is in use, it is disabled with a warning",
+        help: "Address for KurrentDB and EventStoreDB clients, gRPC and HTTP on one port. If it is not set and the \
+               port is in use, it is disabled with a warning",
         set: |settings, text| values::into(&mut settings.kurrent, values::or_none(text, values::address)),
     },
     Setting {
@@ -68,6 +68,89 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "false",
         help: "Keep all data in memory. It is lost when the server exits",
         set: |settings, text| values::into(&mut settings.memory, values::switch(text)),
+    },
+    Setting {
+        name: "engine",
+        value: Some("journal|jetstream"),
+        default: "journal",
+        help: "Where the log is: in the data folder, or, as an experiment, in streams of NATS JetStream, from where a \
+               standby can take over",
+        set: |settings, text| values::into(&mut settings.engine, values::engine(text)),
+    },
+    Setting {
+        name: "nats",
+        value: Some("URLS|none"),
+        default: "none",
+        help: "NATS servers for the engine jetstream, separated by commas, such as nats://10.0.0.1:4222. User and \
+               password may be part of it",
+        set: |settings, text| values::into(&mut settings.nats, values::texts(text)),
+    },
+    Setting {
+        name: "nats_monitors",
+        value: Some("ADDRESSES|none"),
+        default: "none",
+        help: "Monitoring addresses of all NATS servers, separated by commas. They prove that the servers sync \
+               before they acknowledge",
+        set: |settings, text| values::into(&mut settings.nats_monitors, values::texts(text)),
+    },
+    Setting {
+        name: "nats_accept_loss",
+        value: None,
+        default: "false",
+        help: "Start without that proof: a loss of power may lose messages that were confirmed",
+        set: |settings, text| values::into(&mut settings.nats_accept_loss, values::switch(text)),
+    },
+    Setting {
+        name: "nats_ca",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the certificates of authorities for connections to NATS, which then use TLS",
+        set: |settings, text| values::into(&mut settings.nats_ca, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "nats_replicas",
+        value: Some("N"),
+        default: "3",
+        help: "How many NATS servers keep each stream. Counts when the streams are created",
+        set: |settings, text| values::into(&mut settings.nats_replicas, values::replicas(text)),
+    },
+    Setting {
+        name: "nats_max_bytes",
+        value: Some("SIZE|none"),
+        default: "none",
+        help: "Maximum size of the log's stream. Counts when the stream is created. none: limited by the NATS \
+               servers only",
+        set: |settings, text| values::into(&mut settings.nats_max_bytes, values::or_none(text, values::size)),
+    },
+    Setting {
+        name: "cluster",
+        value: Some("NAME|none"),
+        default: "none",
+        help: "Name of the cluster, which names its streams in NATS. All nodes have the same. Needed for the engine \
+               jetstream",
+        set: |settings, text| values::into(&mut settings.cluster, values::or_none(text, values::text)),
+    },
+    Setting {
+        name: "node",
+        value: Some("NAME|none"),
+        default: "none",
+        help: "Name of this node, which differs from node to node. Needed for the engine jetstream",
+        set: |settings, text| values::into(&mut settings.node, values::or_none(text, values::text)),
+    },
+    Setting {
+        name: "advertise",
+        value: Some("ADDRESS|none"),
+        default: "none",
+        help: "Address of this node that standbys name to clients. none: the address that it listens on",
+        set: |settings, text| values::into(&mut settings.advertise, values::or_none(text, values::text)),
+    },
+    Setting {
+        name: "tenure",
+        value: Some("TIME"),
+        default: "3s",
+        help: "How long a node may serve after the last sign that it owns the log. A standby waits a quarter longer \
+               before it takes over. All nodes have the same",
+        set: |settings, text| values::into(&mut settings.tenure, values::tenure(text)),
     },
     Setting {
         name: "tls_cert",

@@ -116,3 +116,11 @@ fn the_page_in_the_docs_lists_every_setting_as_it_is() {
         .collect();
     assert_eq!(listed, rows, "the table should be:\n{}", rows.join("\n"));
 }
+
+#[test]
+fn a_password_in_an_address_is_not_shown() {
+    let setting = |name: &str| SETTINGS.iter().find(|setting| setting.name == name).expect("it is there");
+    let shown = setting("nats").shown("nats://u:secret@a:4222,u:secret@b:4222,nats://c:4222");
+    assert_eq!(shown, "nats://***@a:4222,***@b:4222,nats://c:4222");
+    assert_eq!(setting("data").shown("./a@b"), "./a@b");
+}

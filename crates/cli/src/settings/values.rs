@@ -8,6 +8,7 @@ use std::time::Duration;
 use forebay_wire::json::Span;
 
 use crate::log::{Format, Level};
+use crate::settings::EngineKind;
 
 /// The range of a segment's size: it must hold the largest block, and offsets in it must fit their field.
 const SEGMENT_BYTES_MIN: u64 = 32 << 20;
@@ -97,6 +98,45 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
             Err("expected names with commas between them, such as forebay,forebay.example.com".to_owned())
         }
     }
+}
+
+pub(super) fn engine(text: &str) -> Result<EngineKind, String> {
+    match text {
+        "journal" => Ok(EngineKind::Journal),
+        "jetstream" => Ok(EngineKind::JetStream),
+        _ => Err("must be `journal` or `jetstream`".to_owned()),
+    }
+}
+
+/// Texts that are separated by commas; `none` stands for none of them.
+pub(super) fn texts(text: &str) -> Result<Vec<String>, String> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    text.split(',').map(|one| self::text(one.trim())).collect()
+}
+
+pub(super) fn text(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err("must not be empty or contain spaces".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+pub(super) fn replicas(text: &str) -> Result<usize, String> {
+    match count(text) {
+        Ok(count) if count <= 5 => Ok(count),
+        _ => Err("must be between 1 and 5".to_owned()),
+    }
+}
+
+/// Shorter than a pause of the machine it would change owners without need.
+pub(super) fn tenure(text: &str) -> Result<Duration, String> {
+    let tenure = duration(text)?;
+    if (Duration::from_secs(1)..=Duration::from_secs(60)).contains(&tenure) {
+        return Ok(tenure);
+    }
+    Err("must be between 1s and 60s".to_owned())
 }
 
 pub(super) fn switch(text: &str) -> Result<bool, String> {

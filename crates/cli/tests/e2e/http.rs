@@ -1,7 +1,7 @@
 //! The HTTP API of the built binary, byte by byte.
 
 mod backlog;
-mod client;
+pub(crate) mod client;
 mod consume;
 mod full;
 mod h2;

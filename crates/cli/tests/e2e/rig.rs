@@ -157,8 +157,9 @@ impl Process {
     #[track_caller]
     fn start<T>(command: &mut Command, find: impl Fn(&str) -> Option<T>) -> (Process, T) {
         let mut child = command
-            // Tests run beside each other, and only one of them could have the usual port.
+            // Tests run beside each other, and only one of them could have the usual ports.
             .env("FOREBAY_SQS", "none")
+            .env("FOREBAY_KURRENT", "none")
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use forebay_client::admin::Created;
 use forebay_client::admin::groups::{GroupStatus, ScalingTarget};
+use forebay_client::admin::log::{LogMessage, LogQuery};
 use forebay_client::admin::parked::{Cause, JobState, ParkedFilter, Selection};
 use forebay_client::admin::settings::{OnFull, Rate, Retention, Retries, Start, Strategy, StreamLimits};
 use forebay_client::admin::streams::ReadQuery;
 use forebay_client::consumer::Outcome;
 use forebay_client::error::ProblemKind;
-use forebay_client::{Advice, Client, GroupSettings, Message, StreamSettings};
+use forebay_client::{Advice, Client, GroupSettings, Message, StoredMessage, StreamSettings};
 
 use crate::rig::{Server, bodies, drain};
 
@@ -160,4 +161,44 @@ async fn parked_messages_are_seen_brought_back_and_let_go() {
     let nothing = client.replay_parked("s", "g", Selection::seqs([])).await.expect_err("nothing is selected");
     assert!(nothing.is(ProblemKind::EmptySelection), "{nothing:?}");
     assert_eq!(bodies(&client, "s").await.last().map(String::as_str), Some("a, mended"));
+}
+
+#[tokio::test]
+async fn the_messages_of_all_streams_are_read_and_followed_in_their_order() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    for (stream, body) in [("orders-eu", "a"), ("mail", "b"), ("orders-us", "c"), ("orders-eu", "d")] {
+        client.publish(stream, Message::new(body)).await.expect("it is stored");
+    }
+    let shown = |messages: &[LogMessage]| -> Vec<(String, u64, String)> {
+        let body = |message: &StoredMessage| String::from_utf8_lossy(message.body()).into_owned();
+        messages.iter().map(|of| (of.stream.clone(), of.message.seq(), body(&of.message))).collect()
+    };
+    let of = |stream: &str, seq, body: &str| (stream.to_owned(), seq, body.to_owned());
+    let orders = LogQuery { stream_prefix: "orders-".into(), ..LogQuery::default() };
+    let page = client.read_log(orders.clone()).await.expect("it is read");
+    assert_eq!(
+        shown(&page.messages),
+        [of("orders-eu", 1, "a"), of("orders-us", 1, "c"), of("orders-eu", 2, "d")]
+    );
+    assert_eq!((page.next, page.last_log_position), (5, 4));
+    let newest = LogQuery { newest_first: true, limit: 2, ..LogQuery::default() };
+    let page = client.read_log(newest.clone()).await.expect("it is read");
+    assert_eq!(shown(&page.messages), [of("orders-eu", 2, "d"), of("orders-us", 1, "c")]);
+    let page = client.read_log(LogQuery { from: page.next, ..newest }).await.expect("it is read");
+    assert_eq!((shown(&page.messages), page.next), (vec![of("mail", 1, "b"), of("orders-eu", 1, "a")], 0));
+
+    let mut follower = client.follow_log(LogQuery { from: 2, ..orders.clone() }).await.expect("it follows");
+    let mut latest = client.follow_log_from_end(orders).await.expect("it follows");
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        seen.extend(shown(&follower.next().await.expect("it goes on").expect("some messages")));
+    }
+    assert_eq!((seen, follower.position()), (vec![of("orders-us", 1, "c"), of("orders-eu", 2, "d")], 5));
+    client.publish("other", Message::new("e")).await.expect("it is stored");
+    client.publish("orders-new", Message::new("f")).await.expect("it is stored");
+    for follower in [&mut follower, &mut latest] {
+        let seen = follower.next().await.expect("it goes on").expect("some messages");
+        assert_eq!((shown(&seen), follower.position()), (vec![of("orders-new", 1, "f")], 7));
+    }
 }

@@ -317,8 +317,8 @@ async fn whoever_cannot_be_a_server_is_named() {
         "{error}"
     );
     assert_eq!(error.advice(), Advice::RetryLater);
-    let error = Client::connect(format!("https://{address}")).await.expect_err("there is no TLS");
-    assert!(matches!(error, ConnectError::NoTls { .. }), "{error}");
+    let error = Client::connect(format!("amqp://{address}")).await.expect_err("another protocol");
+    assert!(matches!(error, ConnectError::UnknownScheme { .. }), "{error}");
     let named = Client::builder(&address).application("line\nbreak").connect().await;
     assert!(matches!(named, Err(ConnectError::InvalidName { .. })), "{named:?}");
 }

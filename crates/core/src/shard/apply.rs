@@ -8,7 +8,7 @@ use crate::notes::Note;
 use crate::settings::Retention;
 use crate::shard::Shard;
 use crate::stream::Stream;
-use crate::types::{GroupId, Position, Seq, StreamId, Timestamp};
+use crate::types::{GroupId, Ordinal, Position, Seq, StreamId, Timestamp};
 
 impl Shard {
     /// A decision, once made, is an entry: applied here now, and again from the log after a restart.
@@ -29,6 +29,11 @@ impl Shard {
     /// Applies an entry of the frame at `position`, except to parts that were loaded with it in them.
     pub fn apply(&mut self, position: Position, entry: &Entry) -> Result<(), DecodeError> {
         self.happened_at(entry.at().unwrap_or(self.latest));
+        // Also if the stream is gone by now: a position in the log is never given twice.
+        if let Entry::Published { ordinal, messages, .. } = entry {
+            let end = Ordinal(ordinal.0.saturating_add(messages.count()));
+            self.next_ordinal = self.next_ordinal.max(end);
+        }
         let of_stream = |stream: &StreamId| {
             let known = self.streams.get(stream);
             self.part_of(position, self.doomed_streams.contains(stream), known.map(|stream| stream.through))
@@ -158,6 +163,7 @@ impl Shard {
                 let gone =
                     self.streams.remove(stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
                 self.streams_by_name.remove(&gone.name);
+                self.next_ordinal = self.next_ordinal.max(gone.ordinal.plus(1));
                 for (_, group) in gone.groups {
                     if let Some(group) = self.groups.remove(&group) {
                         self.dead.push(group);

@@ -323,3 +323,24 @@ fn what_was_purged_and_deleted_before_an_image_or_in_the_middle_of_one_does_not_
         assert_eq!(recovered.streams.len() + recovered.groups.len(), 0, "registry after: {registry_after}");
     }
 }
+
+#[test]
+fn a_position_in_the_log_is_not_given_again_after_the_last_stream_is_deleted() {
+    let plain = [MessageMeta::plain(1); 3];
+    for deleted_after_image in [false, true] {
+        let (mut shard, stream, _) = with_messages(&GroupSettings::default(), &plain);
+        let next = shard.next_ordinal();
+        let frames = vec![std::mem::take(shard.entries())];
+        let mut log = Recorder { shard, frames, parts: Vec::new() };
+        if deleted_after_image {
+            for key in log.shard.parts() {
+                log.take(key);
+            }
+        }
+        log.shard.delete_stream(stream, true).expect("the stream is there");
+        log.commit();
+        let mut recovered = log.recover().expect("the log can be recovered");
+        recovered.open(Timestamp(2), Epoch(2));
+        assert_eq!(recovered.next_ordinal(), next, "deleted after an image: {deleted_after_image}");
+    }
+}

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Response};
 use bytes::Bytes;
 use http_body::Frame;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 use tonic::{Code, Status};
 
 /// A longer time is as good as none.
@@ -39,12 +39,11 @@ pub(super) async fn within(
     call: impl Future<Output = Response<Body>>,
 ) -> Response<Body> {
     let Some(limit) = limit else { return call.await };
-    let end = Instant::now() + limit;
-    match tokio::time::timeout_at(end, call).await {
-        Ok(answer) => answer.map(|body| {
-            Body::new(Until { body, sleep: Box::pin(tokio::time::sleep_until(end)), is_over: false })
-        }),
-        Err(_) => passed().into_http(),
+    let mut sleep = Box::pin(tokio::time::sleep(limit));
+    tokio::select! {
+        biased;
+        answer = call => answer.map(|body| Body::new(Until { body, sleep, is_over: false })),
+        () = sleep.as_mut() => passed().into_http(),
     }
 }
 

@@ -9,8 +9,8 @@
 //! | `$correlationId` in the custom metadata | the key |
 //! | data | the body |
 //!
-//! A message of another door is an event too. It has an id that follows from its place unless its own is a UUID, the type
-//! `message` unless it has one, and its headers as custom metadata.
+//! A message of another door is an event too. It has an id that follows from its place unless its own is a UUID, the
+//! type `message` unless it has one, and its headers as custom metadata.
 
 use bytes::Bytes;
 use forebay_broker::api::{BatchBuilder, ContentType, Dedupe, Door, Found, Message, Own, parse_content};

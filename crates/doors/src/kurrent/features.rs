@@ -1,5 +1,5 @@
-//! The calls that the server has, as clients ask for them before their first one. Clients turn features off, or use another
-//! protocol, for calls that are not in this list.
+//! The calls that the server has, as clients ask for them before their first one. Clients turn features off, or use
+//! another protocol, for calls that are not in this list.
 
 use forebay_wire::kurrent::client::Empty;
 use forebay_wire::kurrent::server_features::server_features_server::ServerFeatures;

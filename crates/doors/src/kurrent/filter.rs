@@ -1,8 +1,8 @@
-//! Which events of all streams a client wants: by the name of their stream or by their type, by prefixes or by a regular
-//! expression.
+//! Which events of all streams a client wants: by the name of their stream or by their type, by prefixes or by a
+//! regular expression.
 //!
-//! Expressions are those of .NET, which has look-around, and the default of the Python client uses it. An expression that
-//! takes too many steps on a text does not match that text.
+//! Expressions are those of .NET, which has look-around, and the default of the Python client uses it. An expression
+//! that takes too many steps on a text does not match that text.
 
 use std::sync::Arc;
 
@@ -89,8 +89,13 @@ impl Filter {
         }
     }
 
-    /// Whether events of a stream may pass. Streams in which groups on `$all` keep their own state never do: such a
-    /// group would feed on itself.
+    /// Whether types matter.
+    pub(super) fn has_kinds(&self) -> bool {
+        self.kinds.is_some()
+    }
+
+    /// Whether events of a stream may pass. Streams in which groups on `$all` keep their own state never do:
+    /// the group would feed on itself.
     pub(super) fn passes_stream(&self, name: &str) -> bool {
         !is_hidden(name) && self.streams.as_ref().is_none_or(|condition| condition.passes(name))
     }

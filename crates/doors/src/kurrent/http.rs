@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use axum::body::Body;
 use axum::http::request::Parts;
+use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
 use forebay_broker::api::{Caller, Principal, Share};
@@ -37,7 +38,7 @@ impl HttpCall<'_> {
 
     /// The beginning of this server's addresses, as the client calls it.
     fn base(&self) -> String {
-        let authority = self.parts.uri.authority().map(|authority| authority.as_str());
+        let authority = self.parts.uri.authority().map(Authority::as_str);
         let host = authority.or_else(|| self.header("host")).unwrap_or_default();
         format!("{}://{host}", self.door.scheme)
     }

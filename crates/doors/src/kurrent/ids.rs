@@ -44,7 +44,7 @@ impl Form {
 }
 
 impl EventId {
-    /// Reads an id in either form. `None` if there is none, or its text is not a UUID.
+    /// Reads an id in either form. `None` if it is absent, or its text is not a UUID.
     pub(super) fn read(uuid: Option<&Uuid>) -> Option<EventId> {
         match uuid?.value.as_ref()? {
             Value::Structured(Structured { most_significant_bits, least_significant_bits }) => {

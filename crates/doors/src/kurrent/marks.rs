@@ -1,8 +1,8 @@
 //! Streams that were deleted, as far as only this door knows of it: the log has a note for each, and the door remembers
 //! all of them.
 //!
-//! A deleted stream keeps its numbers and can be written again, which takes the mark away. A tombstone stays for ever: the
-//! stream is gone, and its name cannot be used again through this door.
+//! A deleted stream keeps its numbers and can be written again, which takes the mark away. A tombstone stays for ever:
+//! the stream is gone, and its name cannot be used again through this door.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};

@@ -3,7 +3,7 @@
 //! | Module | What it does |
 //! | --- | --- |
 //! | `settings` | The settings of a subscription, and those of its group. |
-//! | `service` | What is done to subscriptions, whichever protocol asks. |
+//! | `service` | Every operation on subscriptions, for both protocols. |
 //! | `info` | What clients are told of one. |
 //! | `calls`, `held` | The open calls of consumers, and the events that they hold. |
 //! | `measure` | Figures of consumers. |
@@ -314,7 +314,7 @@ impl From<Info> for wire::SubscriptionInfo {
             min_check_point_count: settings.min_checkpoint_count,
             max_check_point_count: settings.max_checkpoint_count,
             read_buffer_count: info.read_buffer_count,
-            // There is no such buffer.
+            // Forebay has no live buffer.
             live_buffer_count: 0,
             retry_buffer_count: info.retry_buffer_count,
             total_in_flight_messages: info.total_in_flight,

@@ -1,16 +1,13 @@
 //! Places of events: the only file that knows how revisions and positions of Kurrent relate to Forebay's.
 //!
-//! The first event of a stream has revision 0 and the first message position 1, so a revision is a position in the stream
-//! less one. A position in `$all` is the position in the log, and its two numbers are always equal: some clients keep one
-//! of them only.
+//! The first event of a stream has revision 0 and the first message position 1, so a revision is a position in the
+//! stream less one. A position in `$all` is the position in the log, and its two numbers are always equal: some clients
+//! keep one of them only.
 
 use forebay_core::types::{Ordinal, Seq};
 use forebay_wire::kurrent::client::AllStreamPosition;
 
-/// Stands for "the end" or "none" where a revision or position has no sign.
-pub(super) const NO_NUMBER: u64 = u64::MAX;
-
-/// The revision of the message at this position. There is none before the first.
+/// The revision of the message at this position. No revision stands for the place before the first.
 pub(super) fn revision(seq: Seq) -> Option<u64> {
     seq.0.checked_sub(1)
 }
@@ -21,7 +18,7 @@ pub(super) fn seq(revision: u64) -> Seq {
     Seq(revision.saturating_add(1))
 }
 
-/// The revision as the old protocol writes it in texts: -1 if there is none.
+/// The revision as the old protocol writes it in texts: -1 for no revision.
 pub(super) fn revision_text(seq: Seq) -> i64 {
     revision(seq).map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX))
 }
@@ -40,11 +37,6 @@ pub(super) fn ordinal(commit_position: u64) -> Ordinal {
     Ordinal(commit_position)
 }
 
-/// A position as it is written in texts.
-pub(super) fn position_text(ordinal: Ordinal) -> String {
-    format!("C:{0}/P:{0}", commit(ordinal))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,13 +45,13 @@ mod tests {
     fn the_first_event_of_a_stream_has_revision_zero() {
         assert_eq!((revision(Seq::START), revision(Seq(1)), seq(0)), (None, Some(0), Seq(1)));
         assert_eq!((revision_text(Seq::START), revision_text(Seq(1))), (-1, 0));
-        assert_eq!(seq(NO_NUMBER), Seq(u64::MAX));
+        assert_eq!(seq(u64::MAX), Seq(u64::MAX));
     }
 
     #[test]
     fn both_numbers_of_a_position_are_equal() {
         let at = position(Ordinal(7));
         assert_eq!((at.commit_position, at.prepare_position), (7, 7));
-        assert_eq!((ordinal(7), position_text(Ordinal(7)).as_str()), (Ordinal(7), "C:7/P:7"));
+        assert_eq!(ordinal(7), Ordinal(7));
     }
 }

@@ -55,8 +55,8 @@ pub(super) fn wrong_expected_version(stream: &str, expected: i64, actual: i64) -
     exception(
         Code::FailedPrecondition,
         format!(
-            "Delete failed due to WrongExpectedVersion. Stream: {stream}, Expected version: {expected}, Actual version: \
-             {actual}"
+            "Delete failed due to WrongExpectedVersion. Stream: {stream}, Expected version: {expected}, Actual \
+             version: {actual}"
         ),
         "wrong-expected-version",
         &[("stream-name", &stream), ("expected-version", &expected), ("actual-version", &actual)],

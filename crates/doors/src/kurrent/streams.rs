@@ -7,7 +7,9 @@
 //! | `recent` | Ids of events that were written without an expected revision. |
 //! | `metadata` | The streams `$$…`, and the settings that follow from them. |
 //! | `append`, `batch`, `delete`, `read` | The calls. |
+//! | `all` | Reads of all streams. |
 
+pub(super) mod all;
 mod append;
 mod batch;
 pub(super) mod delete;
@@ -38,8 +40,8 @@ pub(super) const METHODS: &[Method] = &[
 #[tonic::async_trait]
 impl Streams for KurrentDoor {
     async fn read(&self, request: Request<ReadReq>) -> Result<Response<Replies<ReadResp>>, Status> {
-        let caller = self.caller(&request);
-        let replies = read::read(self.clone(), caller, request.into_inner()).await?;
+        let (caller, share) = (self.caller(&request), self.share(&request));
+        let replies = read::read(self.clone(), caller, share, request.into_inner()).await?;
         Ok(Response::new(replies))
     }
 

@@ -146,7 +146,15 @@ impl Forebay for NativeDoor {
         &self,
         request: Request<v1::FollowStreamRequest>,
     ) -> Answer<Replies<v1::FollowStreamReply>> {
-        let opened = follow::Follow::open(self.service(&request), request.into_inner()).await;
+        let opened = follow::follow_stream(self.service(&request), request.into_inner()).await;
+        Ok(Response::new(Box::pin(opened.map_err(|refusal| status::refused(&refusal))?)))
+    }
+
+    async fn follow_log(
+        &self,
+        request: Request<v1::FollowLogRequest>,
+    ) -> Answer<Replies<v1::FollowLogReply>> {
+        let opened = follow::follow_log(self.service(&request), request.into_inner()).await;
         Ok(Response::new(Box::pin(opened.map_err(|refusal| status::refused(&refusal))?)))
     }
 
@@ -208,6 +216,10 @@ impl Forebay for NativeDoor {
         request: Request<v1::ReadMessagesRequest>,
     ) -> Answer<v1::ReadMessagesReply> {
         self.answer_held(request, streams::read).await
+    }
+
+    async fn read_log(&self, request: Request<v1::ReadLogRequest>) -> Answer<v1::ReadLogReply> {
+        self.answer_held(request, streams::read_log).await
     }
 
     async fn create_group(&self, request: Request<v1::CreateGroupRequest>) -> Answer<v1::CreateGroupReply> {

@@ -23,6 +23,7 @@ mod failure;
 mod groups;
 mod guard;
 mod live;
+mod log;
 mod message;
 mod metrics;
 mod parked;

@@ -12,6 +12,7 @@
 //! | `parked` | parked messages and jobs |
 //! | `credentials` | tokens and access keys |
 //! | `read` | reading a stream, and following it |
+//! | `log` | the same for all streams together |
 //! | `reports` | reports as the API shows them |
 //!
 //! The streaming calls of gRPC publish and consume by way of [`Service::caller`]: a message there costs no step more
@@ -20,6 +21,7 @@
 mod consume;
 mod credentials;
 mod groups;
+mod log;
 mod parked;
 mod publish;
 mod read;
@@ -38,6 +40,7 @@ use super::limits::{CONSUMER_BYTES_MAX, DURATION_MAX, PAGE_DEFAULT, PAGE_MAX, PO
 use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
 pub(super) use credentials::NewTerms;
+pub(super) use log::{FollowingLog, log_filter};
 pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
 pub(super) use publish::{MessageTerms, Placed, placed};
 pub(super) use read::{Following, From};

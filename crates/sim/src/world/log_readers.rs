@@ -81,8 +81,13 @@ impl World {
     fn read_on(&mut self, reader: &mut LogReader) -> bool {
         let epoch = self.epoch();
         if reader.epoch != epoch {
-            // It connects again, and names the next message.
-            reader.cursor.seek(reader.cursor.next());
+            // It connects again, and names the message after the last one that it was shown: the crash may have brought
+            // back messages that were let go, and that the cursor has passed by then.
+            reader.cursor.seek(match (reader.cursor.direction(), reader.seen) {
+                (_, None) => reader.cursor.next(),
+                (Direction::Forwards, Some(seen)) => seen.next(),
+                (Direction::Backwards, Some(seen)) => Seq(seen.0 - 1),
+            });
             (reader.epoch, reader.step) = (epoch, Step::Ask);
         }
         reader.has_ended = false;

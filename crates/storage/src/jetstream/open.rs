@@ -65,7 +65,8 @@ pub enum JetStreamError {
 pub(crate) async fn open(config: &JetStreamConfig) -> Result<(Link, String), JetStreamError> {
     check_name(&config.cluster, 32)?;
     check_name(&config.claimant.node, 64)?;
-    let servers = config.servers.join(",");
+    let servers: Vec<String> = config.servers.iter().map(|server| without_password(server)).collect();
+    let servers = servers.join(",");
     let unreachable = |why| JetStreamError::Unreachable { servers: servers.clone(), why };
     let link = Link::connect(config).await.map_err(unreachable)?;
     let about = link.client().server_info();
@@ -85,6 +86,15 @@ pub(crate) async fn open(config: &JetStreamConfig) -> Result<(Link, String), Jet
         check_sync(&link, config).await?;
     }
     Ok((link, id))
+}
+
+/// An address as it may be shown: without user and password.
+fn without_password(server: &str) -> String {
+    match (server.split_once("://"), server.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        (None, Some((_, host))) => host.to_owned(),
+        (_, None) => server.to_owned(),
+    }
 }
 
 fn check_name(name: &str, length_max: usize) -> Result<(), JetStreamError> {
@@ -266,6 +276,13 @@ mod tests {
         assert_eq!(version("2.14.0-RC.1"), Some((2, 14)));
         assert_eq!(version("nightly"), None);
         assert!(version("2.9.10") < Some(VERSION_MIN));
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        assert_eq!(without_password("nats://user:secret@10.0.0.1:4222"), "nats://10.0.0.1:4222");
+        assert_eq!(without_password("user:secret@10.0.0.1:4222"), "10.0.0.1:4222");
+        assert_eq!(without_password("tls://10.0.0.1"), "tls://10.0.0.1");
     }
 
     #[test]

@@ -610,6 +610,9 @@ pub struct StoredMessage {
     pub seq: u64,
     #[prost(message, optional, tag = "2")]
     pub message: ::core::option::Option<Message>,
+    /// The stream that the message is in, in replies of `ReadLog` and `FollowLog`.
+    #[prost(string, tag = "3")]
+    pub stream: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FollowStreamRequest {
@@ -630,6 +633,74 @@ pub struct FollowStreamRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FollowStreamReply {
+    #[prost(message, repeated, tag = "1")]
+    pub messages: ::prost::alloc::vec::Vec<StoredMessage>,
+    /// The `from` to resume with after a break.
+    #[prost(uint64, tag = "2")]
+    pub next: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadLogRequest {
+    /// First position in the log to read. Zero: the first message that is kept.
+    #[prost(uint64, tag = "1")]
+    pub from: u64,
+    /// Zero means 100; at most 1000. A page may be shorter if messages are large or few match the filter.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+    /// Only messages of streams whose names begin with this. Empty: of all streams but those of the system, whose names
+    /// begin with `$`.
+    #[prost(string, tag = "3")]
+    pub stream_prefix: ::prost::alloc::string::String,
+    /// Only messages whose types begin with this.
+    #[prost(string, tag = "4")]
+    pub type_prefix: ::prost::alloc::string::String,
+    /// Only messages of this key.
+    #[prost(string, tag = "5")]
+    pub key: ::prost::alloc::string::String,
+    /// Only messages of this type.
+    #[prost(string, tag = "6")]
+    pub r#type: ::prost::alloc::string::String,
+    /// From `from` back to older messages, the newest first. A `from` of zero is then the last message.
+    #[prost(bool, tag = "7")]
+    pub newest_first: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReadLogReply {
+    /// `log_position` of each message rises, or falls with `newest_first`.
+    #[prost(message, repeated, tag = "1")]
+    pub messages: ::prost::alloc::vec::Vec<StoredMessage>,
+    /// The `from` of the next page. After `last_log_position`: there are no more messages yet. With `newest_first`, zero:
+    /// there are no older messages.
+    #[prost(uint64, tag = "2")]
+    pub next: u64,
+    /// Position in the log of the last message of all streams.
+    #[prost(uint64, tag = "3")]
+    pub last_log_position: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FollowLogRequest {
+    /// First position in the log to read. Zero: the first message that is kept.
+    #[prost(uint64, tag = "1")]
+    pub from: u64,
+    /// Instead of `from`: only messages published from now on.
+    #[prost(bool, tag = "2")]
+    pub new_only: bool,
+    /// Only messages of streams whose names begin with this. Empty: of all streams but those of the system, whose names
+    /// begin with `$`.
+    #[prost(string, tag = "3")]
+    pub stream_prefix: ::prost::alloc::string::String,
+    /// Only messages whose types begin with this.
+    #[prost(string, tag = "4")]
+    pub type_prefix: ::prost::alloc::string::String,
+    /// Only messages of this key.
+    #[prost(string, tag = "5")]
+    pub key: ::prost::alloc::string::String,
+    /// Only messages of this type.
+    #[prost(string, tag = "6")]
+    pub r#type: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FollowLogReply {
     #[prost(message, repeated, tag = "1")]
     pub messages: ::prost::alloc::vec::Vec<StoredMessage>,
     /// The `from` to resume with after a break.
@@ -2656,6 +2727,54 @@ pub mod forebay_client {
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "FollowStream"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Reads messages of all streams, in the order in which they were published. Changes nothing.
+        pub async fn read_log(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadLogRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReadLogReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/ReadLog",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "ReadLog"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads messages of all streams in order, and then new ones as they are published, until the client ends the
+        /// call. Every client gets all messages.
+        pub async fn follow_log(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FollowLogRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::FollowLogReply>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/FollowLog",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "FollowLog"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Creates a group, and its stream if that does not exist. If the group exists and its settings agree with
         /// the given ones, the reply says so.
         pub async fn create_group(
@@ -3316,6 +3435,24 @@ pub mod forebay_server {
             request: tonic::Request<super::FollowStreamRequest>,
         ) -> std::result::Result<
             tonic::Response<BoxStream<super::FollowStreamReply>>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Reads messages of all streams, in the order in which they were published. Changes nothing.
+        async fn read_log(
+            &self,
+            request: tonic::Request<super::ReadLogRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReadLogReply>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Reads messages of all streams in order, and then new ones as they are published, until the client ends the
+        /// call. Every client gets all messages.
+        async fn follow_log(
+            &self,
+            request: tonic::Request<super::FollowLogRequest>,
+        ) -> std::result::Result<
+            tonic::Response<BoxStream<super::FollowLogReply>>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -4245,6 +4382,95 @@ pub mod forebay_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FollowStreamSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/ReadLog" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadLogSvc<T: Forebay>(pub Arc<T>);
+                    impl<T: Forebay> tonic::server::UnaryService<super::ReadLogRequest>
+                    for ReadLogSvc<T> {
+                        type Response = super::ReadLogReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadLogRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::read_log(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadLogSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/FollowLog" => {
+                    #[allow(non_camel_case_types)]
+                    struct FollowLogSvc<T: Forebay>(pub Arc<T>);
+                    impl<
+                        T: Forebay,
+                    > tonic::server::ServerStreamingService<super::FollowLogRequest>
+                    for FollowLogSvc<T> {
+                        type Response = super::FollowLogReply;
+                        type ResponseStream = BoxStream<super::FollowLogReply>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FollowLogRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::follow_log(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FollowLogSvc(inner);
                         let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -115,6 +115,9 @@ pub struct PublishResult {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoredMessage {
+    /// The stream that the message is in, where messages of several streams are shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
     pub seq: u64,
     /// Position in the server's log, over all its streams. The positions of a stream's messages rise with `seq`, with
     /// gaps.
@@ -162,4 +165,15 @@ pub struct MessageList {
     pub next: Option<String>,
     /// The last message that the stream had.
     pub last_seq: u64,
+}
+
+/// Messages of all streams, in the order of the log.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LogList {
+    pub messages: Vec<StoredMessage>,
+    /// Goes on with `?from=`. `null` at the end of the log.
+    pub next: Option<String>,
+    /// Position in the log of the last message of all streams.
+    pub last_log_position: u64,
 }

@@ -1,5 +1,7 @@
 //! Readers, on an engine in memory.
 
+use forebay_core::types::Ordinal;
+
 use super::*;
 use crate::driver::DriverConfig;
 use crate::reader::{Direction, Most, Stretch};
@@ -176,4 +178,116 @@ async fn a_reader_that_was_dropped_in_the_middle_goes_on_where_it_was() {
         }
     }
     assert_eq!(seen, (1..=200).collect::<Vec<u64>>());
+}
+
+fn all_of(page: &LogPage) -> Vec<(u64, &str, u64)> {
+    page.messages.iter().map(|of| (of.message.ordinal.0, of.stream.as_str(), of.message.seq.0)).collect()
+}
+
+/// Reads to the end, in pages.
+async fn whole_log(reader: &mut LogReader, most: Most) -> Vec<(u64, String, u64)> {
+    let mut seen = Vec::new();
+    loop {
+        let page = reader.next(most).await.expect("the log is there");
+        assert!(page.messages.len() as u64 <= most.messages);
+        seen.extend(
+            all_of(&page).into_iter().map(|(ordinal, stream, seq)| (ordinal, stream.to_owned(), seq)),
+        );
+        if page.is_end {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_whole_log_is_read_in_the_order_of_publishing() {
+    for reply_bytes in [64 << 20, 1] {
+        let (caller, _running) = open_forgetful(reply_bytes).await;
+        let mut expected = Vec::new();
+        for n in 0..60u64 {
+            let name = ["orders-eu", "mail", "orders-us"][(n * n % 3) as usize];
+            publish_to(&caller, &named(name), (0..3).map(|m| "x".repeat((n * 7 + m) as usize % 90))).await;
+            for _ in 0..3 {
+                let seq = 1 + expected.iter().filter(|(_, of, _)| of == name).count() as u64;
+                expected.push((expected.len() as u64 + 1, name.to_owned(), seq));
+            }
+        }
+        for most in [ALL, Most { messages: 7, bytes: 100 }, Most { messages: 1, bytes: 1 }] {
+            let all = LogFilter::default();
+            let mut reader =
+                caller.log_reader(Ordinal(0), Direction::Forwards, all.clone()).expect("it may read");
+            assert_eq!(whole_log(&mut reader, most).await, expected);
+            assert_eq!((reader.position(), reader.last()), (Ordinal(181), Ordinal(180)));
+            let mut reader =
+                caller.log_reader(Ordinal(u64::MAX), Direction::Backwards, all).expect("it may read");
+            let mut back = whole_log(&mut reader, most).await;
+            back.reverse();
+            assert_eq!(back, expected);
+            assert_eq!(reader.position(), Ordinal(0));
+            let orders = LogFilter { streams: Choice::prefix("orders-"), ..LogFilter::default() };
+            let mut reader =
+                caller.log_reader(Ordinal(50), Direction::Forwards, orders).expect("it may read");
+            let of_orders = expected.iter().filter(|(at, of, _)| *at >= 50 && of.starts_with("orders-"));
+            assert_eq!(whole_log(&mut reader, most).await, of_orders.cloned().collect::<Vec<_>>());
+        }
+        caller.delete_stream(named("mail"), true).await.expect("it is there");
+        let mut reader =
+            caller.log_reader(Ordinal(1), Direction::Forwards, LogFilter::default()).expect("it may read");
+        let kept = expected.iter().filter(|(_, of, _)| of != "mail");
+        assert_eq!(whole_log(&mut reader, ALL).await, kept.cloned().collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_reader_of_the_whole_log_is_woken_by_any_stream() {
+    let (caller, _running) = open_forgetful(64 << 20).await;
+    publish_to(&caller, &named("one"), ["a".to_owned()]).await;
+    let mut reader =
+        caller.log_reader(Ordinal(1), Direction::Forwards, LogFilter::default()).expect("it may read");
+    let page = reader.next(ALL).await.expect("the log is there");
+    assert_eq!(all_of(&page), [(1, "one", 1)]);
+    for n in 2..20 {
+        let page = reader.next(ALL).await.expect("the log is there");
+        assert!(page.messages.is_empty() && page.is_end);
+        let name = named(&format!("new-{n}"));
+        let (woken, ()) = tokio::join!(
+            async {
+                loop {
+                    reader.grown().await.expect("the broker runs");
+                    let page = reader.next(ALL).await.expect("the log is there");
+                    if !page.messages.is_empty() {
+                        return page;
+                    }
+                }
+            },
+            publish_to(&caller, &name, ["b".to_owned()])
+        );
+        assert_eq!(all_of(&woken), [(n, name.as_str(), 1)]);
+    }
+    assert_eq!(caller.log_end().await.expect("the broker runs"), Ordinal(19));
+}
+
+#[tokio::test]
+async fn messages_of_the_whole_log_are_chosen_by_their_type() {
+    let (caller, _running) = open_forgetful(64 << 20).await;
+    for (name, kinds) in [("a", ["order.new", "mail"]), ("b", ["order.paid", "order.new"])] {
+        let messages = kinds.map(|kind| Message { kind: Some(kind), ..plain("x") });
+        let (name, batch) = (named(name), batch(messages));
+        let room = caller.broker().room(&name, &batch).await;
+        caller.publish(room, Arc::new(name), batch, PublishOptions::default()).await.expect("there is room");
+    }
+    let test: Arc<dyn Fn(&str) -> bool + Send + Sync> = Arc::new(|kind| kind.ends_with("new"));
+    let exact = Filter { kind: Some("order.new".to_owned()), ..Filter::default() };
+    for (filter, expected) in [
+        (LogFilter { kinds: Choice::prefix("order."), ..LogFilter::default() }, vec![1, 3, 4]),
+        (LogFilter { kinds: Choice::Test(test), ..LogFilter::default() }, vec![1, 4]),
+        (LogFilter { messages: exact, streams: Choice::prefix("b"), ..LogFilter::default() }, vec![4]),
+        (LogFilter { streams: Choice::prefix("c"), ..LogFilter::default() }, vec![]),
+    ] {
+        let mut reader =
+            caller.log_reader(Ordinal(1), Direction::Forwards, filter.clone()).expect("it may read");
+        let seen = whole_log(&mut reader, ALL).await;
+        assert_eq!(seen.iter().map(|(ordinal, ..)| *ordinal).collect::<Vec<_>>(), expected, "{filter:?}");
+        assert_eq!(reader.position(), Ordinal(5), "it has looked at all of them");
+    }
 }

@@ -9,7 +9,7 @@ use forebay_storage::engine::Readout;
 use proptest::prelude::*;
 
 use super::*;
-use crate::reader::{Cursor, Direction, Most, Step};
+use crate::reader::{Cursor, Direction, Most, Step, WholeCursor};
 
 /// When frames that no reply waits for are written.
 const LATER: Timestamp = Timestamp(NOW.0 + 10_000);
@@ -116,6 +116,81 @@ impl Slow {
     }
 }
 
+/// A reader of the whole log, in slow motion.
+struct SlowWhole {
+    cursor: WholeCursor,
+    step: Step,
+    bytes: usize,
+    /// The messages that it has shown: those that could be read then.
+    seen: Vec<(Ordinal, StreamId, Seq)>,
+    ended: bool,
+}
+
+impl SlowWhole {
+    fn new(next: Ordinal, direction: Direction, bytes: usize) -> SlowWhole {
+        let cursor = WholeCursor::new(next, direction);
+        SlowWhole { cursor, step: Step::Ask, bytes, seen: Vec::new(), ended: false }
+    }
+
+    fn step(&mut self, rig: &Rig, plain: &BTreeMap<(StreamId, Seq), Vec<u8>>) {
+        let step = match std::mem::replace(&mut self.step, Step::Ask) {
+            Step::Ask => {
+                let located = rig.driver.locate_whole(&self.cursor.wish(self.bytes));
+                self.cursor.plan(located, self.bytes)
+            }
+            Step::Read(from, budget) => {
+                let readout = Readout { frames: rig.log.read(from, budget), damage: Vec::new() };
+                self.cursor.take(&readout).expect("frames can be decoded")
+            }
+            other => other,
+        };
+        match step {
+            Step::Found(stretches) => {
+                for stretch in &stretches {
+                    let mut messages: Vec<Found> = stretch.messages().collect();
+                    if self.cursor.direction() == Direction::Backwards {
+                        messages.reverse();
+                    }
+                    for message in messages {
+                        let key = (stretch.stream, message.seq);
+                        assert_eq!(plain.get(&key).map(Vec::as_slice), Some(&message.content[..]), "{key:?}");
+                        self.see(message.ordinal, key, rig);
+                    }
+                }
+                self.step = self.cursor.go_on(self.bytes);
+            }
+            Step::End => self.ended = true,
+            step => self.step = step,
+        }
+    }
+
+    fn see(&mut self, ordinal: Ordinal, (stream, seq): (StreamId, Seq), rig: &Rig) {
+        let kept = rig.driver.shard().readable(stream);
+        if kept.is_none_or(|kept| seq < kept.first) {
+            return;
+        }
+        assert!(kept.is_some_and(|kept| seq <= kept.last), "{seq} of {stream:?} is not durable");
+        let before = self.seen.last().copied();
+        let is_in_order = before.is_none_or(|(before, ..)| match self.cursor.direction() {
+            Direction::Forwards => before < ordinal,
+            Direction::Backwards => before > ordinal,
+        });
+        assert!(is_in_order, "{ordinal:?} after {before:?}");
+        self.seen.push((ordinal, stream, seq));
+    }
+
+    fn run(&mut self, rig: &Rig, plain: &BTreeMap<(StreamId, Seq), Vec<u8>>) {
+        self.ended = false;
+        for _ in 0..10_000 {
+            if self.ended {
+                return;
+            }
+            self.step(rig, plain);
+        }
+        panic!("the reader of the whole log does not come to an end");
+    }
+}
+
 fn sound(_: &StoredFrame) -> Option<Damage> {
     None
 }
@@ -125,8 +200,11 @@ struct Story {
     rig: Rig,
     streams: Vec<StreamId>,
     plain: BTreeMap<(StreamId, Seq), Vec<u8>>,
+    /// The position in the log of each message.
+    ordinals: BTreeMap<(StreamId, Seq), Ordinal>,
     tickets: u64,
     readers: Vec<Slow>,
+    whole: Vec<SlowWhole>,
 }
 
 impl Story {
@@ -143,8 +221,10 @@ impl Story {
             rig: Rig::new(config),
             streams: Vec::new(),
             plain: BTreeMap::new(),
+            ordinals: BTreeMap::new(),
             tickets: 100,
             readers: Vec::new(),
+            whole: Vec::new(),
         };
         for name in NAMES {
             let stream = story.create(name);
@@ -180,6 +260,7 @@ impl Story {
         let (stream, batch) = (self.streams[of], batch.build());
         let first = self.rig.driver.shard().last_given(stream).expect("the stream is there").next();
         let ticket = Ticket(self.tickets);
+        let ordinal = self.rig.driver.shard().next_ordinal();
         self.rig
             .driver
             .publish(NOW, stream, &batch, PublishOptions::default(), ticket)
@@ -187,6 +268,7 @@ impl Story {
         let mut contents = batch.contents.clone();
         for (n, meta) in (0..).zip(&batch.metas) {
             self.plain.insert((stream, first.plus(n)), contents.split_to(meta.size as usize).to_vec());
+            self.ordinals.insert((stream, first.plus(n)), ordinal.plus(n));
         }
     }
 
@@ -233,6 +315,22 @@ impl Story {
                     self.readers[(*next % 8) as usize] = reader;
                 }
             }
+            Event::ReadAll { next, back, bytes } => {
+                let direction = if *back { Direction::Backwards } else { Direction::Forwards };
+                let reader = SlowWhole::new(Ordinal(*next), direction, *bytes);
+                if self.whole.len() < 4 {
+                    self.whole.push(reader);
+                } else {
+                    self.whole[(*next % 4) as usize] = reader;
+                }
+            }
+            Event::StepAll(n, steps) => {
+                if let Some(reader) = self.whole.get_mut(*n) {
+                    for _ in 0..*steps {
+                        reader.step(&self.rig, &self.plain);
+                    }
+                }
+            }
             Event::Step(n, steps) => {
                 if let Some(reader) = self.readers.get_mut(*n) {
                     for _ in 0..*steps {
@@ -240,6 +338,43 @@ impl Story {
                     }
                 }
             }
+        }
+    }
+
+    /// Readers of the whole log come to the end. New ones have seen every message that can be read, in the order of the
+    /// log, and others all of it from the first message that they have seen on.
+    fn finish_whole(&mut self) {
+        let shard = self.rig.driver.shard();
+        let mut there: Vec<(Ordinal, StreamId, Seq)> = self
+            .ordinals
+            .iter()
+            .filter(|((stream, seq), _)| shard.readable(*stream).is_some_and(|kept| kept.first <= *seq))
+            .map(|(&(stream, seq), &ordinal)| (ordinal, stream, seq))
+            .collect();
+        there.sort();
+        let mut readers = std::mem::take(&mut self.whole);
+        let old = readers.len();
+        for (direction, bytes) in
+            [(Direction::Forwards, 90), (Direction::Backwards, 90), (Direction::Forwards, 5_000)]
+        {
+            let next = if direction == Direction::Forwards { 0 } else { u64::MAX };
+            readers.push(SlowWhole::new(Ordinal(next), direction, bytes));
+        }
+        for (n, mut reader) in readers.into_iter().enumerate() {
+            reader.run(&self.rig, &self.plain);
+            let mut expected = there.clone();
+            if reader.cursor.direction() == Direction::Backwards {
+                expected.reverse();
+            }
+            if n < old {
+                // It has seen messages that went since, and none that were published after it began, if it goes back.
+                let begun = reader.seen.iter().position(|seen| there.contains(seen));
+                reader.seen.retain(|seen| there.contains(seen));
+                let first = begun.and_then(|_| reader.seen.first().copied());
+                let at = expected.iter().position(|one| Some(*one) == first);
+                expected = at.map(|at| expected[at..].to_vec()).unwrap_or_default();
+            }
+            assert_eq!(reader.seen, expected, "{:?} {n}", reader.cursor.direction());
         }
     }
 
@@ -280,6 +415,12 @@ enum Event {
         most: u64,
     },
     Step(usize, usize),
+    ReadAll {
+        next: u64,
+        back: bool,
+        bytes: usize,
+    },
+    StepAll(usize, usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -294,6 +435,9 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0usize..3, 0u64..60, any::<bool>(), 1u64..40)
             .prop_map(|(of, next, back, most)| Event::Read { of, next, back, most }),
         10 => (0usize..8, 1usize..4).prop_map(|(reader, steps)| Event::Step(reader, steps)),
+        2 => (0u64..90, any::<bool>(), 50usize..900)
+            .prop_map(|(next, back, bytes)| Event::ReadAll { next, back, bytes }),
+        6 => (0usize..4, 1usize..4).prop_map(|(reader, steps)| Event::StepAll(reader, steps)),
     ]
 }
 
@@ -324,6 +468,7 @@ proptest! {
             }
         }
         story.finish();
+        story.finish_whole();
     }
 
     #[test]

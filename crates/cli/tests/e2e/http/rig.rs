@@ -28,17 +28,7 @@ impl Server {
 
     /// With a limit of open files, and an SQS API, whose address is the second value.
     pub(crate) fn start_within(files: u32, folder: &Folder, words: &[&str]) -> (Server, String) {
-        let usual = [
-            "--log",
-            "text",
-            "--listen",
-            "127.0.0.1:0",
-            "--sqs",
-            "127.0.0.1:0",
-            "--kurrent",
-            "none",
-            "--data",
-        ];
+        let usual = ["--log", "text", "--listen", "127.0.0.1:0", "--sqs", "127.0.0.1:0", "--data"];
         let words = [&usual[..], &[folder.path()], words].concat();
         let (process, (address, sqs)) = Process::serve_within(files, &words, |line| {
             Some((address_after("listening on ", line)?, address_after("SQS on ", line)?))

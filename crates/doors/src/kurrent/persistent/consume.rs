@@ -100,12 +100,13 @@ pub(super) async fn open(
             return Err(status::invalid(format!("buffer_size must be at least 1. value=`{value}`")));
         }
     };
-    let found = caller.group(names.stream.clone(), names.group.clone()).await;
-    let extra_statistics = found.map_err(|error| refused(error.into()))?.settings.extra_statistics;
-    let noted = door.persistent.noted(&caller, &names).await.map_err(refused)?;
     // Events come only after the consumer is known here, so that an answer always finds its event.
     let joined = caller.subscribe(names.stream.clone(), names.group.clone(), &connection_name, 0).await;
     let consumer = joined.map_err(|error| refused(Refusal::from(error)))?;
+    // The client is allowed in, and the rest is for the door to know.
+    let found = door.persistent.own().group(names.stream.clone(), names.group.clone()).await;
+    let extra_statistics = found.map_err(|error| refused(error.into()))?.settings.extra_statistics;
+    let noted = door.persistent.noted(&names).await.map_err(refused)?;
     let clock = caller.broker().clock();
     let (sender, answers) = mpsc::unbounded_channel();
     let call = Arc::new(Call {
@@ -284,8 +285,8 @@ impl Consume {
         }
     }
 
-    /// A message as an event, which the call holds from now on. If it is a link that was followed, with the event that it
-    /// leads to; clients answer for the link.
+    /// A message as an event, which the call holds from now on. If it is a link that was followed, with the event that
+    /// it leads to; clients answer for the link.
     fn send(
         &self,
         message: &Delivered,
@@ -344,7 +345,10 @@ async fn target(
 ) -> Result<Option<RecordedEvent>, Status> {
     let page = match caller.read(stream.clone(), seq, 1).await {
         Ok(page) => page,
-        Err(CallError::NoSuchStream { .. } | CallError::StreamGone) => return Ok(None),
+        // A client that may not read the event gets the link alone.
+        Err(CallError::NoSuchStream { .. } | CallError::StreamGone | CallError::Denied(_)) => {
+            return Ok(None);
+        }
         Err(error) => return Err(status::of_call(&error)),
     };
     let found = page.messages.first().filter(|found| found.seq == seq);

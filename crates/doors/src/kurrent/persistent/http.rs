@@ -1,5 +1,5 @@
-//! Persistent subscriptions over HTTP, as version 4 of Event Store has them: settings as JSON, figures under their known
-//! names, and events that are pulled and answered by the addresses that come with them.
+//! Persistent subscriptions over HTTP, as version 4 of Event Store has them: settings as JSON, figures under their
+//! known names, and events that are pulled and answered by the addresses that come with them.
 
 mod json;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use forebay_broker::api::{CallError, Caller, Delivered, Receive, Work};
+use forebay_broker::api::{CallError, Caller, Delivered, Receive, Right, Work};
 use forebay_core::types::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -27,6 +27,8 @@ use json::{atom_link, changed, detail, link, merge, settings_of, summary};
 const COMPETING: &str = "application/vnd.eventstore.competingatom+json";
 /// Events that one request pulls, at most.
 const PULL_MAX: u32 = 100;
+/// Bytes of contents that one request pulls, at most, unless a single event has more.
+const PULL_BYTES_MAX: u64 = 4 << 20;
 /// The name of the consumer that pulls.
 const PULLER: &str = "http";
 /// Characters of a name that are written as they are in a path.
@@ -60,7 +62,7 @@ enum Route {
 }
 
 impl Route {
-    /// `Err` with the methods that the path allows, or with none if there is no such path.
+    /// `Err` with the methods that the path allows, or with an empty text for an unknown path.
     fn of(method: &Method, path: &str) -> Result<Route, &'static str> {
         let parts: Option<Vec<String>> = path
             .trim_matches('/')
@@ -346,7 +348,8 @@ impl Asked<'_> {
             }
         };
         let embed = Embed::of(self.query.get("embed"))?;
-        let request = Receive { consumer: PULLER.to_owned(), max, ..Receive::default() };
+        let bytes = Some(PULL_BYTES_MAX);
+        let request = Receive { consumer: PULLER.to_owned(), max, bytes, ..Receive::default() };
         let received = self.caller.receive(names.stream.clone(), names.group.clone(), request).await?;
         let clock = self.caller.broker().clock();
         let now = clock.now();
@@ -478,7 +481,8 @@ impl Asked<'_> {
             false => Action::Ack,
         };
         // A subscription that is not there is not silently answered for.
-        self.caller.figures(names.stream.clone(), names.group.clone()).await?;
+        self.caller.check(Right::Consume, &names.stream, &names.group)?;
+        self.subscriptions.own().figures(names.stream.clone(), names.group.clone()).await?;
         if let Some(calls) = self.subscriptions.calls.find(&names) {
             let settlement = action.settlement("");
             let Answered { leases, receipts } =

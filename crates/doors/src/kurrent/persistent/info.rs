@@ -1,5 +1,5 @@
-//! A subscription as its clients see it: settings, progress, consumers and figures. gRPC and HTTP write the same facts in
-//! two forms.
+//! A subscription as its clients see it: settings, progress, consumers and figures. gRPC and HTTP write the same facts
+//! in two forms.
 
 use std::sync::atomic::Ordering;
 

@@ -9,7 +9,7 @@ use forebay_core::types::Timestamp;
 /// Answered events that the times of a consumer are taken from.
 const TIMES_MAX: usize = 1_000;
 
-/// What was counted when it was looked at last.
+/// The count at the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Measured {
     at: Option<Timestamp>,

@@ -1,5 +1,5 @@
-//! The parked messages of a group, as the stream in which clients look for them. It is put together when it is read: its
-//! entries are links to the events, numbered from the oldest position on.
+//! The parked messages of a group, as the stream in which clients look for them. It is put together when it is read:
+//! its entries are links to the events, numbered from the oldest position on.
 
 use std::collections::VecDeque;
 
@@ -27,6 +27,8 @@ const SEPARATOR: &str = "::";
 pub(crate) const LINK: &str = "$>";
 /// Entries that are looked at in one go.
 const AT_A_TIME: usize = 256;
+/// Bytes of events that are held at a time.
+const PAGE_BYTES: usize = 8 << 20;
 
 /// The name of the stream with the parked messages of a group.
 pub(crate) fn name(stream: &str, group: &str) -> String {
@@ -67,6 +69,12 @@ pub(crate) struct Entry {
     pub(crate) metadata: String,
 }
 
+impl Entry {
+    fn bytes(&self) -> usize {
+        self.report.message.as_ref().map_or(0, |message| message.content.len())
+    }
+}
+
 /// The parked messages of one group, to be read forwards.
 pub(crate) struct ParkedStream {
     pub(crate) names: Names,
@@ -79,7 +87,7 @@ pub(crate) struct ParkedStream {
 }
 
 impl ParkedStream {
-    /// Finds the group that a stream of this name belongs to. `None` if there is none, or nothing is parked in it.
+    /// Finds the group that a stream of this name belongs to. `None` without a group, or without parked messages.
     pub(crate) async fn open(caller: &Caller, name: &str) -> Result<Option<ParkedStream>, Refusal> {
         for names in candidates(name) {
             let found = caller.group(names.stream.clone(), names.group.clone()).await;
@@ -120,10 +128,10 @@ impl ParkedStream {
         Ok(Vec::new())
     }
 
-    /// The entries from `from` on, at most `count` of them, in order.
+    /// The entries from `from` on, in order: at most `count` of them, and no more than a page has bytes.
     pub(crate) async fn forwards(&mut self, from: u64, count: usize) -> Result<Vec<Entry>, Refusal> {
-        let mut found = Vec::new();
-        while found.len() < count {
+        let mut found: Vec<Entry> = Vec::new();
+        while found.len() < count && found.iter().map(Entry::bytes).sum::<usize>() < PAGE_BYTES {
             let page = self.page().await?;
             if page.is_empty() {
                 break;
@@ -134,9 +142,9 @@ impl ParkedStream {
         Ok(found)
     }
 
-    /// The entries from `from` on, at most `count` of them, in the other order: back from `from`.
+    /// The entries from `from` on, back to the first: at most `count` of them, and no more than a page has bytes.
     pub(crate) async fn backwards(&mut self, from: u64, count: usize) -> Result<Vec<Entry>, Refusal> {
-        let mut kept = VecDeque::new();
+        let (mut kept, mut bytes): (VecDeque<Entry>, usize) = (VecDeque::new(), 0);
         'pages: loop {
             let page = self.page().await?;
             if page.is_empty() {
@@ -146,10 +154,11 @@ impl ParkedStream {
                 if entry.revision > from {
                     break 'pages;
                 }
-                if kept.len() == count {
-                    kept.pop_front();
-                }
+                bytes += entry.bytes();
                 kept.push_back(entry);
+                while kept.len() > count || (bytes > PAGE_BYTES && kept.len() > 1) {
+                    bytes -= kept.pop_front().map_or(0, |first| first.bytes());
+                }
             }
         }
         Ok(kept.into_iter().rev().collect())

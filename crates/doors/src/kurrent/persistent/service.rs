@@ -1,10 +1,10 @@
-//! What is done to persistent subscriptions, whichever protocol asks for it. A subscription is a group, so every door sees
+//! Every operation on persistent subscriptions, for gRPC and HTTP alike. A subscription is a group, so every door sees
 //! it, and this one sees the groups of every other.
 
 use std::collections::HashMap;
 
 use forebay_broker::api::{
-    Bundle, CallError, Caller, Door, GroupReport, JobTerms, MemberRefusal, Select, Settlement, Start,
+    Bundle, CallError, Caller, Door, GroupReport, JobTerms, MemberRefusal, Right, Select, Settlement, Start,
     StreamSettings, Verb, Work,
 };
 use forebay_core::types::{GroupName, StreamName};
@@ -126,8 +126,9 @@ impl Action {
 }
 
 /// The persistent subscriptions of the door.
-#[derive(Default)]
 pub(crate) struct Subscriptions {
+    /// The door itself. Notes are its own, whichever rights a client has.
+    own: Caller,
     pub(crate) calls: Calls,
     /// Subscriptions are created, changed and deleted one at a time.
     changing: Mutex<()>,
@@ -147,20 +148,27 @@ async fn is_tombstone(caller: &Caller, stream: &StreamName) -> Result<bool, Call
 
 impl Subscriptions {
     /// Of a door that opens. Notes of groups that are gone are removed.
-    pub(crate) async fn open(caller: &Caller) -> Result<Subscriptions, CallError> {
-        let subscriptions = Subscriptions::default();
-        subscriptions.sweep(caller).await?;
+    pub(crate) async fn open(own: &Caller) -> Result<Subscriptions, CallError> {
+        let subscriptions =
+            Subscriptions { own: own.clone(), calls: Calls::default(), changing: Mutex::default() };
+        subscriptions.sweep().await?;
         Ok(subscriptions)
+    }
+
+    /// The door's own handle, for what it has to know of a group that a client may use.
+    pub(crate) fn own(&self) -> &Caller {
+        &self.own
     }
 
     pub(crate) async fn create(&self, caller: &Caller, names: Names, given: Settings) -> Result<(), Refusal> {
         given.check()?;
         let _changing = self.changing.lock().await;
         let Names { stream, group } = names;
-        let is_new = match caller.stream(stream.clone()).await {
+        caller.check(Right::Create, &stream, &group)?;
+        let is_new = match self.own.stream(stream.clone()).await {
             Ok(report) if report.groups.contains(&group) => return Err(Refusal::Exists),
             Ok(_) => false,
-            Err(CallError::NoSuchStream { .. }) if is_tombstone(caller, &stream).await? => {
+            Err(CallError::NoSuchStream { .. }) if is_tombstone(&self.own, &stream).await? => {
                 return Err(Refusal::Tombstone);
             }
             Err(CallError::NoSuchStream { .. }) => true,
@@ -180,8 +188,9 @@ impl Subscriptions {
         asked.check()?;
         let _changing = self.changing.lock().await;
         let Names { stream, group } = names.clone();
-        let report = caller.group(stream.clone(), group.clone()).await?;
-        let noted = self.noted(caller, &names).await?;
+        caller.check(Right::Change, &stream, &group)?;
+        let report = self.own.group(stream.clone(), group.clone()).await?;
+        let noted = self.noted(&names).await?;
         let start = asked.start;
         let begins_elsewhere = Settings::shown(&report.settings, noted.as_ref()).start != start;
         let counters = &report.figures.counters;
@@ -192,9 +201,9 @@ impl Subscriptions {
         caller.commit(bundle).await?;
         // Another start counts as long as there is no checkpoint.
         if begins_elsewhere && is_untouched {
-            match caller.reset(stream.clone(), group.clone(), start.to_group(), false).await {
+            match self.own.reset(stream.clone(), group.clone(), start.to_group(), false).await {
                 // Beyond the end of the stream, which then is where it begins.
-                Err(CallError::NotChanged(_)) => caller.reset(stream, group, Start::End, false).await?,
+                Err(CallError::NotChanged(_)) => self.own.reset(stream, group, Start::End, false).await?,
                 moved => moved?,
             };
         }
@@ -208,38 +217,33 @@ impl Subscriptions {
         caller.delete_group(stream.clone(), group.clone()).await?;
         let gone = settings::no_note(stream, group);
         // A note that stays behind is removed at the next start.
-        let removed = caller.commit(Bundle::beside(stream.clone()).note(gone)).await;
+        let removed = self.own.commit(Bundle::beside(stream.clone()).note(gone)).await;
         self.calls.forget(&names);
         removed?;
         Ok(())
     }
 
-    pub(crate) async fn noted(&self, caller: &Caller, names: &Names) -> Result<Option<Noted>, Refusal> {
+    pub(crate) async fn noted(&self, names: &Names) -> Result<Option<Noted>, Refusal> {
         let key = settings::note_key(&names.stream, &names.group);
-        let note = caller.note(&names.stream, Door::KURRENT, key).await?;
+        let note = self.own.note(&names.stream, Door::KURRENT, key).await?;
         Ok(note.and_then(|note| Noted::read(&note.value)))
     }
 
     pub(crate) async fn info(&self, caller: &Caller, names: &Names) -> Result<Info, Refusal> {
         let report = caller.group(names.stream.clone(), names.group.clone()).await?;
-        let noted = self.noted(caller, names).await?;
-        self.info_of(caller, &report, noted.as_ref()).await
+        let noted = self.noted(names).await?;
+        self.info_of(&report, noted.as_ref()).await
     }
 
-    async fn info_of(
-        &self,
-        caller: &Caller,
-        report: &GroupReport,
-        noted: Option<&Noted>,
-    ) -> Result<Info, Refusal> {
+    async fn info_of(&self, report: &GroupReport, noted: Option<&Noted>) -> Result<Info, Refusal> {
         let names = Names { stream: report.stream.clone(), group: report.name.clone() };
         let jobs = match report.figures.counters.parked {
             // It has never had anything to replay.
             0 => Vec::new(),
-            _ => caller.jobs(names.stream.clone(), names.group.clone()).await.unwrap_or_default(),
+            _ => self.own.jobs(names.stream.clone(), names.group.clone()).await.unwrap_or_default(),
         };
         let calls = self.calls.find(&names);
-        Ok(Info::of(caller.broker().clock().now(), report, noted, calls.as_deref(), &jobs))
+        Ok(Info::of(self.own.broker().clock().now(), report, noted, calls.as_deref(), &jobs))
     }
 
     /// The subscriptions to one stream, or all. A stream that does not exist has none, and that is a refusal.
@@ -248,14 +252,17 @@ impl Subscriptions {
             Err(Refusal::Failed(_)) => return Err(Refusal::Missing),
             stream => stream?,
         };
-        let notes = self.notes(caller).await?;
+        if let Some(stream) = &stream {
+            caller.stream(stream.clone()).await?;
+        }
+        let notes = self.notes().await?;
         let mut all = Vec::new();
         let mut after = None;
         loop {
             let page = caller.groups(stream.clone(), after, PAGE).await?;
             for report in &page.items {
                 let noted = notes.get(&(report.stream.clone(), report.name.clone()));
-                all.push(self.info_of(caller, report, noted).await?);
+                all.push(self.info_of(report, noted).await?);
             }
             after = page.next;
             if after.is_none() {
@@ -265,11 +272,11 @@ impl Subscriptions {
     }
 
     /// The notes of all subscriptions.
-    async fn notes(&self, caller: &Caller) -> Result<HashMap<(StreamName, GroupName), Noted>, CallError> {
+    async fn notes(&self) -> Result<HashMap<(StreamName, GroupName), Noted>, CallError> {
         let mut notes = HashMap::new();
         let mut after = None;
         loop {
-            let page = caller.notes(Door::KURRENT, vec![NOTE_PREFIX], after, PAGE).await?;
+            let page = self.own.notes(Door::KURRENT, vec![NOTE_PREFIX], after, PAGE).await?;
             for (key, note) in page.items {
                 if let (Some(names), Some(noted)) = (settings::of_note_key(&key), Noted::read(&note.value)) {
                     notes.insert(names, noted);
@@ -283,13 +290,13 @@ impl Subscriptions {
     }
 
     /// Removes notes of groups that were deleted through another door.
-    pub(crate) async fn sweep(&self, caller: &Caller) -> Result<(), CallError> {
+    async fn sweep(&self) -> Result<(), CallError> {
         let _changing = self.changing.lock().await;
-        for (stream, group) in self.notes(caller).await?.into_keys() {
-            match caller.figures(stream.clone(), group.clone()).await {
+        for (stream, group) in self.notes().await?.into_keys() {
+            match self.own.figures(stream.clone(), group.clone()).await {
                 Err(CallError::NoSuchStream { .. } | CallError::NoSuchGroup { .. }) => {
                     let gone = settings::no_note(&stream, &group);
-                    caller.commit(Bundle::beside(stream).note(gone)).await?;
+                    self.own.commit(Bundle::beside(stream).note(gone)).await?;
                 }
                 found => drop(found?),
             }
@@ -316,7 +323,8 @@ impl Subscriptions {
         let Names { stream, group } = names;
         if limit == Some(0) {
             // Nothing to do, but only for a subscription that is there.
-            caller.figures(stream, group).await?;
+            caller.check(Right::Triage, &stream, &group)?;
+            self.own.figures(stream, group).await?;
             return Ok(0);
         }
         let terms = JobTerms { limit, ..JobTerms::default() };
@@ -326,7 +334,9 @@ impl Subscriptions {
 
     /// Ends all calls of consumers. They connect again.
     pub(crate) async fn restart(&self, caller: &Caller) -> Result<(), Refusal> {
-        self.sweep(caller).await?;
+        // Of everything, so a client must be allowed to see everything.
+        caller.server().await?;
+        self.sweep().await?;
         self.calls.drop_all();
         Ok(())
     }

@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(shown.start, StartFrom::Revision(7));
         assert_eq!((shown.message_timeout_ms, shown.max_retry_count), (1, i32::MAX));
         assert_eq!((shown.history_buffer_size, shown.read_batch_size), (1, 0));
-        shown.check().expect("what is shown can be sent back");
+        shown.check().expect("shown settings can be sent back");
         let mut sent_back = native.clone();
         shown.change(None, &mut sent_back);
         assert_eq!(sent_back, native, "and changes nothing");

@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use forebay_broker::api::{
-    Backoff, BatchBuilder, Broker, BrokerConfig, Caller, Clock, Dedupe, Message, Principal, PublishOptions,
-    Retention, Strategy, Work,
+    Backoff, BatchBuilder, Broker, BrokerConfig, CallError, Caller, Clock, Dedupe, Grants, Message,
+    Principal, PublishOptions, Retention, Strategy, Work,
 };
 use forebay_core::types::{GroupName, Seq, StreamName};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
+use forebay_wire::kurrent::client::{Empty, StreamIdentifier, StreamOptions, stream_options};
+use forebay_wire::kurrent::persistent_subscriptions as wire;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use super::METHODS;
 use super::calls::Names;
 use super::http::test::{self, route_name};
 use super::parked::{self, ParkedStream};
 use super::service::{Refusal, Subscriptions};
 use super::settings::{ConsumerStrategy, Settings, StartFrom};
+use super::{METHODS, Wish, refused};
 
 const FRAME_BYTES_MAX: usize = 32 << 20;
 const PAGE: &str = include_str!("../../../../../docs/reference/kurrent-subscriptions.md");
@@ -41,7 +43,8 @@ impl Rig {
         let opened = Broker::open(Arc::new(engine), Clock::still(), config).await;
         let broker = opened.expect("a new log opens").0;
         let caller = broker.enter(Principal::owner(), None);
-        Rig { broker, caller, subscriptions: Arc::default() }
+        let subscriptions = Subscriptions::open(&caller).await.expect("there are no notes");
+        Rig { broker, caller, subscriptions: Arc::new(subscriptions) }
     }
 
     async fn create(&self, stream: &str, group: &str, settings: Settings) -> Result<(), Refusal> {
@@ -182,10 +185,10 @@ async fn the_note_of_a_group_that_another_door_deleted_is_removed() {
     rig.create("s", "g", Settings { live_buffer_size: 7, ..Settings::default() }).await.expect("it is new");
     let (stream, group) = (StreamName::stored("s"), GroupName::stored("g"));
     rig.caller.delete_group(stream.clone(), group.clone()).await.expect("it is deleted");
-    let noted = rig.subscriptions.noted(&rig.caller, &names("s", "g")).await;
+    let noted = rig.subscriptions.noted(&names("s", "g")).await;
     assert!(noted.expect("an answer").is_some());
     rig.subscriptions.restart(&rig.caller).await.expect("it is swept");
-    let noted = rig.subscriptions.noted(&rig.caller, &names("s", "g")).await;
+    let noted = rig.subscriptions.noted(&names("s", "g")).await;
     assert_eq!(noted, Ok(None));
 }
 
@@ -219,7 +222,7 @@ async fn pulled_events_are_answered_by_their_addresses() {
     assert_eq!((&entry["title"], &entry["summary"]), (&json!("0@s"), &json!("Placed")));
     let uri = |of: &Value, relation: &str| {
         let links = of["links"].as_array().expect("links");
-        let link = links.iter().find(|link| link["relation"] == relation).expect("such a link");
+        let link = links.iter().find(|link| link["relation"] == relation).expect("the link");
         link["uri"].as_str().expect("text").replace("http://localhost:2113", "")
     };
     let address = format!("/subscriptions/s/g/ack/{}", id(0));
@@ -241,7 +244,7 @@ async fn pulled_events_are_answered_by_their_addresses() {
     let (_, info) = rig.http(Method::GET, "/subscriptions/s/g/info", "").await;
     assert_eq!(info["outstandingMessagesCount"], 0);
     assert_eq!((&info["lastKnownEventNumber"], &info["config"]["maxRetryCount"]), (&json!(3), &json!(1)));
-    // Ids that no consumer holds are ignored; what is no id is not.
+    // Ids that no consumer holds are ignored. A text that is not an id is refused.
     assert_eq!(rig.http(Method::POST, &address, "").await.0, StatusCode::ACCEPTED);
     let (status, text) = rig.http(Method::POST, "/subscriptions/s/g/ack/x", "").await;
     assert_eq!((status, text), (StatusCode::BAD_REQUEST, json!("an id must be a UUID. value=`x`\n")));
@@ -344,4 +347,106 @@ fn every_request_over_http_has_its_row() {
     described.sort_unstable();
     described.dedup();
     assert_eq!(described.len(), test::ROUTES, "{described:?}");
+}
+
+/// A request as the Node client sends it: the stream and the start where the oldest protocol had them.
+fn legacy(revision: u64) -> wire::CreateReq {
+    let settings = wire::create_req::Settings {
+        revision,
+        history_buffer_size: 500,
+        read_batch_size: 20,
+        named_consumer_strategy: wire::create_req::ConsumerStrategy::RoundRobin.into(),
+        message_timeout: Some(wire::create_req::settings::MessageTimeout::MessageTimeoutTicks(300_000_000)),
+        ..wire::create_req::Settings::default()
+    };
+    let options = wire::create_req::Options {
+        stream_identifier: Some(StreamIdentifier { stream_name: "s".into() }),
+        group_name: "g".to_owned(),
+        settings: Some(settings),
+        stream_option: None,
+    };
+    wire::CreateReq { options: Some(options) }
+}
+
+#[test]
+fn the_oldest_form_of_a_request_is_understood() {
+    for (revision, start) in [(0, StartFrom::Start), (5, StartFrom::Revision(5)), (u64::MAX, StartFrom::End)]
+    {
+        let wish = Wish::of(legacy(revision)).expect("it is understood");
+        assert_eq!((wish.stream.as_str(), wish.group.as_str()), ("s", "g"));
+        let settings = wish.settings.expect("they are valid");
+        assert_eq!((settings.start, settings.message_timeout_ms), (start, 30_000));
+        assert_eq!((settings.strategy, settings.checkpoint_after_ms), (ConsumerStrategy::RoundRobin, 0));
+    }
+}
+
+#[test]
+fn the_newer_form_counts_if_a_request_has_both() {
+    let mut request = legacy(7);
+    let options = request.options.as_mut().expect("it has them");
+    let stream = StreamOptions {
+        stream_identifier: Some(StreamIdentifier { stream_name: "newer".into() }),
+        revision_option: Some(stream_options::RevisionOption::End(Empty {})),
+    };
+    options.stream_option = Some(wire::create_req::options::StreamOption::Stream(stream));
+    if let Some(settings) = &mut options.settings {
+        settings.consumer_strategy = "PinnedByCorrelation".to_owned();
+    }
+    let wish = Wish::of(request.clone()).expect("it is understood");
+    assert_eq!(wish.stream, "newer");
+    let settings = wish.settings.expect("they are valid");
+    assert_eq!((settings.start, settings.strategy), (StartFrom::End, ConsumerStrategy::PinnedByCorrelation));
+    let all = wire::create_req::AllOptions::default();
+    request.options.as_mut().expect("it has them").stream_option =
+        Some(wire::create_req::options::StreamOption::All(all));
+    assert_eq!(Wish::of(request).expect("it is understood").stream, "$all");
+    assert!(Wish::of(wire::CreateReq { options: None }).is_err());
+}
+
+#[test]
+fn every_refusal_has_its_status() {
+    use tonic::Code;
+    for (refusal, code) in [
+        (Refusal::Exists, Code::AlreadyExists),
+        (Refusal::Missing, Code::NotFound),
+        (Refusal::Full, Code::FailedPrecondition),
+        (Refusal::Failed("why".to_owned()), Code::Internal),
+        (Refusal::All, Code::Unimplemented),
+        (Refusal::Tombstone, Code::FailedPrecondition),
+        (Refusal::Call(CallError::Stopping), Code::Unavailable),
+    ] {
+        assert_eq!(refused(refusal, "s", "g").code(), code);
+    }
+}
+
+#[tokio::test]
+async fn a_client_does_what_its_rights_say_and_needs_none_for_the_notes() {
+    let mut rig = Rig::start().await;
+    let as_one = |grants: &str| {
+        let grants = grants.parse::<Grants>().expect("grants");
+        rig.broker.enter(Principal::new("client", grants), None)
+    };
+    let (keeper, worker) = (as_one("configure:s"), as_one("consume:s/g"));
+    rig.append("s", 0..2).await;
+    let given = Settings { live_buffer_size: 7, ..Settings::default() };
+    let denied = |done: Result<(), Refusal>| matches!(done, Err(Refusal::Call(CallError::Denied(_))));
+    let (subscriptions, of) = (rig.subscriptions.clone(), || names("s", "g"));
+    assert!(denied(subscriptions.create(&worker, of(), given.clone()).await));
+    subscriptions.create(&keeper, of(), given.clone()).await.expect("it may");
+    assert!(
+        denied(subscriptions.create(&worker, of(), given.clone()).await),
+        "not even that it exists is said"
+    );
+    assert!(denied(subscriptions.update(&worker, of(), given.clone()).await));
+    assert!(denied(subscriptions.delete(&worker, of()).await));
+    assert!(denied(subscriptions.restart(&worker).await));
+    subscriptions.update(&keeper, of(), given).await.expect("it may");
+    rig.caller = worker;
+    assert_eq!(rig.pull(2).await, [0, 1]);
+    let ack = format!("/subscriptions/s/g/ack/{}", id(0));
+    assert_eq!(rig.http(Method::POST, &ack, "").await.0, StatusCode::ACCEPTED);
+    rig.caller = keeper.clone();
+    assert_eq!(rig.http(Method::POST, &ack, "").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(rig.http(Method::GET, "/subscriptions/s/g/1", "").await.0, StatusCode::UNAUTHORIZED);
+    subscriptions.delete(&keeper, of()).await.expect("it may");
 }

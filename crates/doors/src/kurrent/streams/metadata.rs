@@ -1,5 +1,5 @@
-//! Metadata of a stream `s`: the last event of the stream `$$s`, as JSON. Limits in it become settings of the stream `s`,
-//! in the frame of the event; everything else, as `$acl` and `$cacheControl`, is kept and has no effect.
+//! Metadata of a stream `s`: the last event of the stream `$$s`, as JSON. Limits in it become settings of the stream
+//! `s`, in the frame of the event; everything else, as `$acl` and `$cacheControl`, is kept and has no effect.
 
 use std::time::Duration;
 

@@ -1,12 +1,14 @@
 //! `Read`: events of a stream, once or as they come.
 //!
-//! A call is polled by its connection. It reads a page beside the shard's task, hands out one event after the other, and
-//! reads the next page when the client has taken them.
+//! A call is polled by its connection. It reads a page beside the shard's task, hands out one event after the other,
+//! and reads the next page when the client has taken them.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 
-use forebay_broker::api::{CallError, Caller, Direction, Most, Reader, Retention, Stage, StreamSettings};
+use forebay_broker::api::{
+    CallError, Caller, Direction, Hold, Most, Reader, Retention, Share, Stage, StreamSettings,
+};
 use forebay_core::types::{Seq, StreamName, Timestamp};
 use forebay_wire::kurrent::client::stream_options::RevisionOption;
 use forebay_wire::kurrent::client::{RecordedEvent, StreamOptions, SubscriptionConfirmation};
@@ -18,18 +20,20 @@ use forebay_wire::kurrent::streams::read_resp::{CaughtUp, Content, ReadEvent, St
 use forebay_wire::kurrent::streams::{ReadReq, ReadResp};
 use tonic::Status;
 
+use super::all;
 use crate::kurrent::event::{self, Stored};
 use crate::kurrent::ids::{EventId, Form};
 use crate::kurrent::marks::Mark;
 use crate::kurrent::persistent::{self, ParkedRead};
 use crate::kurrent::{KurrentDoor, Replies, places, status};
 
-/// Events that are read at a time.
-const PAGE: Most = Most { messages: 500, bytes: 1 << 20 };
+/// Events that are read at a time, if there is room for them.
+pub(super) const PAGE: Most = Most { messages: 500, bytes: 1 << 20 };
 
 pub(super) async fn read(
     door: KurrentDoor,
     caller: Caller,
+    share: Share,
     request: ReadReq,
 ) -> Result<Replies<ReadResp>, Status> {
     let options = request.options.ok_or_else(|| status::invalid("options must be set"))?;
@@ -41,13 +45,16 @@ pub(super) async fn read(
     };
     let compatibility = options.control_option.as_ref().map_or(0, |control| control.compatibility);
     let Options { stream_option, resolve_links, count_option, filter_option, .. } = options;
-    let has_filter = matches!(filter_option, Some(FilterOption::Filter(_)));
-    let view = View { caller, form, resolve_links };
+    let filter = match filter_option {
+        Some(FilterOption::Filter(filter)) => Some(filter),
+        Some(FilterOption::NoFilter(_)) | None => None,
+    };
+    let view = View { caller, share, form, resolve_links };
     match (stream_option, count_option) {
         (Some(StreamOption::Stream(of)), Some(CountOption::Count(count))) if persistent::is_parked(&of) => {
             ParkedRead { form, resolve_links, direction, of, count }.replies(&view.caller).await
         }
-        (Some(StreamOption::Stream(_)), _) if has_filter => {
+        (Some(StreamOption::Stream(_)), _) if filter.is_some() => {
             Err(status::invalid("a filter must be given with $all only"))
         }
         (Some(StreamOption::Stream(of)), Some(CountOption::Count(count))) => {
@@ -59,8 +66,11 @@ pub(super) async fn read(
         (Some(StreamOption::Stream(of)), Some(CountOption::Subscription(_))) => {
             Follow::open(door, view, of).await
         }
-        (Some(StreamOption::All(_)), Some(_)) => {
-            Err(Status::unimplemented("reads of $all are not offered yet. Read a stream by its name"))
+        (Some(StreamOption::All(of)), Some(CountOption::Count(count))) => {
+            all::Once::open(view, of, direction, count, filter.as_ref()).await
+        }
+        (Some(StreamOption::All(of)), Some(CountOption::Subscription(_))) => {
+            all::Follow::open(door, view, of, filter.as_ref()).await
         }
         (None, _) => Err(status::invalid("stream or all must be set")),
         (_, None) => Err(status::invalid("count or subscription must be set")),
@@ -81,6 +91,8 @@ pub(super) fn timestamp(time: Timestamp) -> forebay_wire::kurrent::Timestamp {
 /// How a client wants to see events.
 pub(super) struct View {
     pub(super) caller: Caller,
+    /// The room that answers of the connection have.
+    pub(super) share: Share,
     pub(super) form: Form,
     pub(super) resolve_links: bool,
 }
@@ -111,7 +123,7 @@ impl View {
 }
 
 /// Polls a call until it has no more to say.
-fn replies<T: Send + 'static>(
+pub(super) fn replies<T: Send + 'static>(
     call: T,
     next: impl for<'a> Fn(
         &'a mut T,
@@ -129,11 +141,44 @@ fn replies<T: Send + 'static>(
     }))
 }
 
+/// Events that were read and not handed out, and the room that they take.
+#[derive(Default)]
+pub(super) struct Ready {
+    replies: VecDeque<ReadResp>,
+    hold: Option<Hold>,
+}
+
+impl Ready {
+    pub(super) fn pop(&mut self) -> Option<ReadResp> {
+        let reply = self.replies.pop_front();
+        if reply.is_none() {
+            self.hold = None;
+        }
+        reply
+    }
+
+    pub(super) fn push(&mut self, reply: ReadResp) {
+        self.replies.push_back(reply);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    /// As much of a page as there is room for. One event always fits.
+    pub(super) fn room(&mut self, share: &Share, most: Most) -> Most {
+        let hold = share.take_up_to(most.bytes);
+        let bytes = hold.bytes();
+        self.hold = Some(hold);
+        Most { bytes, ..most }
+    }
+}
+
 /// A read that ends.
 struct Once {
     view: View,
     stream: StreamName,
-    ready: VecDeque<ReadResp>,
+    ready: Ready,
     /// `None` once everything was read.
     reader: Option<Reader>,
     /// Events that the client may still be given.
@@ -198,13 +243,13 @@ impl Once {
                 Some(reader.map_err(|error| status::of_call(&error))?)
             }
         };
-        let call = Once { view, stream, ready: VecDeque::new(), reader, left, ending };
+        let call = Once { view, stream, ready: Ready::default(), reader, left, ending };
         Ok(replies(call, |call| Box::pin(call.next())))
     }
 
     async fn next(&mut self) -> Option<Result<ReadResp, Status>> {
         loop {
-            if let Some(ready) = self.ready.pop_front() {
+            if let Some(ready) = self.ready.pop() {
                 return Some(Ok(ready));
             }
             let Some(reader) = &mut self.reader else {
@@ -248,8 +293,9 @@ async fn read_page(
     most: Most,
     view: &View,
     stream: &StreamName,
-    out: &mut VecDeque<ReadResp>,
+    out: &mut Ready,
 ) -> Result<u64, Failed> {
+    let most = out.room(&view.share, most);
     let is_back = reader.direction() == Direction::Backwards;
     let stretches = reader.next(most).await.map_err(Failed::Call)?;
     let mut count = 0;
@@ -258,7 +304,7 @@ async fn read_page(
             let n = if is_back { stretch.len() - 1 - n } else { n };
             let found = stretch.get(n);
             let shown = view.show(Stored::found(stream, &found)).await.map_err(Failed::Status)?;
-            out.push_back(shown);
+            out.push(shown);
             count += 1;
         }
     }
@@ -271,7 +317,7 @@ struct Follow {
     view: View,
     stream: StreamName,
     reader: Reader,
-    ready: VecDeque<ReadResp>,
+    ready: Ready,
     is_caught_up: bool,
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -292,7 +338,8 @@ impl Follow {
         let reader = view.caller.reader(stream.clone(), next, Direction::Forwards).await;
         let reader = reader.map_err(|error| status::of_call(&error))?;
         let confirmation = SubscriptionConfirmation { subscription_id: door.next_id().to_string() };
-        let ready = VecDeque::from([reply(Content::Confirmation(confirmation))]);
+        let mut ready = Ready::default();
+        ready.push(reply(Content::Confirmation(confirmation)));
         let stopping = Box::pin(door.broker.reached(Stage::Draining));
         let call = Follow { door, view, stream, reader, ready, is_caught_up: false, stopping };
         Ok(replies(call, |call| Box::pin(call.next())))
@@ -300,7 +347,7 @@ impl Follow {
 
     async fn next(&mut self) -> Option<Result<ReadResp, Status>> {
         loop {
-            if let Some(ready) = self.ready.pop_front() {
+            if let Some(ready) = self.ready.pop() {
                 return Some(Ok(ready));
             }
             let read = tokio::select! {
@@ -320,6 +367,7 @@ impl Follow {
                     }))));
                 }
                 Ok(0) => {
+                    self.ready = Ready::default();
                     let grown = tokio::select! {
                         biased;
                         () = self.stopping.as_mut() => return Some(Err(status::stopping())),
@@ -365,7 +413,7 @@ async fn last_of(caller: &Caller, stream: &StreamName) -> Result<Seq, Status> {
 
 /// The id of a subscription.
 impl KurrentDoor {
-    fn next_id(&self) -> EventId {
+    pub(super) fn next_id(&self) -> EventId {
         let number = self.subscriptions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut id = self.instance;
         id.0[8..].copy_from_slice(&number.to_be_bytes());

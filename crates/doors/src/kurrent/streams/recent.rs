@@ -1,5 +1,6 @@
-//! Ids of events that were lately written without an expected revision. A client that repeats such a write, because it did
-//! not see the answer, is answered with the first one. After a restart, or many writes later, nothing is known any more.
+//! Ids of events that were lately written without an expected revision. A client that repeats a write of this kind,
+//! because it did not see the answer, is answered with the first one. After a restart, or many writes later, the ids
+//! are forgotten.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -27,7 +28,7 @@ struct Table {
     order: VecDeque<Key>,
 }
 
-/// What is known of the events of a write.
+/// Whether the events of a write were written before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kurrent) enum Known {
     Nothing,

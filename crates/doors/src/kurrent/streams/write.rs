@@ -100,7 +100,7 @@ pub(in crate::kurrent) async fn write(
     begin(door, caller, stream, expected, events).await?.await
 }
 
-/// Begins to write events. Waits for room if there is none.
+/// Begins to write events. Waits until there is room.
 pub(in crate::kurrent) async fn begin(
     door: &KurrentDoor,
     caller: &Caller,

@@ -1,59 +1,97 @@
-//! One `FollowStream`: messages of a stream in order, and then new ones as they come.
+//! `FollowStream` and `FollowLog`: messages of a stream, or of all, in order, and then new ones as they come.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use forebay_broker::api::{Hold, ReadPage, Stage};
-use forebay_core::types::Seq;
+use forebay_broker::api::Stage;
 use forebay_wire::v1;
 use tokio_stream::Stream;
 use tonic::Status;
 
 use super::status;
-use super::streams::stored;
+use super::streams::{logged, stored};
 use crate::native::problem::Refusal;
-use crate::native::service::{Answer, Following, From, Service, filter, stream_to_read};
+use crate::native::service::{
+    Answer, Following, FollowingLog, From, Service, filter, log_filter, stream_to_read,
+};
 
 type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type Page = (Following, Answer<(ReadPage, Hold)>);
+type Next<S, R> = Later<(S, Answer<R>)>;
 
-pub(super) struct Follow {
+/// One call. `S` finds the messages, `R` is a reply with some of them.
+pub(super) struct Follow<S, R> {
     /// The next messages, as soon as there are some. `None` once the call has ended.
-    page: Option<Later<Page>>,
+    page: Option<Next<S, R>>,
+    next: fn(S) -> Next<S, R>,
     stopping: Later<()>,
 }
 
-impl Follow {
-    pub(super) async fn open(service: Service, request: v1::FollowStreamRequest) -> Answer<Follow> {
-        let stream = stream_to_read(&request.stream)?;
-        let filter = filter(Some(request.key), Some(request.r#type));
-        let from = match (request.new_only, request.from) {
-            (true, 0) => From::End,
-            (true, _) => return Err(Refusal::field("from", "must not be given together with new_only")),
-            (false, from) => From::Seq(from),
-        };
-        let from = service.follow_from(stream.clone(), from).await?;
-        let following = service.follow(stream, from, filter).await?;
+impl<S, R> Follow<S, R> {
+    fn new(service: &Service, source: S, next: fn(S) -> Next<S, R>) -> Follow<S, R> {
         let stopping = Box::pin(service.broker().reached(Stage::Draining));
-        Ok(Follow { page: Some(next_page(following)), stopping })
+        Follow { page: Some(next(source)), next, stopping }
     }
 }
 
-fn next_page(mut following: Following) -> Later<Page> {
+fn from(new_only: bool, from: u64) -> Answer<From> {
+    match (new_only, from) {
+        (true, 0) => Ok(From::End),
+        (true, _) => Err(Refusal::field("from", "must not be given together with new_only")),
+        (false, from) => Ok(From::Seq(from)),
+    }
+}
+
+pub(super) async fn follow_stream(
+    service: Service,
+    request: v1::FollowStreamRequest,
+) -> Answer<Follow<Following, v1::FollowStreamReply>> {
+    let stream = stream_to_read(&request.stream)?;
+    let filter = filter(Some(request.key), Some(request.r#type));
+    let from = service.follow_from(stream.clone(), from(request.new_only, request.from)?).await?;
+    let following = service.follow(stream, from, filter).await?;
+    Ok(Follow::new(&service, following, next_of_stream))
+}
+
+fn next_of_stream(mut following: Following) -> Next<Following, v1::FollowStreamReply> {
     Box::pin(async move {
-        let page = following.next().await;
-        (following, page)
+        // The reply is encoded, and counted, as soon as it is returned.
+        let reply = following.next().await.and_then(|(page, _hold)| {
+            let (messages, next) = stored(&page)?;
+            // Messages that did not fit into the reply come with the next one.
+            if next != page.next {
+                following.seek(next);
+            }
+            Ok(v1::FollowStreamReply { messages, next: next.0 })
+        });
+        (following, reply)
     })
 }
 
-/// The reply, and where to go on.
-fn reply(page: &ReadPage) -> Answer<v1::FollowStreamReply> {
-    let (messages, next) = stored(page)?;
-    Ok(v1::FollowStreamReply { messages, next: next.0 })
+pub(super) async fn follow_log(
+    service: Service,
+    request: v1::FollowLogRequest,
+) -> Answer<Follow<FollowingLog, v1::FollowLogReply>> {
+    let v1::FollowLogRequest { from: first, new_only, stream_prefix, type_prefix, key, r#type } = request;
+    let filter = log_filter(Some(stream_prefix), Some(type_prefix), Some(key), Some(r#type));
+    let following = service.follow_log(from(new_only, first)?, filter).await?;
+    Ok(Follow::new(&service, following, next_of_log))
 }
 
-impl Stream for Follow {
-    type Item = Result<v1::FollowStreamReply, Status>;
+fn next_of_log(mut following: FollowingLog) -> Next<FollowingLog, v1::FollowLogReply> {
+    Box::pin(async move {
+        let reply = following.next().await.and_then(|(page, _hold)| {
+            let (messages, next) = logged(&page)?;
+            if next != page.next {
+                following.seek(next);
+            }
+            Ok(v1::FollowLogReply { messages, next: next.0 })
+        });
+        (following, reply)
+    })
+}
+
+impl<S, R> Stream for Follow<S, R> {
+    type Item = Result<R, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let call = self.get_mut();
@@ -63,20 +101,11 @@ impl Stream for Follow {
             call.page = None;
             return Poll::Ready(Some(Err(status::stopping())));
         }
-        let (mut following, page) = match page.as_mut().poll(cx) {
+        let (source, reply) = match page.as_mut().poll(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(page) => page,
         };
-        // The reply is encoded, and counted, as soon as it is returned.
-        let replied = page.and_then(|(page, _hold)| Ok((reply(&page)?, page.next)));
-        call.page = replied.as_ref().ok().map(|(reply, next)| {
-            // Messages that did not fit into the reply come with the next one.
-            if reply.next != next.0 {
-                following.seek(Seq(reply.next));
-            }
-            next_page(following)
-        });
-        let reply = replied.map(|(reply, _)| reply);
+        call.page = reply.is_ok().then(|| (call.next)(source));
         Poll::Ready(Some(reply.map_err(|refusal| status::refused(&refusal))))
     }
 }

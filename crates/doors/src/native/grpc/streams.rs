@@ -1,13 +1,13 @@
 //! The calls about streams.
 
-use forebay_broker::api::{Direction, Hold, ReadPage};
-use forebay_core::types::Seq;
+use forebay_broker::api::{Direction, Hold, LogMessage, LogPage, ReadPage};
+use forebay_core::types::{Ordinal, Seq};
 use forebay_model::StreamPatch;
 use forebay_wire::v1;
 
 use super::request::{Budget, some};
 use super::{convert, report, settings};
-use crate::native::service::{Answer, Service, filter, stream_name, stream_to_read};
+use crate::native::service::{Answer, Service, filter, log_filter, stream_name, stream_to_read};
 
 pub(super) async fn create(
     service: Service,
@@ -89,9 +89,37 @@ pub(super) fn stored(page: &ReadPage) -> Answer<(Vec<v1::StoredMessage>, Seq)> {
     let mut messages = Vec::with_capacity(page.messages.len());
     let mut budget = Budget::new();
     for found in &page.messages {
-        let stored = v1::StoredMessage { seq: found.seq.0, message: Some(convert::found(found)?) };
+        let (seq, stream) = (found.seq.0, String::new());
+        let stored = v1::StoredMessage { seq, message: Some(convert::found(found)?), stream };
         if !budget.take(&stored) {
             return Ok((messages, found.seq));
+        }
+        messages.push(stored);
+    }
+    Ok((messages, page.next))
+}
+
+pub(super) async fn read_log(
+    service: Service,
+    request: v1::ReadLogRequest,
+) -> Answer<(v1::ReadLogReply, Hold)> {
+    let v1::ReadLogRequest { from, limit, stream_prefix, type_prefix, key, r#type, newest_first } = request;
+    let filter = log_filter(Some(stream_prefix), Some(type_prefix), Some(key), Some(r#type));
+    let direction = if newest_first { Direction::Backwards } else { Direction::Forwards };
+    let (page, hold) = service.read_log(some(from), direction, some(limit.into()), filter).await?;
+    let (messages, next) = logged(&page)?;
+    Ok((v1::ReadLogReply { messages, next: next.0, last_log_position: page.last.0 }, hold))
+}
+
+/// As many messages of a page of all streams as fit into a reply, and where to read on.
+pub(super) fn logged(page: &LogPage) -> Answer<(Vec<v1::StoredMessage>, Ordinal)> {
+    let mut messages = Vec::with_capacity(page.messages.len());
+    let mut budget = Budget::new();
+    for LogMessage { stream, message, .. } in &page.messages {
+        let (seq, stream) = (message.seq.0, stream.to_string());
+        let stored = v1::StoredMessage { seq, message: Some(convert::found(message)?), stream };
+        if !budget.take(&stored) {
+            return Ok((messages, message.ordinal));
         }
         messages.push(stored);
     }

@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::dashboard;
 use super::document::{self, Parameter};
 use super::failure::Failure;
-use super::{Door, consume, credentials, groups, live, parked, streams, transact};
+use super::{Door, consume, credentials, groups, live, log, parked, streams, transact};
 use crate::telemetry::CallName;
 
 const STREAM: &str = "/streams/{stream}";
@@ -38,6 +38,7 @@ pub(in crate::native) fn calls() -> Api {
     let mut api = Api::default();
     stream_calls(&mut api);
     message_calls(&mut api);
+    log_calls(&mut api);
     group_calls(&mut api);
     consumer_calls(&mut api);
     parked_calls(&mut api);
@@ -173,6 +174,45 @@ fn message_calls(api: &mut Api) {
             .fails(&[404])
             .grpc("FollowStream"),
         streams::follow,
+    );
+}
+
+fn log_calls(api: &mut Api) {
+    let of = |path, id, what| Call::new(Method::GET, path, id, what).tag("log");
+    let filter = || {
+        let prefix =
+            "Only messages of streams whose names begin with this. Default: all but names with `$` first.";
+        let wanted = [
+            Parameter::text("prefix", prefix),
+            Parameter::text("type_prefix", "Only messages whose types begin with this."),
+        ];
+        wanted.into_iter().chain(key_and_type())
+    };
+    let read = "Read messages of all streams in the order in which they were published. Nothing is changed.";
+    api.add(
+        of("/log", "readLog", read)
+            .query([
+                Parameter::position(
+                    "from",
+                    "Position in the log of the first message. Default: 1, or the last with `order=desc`.",
+                ),
+                Parameter::text("order", "`asc`, or `desc`: the newest messages first, from `from` back."),
+                Parameter::limit(),
+            ])
+            .query(filter())
+            .gives::<json::LogList>(200)
+            .grpc("ReadLog"),
+        log::read,
+    );
+    let follow = "Messages of all streams as they arrive, as server-sent events. The id of an event is the position in \
+                  the log, so the header Last-Event-ID resumes.";
+    api.add(
+        of("/log/follow", "followLog", follow)
+            .query([Parameter::place("from", "`beginning`, `end`, or a position in the log.")])
+            .query(filter())
+            .gives_text(200, "text/event-stream")
+            .grpc("FollowLog"),
+        log::follow,
     );
 }
 

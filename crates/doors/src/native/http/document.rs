@@ -224,8 +224,9 @@ pub(super) fn problem_reference(status: u16) -> Value {
 }
 
 /// What the groups of calls are about.
-pub(super) const TAGS: [(&str, &str); 6] = [
+pub(super) const TAGS: [(&str, &str); 7] = [
     ("streams", "Streams, and publishing and reading messages."),
+    ("log", "The messages of all streams, in the order in which they were published."),
     ("groups", "Groups of competing consumers: settings, monitoring, pausing, resetting."),
     ("consumers", "Receiving messages, and settling their leases."),
     ("parked", "Parked messages, which other systems call dead letters, and jobs on them."),

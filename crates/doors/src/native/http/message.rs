@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, ContentType, Delivered, Found, Message, Moment, Published, parse_content,
+    Batch, BatchBuilder, ContentType, Delivered, Found, LogMessage, Message, Moment, Published, parse_content,
 };
 use forebay_core::types::Timestamp;
 use forebay_wire::json::body::{BadField, Body, from_base64, text_or_base64};
@@ -209,11 +209,16 @@ pub(super) fn delivery(lease: String, delivered: &Delivered) -> json::Delivery {
     }
 }
 
+pub(super) fn logged(logged: &LogMessage) -> json::StoredMessage {
+    json::StoredMessage { stream: Some(logged.stream.to_string()), ..stored(&logged.message) }
+}
+
 pub(super) fn stored(found: &Found) -> json::StoredMessage {
     let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body } =
         Parts::of(&found.content);
     let Body { body, body_text, body_base64, no_body, content_type } = body;
     json::StoredMessage {
+        stream: None,
         seq: found.seq.0,
         log_position: found.ordinal.0,
         published_at: Time(found.published().0),

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
-use forebay_broker::api::Stage;
+use forebay_broker::api::{Hold, Stage};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{Door, message};
 use crate::http::outgoing::{self, Counted};
-use crate::native::service::Following;
+use crate::native::service::{Answer, Following, FollowingLog};
 
 /// Pieces of text that a listener may leave lying, beside the one that is being sent.
 const QUEUE: usize = 1;
@@ -48,8 +48,41 @@ pub(super) fn write_event(out: &mut String, name: &str, id: Option<u64>, data: &
     let _ = write!(out, "event: {name}\ndata: {data}\n\n");
 }
 
+/// Messages that a listener follows.
+pub(super) enum Followed {
+    Stream(Following),
+    Log(Box<FollowingLog>),
+}
+
+impl Followed {
+    /// The next messages as events, with the room that was taken for them.
+    async fn next(&mut self) -> Answer<(String, Hold)> {
+        let mut text = String::new();
+        let hold = match self {
+            Followed::Stream(following) => {
+                let (page, hold) = following.next().await?;
+                text.reserve(hold.bytes());
+                for found in &page.messages {
+                    write_event(&mut text, "message", Some(found.seq.0), &message::stored(found));
+                }
+                hold
+            }
+            Followed::Log(following) => {
+                let (page, hold) = following.next().await?;
+                text.reserve(hold.bytes());
+                for logged in &page.messages {
+                    let id = logged.message.ordinal.0;
+                    write_event(&mut text, "message", Some(id), &message::logged(logged));
+                }
+                hold
+            }
+        };
+        Ok((text, hold))
+    }
+}
+
 /// Messages as they come.
-pub(super) fn follow(door: &Door, following: Following) -> Response {
+pub(super) fn follow(door: &Door, following: Followed) -> Response {
     let (sender, response) = begin();
     let ended = door.broker().reached(Stage::Draining);
     tokio::spawn(async move {
@@ -63,7 +96,7 @@ pub(super) fn follow(door: &Door, following: Following) -> Response {
 }
 
 /// Ends when the stream is gone, or the listener.
-async fn send_messages(mut following: Following, sender: &mpsc::Sender<Bytes>) {
+async fn send_messages(mut following: Followed, sender: &mpsc::Sender<Bytes>) {
     // Something is said at once, so that the listener sees that it is heard.
     let mut text: Bytes = Bytes::from_static(b": from here on\n\n");
     loop {
@@ -74,13 +107,7 @@ async fn send_messages(mut following: Following, sender: &mpsc::Sender<Bytes>) {
         text = match tokio::time::timeout(HEARTBEAT, following.next()).await {
             Err(_) => Bytes::from_static(HEARTBEAT_TEXT),
             Ok(Err(_)) => return place.send(Bytes::from_static(b"event: gone\ndata: {}\n\n")),
-            Ok(Ok((page, hold))) => {
-                let mut text = String::with_capacity(hold.bytes());
-                for found in &page.messages {
-                    write_event(&mut text, "message", Some(found.seq.0), &message::stored(found));
-                }
-                outgoing::held(text.into_bytes(), hold)
-            }
+            Ok(Ok((text, hold))) => outgoing::held(text.into_bytes(), hold),
         };
     }
 }

@@ -82,6 +82,15 @@ pub(super) async fn publish(
     Ok(Reply(StatusCode::CREATED, json::PublishReply { results }))
 }
 
+/// The way of reading that a request asks for.
+pub(super) fn direction(query: &mut Query) -> Result<Direction, Failure> {
+    match query.text("order").as_deref() {
+        None | Some("asc") => Ok(Direction::Forwards),
+        Some("desc") => Ok(Direction::Backwards),
+        Some(_) => Err(bad_parameter("order", "must be `asc` or `desc`")),
+    }
+}
+
 pub(super) async fn browse(
     Entered(service): Entered,
     OfStream(stream): OfStream,
@@ -90,11 +99,7 @@ pub(super) async fn browse(
     let from = query.number("from")?;
     let limit = query.number("limit")?;
     let filter = filter(query.text("key"), query.text("type"));
-    let direction = match query.text("order").as_deref() {
-        None | Some("asc") => Direction::Forwards,
-        Some("desc") => Direction::Backwards,
-        Some(_) => return Err(bad_parameter("order", "must be `asc` or `desc`")),
-    };
+    let direction = direction(&mut query)?;
     query.end()?;
     let (page, hold) = service.read(stream, from, direction, limit, &filter).await.map_err(in_query)?;
     let messages = page.messages.iter().map(message::stored).collect();
@@ -133,11 +138,19 @@ pub(super) async fn follow(
     mut query: Query,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let from = query.text("from");
+    let from = follow_from(&mut query, &headers);
     let filter = filter(query.text("key"), query.text("type"));
     query.end()?;
+    // Before the first event, so that a stream that does not exist is a refusal and not an event.
+    let from = service.follow_from(stream.clone(), from?).await?;
+    Ok(sse::follow(&door, sse::Followed::Stream(service.follow(stream, from, filter).await?)))
+}
+
+/// Where a listener wants to begin, or goes on after a break.
+pub(super) fn follow_from(query: &mut Query, headers: &HeaderMap) -> Result<From, Failure> {
+    let from = query.text("from");
     let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
-    let from = match (resumed, from.as_deref()) {
+    Ok(match (resumed, from.as_deref()) {
         (Some(last), _) => From::Seq(last.saturating_add(1)),
         (None, None | Some("beginning")) => From::Seq(1),
         (None, Some("end")) => From::End,
@@ -145,8 +158,5 @@ pub(super) async fn follow(
             let rule = "must be `beginning`, `end` or a position";
             From::Seq(number.parse().map_err(|_| bad_parameter("from", rule))?)
         }
-    };
-    // Before the first event, so that a stream that does not exist is a refusal and not an event.
-    let from = service.follow_from(stream.clone(), from).await?;
-    Ok(sse::follow(&door, service.follow(stream, from, filter).await?))
+    })
 }

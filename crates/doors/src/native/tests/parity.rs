@@ -381,16 +381,33 @@ impl Pair {
     /// Follows the stream over both protocols until the first messages come.
     async fn follow(&mut self, query: &str, request: v1::FollowStreamRequest) {
         let path = format!("/streams/work/follow{query}");
-        self.made.insert(self.template("GET", &path));
-        let http = Request::builder().uri(&path).header("host", "localhost");
+        let grpc = self.grpc.follow_stream(request).await.map(Response::into_inner);
+        self.follow_both("FollowStream", &path, grpc, |reply| reply.messages).await;
+    }
+
+    /// The same for all streams.
+    async fn follow_log(&mut self, query: &str, request: v1::FollowLogRequest) {
+        let path = format!("/log/follow{query}");
+        let grpc = self.grpc.follow_log(request).await.map(Response::into_inner);
+        self.follow_both("FollowLog", &path, grpc, |reply| reply.messages).await;
+    }
+
+    async fn follow_both<R>(
+        &mut self,
+        call: &str,
+        path: &str,
+        grpc: Result<tonic::Streaming<R>, Status>,
+        messages: fn(R) -> Vec<v1::StoredMessage>,
+    ) {
+        self.made.insert(self.template("GET", path));
+        let http = Request::builder().uri(path).header("host", "localhost");
         let response =
             self.http.answer(FROM, Principal::owner(), http.body(Body::empty()).expect("a request")).await;
-        let grpc = self.grpc.follow_stream(request).await;
         if !response.status().is_success() {
             let status = response.status().as_u16();
             let body = response.into_body().collect().await.expect("a body").to_bytes();
             let refused = grpc.map(|_| Value::Null).map_err(|status| refused_over_grpc(&status));
-            return self.compare(&format!("GET {path}"), "FollowStream", (status, body), refused);
+            return self.compare(&format!("GET {path}"), call, (status, body), refused);
         }
         let (mut body, mut text) = (response.into_body(), String::new());
         while !text.contains("event: message") {
@@ -399,11 +416,10 @@ impl Pair {
         }
         let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
         let over_http: Vec<Value> = events.map(|data| parse(data.as_bytes())).collect();
-        let reply =
-            grpc.expect("it follows").into_inner().message().await.expect("it goes on").expect("a reply");
-        let over_grpc = Ok(json!({ "messages": shape::all(reply.messages) }));
+        let reply = grpc.expect("it follows").message().await.expect("it goes on").expect("a reply");
+        let over_grpc = Ok(json!({ "messages": shape::all(messages(reply)) }));
         let over_http = json!({ "messages": over_http }).to_string().into();
-        self.compare(&format!("GET {path}"), "FollowStream", (200, over_http), over_grpc);
+        self.compare(&format!("GET {path}"), call, (200, over_http), over_grpc);
     }
 }
 
@@ -563,6 +579,20 @@ async fn streams(pair: &mut Pair) {
     pair.follow("?from=2", request!(FollowStreamRequest, stream: "work", from: 2u64)).await;
     pair.follow("?key=k", request!(FollowStreamRequest, stream: "work", key: "k")).await;
     pair.follow("?from=beginning&type=t", request!(FollowStreamRequest, stream: "work", r#type: "t")).await;
+    let all = request!(ReadLogRequest, stream_prefix: "");
+    both!(pair, "GET" "/log", null = read_log all);
+    let some =
+        request!(ReadLogRequest, from: 2u64, limit: 2u32, stream_prefix: "wo", type_prefix: "t", key: "k");
+    both!(pair, "GET" "/log?from=2&limit=2&prefix=wo&type_prefix=t&key=k", null = read_log some);
+    let back = request!(ReadLogRequest, newest_first: true, limit: 1u32, r#type: "t");
+    both!(pair, "GET" "/log?order=desc&limit=1&type=t", null = read_log back);
+    both!(pair, "GET" "/log?limit=1001", null = read_log request!(ReadLogRequest, limit: 1_001u32));
+    pair.follow_log("?from=2", request!(FollowLogRequest, from: 2u64)).await;
+    pair.follow_log(
+        "?prefix=wo&type_prefix=t",
+        request!(FollowLogRequest, stream_prefix: "wo", type_prefix: "t"),
+    )
+    .await;
 }
 
 async fn groups(pair: &mut Pair) {

@@ -234,7 +234,9 @@ mod tests {
         assert_eq!((settings.message_timeout_ms, settings.checkpoint_after_ms), (7, 3));
         assert_eq!(settings.strategy, ConsumerStrategy::Pinned);
         let shown = json!(ShownSettings::from(&settings));
-        let Ok(again) = settings_of(shown.to_string().as_bytes()) else { panic!("what is shown is taken") };
+        let Ok(again) = settings_of(shown.to_string().as_bytes()) else {
+            panic!("shown settings are accepted")
+        };
         assert_eq!(again, settings);
         let Ok(usual) = settings_of(b" ") else { panic!("nothing is given") };
         assert_eq!(usual, Settings::default());

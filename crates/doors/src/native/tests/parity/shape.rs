@@ -157,10 +157,22 @@ impl Shape for v1::ReadMessagesReply {
     }
 }
 
+impl Shape for v1::ReadLogReply {
+    fn shape(self) -> Value {
+        let v1::ReadLogReply { messages, next, last_log_position } = self;
+        let next = (1..=last_log_position).contains(&next).then(|| next.to_string());
+        json!({ "messages": all(messages), "next": next, "last_log_position": last_log_position })
+    }
+}
+
 impl Shape for v1::StoredMessage {
     fn shape(self) -> Value {
-        let v1::StoredMessage { seq, message } = self;
-        stored(seq, message.expect("a message"))
+        let v1::StoredMessage { seq, message, stream } = self;
+        let mut value = stored(seq, message.expect("a message"));
+        if !stream.is_empty() {
+            value["stream"] = stream.into();
+        }
+        value
     }
 }
 
