@@ -45,6 +45,18 @@ impl Principal {
         Principal { name: name.into(), ..Principal::owner() }
     }
 
+    /// A client with these rights, until [`Principal::end`].
+    pub fn revocable(name: &str, grants: Grants) -> Principal {
+        Principal::with_standing(name, grants, Arc::new(Standing::new(None)))
+    }
+
+    /// Nothing is done in its name any more, by any clone of it.
+    pub fn end(&self) {
+        if let Some(standing) = &self.standing {
+            standing.end();
+        }
+    }
+
     pub(crate) fn with_standing(name: &str, grants: Grants, standing: Arc<Standing>) -> Principal {
         Principal { standing: Some(standing), ..Principal::new(name, grants) }
     }

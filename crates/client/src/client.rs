@@ -89,6 +89,7 @@ impl Client {
             retry_for: RETRY_FOR,
             token: None,
             ca: None,
+            certificate: None,
         }
     }
 
@@ -127,6 +128,20 @@ pub struct ClientBuilder {
     retry_for: Duration,
     token: Option<Token>,
     ca: Option<Vec<u8>>,
+    certificate: Option<OwnCertificate>,
+}
+
+/// The certificate of the client and its key, which is not shown.
+#[derive(Clone)]
+struct OwnCertificate {
+    chain: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl fmt::Debug for OwnCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnCertificate(..)")
+    }
 }
 
 /// A token, which is not shown.
@@ -192,12 +207,31 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the client's own certificate, with the certificates that signed it after it, and its private key, both in
+    /// PEM. A server that knows the authority recognises the client by it, without a token.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use forebay_client::Client;
+    ///
+    /// let (certificate, key) = (std::fs::read("billing.pem")?, std::fs::read("billing.key")?);
+    /// let client =
+    ///     Client::builder("https://queue.internal:7070").client_certificate(certificate, key).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> ClientBuilder {
+        self.certificate = Some(OwnCertificate { chain: chain.into(), key: key.into() });
+        self
+    }
+
     /// How a server with an `https` address is connected to.
     fn connector(&self, server: &str) -> Result<Option<Connector>, ConnectError> {
         if !self.url.starts_with("https://") {
             return Ok(None);
         }
-        let connector = Connector::new(server, self.ca.as_deref());
+        let own = self.certificate.as_ref().map(|own| (&own.chain[..], &own.key[..]));
+        let connector = Connector::new(server, self.ca.as_deref(), own);
         connector.map(Some).map_err(|error| ConnectError::InvalidCertificate { cause: Arc::new(error) })
     }
 

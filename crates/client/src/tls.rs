@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
@@ -24,6 +24,8 @@ pub(crate) enum TlsError {
     NoCertificate,
     #[error(transparent)]
     Refused(#[from] tokio_rustls::rustls::Error),
+    #[error("the private key must be in PEM (PKCS #8, PKCS #1 or SEC 1)")]
+    NoKey,
     #[error("the host is neither a name nor an address")]
     NoName,
 }
@@ -38,8 +40,13 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// The server at this host and port is recognised by these certificates, or by those that browsers trust.
-    pub(crate) fn new(server: &str, ca: Option<&[u8]>) -> Result<Connector, TlsError> {
+    /// The server at this host and port is recognised by these certificates, or by those that browsers trust. The
+    /// client shows its own certificate, if it has one with a key.
+    pub(crate) fn new(
+        server: &str,
+        ca: Option<&[u8]>,
+        own: Option<(&[u8], &[u8])>,
+    ) -> Result<Connector, TlsError> {
         let mut roots = RootCertStore::empty();
         match ca {
             Some(pem) => {
@@ -52,10 +59,22 @@ impl Connector {
             }
             None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         }
-        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let mut config = match own {
+            None => config.with_no_client_auth(),
+            Some((certificates, key)) => {
+                let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificates)
+                    .collect::<Result<_, _>>()
+                    .map_err(|_| TlsError::NoCertificate)?;
+                if chain.is_empty() {
+                    return Err(TlsError::NoCertificate);
+                }
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey)?;
+                config.with_client_auth_cert(chain, key)?
+            }
+        };
         config.alpn_protocols = vec![b"h2".to_vec()];
         let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -89,10 +108,14 @@ mod tests {
 
     #[test]
     fn certificates_that_are_none_are_refused() {
-        assert!(matches!(Connector::new("a:1", Some(b"")), Err(TlsError::NoCertificate)));
-        assert!(matches!(Connector::new("a:1", Some(b"nonsense")), Err(TlsError::NoCertificate)));
+        assert!(matches!(Connector::new("a:1", Some(b""), None), Err(TlsError::NoCertificate)));
+        assert!(matches!(Connector::new("a:1", Some(b"nonsense"), None), Err(TlsError::NoCertificate)));
+        let own = |certificate: &[u8]| Connector::new("a:1", None, Some((certificate, b""))).map(drop);
+        assert!(matches!(own(b""), Err(TlsError::NoCertificate)));
+        let certificate = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(matches!(own(certificate), Err(TlsError::NoKey)));
         for server in ["queue.internal:7070", "127.0.0.1:7070", "[::1]:7070"] {
-            assert!(Connector::new(server, None).is_ok(), "{server}");
+            assert!(Connector::new(server, None, None).is_ok(), "{server}");
         }
     }
 }

@@ -5,10 +5,12 @@
 //! | `identity` | From the credentials of a request to a principal. |
 //! | `sessions` | The cookies of people who signed in to the dashboard. |
 //! | `attempts` | Slows down clients that present wrong credentials. |
+//! | `certificates` | Clients that are recognised by their certificates. |
 //! | `tls` | Certificates, handshakes, and the bytes of a connection. |
 //! | `watched` | Ends an answer when the credential of its request ends. |
 
 pub(crate) mod attempts;
+pub mod certificates;
 pub mod identity;
 #[cfg(feature = "dashboard")]
 pub(crate) mod sessions;

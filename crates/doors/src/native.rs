@@ -42,7 +42,7 @@ use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
 use crate::http::serve;
 use crate::kit::identity::{Anonymous, Client, Gate, Refused};
-use crate::kit::tls::{self, Speaks, Tls};
+use crate::kit::tls::{self, Certified, Speaks, Tls};
 use crate::kit::watched::watch;
 use crate::telemetry;
 use http::BodyShares;
@@ -150,6 +150,8 @@ struct Shares {
     replies: Share,
     bodies: BodyShares,
     grpc: Share,
+    /// Of the client.
+    certified: Option<Certified>,
 }
 
 struct Services {
@@ -174,7 +176,7 @@ impl Services {
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
-            let who = match self.admit(from, &request).await {
+            let who = match self.admit(from, of.certified.as_ref(), &request).await {
                 Ok(who) => who,
                 Err(refused) => {
                     // The path is the word of a client that is not known, and is not counted by.
@@ -186,7 +188,7 @@ impl Services {
             return self.answer_grpc(from, who, request).await;
         }
         request.extensions_mut().insert(of.bodies.clone());
-        let who = match self.admit(from, &request).await {
+        let who = match self.admit(from, of.certified.as_ref(), &request).await {
             Ok(who) => who,
             Err(refused) => {
                 let answer = self.http.unauthenticated(&request, refused);
@@ -208,7 +210,12 @@ impl Services {
     }
 
     /// The client that sent a request. Whether the server lives may be asked by any client.
-    async fn admit<B>(&self, from: SocketAddr, request: &Request<B>) -> Result<Principal, Refusal> {
+    async fn admit<B>(
+        &self,
+        from: SocketAddr,
+        certified: Option<&Certified>,
+        request: &Request<B>,
+    ) -> Result<Principal, Refusal> {
         if is_public(request.uri().path()) {
             return Ok(unknown_client());
         }
@@ -217,6 +224,13 @@ impl Services {
             .gate
             .session(request.method(), request.headers())
             .map_err(|refused| unauthenticated(&refused))?
+        {
+            return Ok(who);
+        }
+        // A token counts before the certificate of the connection.
+        if !request.headers().contains_key(header::AUTHORIZATION)
+            && let (Some(tls), Some(certified)) = (&self.tls, certified)
+            && let Some(who) = tls.client(certified)
         {
             return Ok(who);
         }
@@ -276,11 +290,14 @@ async fn serve_one(
     address: SocketAddr,
     stopping: Stopping,
 ) {
-    let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
+    let begun = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await;
+    let Some(mut wire) = begun else { return };
+    let certified = wire.take_certified();
     let shares = Arc::new(Shares {
         replies: outgoing.share.clone(),
         bodies: services.http.body_shares(),
         grpc: services.grpc_bodies.share(),
+        certified,
     });
     let stats = services.stats.clone();
     let answer = move |request| {

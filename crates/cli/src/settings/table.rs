@@ -168,6 +168,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.tls_key, values::or_none(text, values::path)),
     },
     Setting {
+        name: "tls_client_ca",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "Certificates, in PEM, of the authorities that sign the certificates of clients. A client is then \
+               recognised by its certificate. It is read again when it changes",
+        set: |settings, text| values::into(&mut settings.tls_client_ca, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "tls_client_names",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the rights of clients with certificates, one name and its grants on each line, as \
+               `billing.internal worker:orders-*`. It is read again when it changes",
+        set: |settings, text| {
+            values::into(&mut settings.tls_client_names, values::or_none(text, values::path))
+        },
+    },
+    Setting {
         name: "admin_token_file",
         value: Some("FILE|none"),
         default: "none",
