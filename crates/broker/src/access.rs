@@ -135,6 +135,20 @@ pub enum Right {
 }
 
 impl Right {
+    /// The action that a credential needs for it, as grants name it. Some rights come with further actions too.
+    pub fn action(self) -> Action {
+        match self {
+            Right::Publish => Action::Publish,
+            Right::Consume => Action::Consume,
+            Right::Read | Right::Inspect => Action::Read,
+            Right::Look => Action::View,
+            Right::Create | Right::Change | Right::Delete => Action::Configure,
+            Right::Operate => Action::Operate,
+            Right::Triage => Action::Triage,
+            Right::Administer => Action::Admin,
+        }
+    }
+
     pub const ALL: [Right; 11] = [
         Right::Publish,
         Right::Consume,
@@ -190,7 +204,7 @@ impl fmt::Display for Resource<'_> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not allowed. who=`{who}` action=`{action}` what=`{what}`")]
+#[error("not allowed: the right `{}` is missing. who=`{who}` action=`{action}` what=`{what}`", action.action().name())]
 pub struct Denied {
     pub who: Arc<str>,
     pub action: Right,

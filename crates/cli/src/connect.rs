@@ -272,7 +272,11 @@ impl Server {
             }
             match builder.connect().await {
                 Ok(client) => return Ok(client),
-                Err(error) => failed.get_or_insert(failure::from_connect(&error, &address.authority)),
+                Err(error) => failed.get_or_insert(failure::from_connect(
+                    &error,
+                    &address.authority,
+                    place.token.is_some(),
+                )),
             };
         }
         Err(failed.unwrap_or_else(|| anyhow!("there is no address")))
