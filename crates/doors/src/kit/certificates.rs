@@ -1,8 +1,8 @@
 //! Clients that are recognised by their certificates: which authorities sign these, and which rights the names in them
 //! have.
 //!
-//! The names are those of the subject alternative names: of hosts, and URIs such as `spiffe://prod/billing`. A file says
-//! for each name its grants:
+//! The names are those of the subject alternative names: of hosts, and URIs such as `spiffe://prod/billing`. A file
+//! says for each name its grants:
 //!
 //! ```text
 //! # name                   grants

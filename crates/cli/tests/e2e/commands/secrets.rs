@@ -1,5 +1,5 @@
-//! Secrets that are planted in everything that clients send: the server writes none of them into its log, its metrics, its
-//! errors or its audit, and the commands print none.
+//! Secrets that are planted in everything that clients send: the server writes none of them into its log, its metrics,
+//! its errors or its audit, and the commands print none.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
