@@ -15,9 +15,12 @@ use forebay_core::types::{GroupName, StreamName};
 use crate::clock::Clock;
 use crate::door::Door;
 
+pub(crate) use grants::Glob;
 pub(crate) use standing::Standing;
 
 pub use grants::{Action, GRANTS_BYTES_MAX, GRANTS_MAX, GrantError, Grants, ROLES};
+
+const OWNER: &str = "owner";
 
 /// A client that a door has recognised.
 #[derive(Debug, Clone)]
@@ -37,12 +40,17 @@ impl Principal {
 
     /// A client on the machine that the server runs on, or the server itself.
     pub fn owner() -> Principal {
-        Principal { name: "owner".into(), grants: None, standing: None }
+        Principal { name: OWNER.into(), grants: None, standing: None }
     }
 
     /// As the owner, under another name.
     pub fn owner_as(name: &str) -> Principal {
         Principal { name: name.into(), ..Principal::owner() }
+    }
+
+    /// Whether it is the owner itself: the client that needs no credential.
+    pub fn is_owner(&self) -> bool {
+        self.grants.is_none() && &*self.name == OWNER
     }
 
     /// A client with these rights, until [`Principal::end`].

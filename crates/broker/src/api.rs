@@ -30,6 +30,7 @@ pub use crate::report::{
 };
 pub use crate::stats::doors::{DoorStats, Doors};
 pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
+pub use crate::tenants::{Limit, OverLimit, Seat, Subject, Tenant, Tenants, Turn};
 
 pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;

@@ -32,6 +32,7 @@ use crate::recovery::{Recovery, RecoveryError};
 use crate::shard_handle::ShardHandle;
 use crate::shard_task::{Command, ShardTask, TaskConfig};
 use crate::stats::doors::Doors;
+use crate::tenants::Tenants;
 
 pub use crate::caller::{Created, GroupCursor};
 pub use crate::shard_handle::Room;
@@ -113,6 +114,7 @@ pub struct Entrance {
     memory: Arc<Memory>,
     credentials: Arc<Credentials>,
     audit: Arc<Audit>,
+    tenants: Arc<Tenants>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -190,6 +192,11 @@ impl Entrance {
     /// The record of administrative and triage calls.
     pub fn audit(&self) -> &Arc<Audit> {
         &self.audit
+    }
+
+    /// The limits of clients and streams.
+    pub fn tenants(&self) -> &Arc<Tenants> {
+        &self.tenants
     }
 
     /// Contents that are on their way out.
@@ -309,8 +316,8 @@ impl Broker {
         let shards = Arc::from([ShardHandle::new(shard, commands, readers, secret, &config)]);
         let limits = Arc::new(config.limits);
         let (stage, doors) = (at_stage, Arc::default());
-        let entrance =
-            Entrance { shards, limits, clock, stage, doors, memory, credentials, audit: Arc::default() };
+        let (audit, tenants) = (Arc::default(), Arc::default());
+        let entrance = Entrance { shards, limits, clock, stage, doors, memory, credentials, audit, tenants };
         Ok(Broker { entrance, remarks: claim.remarks.into() })
     }
 

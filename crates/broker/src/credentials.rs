@@ -93,6 +93,8 @@ pub struct CredentialReport {
     pub expires: Option<Timestamp>,
     /// None: not since the server started.
     pub last_used: Option<Timestamp>,
+    /// The limits of clients with its name, as they are written.
+    pub limits: Option<String>,
 }
 
 /// A text that must not be logged.
@@ -241,10 +243,18 @@ impl Known {
                 (Proof::Secret(secret), account.map(Arc::from))
             }
         };
-        let last_used = None;
-        let id = id.into();
-        let report =
-            CredentialReport { id, kind, name, grants, account, created, created_by, expires, last_used };
+        let report = CredentialReport {
+            id: id.into(),
+            kind,
+            name,
+            grants,
+            account,
+            created,
+            created_by,
+            expires,
+            last_used: None,
+            limits: None,
+        };
         Ok(Known::new(report, proof))
     }
 
@@ -452,6 +462,7 @@ impl Credentials {
             created_by: by.into(),
             expires,
             last_used: None,
+            limits: None,
         };
         Ok(Draft { known: Known::new(report, proof), text, expires })
     }
