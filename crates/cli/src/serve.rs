@@ -13,6 +13,7 @@ mod kurrent;
 #[cfg(not(feature = "kurrent"))]
 #[path = "serve/no_kurrent.rs"]
 mod kurrent;
+mod limits;
 mod optional;
 mod process;
 #[cfg(feature = "sqs")]
@@ -96,6 +97,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         let (setting, text) = (one.setting, one.setting.shown(&one.text));
         tracing::debug!("setting {} is {text}, from {}", setting.name, one.origin);
     }
+    limits::check(&settings)?;
     let tls = tls::read(&settings)?;
     let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
     identity.check_before(&settings, identity::LISTEN, settings.listen)?;
@@ -143,6 +145,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
 /// Checks settings and the files that they name, as far as that can be done without starting. The answer has remarks
 /// for the operator.
 pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
+    limits::check(settings)?;
     let has_tls = tls::read(settings)?.is_some();
     let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
     identity.check_before(settings, identity::LISTEN, settings.listen)?;
@@ -318,6 +321,7 @@ async fn serve_broker(
         let _ = running.await;
         return Err(error);
     }
+    limits::begin(&broker, settings).await?;
     tls::begin(settings, doors.tls.as_ref(), address);
     audit::begin(&broker, settings.audit_file.as_deref())?;
     for remark in broker.remarks() {

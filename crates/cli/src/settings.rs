@@ -50,6 +50,7 @@ pub(crate) struct Settings {
     pub(crate) tls_client_names: Option<PathBuf>,
     pub(crate) admin_token_file: Option<PathBuf>,
     pub(crate) require_auth: bool,
+    pub(crate) limits_file: Option<PathBuf>,
     pub(crate) audit_file: Option<PathBuf>,
     pub(crate) allow_anyone: bool,
     /// None: text on a terminal, JSON elsewhere.
@@ -170,6 +171,7 @@ impl Settings {
             tls_client_names: None,
             admin_token_file: None,
             require_auth: false,
+            limits_file: None,
             audit_file: None,
             allow_anyone: false,
             log: None,

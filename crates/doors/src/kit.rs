@@ -6,6 +6,7 @@
 //! | `sessions` | The cookies of people who signed in to the dashboard. |
 //! | `attempts` | Slows down clients that present wrong credentials. |
 //! | `certificates` | Clients that are recognised by their certificates. |
+//! | `tenants` | The limits of clients. |
 //! | `tls` | Certificates, handshakes, and the bytes of a connection. |
 //! | `watched` | Ends an answer when the credential of its request ends. |
 
@@ -14,5 +15,6 @@ pub mod certificates;
 pub mod identity;
 #[cfg(feature = "dashboard")]
 pub(crate) mod sessions;
+pub(crate) mod tenants;
 pub mod tls;
 pub(crate) mod watched;

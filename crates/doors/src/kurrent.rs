@@ -62,6 +62,7 @@ use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
 use crate::http::{serve, unharmed};
 use crate::kit::identity::{Anonymous, Client, Gate};
+use crate::kit::tenants::{self, Call, Seats};
 use crate::kit::tls::{self, Speaks, Tls};
 use crate::kit::watched::watch;
 use crate::telemetry;
@@ -251,6 +252,7 @@ impl Services {
         from: SocketAddr,
         replies: &Share,
         bodies: &Share,
+        seats: &Seats,
         mut request: Request<Incoming>,
     ) -> Response<Body> {
         let stats = &self.door.stats;
@@ -260,7 +262,16 @@ impl Services {
         // have a request taken for gRPC, and so past the checks of a request's origin.
         if !is_grpc || request.version() != Version::HTTP_2 {
             let (name, answered) = match self.gate.admit_any(from, request.headers()).await {
-                Ok(who) => http::answer(&self.door, from, who, bodies, request).await,
+                Ok(who) => match tenants::admit(&self.door.broker, &who, seats) {
+                    Ok(call) => {
+                        if let Some(call) = &call {
+                            request.extensions_mut().insert(call.meter());
+                        }
+                        let (name, answered) = http::answer(&self.door, from, who, bodies, request).await;
+                        (name, tenants::hold(answered, call))
+                    }
+                    Err(over) => (telemetry::UNKNOWN, http::over_limit(&over)),
+                },
                 Err(refused) => (telemetry::UNKNOWN, http::unauthenticated(&refused)),
             };
             let problem = answered.status().is_client_error() || answered.status().is_server_error();
@@ -278,6 +289,15 @@ impl Services {
                 return Status::unauthenticated(refused.to_string()).into_http();
             }
         };
+        let begun = match tenants::admit(&self.door.broker, &who, seats) {
+            Ok(begun) => begun,
+            Err(_) => {
+                let answer = status::busy().into_http();
+                telemetry::answered_grpc(stats, from, request.uri().path(), &answer);
+                return answer;
+            }
+        };
+        let meter = begun.as_ref().map(Call::meter);
         request.extensions_mut().insert(Client(who.clone()));
         request.extensions_mut().insert(replies.clone());
         request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: Some(from) });
@@ -285,7 +305,7 @@ impl Services {
             request.extensions_mut().insert(CalledAs(authority));
         }
         let limit = deadline::of(request.headers());
-        let request = request.map(|body| Intake::new(body, bodies.clone(), status::busy));
+        let request = request.map(|body| Intake::new(body, bodies.clone(), status::busy).metered(meter));
         let path = request.uri().path().to_owned();
         let mut routes = self.grpc.clone();
         let (clock, client) = (self.clock, who.clone());
@@ -301,11 +321,12 @@ impl Services {
         let answered =
             answered.unwrap_or_else(|| Status::unknown("the call failed in the server").into_http());
         telemetry::answered_grpc(stats, from, &path, &answered);
-        watch(answered, &who, self.clock, || {
+        let answered = watch(answered, &who, self.clock, || {
             let mut trailers = HeaderMap::new();
             ended().add_header(&mut trailers).ok()?;
             Some(trailers)
-        })
+        });
+        tenants::hold(answered, begun)
     }
 }
 
@@ -325,9 +346,11 @@ async fn serve_one(
     let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
     let stats = services.door.stats.clone();
     let (replies, bodies) = (outgoing.share.clone(), services.bodies.share());
+    let seats = Arc::new(Seats::default());
     let answer = move |request| {
         let (services, replies, bodies) = (services.clone(), replies.clone(), bodies.clone());
-        async move { services.answer(address, &replies, &bodies, request).await }
+        let seats = seats.clone();
+        async move { services.answer(address, &replies, &bodies, &seats, request).await }
     };
     serve::connection(wire, address, stopping, CALLS_MAX, &stats, outgoing, |_| None, answer).await;
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, header};
-use forebay_broker::api::{Broker, Clock, DoorStats, Grants, Pool, Principal, Share};
+use forebay_broker::api::{Broker, Clock, DoorStats, Entrance, Grants, Pool, Principal, Share};
 use forebay_wire::problem::Kind;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
@@ -42,6 +42,7 @@ use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
 use crate::http::serve;
 use crate::kit::identity::{Anonymous, Client, Gate, Refused};
+use crate::kit::tenants::{self, Call, Seats};
 use crate::kit::tls::{self, Certified, Speaks, Tls};
 use crate::kit::watched::watch;
 use crate::telemetry;
@@ -123,6 +124,7 @@ pub async fn serve_with(
     let (memory, clock) = (broker.memory().clone(), broker.clock());
     let http = HttpDoor::new(broker.clone(), &config);
     let services = Arc::new(Services {
+        broker: broker.entrance(),
         gate: http.gate(),
         stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
@@ -152,9 +154,11 @@ struct Shares {
     grpc: Share,
     /// Of the client.
     certified: Option<Certified>,
+    seats: Seats,
 }
 
 struct Services {
+    broker: Entrance,
     gate: Arc<Gate>,
     tls: Option<Tls>,
     clock: Clock,
@@ -184,8 +188,18 @@ impl Services {
                     return grpc::status::refused(&refused).into_http();
                 }
             };
-            let request = request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy));
-            return self.answer_grpc(from, who, request).await;
+            let call = match self.begin(&who, of, &request) {
+                Ok(call) => call,
+                Err(over) => {
+                    let answer = grpc::status::refused(&over).into_http();
+                    telemetry::answered_grpc(&self.grpc_stats, from, request.uri().path(), &answer);
+                    return answer;
+                }
+            };
+            let meter = call.as_ref().map(Call::meter);
+            let request =
+                request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy).metered(meter));
+            return tenants::hold(self.answer_grpc(from, who, request).await, call);
         }
         request.extensions_mut().insert(of.bodies.clone());
         let who = match self.admit(from, of.certified.as_ref(), &request).await {
@@ -196,6 +210,18 @@ impl Services {
                 return answer;
             }
         };
+        let call = match self.begin(&who, of, &request) {
+            Ok(call) => call,
+            Err(over) => {
+                let has_body = !http_body::Body::is_end_stream(request.body());
+                let answer = http::over_limit(over, has_body);
+                telemetry::answered_http(&self.http_stats, from, &answer);
+                return answer;
+            }
+        };
+        if let Some(call) = &call {
+            request.extensions_mut().insert(call.meter());
+        }
         let answered = match who.may_end() {
             false => self.http.answer(from, who, request).await,
             true => tokio::select! {
@@ -206,7 +232,15 @@ impl Services {
             },
         };
         telemetry::answered_http(&self.http_stats, from, &answered);
-        answered
+        tenants::hold(answered, call)
+    }
+
+    /// Begins a call of a client, which may be at its limits.
+    fn begin<B>(&self, who: &Principal, of: &Shares, request: &Request<B>) -> Result<Option<Call>, Refusal> {
+        if is_public(request.uri().path()) {
+            return Ok(None);
+        }
+        tenants::admit(&self.broker, who, &of.seats).map_err(|over| Refusal::over_limit(&over))
     }
 
     /// The client that sent a request. Whether the server lives may be asked by any client.
@@ -298,6 +332,7 @@ async fn serve_one(
         bodies: services.http.body_shares(),
         grpc: services.grpc_bodies.share(),
         certified,
+        seats: Seats::default(),
     });
     let stats = services.stats.clone();
     let answer = move |request| {

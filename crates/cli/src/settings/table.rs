@@ -203,6 +203,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.require_auth, values::switch(text)),
     },
     Setting {
+        name: "limits_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the limits of clients and streams, one name or pattern and its limits on each line, as \
+               `ci requests=100,bytes=1MiB` or `stream:orders-* stored_bytes=10GiB`. It is read again when it changes",
+        set: |settings, text| values::into(&mut settings.limits_file, values::or_none(text, values::path)),
+    },
+    Setting {
         name: "audit_file",
         value: Some("FILE|none"),
         default: "none",

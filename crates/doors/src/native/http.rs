@@ -48,7 +48,7 @@ use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
 use super::problem::Refusal;
 use super::service::Service;
 use super::{Client, NativeConfig, ProcessFigures, unknown_client};
-pub(super) use failure::{refusal, unauthenticated};
+pub(super) use failure::{over_limit, refusal, unauthenticated};
 
 use crate::http::hosts::Hosts;
 use crate::kit::identity::Gate;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use forebay_broker::api::{DoorStats, Entrance, Hold, Pool, Principal, Share};
 use hyper::body::Incoming;
 
+use super::failure;
 use super::keys::AccessKeys;
 use super::service::{Asker, Service};
 use super::wire::address::{Locality, UrlBase, UrlOptions};
@@ -24,6 +25,7 @@ use crate::http::hosts::{Hosts, Stranger, check_host};
 use crate::http::outgoing;
 use crate::http::unharmed;
 use crate::kit::attempts::Attempts;
+use crate::kit::tenants::{self, Seats};
 use crate::kit::tls::Tls;
 use crate::telemetry;
 
@@ -51,11 +53,12 @@ pub(super) struct Door {
 pub(super) struct Shares {
     replies: Share,
     bodies: Share,
+    seats: Seats,
 }
 
 impl Door {
     pub(super) fn shares(&self) -> Shares {
-        Shares { replies: self.broker.memory().share(), bodies: self.bodies.share() }
+        Shares { replies: self.broker.memory().share(), bodies: self.bodies.share(), seats: Seats::default() }
     }
 
     /// Never fails: what goes wrong is an answer too.
@@ -81,7 +84,7 @@ impl Door {
                 let protocol = protocol_of(&parts.headers);
                 let (target, uri) = (parts.headers.get("x-amz-target").cloned(), parts.uri.clone());
                 let name = std::fmt::from_fn(move |f| write!(f, "{target:?} {}", uri.path()));
-                let call = self.answer_to(from, &shares.replies, parts, (body, room), &request_id);
+                let call = self.answer_to(from, shares, parts, (body, room), &request_id);
                 let answered = unharmed(&self.stats, name, call).await;
                 answered.unwrap_or_else(|| broken().render(protocol, &request_id))
             }
@@ -98,7 +101,7 @@ impl Door {
     async fn answer_to(
         &self,
         from: SocketAddr,
-        share: &Share,
+        shares: &Shares,
         parts: Parts,
         (body, room): (Bytes, Hold),
         request_id: &str,
@@ -109,7 +112,7 @@ impl Door {
             Err(none) => return none.render(request_id),
         };
         let protocol = call.protocol();
-        let understood = match self.authenticate(from, share, &head, &body) {
+        let understood = match self.authenticate(from, &shares.replies, &head, &body) {
             Ok(asker) => Request::parse(&head, call).map(|request| (asker, request)),
             Err(error) => {
                 self.slow_down(from).await;
@@ -124,6 +127,18 @@ impl Door {
             }
         };
         let (action, held) = (request.action(), asker.room.clone());
+        // Only now the client is known: the signature is over the body.
+        let begun = match tenants::admit(&self.broker, asker.caller.principal(), &shares.seats) {
+            Ok(begun) => begun,
+            Err(over) => {
+                let error = failure::over_limit(&over);
+                telemetry::answered_sqs(&self.stats, from, action.name(), Some(&error));
+                return error.render(protocol, request_id);
+            }
+        };
+        if let Some(begun) = &begun {
+            begun.meter().charge(body.len());
+        }
         // A receive may wait for long, so it keeps no memory that it does not need.
         drop((parts, body));
         // Messages being sent count against the budget until they are stored. A waiting receive holds nothing
@@ -145,7 +160,7 @@ impl Door {
         } else {
             self.service.answer(&asker, request).await
         };
-        drop(room);
+        drop((room, begun));
         telemetry::answered_sqs(&self.stats, from, action.name(), answered.as_ref().err());
         let answer = match answered {
             Ok(response) => response.render(protocol, request_id),

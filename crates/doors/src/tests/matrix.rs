@@ -10,6 +10,8 @@
 //! The table is held complete against the router, the services and the actions of SQS.
 
 mod client;
+mod kurrent;
+mod limits;
 mod native;
 #[cfg(feature = "dashboard")]
 mod pages;

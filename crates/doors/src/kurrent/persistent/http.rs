@@ -175,6 +175,7 @@ fn status_of(error: &CallError) -> StatusCode {
         CallError::Stopping
         | CallError::TooManyWaiting { .. }
         | CallError::TooManyBytes
+        | CallError::OverLimit(_)
         | CallError::Note(_) => StatusCode::SERVICE_UNAVAILABLE,
         CallError::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::BAD_REQUEST,
