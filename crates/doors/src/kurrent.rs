@@ -165,6 +165,12 @@ fn routes(door: &KurrentDoor, gossip: Gossip) -> Routes {
         .add_service(GossipServer::new(gossip))
 }
 
+/// The name of a route of subscriptions, by method and path, and how many names there are.
+#[cfg(test)]
+pub(crate) fn http_routes() -> (impl Fn(&axum::http::Method, &str) -> Option<&'static str>, usize) {
+    (persistent::http_test::route_name, persistent::http_test::ROUTES)
+}
+
 /// Answers of a call, one after the other.
 type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 

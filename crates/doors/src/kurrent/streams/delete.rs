@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_broker::api::{Bundle, CallError, Caller, PublishOptions, Published};
+use forebay_broker::api::{Bundle, CallError, Caller, PublishOptions, Published, Right};
 use forebay_core::types::{Ordinal, Seq, StreamName};
 use forebay_wire::kurrent::client::Empty;
 use forebay_wire::kurrent::streams::delete_resp::PositionOption;
@@ -31,6 +31,8 @@ async fn end_if_expected(
     if metadata::is_metadata(stream) || stream.as_str() == "$all" {
         return Err(status::invalid(format!("this stream cannot be deleted. stream=`{stream}`")));
     }
+    // Before anything is said of the stream.
+    caller.check_stream(Right::Delete, stream).map_err(|error| status::of_call(&error))?;
     let mark = door.marks.of(stream);
     if mark == Some(Mark::Tombstone) {
         return Err(status::stream_deleted(stream.as_str()));
@@ -87,6 +89,8 @@ pub(in crate::kurrent) async fn delete_stream(
         return Err(conflict(&stream, expected, last));
     }
     let of_call = |error: CallError| status::of_call(&error);
+    // Of everything that follows, before the first of it is done.
+    caller.check_stream(Right::Operate, &stream).map_err(of_call)?;
     let Some(of_metadata) = metadata::stream_of(&stream) else {
         return Err(status::invalid(format!("the name of the stream is too long. stream=`{stream}`")));
     };
