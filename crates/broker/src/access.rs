@@ -21,6 +21,8 @@ pub(crate) use standing::Standing;
 pub use grants::{Action, GRANTS_BYTES_MAX, GRANTS_MAX, GrantError, Grants, ROLES};
 
 const OWNER: &str = "owner";
+/// The stream with the records of the audit. Only the server writes it, and only administrators read it.
+pub const AUDIT_STREAM: &str = "$audit";
 
 /// A client that a door has recognised.
 #[derive(Debug, Clone)]
@@ -30,17 +32,24 @@ pub struct Principal {
     grants: Option<Grants>,
     /// Of a principal that was recognised by a credential, which may be revoked.
     standing: Option<Arc<Standing>>,
+    /// The server itself, which keeps the audit.
+    is_server: bool,
 }
 
 impl Principal {
     /// A client with these rights.
     pub fn new(name: &str, grants: Grants) -> Principal {
-        Principal { name: name.into(), grants: Some(grants), standing: None }
+        Principal { name: name.into(), grants: Some(grants), standing: None, is_server: false }
     }
 
     /// A client on the machine that the server runs on, or the server itself.
     pub fn owner() -> Principal {
-        Principal { name: OWNER.into(), grants: None, standing: None }
+        Principal { name: OWNER.into(), grants: None, standing: None, is_server: false }
+    }
+
+    /// The server itself, for the records of the audit.
+    pub fn server() -> Principal {
+        Principal { name: "server".into(), is_server: true, ..Principal::owner() }
     }
 
     /// As the owner, under another name.
@@ -99,8 +108,16 @@ impl Principal {
     }
 
     fn allows(&self, right: Right, what: Resource<'_>) -> bool {
+        if what.is_audit() {
+            return self.is_server || (right.only_looks() && self.administers());
+        }
         let Some(grants) = &self.grants else { return true };
         self.is_in_force() && grants.allow(right, what)
+    }
+
+    fn administers(&self) -> bool {
+        let administers = |grants: &Grants| grants.allow(Right::Administer, Resource::Server);
+        self.grants.as_ref().is_none_or(|grants| self.is_in_force() && administers(grants))
     }
 
     /// Whether its credential was not revoked.
@@ -143,6 +160,10 @@ pub enum Right {
 }
 
 impl Right {
+    fn only_looks(self) -> bool {
+        matches!(self, Right::Read | Right::Inspect | Right::Look)
+    }
+
     /// The action that a credential needs for it, as grants name it. Some rights come with further actions too.
     pub fn action(self) -> Action {
         match self {
@@ -198,6 +219,16 @@ pub enum Resource<'a> {
     Group(&'a StreamName, &'a GroupName),
     /// All notes of a door. A note beside a stream is a part of that stream.
     Notes(Door),
+}
+
+impl Resource<'_> {
+    /// Whether it is the stream of the audit, or a group of it.
+    fn is_audit(&self) -> bool {
+        match self {
+            Resource::Stream(stream) | Resource::Group(stream, _) => stream.as_str() == AUDIT_STREAM,
+            Resource::Server | Resource::Notes(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for Resource<'_> {

@@ -3,7 +3,7 @@
 //! Doors use this module and `forebay_core::types`, and `cargo xtask tidy` holds them to it. The driver, the
 //! index, the window and recovery are public for the simulator, and no business of a door.
 
-pub use crate::access::{Action, Denied, GrantError, Grants, Principal, ROLES, Right};
+pub use crate::access::{AUDIT_STREAM, Action, Denied, GrantError, Grants, Principal, ROLES, Right};
 pub use crate::audit::{Audit, AuditOutcome, AuditRecord};
 pub use crate::batch::{Batch, BatchBuilder, ContentType, Dedupe, Message, Own, after, parse_content};
 pub use crate::broker::{

@@ -324,6 +324,7 @@ async fn serve_broker(
     limits::begin(&broker, settings).await?;
     tls::begin(settings, doors.tls.as_ref(), address);
     audit::begin(&broker, settings.audit_file.as_deref())?;
+    audit::begin_stream(&broker, settings.audit_stream).await?;
     for remark in broker.remarks() {
         tracing::warn!("{remark}");
     }

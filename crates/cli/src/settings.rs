@@ -52,6 +52,7 @@ pub(crate) struct Settings {
     pub(crate) require_auth: bool,
     pub(crate) limits_file: Option<PathBuf>,
     pub(crate) audit_file: Option<PathBuf>,
+    pub(crate) audit_stream: bool,
     pub(crate) allow_anyone: bool,
     /// None: text on a terminal, JSON elsewhere.
     pub(crate) log: Option<Format>,
@@ -173,6 +174,7 @@ impl Settings {
             require_auth: false,
             limits_file: None,
             audit_file: None,
+            audit_stream: false,
             allow_anyone: false,
             log: None,
             log_level: Level::Info,

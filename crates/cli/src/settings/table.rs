@@ -219,6 +219,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.audit_file, values::or_none(text, values::path)),
     },
     Setting {
+        name: "audit_stream",
+        value: None,
+        default: "false",
+        help: "Publish the same records to the stream $audit, which administrators can read. It keeps 90 days, and \
+               64 MiB",
+        set: |settings, text| values::into(&mut settings.audit_stream, values::switch(text)),
+    },
+    Setting {
         name: "allow_anyone",
         value: None,
         default: "false",

@@ -4,6 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
 
 use crate::commands::rig::Server;
 use crate::rig::{Folder, run};
@@ -39,7 +40,16 @@ fn secrets_and_contents_are_written_nowhere() {
     let file = folder.write("admin.token", ADMIN);
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
     let (audit, data) = (folder.file("audit.log"), folder.file("data"));
-    let words = ["--require-auth", "--admin-token-file", &file, "--audit-file", &audit, "--data", &data];
+    let words = [
+        "--require-auth",
+        "--admin-token-file",
+        &file,
+        "--audit-file",
+        &audit,
+        "--audit-stream",
+        "--data",
+        &data,
+    ];
     let server = Server::start_with(&[&words[..], &["--log-level", "debug"]].concat());
     let with = |token: &str, words: &[&str]| {
         run(words, "", &[("FOREBAY_SERVER", &server.address), ("FOREBAY_TOKEN", token)])
@@ -105,6 +115,22 @@ fn secrets_and_contents_are_written_nowhere() {
     }
     with(ADMIN, &["stream", "delete", "work", "--yes"]).good();
     with(ADMIN, &["token", "revoke", "ci", "--yes"]).good();
+    // The stream of the audit has the same, for administrators alone.
+    let path = "GET /streams/$audit/messages?limit=1000";
+    let begun = Instant::now();
+    loop {
+        let audited = ask(&server, path, &[("authorization", &admin)], "");
+        assert!(audited.starts_with("HTTP/1.1 200"), "{audited}");
+        if audited.contains("revoke ") {
+            assert!(audited.contains("forebay.audit") && audited.contains("create token"), "{audited}");
+            told.push(audited);
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "the record does not come: {audited}");
+    }
+    let reader = with(ADMIN, &["token", "create", "reader", "--may", "read:*,read+operate:$*"]).good();
+    let reader = bearer(reader.trim());
+    assert!(ask(&server, path, &[("authorization", &reader)], "").starts_with("HTTP/1.1 403"));
     told.push(serde_json::to_string(&server.stop()).expect("the log"));
     told.push(std::fs::read_to_string(&audit).expect("the audit"));
     assert!(told.last().is_some_and(|audit| audit.contains("\"revoke ")), "the audit was written");
