@@ -1,8 +1,8 @@
 //! Who did what: a record of every administrative and triage call, whatever became of it. Publishing, consuming and
 //! looking are not recorded. A record has names and errors, and never contents or secrets.
 //!
-//! Records go to up to two writers, a file and a stream, each through a queue with a bound. If a writer does not keep up,
-//! records are lost, counted, and the log says so.
+//! Records go to up to two writers, a file and a stream, each through a queue with a bound. If a writer does not keep
+//! up, records are lost, counted, and the log says so.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -286,7 +286,8 @@ async fn administrative_calls_are_recorded_with_their_outcome() {
     use crate::credentials::{CredentialKind, CredentialTerms};
     let (owner, _running) = open().await;
     let mut queue = owner.broker().audit().begin().expect("the first writer");
-    assert!(owner.broker().audit().begin().is_none(), "there is one writer");
+    let second = owner.broker().audit().begin().expect("the second writer");
+    assert!(owner.broker().audit().begin().is_none(), "there are two writers");
     let from = Some(([10, 0, 0, 7], 4_711).into());
     let principal = Principal::new("alice", "operator:work,publish:work".parse().expect("grants"));
     let alice = owner.broker().enter(principal, from);
@@ -336,6 +337,8 @@ async fn administrative_calls_are_recorded_with_their_outcome() {
     assert!(polled, "it waits for the disk");
     drop(going);
     assert_eq!(queue.recv().await.map(|record| record.outcome), Some(AuditOutcome::Unknown));
+    assert_eq!(second.len(), 8, "every record goes to both");
+    assert_eq!(owner.broker().audit().lost(), 0);
 }
 
 #[tokio::test]
