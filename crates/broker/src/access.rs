@@ -10,7 +10,7 @@ mod standing;
 use std::fmt;
 use std::sync::Arc;
 
-use forebay_core::types::{GroupName, StreamName};
+use forebay_core::types::{GroupName, StreamName, Timestamp};
 
 use crate::clock::Clock;
 use crate::door::Door;
@@ -65,6 +65,11 @@ impl Principal {
     /// A client with these rights, until [`Principal::end`].
     pub fn revocable(name: &str, grants: Grants) -> Principal {
         Principal::with_standing(name, grants, Arc::new(Standing::new(None)))
+    }
+
+    /// A client with these rights, until [`Principal::end`] or this time.
+    pub fn until(name: &str, grants: Grants, expires: Timestamp) -> Principal {
+        Principal::with_standing(name, grants, Arc::new(Standing::new(Some(expires))))
     }
 
     /// Nothing is done in its name any more, by any clone of it.

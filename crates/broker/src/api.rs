@@ -17,7 +17,7 @@ pub use crate::caller::{
 pub use crate::clock::{Clock, Moment};
 pub use crate::credentials::{
     CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, KnownKey,
-    NewCredential, NotRecognised, Secret,
+    NewCredential, NotRecognised, Secret, TokenIssuer,
 };
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -130,6 +130,12 @@ pub enum NotRecognised {
     Unknown,
     #[error("the token has expired")]
     Expired,
+}
+
+/// Recognises tokens that are issued elsewhere.
+pub trait TokenIssuer: Send + Sync {
+    /// The client that has this token.
+    fn recognise(&self, token: &str) -> Result<Principal, NotRecognised>;
 }
 
 /// Why a credential cannot be made.
@@ -277,6 +283,8 @@ pub struct Credentials {
     known: RwLock<BTreeMap<Arc<str>, Arc<Known>>>,
     /// The token that the server was started with. It is not in the log.
     admin: RwLock<Option<(blake3::Hash, Arc<Standing>)>>,
+    /// Whose tokens are recognised beside those of the server.
+    issuer: OnceLock<Arc<dyn TokenIssuer>>,
 }
 
 /// A credential that is made and not yet durable.
@@ -339,7 +347,13 @@ impl Credentials {
                 ),
             }
         }
-        Credentials { clock, known: RwLock::new(known), admin: RwLock::new(None) }
+        let (known, admin) = (RwLock::new(known), RwLock::new(None));
+        Credentials { clock, known, admin, issuer: OnceLock::new() }
+    }
+
+    /// Recognises tokens of this issuer too. Only the first one counts.
+    pub fn set_issuer(&self, issuer: Arc<dyn TokenIssuer>) {
+        let _ = self.issuer.set(issuer);
     }
 
     /// Accepts this token as that of an administrator, for as long as the server runs. An earlier one is not accepted
@@ -358,6 +372,7 @@ impl Credentials {
         let now = self.clock.now();
         let is_good = |one: &Arc<Known>| one.report.kind == CredentialKind::Token && !one.is_expired(now);
         self.admin.read().unwrap_or_else(PoisonError::into_inner).is_some()
+            || self.issuer.get().is_some()
             || self.read().values().any(is_good)
     }
 
@@ -374,7 +389,9 @@ impl Credentials {
         {
             return Ok(Principal::with_standing("admin", Grants::admin(), standing.clone()));
         }
-        let (id, secret) = parts(token).ok_or(NotRecognised::Unknown)?;
+        let Some((id, secret)) = parts(token) else {
+            return self.issuer.get().map_or(Err(NotRecognised::Unknown), |issuer| issuer.recognise(token));
+        };
         let known = self.read().get(id).cloned().ok_or(NotRecognised::Unknown)?;
         let Proof::Hash { salt, hash } = &known.proof else { return Err(NotRecognised::Unknown) };
         if hash_of(salt, secret) != *hash {

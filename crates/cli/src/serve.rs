@@ -8,6 +8,7 @@ mod cluster;
 mod cluster;
 mod ending;
 mod identity;
+mod jwt;
 #[cfg(feature = "kurrent")]
 mod kurrent;
 #[cfg(not(feature = "kurrent"))]
@@ -97,6 +98,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         let (setting, text) = (one.setting, one.setting.shown(&one.text));
         tracing::debug!("setting {} is {text}, from {}", setting.name, one.origin);
     }
+    jwt::check(&settings)?;
     limits::check(&settings)?;
     let tls = tls::read(&settings)?;
     let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
@@ -145,6 +147,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
 /// Checks settings and the files that they name, as far as that can be done without starting. The answer has remarks
 /// for the operator.
 pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
+    jwt::check(settings)?;
     limits::check(settings)?;
     let has_tls = tls::read(settings)?.is_some();
     let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
@@ -312,7 +315,8 @@ async fn serve_broker(
     let address = doors.native.local_addr().context("cannot tell the address")?;
     let sqs = doors.sqs.as_ref().map(|door| door.address);
     let kurrent = doors.kurrent.as_ref().map(|door| door.address);
-    let begun = doors.identity.begin(&broker, address).and_then(|()| match &doors.sqs {
+    let begun = jwt::begin(&broker, settings).and_then(|()| doors.identity.begin(&broker, address));
+    let begun = begun.and_then(|()| match &doors.sqs {
         Some(door) => door.check_reach(&broker),
         None => Ok(()),
     });

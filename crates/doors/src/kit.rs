@@ -3,6 +3,7 @@
 //! | Module | What it does |
 //! | --- | --- |
 //! | `identity` | From the credentials of a request to a principal. |
+//! | `jwt` | Clients that are recognised by tokens of an OIDC issuer. |
 //! | `sessions` | The cookies of people who signed in to the dashboard. |
 //! | `attempts` | Slows down clients that present wrong credentials. |
 //! | `certificates` | Clients that are recognised by their certificates. |
@@ -13,6 +14,7 @@
 pub(crate) mod attempts;
 pub mod certificates;
 pub mod identity;
+pub mod jwt;
 #[cfg(feature = "dashboard")]
 pub(crate) mod sessions;
 pub(crate) mod tenants;

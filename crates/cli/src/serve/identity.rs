@@ -27,8 +27,8 @@ pub(super) struct Identity {
     admin_file: Option<PathBuf>,
     allow_anyone: bool,
     require_auth: bool,
-    /// Clients may have certificates.
-    has_certificates: bool,
+    /// Clients may have certificates, or tokens of an issuer.
+    has_others: bool,
 }
 
 impl Identity {
@@ -52,7 +52,7 @@ impl Identity {
             admin_file: settings.admin_token_file.clone(),
             allow_anyone: settings.allow_anyone,
             require_auth: settings.require_auth,
-            has_certificates: settings.tls_client_ca.is_some(),
+            has_others: settings.tls_client_ca.is_some() || settings.jwt_keys.is_some(),
         })
     }
 
@@ -87,7 +87,7 @@ impl Identity {
             return Ok(());
         }
         let has_log = !settings.memory && settings.data.exists();
-        if self.admin.is_none() && !has_log && !self.has_certificates {
+        if self.admin.is_none() && !has_log && !self.has_others {
             Err(no_identity(flag, address))
         } else {
             Ok(())
@@ -99,7 +99,7 @@ impl Identity {
         if let Some(token) = &self.admin {
             broker.credentials().set_admin_token(token);
         }
-        let has_some = self.has_certificates || broker.credentials().has_tokens();
+        let has_some = self.has_others || broker.credentials().has_tokens();
         if self.anonymous(native) == Anonymous::Refused && !has_some {
             return Err(no_identity(LISTEN, native));
         }
@@ -211,7 +211,7 @@ mod tests {
             admin_file: None,
             allow_anyone,
             require_auth,
-            has_certificates: false,
+            has_others: false,
         };
         let (here, beyond) =
             ("127.0.0.1:1".parse().expect("an address"), "10.0.0.1:1".parse().expect("an address"));

@@ -186,6 +186,36 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "jwt_issuer",
+        value: Some("URL|none"),
+        default: "none",
+        help: "Issuer of JSON Web Tokens by which clients are recognised, as the claim iss has it",
+        set: |settings, text| values::into(&mut settings.jwt_issuer, values::or_none(text, values::text)),
+    },
+    Setting {
+        name: "jwt_audience",
+        value: Some("TEXT|none"),
+        default: "none",
+        help: "Audience that these tokens must be for, as the claim aud has it",
+        set: |settings, text| values::into(&mut settings.jwt_audience, values::or_none(text, values::text)),
+    },
+    Setting {
+        name: "jwt_keys",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the keys of the issuer, a JSON Web Key Set with keys for RS256, ES256 or EdDSA. It is read \
+               again when it changes",
+        set: |settings, text| values::into(&mut settings.jwt_keys, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "jwt_rights",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the rights of tokens, one claim with its value and its grants on each line, as \
+               `groups=platform operator:*`. It is read again when it changes",
+        set: |settings, text| values::into(&mut settings.jwt_rights, values::or_none(text, values::path)),
+    },
+    Setting {
         name: "admin_token_file",
         value: Some("FILE|none"),
         default: "none",

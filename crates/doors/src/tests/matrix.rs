@@ -10,6 +10,7 @@
 //! The table is held complete against the router, the services, and the actions and routes of the other doors.
 
 mod client;
+mod jwt;
 mod kurrent;
 mod limits;
 mod native;

@@ -59,7 +59,8 @@ fn secrets_and_contents_are_written_nowhere() {
     let key = with(ADMIN, &["key", "create", "app", "--may", "worker:*"]).good();
     let key = key.lines().find_map(|line| line.strip_prefix("aws_secret_access_key")).expect("a secret");
     let key = key.trim_start_matches([' ', '=']).to_owned();
-    let secret = token.rsplit('_').next().expect("a secret").to_owned();
+    // The secret may have an underscore of its own.
+    let secret = token.splitn(3, '_').last().expect("a secret").to_owned();
 
     let mut told = Vec::new();
     let bearer = |token: &str| format!("Bearer {token}");

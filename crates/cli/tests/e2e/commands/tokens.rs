@@ -202,3 +202,58 @@ fn a_login_is_kept_for_later_commands() {
     run(&["token", "list", "--context", "default"], "", &kept).refused(12, &NO_TOKEN);
     assert!(!text().contains(ADMIN));
 }
+
+/// Keys of an issuer, and a token that it signed for the subject `billing`, good until the year 2100.
+const ISSUER_KEYS: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"e2e","x":"TCCKJxphtAbK4q1pHgsjsiHjDVy3KqpZQ9rDjkDq6fg"}]}"#;
+const ISSUED: [&str; 3] = [
+    "eyJhbGciOiJFZERTQSIsImtpZCI6ImUyZSJ9",
+    "eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUuY29tIiwiYXVkIjoiZm9yZWJheSIsInN1YiI6ImJpbGxpbmciLCJleHAiOjQxMDI0NDQ4MDB9",
+    "R2CoHbwte-fYHwtEyTYfUNiGT-bbkTTUgqgdMDaxQbMYEPcRnStGYUsUVjop8TWA2VmXxH98H1jCg3Lg3YtGAA",
+];
+
+#[test]
+fn a_token_of_an_issuer_is_recognised() {
+    let folder = Folder::made("jwt");
+    let admin = private(&folder, "admin.token", ADMIN);
+    let (keys, rights) = (folder.write("jwks.json", ISSUER_KEYS), folder.write("rights", "sub=x view:*\n"));
+    run(&["serve", "--memory", "--jwt-keys", &keys], "", &[]).refused(2, &["must be given together"]);
+    let issuer = ["--jwt-issuer", "https://id.example.com", "--jwt-audience", "forebay"];
+    let files = ["--jwt-keys", &keys, "--jwt-rights", &rights];
+    let wrong = ["--jwt-keys", &rights, "--jwt-rights", &rights];
+    let serve = ["serve", "--memory", "--listen", "127.0.0.1:0"];
+    run(&[&serve[..], &issuer, &wrong].concat(), "", &[]).refused(2, &["JSON Web Key Set"]);
+    let words = ["--memory", "--require-auth", "--admin-token-file", &admin];
+    let server = Server::start_with(&[&words[..], &issuer, &files].concat());
+    let token = ISSUED.join(".");
+    with(&server, &token, &["pub", "orders-eu", "x"]).refused(12, &["not one of this server's"]);
+    folder.write("rights", "sub=billing publish:orders-*\n");
+    let begun = Instant::now();
+    while with(&server, &token, &["pub", "orders-eu", "x"]).code != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the rights are not read again");
+    }
+    with(&server, &token, &["pub", "invoices", "x"]).refused(12, &["who=`jwt:billing`", "`publish`"]);
+}
+
+#[test]
+fn limits_come_from_a_file_that_is_read_again() {
+    let folder = Folder::made("limits");
+    let (admin, limits) = (private(&folder, "admin.token", ADMIN), folder.write("limits", "ci request=1\n"));
+    let words = ["--memory", "--require-auth", "--admin-token-file", &admin, "--limits-file", &limits];
+    let serve = [&["serve", "--listen", "127.0.0.1:0"][..], &words].concat();
+    run(&serve, "", &[]).refused(2, &["a limit must be one of connections", "limit=`request=1`"]);
+    folder.write("limits", "ci requests=1000\nstream:orders-* streams=1\n");
+    let server = Server::start_with(&words);
+    with(&server, ADMIN, &["token", "create", "ci", "--may", "publish:*"]).good();
+    let listed = with(&server, ADMIN, &["token", "list"]).good();
+    assert!(listed.contains("LIMITS") && listed.contains("requests=1000"), "{listed}");
+    let create = |stream: &str| with(&server, ADMIN, &["stream", "create", stream]);
+    create("orders-1").good();
+    create("orders-2").refused(10, &["the number of streams is reached", "streams=1"]);
+    folder.write("limits", "stream:orders-* streams=2\n");
+    let begun = Instant::now();
+    while create("orders-2").code != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the limits are not read again");
+    }
+    let figures = with(&server, ADMIN, &["token", "list", "-o", "json"]).json();
+    assert!(figures["credentials"][0]["limits"].is_null(), "{figures}");
+}

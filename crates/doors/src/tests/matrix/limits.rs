@@ -160,9 +160,10 @@ async fn a_client_has_so_many_connections_and_calls_at_once() {
     of.owner.purge_ready(stream("work")).await.expect("nothing is left to receive");
     let path = "/streams/work/groups/team/receive";
     let waiting = tokio::spawn(over_http1(address, http(&token(&of), "POST", path, r#"{"wait":"60s"}"#)));
-    while list().await.0 != 429 {
+    while of.owner.server().await.expect("a report").waiting == 0 {
         tokio::task::yield_now().await;
     }
+    assert_eq!(list().await.0, 429, "the receive is a call");
     waiting.abort();
     while list().await.0 != 200 {
         tokio::task::yield_now().await;
