@@ -30,6 +30,7 @@
 //! | `elsewhere 1`, `elsewhere aged:5s` | what messages are moved to is there: it holds only one, or keeps for 5 s |
 //! | `elsewhere purge`, `elsewhere delete` | it is emptied, or is there no more |
 //! | `limit streams 1`, `limit scan 500` | limits of the server: streams, bytes for messages that were read past |
+//! | `unreadable 2-3`, `unreadable` | their keys cannot be read back, or all keys can again |
 //! | `release` | messages that are not wanted are released |
 //! | `say first` | from here on deliveries say when their messages were first handed out |
 //! | `A goodbye & +30s` | both in one turn |
@@ -39,6 +40,7 @@
 
 mod changes;
 mod checkpoints;
+mod damaged;
 mod found;
 mod keys;
 mod leases;
@@ -112,6 +114,8 @@ struct Stage {
     stream_settings: StreamSettings,
     /// Keys of the messages, by position.
     keys: Vec<KeyHash>,
+    /// Messages whose keys cannot be read.
+    unreadable: Vec<SeqRange>,
     /// Every frame so far, as its entries.
     log: Vec<Vec<u8>>,
     /// The parts of the last image.
@@ -148,6 +152,7 @@ impl Stage {
             settings: GroupSettings { backoff, ..GroupSettings::default() },
             stream_settings: settings,
             keys: Vec::new(),
+            unreadable: Vec::new(),
             log: Vec::new(),
             image: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -209,6 +214,8 @@ impl Stage {
             ["start", "end"] => self.start = Some(Start::End),
             ["start", "at", time] => self.start = Some(Start::Time(Timestamp::ZERO + duration(time))),
             ["start", seq] => self.start = Some(Start::Seq(Seq(number(seq)))),
+            ["unreadable"] => self.unreadable.clear(),
+            ["unreadable", what] => self.unreadable.push(range(what)),
             ["limit", what, n] => self.limit(what, number(n)),
             ["elsewhere", what] => self.elsewhere(what),
             ["source"] => {
@@ -692,7 +699,11 @@ impl Stage {
 
     fn read(&mut self, group: GroupId, seqs: SeqRange) {
         let keys = &self.keys[seqs.first.0 as usize - 1..seqs.last.0 as usize];
-        self.shard.read_ahead(group, seqs, KeyRun::Each(keys));
+        let keys = match &self.unreadable[..] {
+            [] => KeyRun::Each(keys),
+            unreadable => KeyRun::Partly { keys, unreadable },
+        };
+        self.shard.read_ahead(group, seqs, keys);
     }
 
     fn crash(&mut self, after_image: bool) {
