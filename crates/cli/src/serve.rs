@@ -152,8 +152,8 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     );
     remark(is_reached && !has_tls, "tls_cert is not set: tokens and messages are sent unencrypted");
     remark(
-        is_reached && settings.audit_file.is_none(),
-        "audit_file is not set: administrative calls leave no record",
+        is_reached && settings.audit_file.is_none() && !settings.audit_stream,
+        "audit_file and audit_stream are not set: administrative calls leave no record",
     );
     remark(settings.memory, "memory: all data is lost when the server exits");
     remark(
