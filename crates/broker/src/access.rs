@@ -10,14 +10,19 @@ mod standing;
 use std::fmt;
 use std::sync::Arc;
 
-use forebay_core::types::{GroupName, StreamName};
+use forebay_core::types::{GroupName, StreamName, Timestamp};
 
 use crate::clock::Clock;
 use crate::door::Door;
 
+pub(crate) use grants::Glob;
 pub(crate) use standing::Standing;
 
 pub use grants::{Action, GRANTS_BYTES_MAX, GRANTS_MAX, GrantError, Grants, ROLES};
+
+const OWNER: &str = "owner";
+/// The stream with the records of the audit. Only the server writes it, and only administrators read it.
+pub const AUDIT_STREAM: &str = "$audit";
 
 /// A client that a door has recognised.
 #[derive(Debug, Clone)]
@@ -27,22 +32,51 @@ pub struct Principal {
     grants: Option<Grants>,
     /// Of a principal that was recognised by a credential, which may be revoked.
     standing: Option<Arc<Standing>>,
+    /// The server itself, which keeps the audit.
+    is_server: bool,
 }
 
 impl Principal {
     /// A client with these rights.
     pub fn new(name: &str, grants: Grants) -> Principal {
-        Principal { name: name.into(), grants: Some(grants), standing: None }
+        Principal { name: name.into(), grants: Some(grants), standing: None, is_server: false }
     }
 
     /// A client on the machine that the server runs on, or the server itself.
     pub fn owner() -> Principal {
-        Principal { name: "owner".into(), grants: None, standing: None }
+        Principal { name: OWNER.into(), grants: None, standing: None, is_server: false }
+    }
+
+    /// The server itself, for the records of the audit.
+    pub fn server() -> Principal {
+        Principal { name: "server".into(), is_server: true, ..Principal::owner() }
     }
 
     /// As the owner, under another name.
     pub fn owner_as(name: &str) -> Principal {
         Principal { name: name.into(), ..Principal::owner() }
+    }
+
+    /// Whether it is the owner itself: the client that needs no credential.
+    pub fn is_owner(&self) -> bool {
+        self.grants.is_none() && &*self.name == OWNER
+    }
+
+    /// A client with these rights, until [`Principal::end`].
+    pub fn revocable(name: &str, grants: Grants) -> Principal {
+        Principal::with_standing(name, grants, Arc::new(Standing::new(None)))
+    }
+
+    /// A client with these rights, until [`Principal::end`] or this time.
+    pub fn until(name: &str, grants: Grants, expires: Timestamp) -> Principal {
+        Principal::with_standing(name, grants, Arc::new(Standing::new(Some(expires))))
+    }
+
+    /// Nothing is done in its name any more, by any clone of it.
+    pub fn end(&self) {
+        if let Some(standing) = &self.standing {
+            standing.end();
+        }
     }
 
     pub(crate) fn with_standing(name: &str, grants: Grants, standing: Arc<Standing>) -> Principal {
@@ -79,8 +113,16 @@ impl Principal {
     }
 
     fn allows(&self, right: Right, what: Resource<'_>) -> bool {
+        if what.is_audit() {
+            return self.is_server || (right.only_looks() && self.administers());
+        }
         let Some(grants) = &self.grants else { return true };
         self.is_in_force() && grants.allow(right, what)
+    }
+
+    fn administers(&self) -> bool {
+        let administers = |grants: &Grants| grants.allow(Right::Administer, Resource::Server);
+        self.grants.as_ref().is_none_or(|grants| self.is_in_force() && administers(grants))
     }
 
     /// Whether its credential was not revoked.
@@ -123,6 +165,24 @@ pub enum Right {
 }
 
 impl Right {
+    fn only_looks(self) -> bool {
+        matches!(self, Right::Read | Right::Inspect | Right::Look)
+    }
+
+    /// The action that a credential needs for it, as grants name it. Some rights come with further actions too.
+    pub fn action(self) -> Action {
+        match self {
+            Right::Publish => Action::Publish,
+            Right::Consume => Action::Consume,
+            Right::Read | Right::Inspect => Action::Read,
+            Right::Look => Action::View,
+            Right::Create | Right::Change | Right::Delete => Action::Configure,
+            Right::Operate => Action::Operate,
+            Right::Triage => Action::Triage,
+            Right::Administer => Action::Admin,
+        }
+    }
+
     pub const ALL: [Right; 11] = [
         Right::Publish,
         Right::Consume,
@@ -166,6 +226,16 @@ pub enum Resource<'a> {
     Notes(Door),
 }
 
+impl Resource<'_> {
+    /// Whether it is the stream of the audit, or a group of it.
+    fn is_audit(&self) -> bool {
+        match self {
+            Resource::Stream(stream) | Resource::Group(stream, _) => stream.as_str() == AUDIT_STREAM,
+            Resource::Server | Resource::Notes(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Resource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -178,7 +248,7 @@ impl fmt::Display for Resource<'_> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not allowed. who=`{who}` action=`{action}` what=`{what}`")]
+#[error("not allowed: the right `{}` is missing. who=`{who}` action=`{action}` what=`{what}`", action.action().name())]
 pub struct Denied {
     pub who: Arc<str>,
     pub action: Right,

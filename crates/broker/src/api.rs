@@ -3,7 +3,7 @@
 //! Doors use this module and `forebay_core::types`, and `cargo xtask tidy` holds them to it. The driver, the
 //! index, the window and recovery are public for the simulator, and no business of a door.
 
-pub use crate::access::{Action, Denied, GrantError, Grants, Principal, ROLES, Right};
+pub use crate::access::{AUDIT_STREAM, Action, Denied, GrantError, Grants, Principal, ROLES, Right};
 pub use crate::audit::{Audit, AuditOutcome, AuditRecord};
 pub use crate::batch::{Batch, BatchBuilder, ContentType, Dedupe, Message, Own, after, parse_content};
 pub use crate::broker::{
@@ -18,7 +18,7 @@ pub use crate::caller::{
 pub use crate::clock::{Clock, Moment};
 pub use crate::credentials::{
     CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, KnownKey,
-    NewCredential, NotRecognised, Secret,
+    NewCredential, NotRecognised, Secret, TokenIssuer,
 };
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
@@ -32,6 +32,7 @@ pub use crate::report::{
 pub use crate::stats::connections::{ConnectionReport, LiveConnection};
 pub use crate::stats::doors::{DoorStats, Doors};
 pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
+pub use crate::tenants::{Limit, OverLimit, Seat, Subject, Tenant, Tenants, Turn};
 
 pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;

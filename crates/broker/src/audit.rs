@@ -1,8 +1,8 @@
 //! Who did what: a record of every administrative and triage call, whatever became of it. Publishing, consuming and
 //! looking are not recorded. A record has names and errors, and never contents or secrets.
 //!
-//! Records go to one writer, through a queue with a bound. If the writer does not keep up, records are lost, counted,
-//! and the log says so.
+//! Records go to up to two writers, a file and a stream, each through a queue with a bound. If a writer does not keep
+//! up, records are lost, counted, and the log says so.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,15 +44,16 @@ pub struct AuditRecord {
 /// Where records go.
 #[derive(Debug, Default)]
 pub struct Audit {
-    writer: OnceLock<mpsc::Sender<AuditRecord>>,
+    writers: [OnceLock<mpsc::Sender<AuditRecord>>; 2],
     lost: AtomicU64,
 }
 
 impl Audit {
-    /// Records are written from now on, by the holder of the queue. Only the first call has an effect.
+    /// Records are written from now on, by the holder of the queue. None: there are as many writers as there may be.
     pub fn begin(&self) -> Option<mpsc::Receiver<AuditRecord>> {
         let (sender, queue) = mpsc::channel(WAITING_MAX);
-        self.writer.set(sender).ok().map(|()| queue)
+        let is_taken = |writer: &OnceLock<_>| writer.set(sender.clone()).is_err();
+        (!self.writers.iter().all(is_taken)).then_some(queue)
     }
 
     /// Records that were lost because the writer did not keep up.
@@ -61,9 +62,12 @@ impl Audit {
     }
 
     fn write(&self, record: AuditRecord) {
-        let Some(writer) = self.writer.get() else { return };
-        if writer.try_send(record).is_err() && self.lost.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::error!("ALARM: records of the audit are lost, since they cannot be written fast enough");
+        for writer in self.writers.iter().filter_map(OnceLock::get) {
+            if writer.try_send(record.clone()).is_err() && self.lost.fetch_add(1, Ordering::Relaxed) == 0 {
+                tracing::error!(
+                    "ALARM: records of the audit are lost, since they cannot be written fast enough"
+                );
+            }
         }
     }
 }

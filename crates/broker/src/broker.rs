@@ -32,6 +32,7 @@ use crate::recovery::{Recovery, RecoveryError};
 use crate::shard_handle::ShardHandle;
 use crate::shard_task::{Command, ShardTask, TaskConfig};
 use crate::stats::doors::Doors;
+use crate::tenants::Tenants;
 
 pub use crate::caller::{Created, GroupCursor};
 pub use crate::shard_handle::Room;
@@ -118,6 +119,7 @@ pub struct Entrance {
     credentials: Arc<Credentials>,
     audit: Arc<Audit>,
     feeders: Arc<Feeders>,
+    tenants: Arc<Tenants>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -200,6 +202,11 @@ impl Entrance {
     /// The feeders of link streams.
     pub(crate) fn feeders(&self) -> &Feeders {
         &self.feeders
+    }
+
+    /// The limits of clients and streams.
+    pub fn tenants(&self) -> &Arc<Tenants> {
+        &self.tenants
     }
 
     /// Contents that are on their way out.
@@ -322,8 +329,9 @@ impl Broker {
         let shards = Arc::from([ShardHandle::new(shard, commands, readers, secret, &config)]);
         let limits = Arc::new(config.limits);
         let (stage, doors) = (at_stage, Arc::default());
-        let (audit, feeders) = (Arc::default(), Arc::default());
-        let entrance = Entrance { shards, limits, clock, stage, doors, memory, credentials, audit, feeders };
+        let (audit, feeders, tenants) = (Arc::default(), Arc::default(), Arc::default());
+        let entrance =
+            Entrance { shards, limits, clock, stage, doors, memory, credentials, audit, feeders, tenants };
         Ok(Broker { entrance, remarks: claim.remarks.into() })
     }
 

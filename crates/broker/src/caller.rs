@@ -70,6 +70,11 @@ impl Caller {
         Ok(self.may_in(right, stream, group)?)
     }
 
+    /// The same for a stream.
+    pub fn check_stream(&self, right: Right, stream: &StreamName) -> Result<(), CallError> {
+        Ok(self.may(right, Resource::Stream(stream))?)
+    }
+
     /// Whether the caller may know of a group, as far as that is up to its rights.
     pub fn sees_group(&self, stream: &StreamName, group: &GroupName) -> bool {
         sees(&self.principal, Resource::Group(stream, group))

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -93,6 +93,8 @@ pub struct CredentialReport {
     pub expires: Option<Timestamp>,
     /// None: not since the server started.
     pub last_used: Option<Timestamp>,
+    /// The limits of clients with its name, as they are written.
+    pub limits: Option<String>,
 }
 
 /// A text that must not be logged.
@@ -128,6 +130,12 @@ pub enum NotRecognised {
     Unknown,
     #[error("the token has expired")]
     Expired,
+}
+
+/// Recognises tokens that are issued elsewhere.
+pub trait TokenIssuer: Send + Sync {
+    /// The client that has this token.
+    fn recognise(&self, token: &str) -> Result<Principal, NotRecognised>;
 }
 
 /// Why a credential cannot be made.
@@ -241,10 +249,18 @@ impl Known {
                 (Proof::Secret(secret), account.map(Arc::from))
             }
         };
-        let last_used = None;
-        let id = id.into();
-        let report =
-            CredentialReport { id, kind, name, grants, account, created, created_by, expires, last_used };
+        let report = CredentialReport {
+            id: id.into(),
+            kind,
+            name,
+            grants,
+            account,
+            created,
+            created_by,
+            expires,
+            last_used: None,
+            limits: None,
+        };
         Ok(Known::new(report, proof))
     }
 
@@ -267,6 +283,8 @@ pub struct Credentials {
     known: RwLock<BTreeMap<Arc<str>, Arc<Known>>>,
     /// The token that the server was started with. It is not in the log.
     admin: RwLock<Option<(blake3::Hash, Arc<Standing>)>>,
+    /// Whose tokens are recognised beside those of the server.
+    issuer: OnceLock<Arc<dyn TokenIssuer>>,
 }
 
 /// A credential that is made and not yet durable.
@@ -329,7 +347,13 @@ impl Credentials {
                 ),
             }
         }
-        Credentials { clock, known: RwLock::new(known), admin: RwLock::new(None) }
+        let (known, admin) = (RwLock::new(known), RwLock::new(None));
+        Credentials { clock, known, admin, issuer: OnceLock::new() }
+    }
+
+    /// Recognises tokens of this issuer too. Only the first one counts.
+    pub fn set_issuer(&self, issuer: Arc<dyn TokenIssuer>) {
+        let _ = self.issuer.set(issuer);
     }
 
     /// Accepts this token as that of an administrator, for as long as the server runs. An earlier one is not accepted
@@ -348,6 +372,7 @@ impl Credentials {
         let now = self.clock.now();
         let is_good = |one: &Arc<Known>| one.report.kind == CredentialKind::Token && !one.is_expired(now);
         self.admin.read().unwrap_or_else(PoisonError::into_inner).is_some()
+            || self.issuer.get().is_some()
             || self.read().values().any(is_good)
     }
 
@@ -364,7 +389,9 @@ impl Credentials {
         {
             return Ok(Principal::with_standing("admin", Grants::admin(), standing.clone()));
         }
-        let (id, secret) = parts(token).ok_or(NotRecognised::Unknown)?;
+        let Some((id, secret)) = parts(token) else {
+            return self.issuer.get().map_or(Err(NotRecognised::Unknown), |issuer| issuer.recognise(token));
+        };
         let known = self.read().get(id).cloned().ok_or(NotRecognised::Unknown)?;
         let Proof::Hash { salt, hash } = &known.proof else { return Err(NotRecognised::Unknown) };
         if hash_of(salt, secret) != *hash {
@@ -452,6 +479,7 @@ impl Credentials {
             created_by: by.into(),
             expires,
             last_used: None,
+            limits: None,
         };
         Ok(Draft { known: Known::new(report, proof), text, expires })
     }

@@ -10,6 +10,7 @@ use forebay_core::types::{GroupName, Seq, StreamName};
 use crate::access::Denied;
 use crate::credentials::CredentialRefusal;
 use crate::recovery::RecoveryError;
+use crate::tenants::OverLimit;
 
 /// What a caller can do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub enum PublishError {
     NotCreated(#[from] CreateRefusal),
     #[error(transparent)]
     Denied(#[from] Denied),
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
     #[error("the server is stopping and stored nothing")]
     Stopping,
     /// The batch was on its way to the disk when something broke.
@@ -61,6 +64,7 @@ impl PublishError {
             PublishError::Refused(
                 PublishRefusal::Full { .. } | PublishRefusal::TooFast { .. } | PublishRefusal::StorageFull,
             )
+            | PublishError::OverLimit(_)
             | PublishError::Stopping => Advice::RetryLater,
             PublishError::Refused(_) | PublishError::NotCreated(_) | PublishError::Denied(_) => {
                 Advice::FixRequest
@@ -76,6 +80,8 @@ impl PublishError {
 pub enum CallError {
     #[error(transparent)]
     Denied(#[from] Denied),
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
     #[error("no such stream. stream=`{stream}`")]
     NoSuchStream { stream: StreamName },
     #[error("no such group. stream=`{stream}` group=`{group}`")]
@@ -147,6 +153,7 @@ impl CallError {
             | CallError::TooManyWaiting { .. }
             | CallError::TooManyBytes
             | CallError::InFlightFull { .. }
+            | CallError::OverLimit(_)
             | CallError::Stopping => Advice::RetryLater,
             CallError::Unknown => Advice::RetryWithSameId,
             _ => Advice::FixRequest,

@@ -24,4 +24,5 @@ pub mod salvage;
 mod shard_handle;
 mod shard_task;
 pub mod stats;
+pub mod tenants;
 pub mod window;

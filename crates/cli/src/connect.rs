@@ -9,8 +9,8 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use forebay_client::{Client, ConnectError, authority};
 use hyper_rustls::ConfigBuilderExt as _;
-use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use crate::context::{self, Known};
@@ -45,6 +45,13 @@ pub(crate) struct Server {
     /// that browsers trust. Also FOREBAY_CA.
     #[arg(long, global = true, value_name = "FILE", display_order = 904)]
     pub(crate) ca: Option<PathBuf>,
+    /// A file with the certificate of the client, in PEM, for a server that recognises clients by certificates. Also
+    /// FOREBAY_CLIENT_CERT.
+    #[arg(long, global = true, value_name = "FILE", display_order = 905)]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// The file with the private key of --client-cert, in PEM. Also FOREBAY_CLIENT_KEY.
+    #[arg(long, global = true, value_name = "FILE", display_order = 906)]
+    pub(crate) client_key: Option<PathBuf>,
     /// The token itself, for `forebay login`.
     #[arg(skip)]
     pub(crate) token: Option<Token>,
@@ -121,6 +128,8 @@ impl Addresses {
 pub(crate) struct Place {
     pub(crate) addresses: Vec<Address>,
     ca: Option<Vec<u8>>,
+    /// The client's certificate and its key.
+    own: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) token: Option<Token>,
 }
 
@@ -132,19 +141,30 @@ impl Place {
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let Some(pem) = &self.ca else {
-            return Ok(Some(Arc::new(builder.with_webpki_roots().with_no_client_auth())));
+        let wrong = |what: &str| anyhow!(Exit::NotUnderstood).context(format!("the {what} must be in PEM"));
+        let builder = match &self.ca {
+            None => builder.with_webpki_roots(),
+            Some(pem) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in CertificateDer::pem_slice_iter(pem) {
+                    let certificate = certificate.map_err(|_| wrong("CA certificate"))?;
+                    roots.add(certificate).map_err(|_| wrong("CA certificate"))?;
+                }
+                if roots.is_empty() {
+                    return Err(wrong("CA certificate"));
+                }
+                builder.with_root_certificates(roots)
+            }
         };
-        let wrong = || anyhow!(Exit::NotUnderstood).context("the CA certificate must be in PEM");
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|_| wrong())?;
-            roots.add(certificate).map_err(|_| wrong())?;
-        }
-        if roots.is_empty() {
-            return Err(wrong());
-        }
-        Ok(Some(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())))
+        let Some((chain, key)) = &self.own else {
+            return Ok(Some(Arc::new(builder.with_no_client_auth())));
+        };
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<_, _>>()
+            .map_err(|_| wrong("certificate of the client"))?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| wrong("private key of the client"))?;
+        let config = builder.with_client_auth_cert(chain, key);
+        Ok(Some(Arc::new(config.context("the certificate of the client cannot be used")?)))
     }
 }
 
@@ -168,8 +188,9 @@ impl Server {
 
     /// Whether the command line says anything about a server.
     pub(crate) fn is_given(&self) -> bool {
-        let Server { server, context, token_file, ca, token } = self;
-        server.is_some() || context.is_some() || token_file.is_some() || ca.is_some() || token.is_some()
+        let Server { server, context, token_file, ca, client_cert, client_key, token } = self;
+        let files = [token_file, ca, client_cert, client_key];
+        server.is_some() || context.is_some() || token.is_some() || files.iter().any(|file| file.is_some())
     }
 
     /// The server, as the command line, the variables and the contexts say. The token and the CA of a context go with
@@ -197,7 +218,20 @@ impl Server {
         let Known { addresses, ca, token } = self.known()?;
         let ca = self.ca.clone().or_else(|| variable("FOREBAY_CA").map(PathBuf::from)).or(ca);
         let ca = ca.map(|path| contents(&path, "CA certificate")).transpose()?;
-        Ok(Place { addresses: addresses.0, ca, token: self.given_token()?.or(token) })
+        let named = |flag: &Option<PathBuf>, name| flag.clone().or_else(|| variable(name).map(PathBuf::from));
+        let own =
+            (named(&self.client_cert, "FOREBAY_CLIENT_CERT"), named(&self.client_key, "FOREBAY_CLIENT_KEY"));
+        let own = match own {
+            (None, None) => None,
+            (Some(chain), Some(key)) => {
+                Some((contents(&chain, "certificate of the client")?, contents(&key, "private key")?))
+            }
+            _ => {
+                return Err(anyhow!(Exit::NotUnderstood)
+                    .context("--client-cert and --client-key must be given together"));
+            }
+        };
+        Ok(Place { addresses: addresses.0, ca, own, token: self.given_token()?.or(token) })
     }
 
     /// The token that a flag or a variable names.
@@ -237,9 +271,16 @@ impl Server {
             if let Some(pem) = &place.ca {
                 builder = builder.ca_certificate(pem.clone());
             }
+            if let Some((chain, key)) = &place.own {
+                builder = builder.client_certificate(chain.clone(), key.clone());
+            }
             match builder.connect().await {
                 Ok(client) => return Ok(client),
-                Err(error) => failed.get_or_insert(failure::from_connect(&error, &address.authority)),
+                Err(error) => failed.get_or_insert(failure::from_connect(
+                    &error,
+                    &address.authority,
+                    place.token.is_some(),
+                )),
             };
         }
         Err(failed.unwrap_or_else(|| anyhow!("there is no address")))

@@ -11,8 +11,15 @@ use crate::connect::unreachable;
 use crate::exit::Exit;
 use crate::safe::printable;
 
-pub(crate) fn from_connect(error: &ConnectError, address: &str) -> anyhow::Error {
+/// What a person does who has given no token to a server that asks for one.
+pub(crate) const NO_TOKEN: &str =
+    "the server asks for a token: set FOREBAY_TOKEN, name a file with --token-file, or run `forebay login`";
+
+pub(crate) fn from_connect(error: &ConnectError, address: &str, has_token: bool) -> anyhow::Error {
     let exit = match error {
+        ConnectError::NotAccepted { server, .. } if !has_token => {
+            return anyhow!(Exit::Denied).context(format!("{NO_TOKEN}. server=`{}`", printable(server)));
+        }
         ConnectError::Unreachable { cause, .. } => return unreachable(address, &**cause),
         ConnectError::Silent { .. } => {
             return unreachable(address, &std::io::Error::from(ErrorKind::TimedOut));

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::connect::{Server, runtime, unreachable};
 use crate::exit::Exit;
+use crate::failure::NO_TOKEN;
 use crate::print::{Output, print};
 use crate::safe::{printable, printable_bytes};
 use crate::units;
@@ -148,7 +149,7 @@ impl Http {
         if (200..300).contains(&status) {
             return Ok(Reply { status, bytes });
         }
-        Err(refused(status, &bytes))
+        Err(refused(status, &bytes, self.authorization.is_some()))
     }
 
     /// Everything that a list holds, page by page, up to its limit.
@@ -226,9 +227,13 @@ impl List {
     }
 }
 
-fn refused(status: u16, bytes: &[u8]) -> anyhow::Error {
+fn refused(status: u16, bytes: &[u8], has_token: bool) -> anyhow::Error {
     match serde_json::from_slice::<Problem>(bytes) {
-        Ok(problem) => {
+        Ok(mut problem) => {
+            // The server speaks of headers, which the commands send by themselves.
+            if problem.status == 401 && !has_token {
+                problem.detail = NO_TOKEN.to_owned();
+            }
             let document = String::from_utf8_lossy(bytes).trim().to_owned();
             let refused = Refused { problem, document };
             let exit = refused.exit();
@@ -314,7 +319,7 @@ mod tests {
     #[test]
     fn a_problem_becomes_one_line_and_a_code() {
         let said = |document: &str, status: u16| {
-            let error = refused(status, document.as_bytes());
+            let error = refused(status, document.as_bytes(), false);
             let code = error.downcast_ref::<Exit>().copied();
             (crate::exit::text(&error), code)
         };
@@ -329,6 +334,11 @@ mod tests {
             404,
         );
         assert_eq!((&*text, code), ("no such stream", Some(Exit::NotFound)));
+        let document = r#"{"type":"/problems/unauthenticated","title":"t","status":401,
+            "detail":"send `Authorization: Bearer TOKEN`","retry":"never"}"#;
+        assert_eq!(said(document, 401), (NO_TOKEN.to_owned(), Some(Exit::Denied)));
+        let with_token = refused(401, document.as_bytes(), true);
+        assert!(crate::exit::text(&with_token).starts_with("send"), "the server's own sentence");
         let (text, code) = said("<html>\u{1b}", 502);
         assert!(text.contains("502") && text.contains(r"<html>\x1b"), "{text}");
         assert_eq!(code, None);

@@ -284,7 +284,7 @@ mod tests {
 
     /// An event, as `Events` would read it.
     fn facts(emit: impl FnOnce()) -> Vec<Facts> {
-        struct Capture(std::sync::Mutex<Vec<Facts>>);
+        struct Capture(Mutex<Vec<Facts>>);
         impl Subscriber for Capture {
             fn enabled(&self, _: &Metadata<'_>) -> bool {
                 true
@@ -302,7 +302,7 @@ mod tests {
             fn enter(&self, _: &span::Id) {}
             fn exit(&self, _: &span::Id) {}
         }
-        let capture = std::sync::Arc::new(Capture(std::sync::Mutex::default()));
+        let capture = std::sync::Arc::new(Capture(Mutex::default()));
         tracing::subscriber::with_default(capture.clone(), emit);
         std::mem::take(&mut *capture.0.lock().expect("no other thread"))
     }

@@ -10,8 +10,10 @@ mod cluster;
 mod doors;
 mod ending;
 mod identity;
+mod jwt;
 #[cfg(feature = "kurrent")]
 mod kurrent;
+mod limits;
 mod node;
 mod process;
 #[cfg(feature = "sqs")]
@@ -92,6 +94,8 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         let (setting, text) = (one.setting, one.setting.shown(&one.text));
         tracing::debug!("setting {} is {text}, from {}", setting.name, one.origin);
     }
+    jwt::check(&settings)?;
+    limits::check(&settings)?;
     let tls = tls::read(&settings)?;
     let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
     identity.check_before(&settings, identity::LISTEN, settings.listen)?;
@@ -137,6 +141,8 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
 /// Checks settings and the files that they name, as far as that can be done without starting. The answer has remarks
 /// for the operator.
 pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
+    jwt::check(settings)?;
+    limits::check(settings)?;
     let has_tls = tls::read(settings)?.is_some();
     let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
     identity.check_before(settings, identity::LISTEN, settings.listen)?;
@@ -152,8 +158,8 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     );
     remark(is_reached && !has_tls, "tls_cert is not set: tokens and messages are sent unencrypted");
     remark(
-        is_reached && settings.audit_file.is_none(),
-        "audit_file is not set: administrative calls leave no record",
+        is_reached && settings.audit_file.is_none() && !settings.audit_stream,
+        "audit_file and audit_stream are not set: administrative calls leave no record",
     );
     remark(
         !settings.alert_webhooks.is_empty() && settings.alert_secret_file.is_none(),
@@ -306,14 +312,18 @@ async fn serve_broker(
     (settings, started): (&Settings, Started),
 ) -> anyhow::Result<()> {
     let address = doors.native.local_addr().context("cannot tell the address")?;
-    let begun = doors.identity.begin(&broker, address).and_then(|()| doors.check_reach(&broker));
+    let begun = jwt::begin(&broker, settings)
+        .and_then(|()| doors.identity.begin(&broker, address))
+        .and_then(|()| doors.check_reach(&broker));
     if let Err(error) = begun {
         broker.stop();
         let _ = running.await;
         return Err(error);
     }
+    limits::begin(&broker, settings).await?;
     tls::begin(settings, doors.tls.as_ref(), address);
     audit::begin(&broker, settings.audit_file.as_deref())?;
+    audit::begin_stream(&broker, settings.audit_stream).await?;
     for remark in broker.remarks() {
         tracing::warn!("{remark}");
     }

@@ -54,8 +54,8 @@ pub enum ConnectError {
         /// The address as it was given.
         url: String,
     },
-    /// The certificates by which the server should be recognised cannot be used.
-    #[error("the CA certificates cannot be used; they must be in PEM")]
+    /// The certificates by which the server should be recognised, or the client's own, cannot be used.
+    #[error("the certificates cannot be used; the CA, the client's certificate and its key must be in PEM")]
     InvalidCertificate {
         /// Why not.
         #[source]

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
@@ -27,6 +27,8 @@ pub(crate) enum TlsError {
     NoCertificate,
     #[error(transparent)]
     Refused(#[from] tokio_rustls::rustls::Error),
+    #[error("the private key must be in PEM (PKCS #8, PKCS #1 or SEC 1)")]
+    NoKey,
     #[error("the host is neither a name nor an address")]
     NoName,
 }
@@ -51,14 +53,16 @@ struct Target {
 
 impl Connector {
     /// For servers by host and port, and whether they are talked to with TLS. They are recognised by these
-    /// certificates, or by those that browsers trust. All of them together may take so long.
+    /// certificates, or by those that browsers trust. The client shows them its own certificate, if it has one with a
+    /// key. All of them together may take so long.
     pub(crate) fn new(
         servers: &[(String, bool)],
         ca: Option<&[u8]>,
+        own: Option<(&[u8], &[u8])>,
         connect_timeout: Duration,
     ) -> Result<Connector, TlsError> {
         let targets = servers.iter().map(|(server, is_tls)| {
-            let tls = if *is_tls { Some((connector(ca)?, name_of(server)?)) } else { None };
+            let tls = if *is_tls { Some((connector(ca, own)?, name_of(server)?)) } else { None };
             Ok(Target { server: server.clone(), tls })
         });
         let servers: Arc<[Target]> = targets.collect::<Result<_, TlsError>>()?;
@@ -88,7 +92,7 @@ impl Connector {
     }
 }
 
-fn connector(ca: Option<&[u8]>) -> Result<TlsConnector, TlsError> {
+fn connector(ca: Option<&[u8]>, own: Option<(&[u8], &[u8])>) -> Result<TlsConnector, TlsError> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(pem) => {
@@ -101,10 +105,22 @@ fn connector(ca: Option<&[u8]>) -> Result<TlsConnector, TlsError> {
         }
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
     }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let mut config = match own {
+        None => config.with_no_client_auth(),
+        Some((certificates, key)) => {
+            let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificates)
+                .collect::<Result<_, _>>()
+                .map_err(|_| TlsError::NoCertificate)?;
+            if chain.is_empty() {
+                return Err(TlsError::NoCertificate);
+            }
+            let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey)?;
+            config.with_client_auth_cert(chain, key)?
+        }
+    };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
 }
@@ -201,13 +217,20 @@ mod tests {
     fn new(servers: &[(&str, bool)], ca: Option<&[u8]>) -> Result<Connector, TlsError> {
         let servers: Vec<_> =
             servers.iter().map(|(server, is_tls)| ((*server).to_owned(), *is_tls)).collect();
-        Connector::new(&servers, ca, Duration::from_secs(10))
+        Connector::new(&servers, ca, None, Duration::from_secs(10))
     }
 
     #[test]
     fn certificates_that_are_none_are_refused() {
         assert!(matches!(new(&[("a:1", true)], Some(b"")), Err(TlsError::NoCertificate)));
         assert!(matches!(new(&[("a:1", true)], Some(b"nonsense")), Err(TlsError::NoCertificate)));
+        let own = |certificate: &[u8]| {
+            let servers = [("a:1".to_owned(), true)];
+            Connector::new(&servers, None, Some((certificate, b"")), Duration::from_secs(1)).map(drop)
+        };
+        assert!(matches!(own(b""), Err(TlsError::NoCertificate)));
+        let certificate = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(matches!(own(certificate), Err(TlsError::NoKey)));
         for server in ["queue.internal:7070", "127.0.0.1:7070", "[::1]:7070"] {
             assert!(new(&[(server, true)], None).is_ok(), "{server}");
         }

@@ -3,14 +3,20 @@
 //! | Module | What it does |
 //! | --- | --- |
 //! | `identity` | From the credentials of a request to a principal. |
+//! | `jwt` | Clients that are recognised by tokens of an OIDC issuer. |
 //! | `sessions` | The cookies of people who signed in to the dashboard. |
 //! | `attempts` | Slows down clients that present wrong credentials. |
+//! | `certificates` | Clients that are recognised by their certificates. |
+//! | `tenants` | The limits of clients. |
 //! | `tls` | Certificates, handshakes, and the bytes of a connection. |
 //! | `watched` | Ends an answer when the credential of its request ends. |
 
 pub(crate) mod attempts;
+pub mod certificates;
 pub mod identity;
+pub mod jwt;
 #[cfg(feature = "dashboard")]
 pub(crate) mod sessions;
+pub(crate) mod tenants;
 pub mod tls;
 pub(crate) mod watched;

@@ -65,6 +65,7 @@ use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
 use crate::http::{serve, unharmed};
 use crate::kit::identity::{Anonymous, Client, Gate};
+use crate::kit::tenants::{self, Call, Seats};
 use crate::kit::tls::{self, Speaks, Tls};
 use crate::kit::watched::watch;
 use crate::telemetry;
@@ -168,6 +169,12 @@ fn routes(door: &KurrentDoor, gossip: Gossip) -> Routes {
         .add_service(GossipServer::new(gossip))
 }
 
+/// The name of a route of subscriptions, by method and path, and how many names there are.
+#[cfg(test)]
+pub(crate) fn http_routes() -> (impl Fn(&axum::http::Method, &str) -> Option<&'static str>, usize) {
+    (persistent::http_test::route_name, persistent::http_test::ROUTES)
+}
+
 /// Answers of a call, one after the other.
 type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -254,7 +261,7 @@ impl Services {
         &self,
         from: SocketAddr,
         (replies, bodies): (&Share, &Share),
-        live: &LiveConnection,
+        (live, seats): (&LiveConnection, &Seats),
         mut request: Request<Incoming>,
     ) -> Response<Body> {
         let stats = &self.door.stats;
@@ -266,7 +273,16 @@ impl Services {
             let admitted = self.gate.admit_any(from, request.headers()).await;
             live.request(admitted.as_ref().ok());
             let (name, answered) = match admitted {
-                Ok(who) => http::answer(&self.door, from, who, bodies, request).await,
+                Ok(who) => match tenants::admit(&self.door.broker, &who, seats) {
+                    Ok(call) => {
+                        if let Some(call) = &call {
+                            request.extensions_mut().insert(call.meter());
+                        }
+                        let (name, answered) = http::answer(&self.door, from, who, bodies, request).await;
+                        (name, tenants::hold(answered, call))
+                    }
+                    Err(over) => (telemetry::UNKNOWN, http::over_limit(&over)),
+                },
                 Err(refused) => (telemetry::UNKNOWN, http::unauthenticated(&refused)),
             };
             let problem = answered.status().is_client_error() || answered.status().is_server_error();
@@ -286,6 +302,15 @@ impl Services {
                 return Status::unauthenticated(refused.to_string()).into_http();
             }
         };
+        let begun = match tenants::admit(&self.door.broker, &who, seats) {
+            Ok(begun) => begun,
+            Err(_) => {
+                let answer = status::busy().into_http();
+                telemetry::answered_grpc(stats, from, request.uri().path(), &answer);
+                return answer;
+            }
+        };
+        let meter = begun.as_ref().map(Call::meter);
         request.extensions_mut().insert(Client(who.clone()));
         request.extensions_mut().insert(replies.clone());
         request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: Some(from) });
@@ -293,7 +318,7 @@ impl Services {
             request.extensions_mut().insert(CalledAs(authority));
         }
         let limit = deadline::of(request.headers());
-        let request = request.map(|body| Intake::new(body, bodies.clone(), status::busy));
+        let request = request.map(|body| Intake::new(body, bodies.clone(), status::busy).metered(meter));
         let path = request.uri().path().to_owned();
         let mut routes = self.grpc.clone();
         let (clock, client) = (self.clock, who.clone());
@@ -309,11 +334,12 @@ impl Services {
         let answered =
             answered.unwrap_or_else(|| Status::unknown("the call failed in the server").into_http());
         telemetry::answered_grpc(stats, from, &path, &answered);
-        watch(answered, &who, self.clock, || {
+        let answered = watch(answered, &who, self.clock, || {
             let mut trailers = HeaderMap::new();
             ended().add_header(&mut trailers).ok()?;
             Some(trailers)
-        })
+        });
+        tenants::hold(answered, begun)
     }
 }
 
@@ -333,10 +359,11 @@ async fn serve_one(
     let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
     let stats = services.door.stats.clone();
     let (replies, bodies, seen) = (outgoing.share.clone(), services.bodies.share(), live.clone());
+    let seats = Arc::new(Seats::default());
     let answer = move |request| {
-        let (services, replies, bodies, seen) =
-            (services.clone(), replies.clone(), bodies.clone(), seen.clone());
-        async move { services.answer(address, (&replies, &bodies), &seen, request).await }
+        let (services, replies, bodies) = (services.clone(), replies.clone(), bodies.clone());
+        let (seen, seats) = (seen.clone(), seats.clone());
+        async move { services.answer(address, (&replies, &bodies), (&seen, &seats), request).await }
     };
     serve::connection(wire, address, stopping, CALLS_MAX, &stats, (outgoing, live), |_| None, answer).await;
 }

@@ -29,5 +29,5 @@ pub mod sqs;
 )]
 mod telemetry;
 
-#[cfg(all(test, feature = "native", feature = "sqs"))]
+#[cfg(all(test, feature = "kurrent", feature = "native", feature = "sqs"))]
 mod tests;

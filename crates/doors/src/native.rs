@@ -37,7 +37,9 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, header};
-use forebay_broker::api::{Broker, Clock, DoorStats, Grants, LiveConnection, Pool, Principal, Share};
+use forebay_broker::api::{
+    Broker, Clock, DoorStats, Entrance, Grants, LiveConnection, Pool, Principal, Share,
+};
 use forebay_wire::problem::Kind;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
@@ -49,7 +51,8 @@ use crate::http::intake::Intake;
 use crate::http::outgoing::Outgoing;
 use crate::http::serve;
 use crate::kit::identity::{Anonymous, Client, Gate, Refused};
-use crate::kit::tls::{self, Speaks, Tls};
+use crate::kit::tenants::{self, Call, Seats};
+use crate::kit::tls::{self, Certified, Speaks, Tls};
 use crate::kit::watched::watch;
 use crate::telemetry;
 use alerts::Alerts;
@@ -142,6 +145,7 @@ pub async fn serve_with(
     let (memory, clock) = (broker.memory().clone(), broker.clock());
     let http = HttpDoor::new(broker.clone(), &config);
     let services = Arc::new(Services {
+        broker: broker.entrance(),
         gate: http.gate(),
         stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
@@ -171,9 +175,13 @@ struct Shares {
     replies: Share,
     bodies: BodyShares,
     grpc: Share,
+    /// Of the client.
+    certified: Option<Certified>,
+    seats: Seats,
 }
 
 struct Services {
+    broker: Entrance,
     gate: Arc<Gate>,
     tls: Option<Tls>,
     clock: Clock,
@@ -195,7 +203,7 @@ impl Services {
         if may_be_grpc && content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
             let info = TcpConnectInfo { local_addr: None, remote_addr: Some(from) };
             request.extensions_mut().insert(info);
-            let who = match self.admit(from, &request).await {
+            let who = match self.admit(from, of.certified.as_ref(), &request).await {
                 Ok(who) => who,
                 Err(refused) => {
                     of.live.request(None);
@@ -205,11 +213,21 @@ impl Services {
                 }
             };
             of.live.request(Some(&who).filter(|_| !is_public(request.uri().path())));
-            let request = request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy));
-            return self.answer_grpc(from, who, request).await;
+            let call = match self.begin(&who, of, &request) {
+                Ok(call) => call,
+                Err(over) => {
+                    let answer = grpc::status::refused(&over).into_http();
+                    telemetry::answered_grpc(&self.grpc_stats, from, request.uri().path(), &answer);
+                    return answer;
+                }
+            };
+            let meter = call.as_ref().map(Call::meter);
+            let request =
+                request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy).metered(meter));
+            return tenants::hold(self.answer_grpc(from, who, request).await, call);
         }
         request.extensions_mut().insert(of.bodies.clone());
-        let who = match self.admit(from, &request).await {
+        let who = match self.admit(from, of.certified.as_ref(), &request).await {
             Ok(who) => who,
             Err(refused) => {
                 of.live.request(None);
@@ -219,6 +237,18 @@ impl Services {
             }
         };
         of.live.request(Some(&who).filter(|_| !is_public(request.uri().path())));
+        let call = match self.begin(&who, of, &request) {
+            Ok(call) => call,
+            Err(over) => {
+                let has_body = !http_body::Body::is_end_stream(request.body());
+                let answer = http::over_limit(over, has_body);
+                telemetry::answered_http(&self.http_stats, from, &answer);
+                return answer;
+            }
+        };
+        if let Some(call) = &call {
+            request.extensions_mut().insert(call.meter());
+        }
         let answered = match who.may_end() {
             false => self.http.answer(from, who, request).await,
             true => tokio::select! {
@@ -229,11 +259,24 @@ impl Services {
             },
         };
         telemetry::answered_http(&self.http_stats, from, &answered);
-        answered
+        tenants::hold(answered, call)
+    }
+
+    /// Begins a call of a client, which may be at its limits.
+    fn begin<B>(&self, who: &Principal, of: &Shares, request: &Request<B>) -> Result<Option<Call>, Refusal> {
+        if is_public(request.uri().path()) {
+            return Ok(None);
+        }
+        tenants::admit(&self.broker, who, &of.seats).map_err(|over| Refusal::over_limit(&over))
     }
 
     /// The client that sent a request. Whether the server lives may be asked by any client.
-    async fn admit<B>(&self, from: SocketAddr, request: &Request<B>) -> Result<Principal, Refusal> {
+    async fn admit<B>(
+        &self,
+        from: SocketAddr,
+        certified: Option<&Certified>,
+        request: &Request<B>,
+    ) -> Result<Principal, Refusal> {
         if is_public(request.uri().path()) {
             return Ok(unknown_client());
         }
@@ -242,6 +285,13 @@ impl Services {
             .gate
             .session(request.method(), request.headers())
             .map_err(|refused| unauthenticated(&refused))?
+        {
+            return Ok(who);
+        }
+        // A token counts before the certificate of the connection.
+        if !request.headers().contains_key(header::AUTHORIZATION)
+            && let (Some(tls), Some(certified)) = (&self.tls, certified)
+            && let Some(who) = tls.client(certified)
         {
             return Ok(who);
         }
@@ -301,12 +351,16 @@ async fn serve_one(
     address: SocketAddr,
     stopping: Stopping,
 ) {
-    let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
+    let begun = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await;
+    let Some(mut wire) = begun else { return };
+    let certified = wire.take_certified();
     let shares = Arc::new(Shares {
         live: live.clone(),
         replies: outgoing.share.clone(),
         bodies: services.http.body_shares(),
         grpc: services.grpc_bodies.share(),
+        certified,
+        seats: Seats::default(),
     });
     let stats = services.stats.clone();
     let answer = move |request| {

@@ -172,6 +172,9 @@ kinds! {
         "The group has its maximum number of running jobs."
     TooManyWaiting "too-many-waiting" 429 ResourceExhausted Limit Later "Too many waiting receives"
         "The server has its maximum number of waiting receives."
+    OverLimit "over-limit" 429 ResourceExhausted Limit Later "Limit of the client reached"
+        "A limit that the operator has set for this client, or for these streams, is reached: connections, requests or \
+         bytes a second, calls at once, streams, stored bytes. `detail` names it. Nothing was done."
     HeadersTooLarge "headers-too-large" 431 InvalidArgument TooLarge Never "Headers too large"
         "The headers of the request are too large or too many."
     Internal "internal" 500 Internal OutcomeUnknown SameId "Internal error"

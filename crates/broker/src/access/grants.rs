@@ -142,17 +142,27 @@ impl fmt::Debug for Actions {
 
 /// A name with stars in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Glob {
+pub(crate) struct Glob {
     /// The texts between the stars; one more than there are stars.
     parts: Box<[Box<str>]>,
 }
 
 impl Glob {
+    /// From a text as in a pattern of grants.
+    pub(crate) fn parse(text: &str) -> Option<Glob> {
+        glob(text, text).ok()
+    }
+
+    /// Whether it is one name.
+    pub(crate) fn is_literal(&self) -> bool {
+        self.parts.len() == 1
+    }
+
     fn is_universal(&self) -> bool {
         self.parts.len() > 1 && self.parts.iter().all(|part| part.is_empty())
     }
 
-    fn matches(&self, name: &str) -> bool {
+    pub(crate) fn matches(&self, name: &str) -> bool {
         let [first, between @ .., last] = &*self.parts else {
             return self.parts.first().is_some_and(|only| **only == *name);
         };

@@ -277,10 +277,25 @@ impl Caller {
     /// noted about, and none for messages and leases.
     fn may_commit(&self, bundle: &Bundle) -> Result<Recordings, CallError> {
         let mut records = Recordings::default();
-        match self.may_make(bundle, &mut records) {
+        let made = self.may_make(bundle, &mut records).map_err(CallError::from);
+        match made.and_then(|()| self.is_within_limits(bundle)) {
             Ok(()) => Ok(records),
-            Err(denied) => records.close(Err(denied.into())),
+            Err(error) => records.close(Err(error)),
         }
+    }
+
+    /// Streams may have limits.
+    fn is_within_limits(&self, bundle: &Bundle) -> Result<(), CallError> {
+        let tenants = self.broker.tenants();
+        for part in bundle.streams.iter().filter(|part| part.change.is_some()) {
+            tenants.may_create(&part.name)?;
+        }
+        for (nth, part) in bundle.batches.iter().enumerate() {
+            tenants
+                .may_publish(&part.stream, part.batch.bytes())
+                .map_err(|over| CallError::NotStored { nth, error: Box::new(over.into()) })?;
+        }
+        Ok(())
     }
 
     fn may_make(&self, bundle: &Bundle, records: &mut Recordings) -> Result<(), Denied> {

@@ -35,7 +35,11 @@ impl Caller {
     /// Credentials, the oldest first.
     pub fn credentials(&self, kind: Option<CredentialKind>) -> Result<Vec<CredentialReport>, CallError> {
         self.may(Right::Administer, Resource::Server)?;
-        Ok(self.broker.credentials().list(kind))
+        let mut list = self.broker.credentials().list(kind);
+        for one in &mut list {
+            one.limits = self.broker.tenants().limits_of(&one.name);
+        }
+        Ok(list)
     }
 
     /// Revokes a credential. Everything that runs in its name ends.

@@ -35,6 +35,9 @@ impl Caller {
         change: impl Fn(&mut StreamSettings) + Send + 'static,
     ) -> Result<Created, CallError> {
         let record = self.record(Right::Create, Resource::Stream(&name))?;
+        if let Err(over) = self.broker.tenants().may_create(&name) {
+            return record.close(Err(over.into()));
+        }
         let shard = self.shard_of(&name);
         record.close(shard.ask(move |task, reply| task.create_stream(&name, &change, reply)).await)
     }
@@ -62,6 +65,10 @@ impl Caller {
                 Err(CallError::NoSuchStream { .. }) => return record.close(Err(denied.into())),
                 Err(error) => return record.close(Err(error)),
             }
+        }
+        // A stream that is there is known to its tenant.
+        if let Err(over) = self.broker.tenants().may_create(&stream) {
+            return record.close(Err(over.into()));
         }
         let shard = self.shard_of(&stream);
         record.close(shard.ask(move |task, reply| task.create_group(&stream, &name, &change, reply)).await)

@@ -80,6 +80,10 @@ impl Caller {
             let _ = reply.send(Err(denied.into()));
             return Confirmation(answer);
         }
+        if let Err(over) = self.broker.tenants().may_publish(&stream, batch.bytes()) {
+            let _ = reply.send(Err(over.into()));
+            return Confirmation(answer);
+        }
         let shard = self.shard_of(&stream);
         let command = Command::Publish { stream, batch, options, absent, room: room.0, reply };
         if let Err(Command::Publish { reply, .. }) = shard.send(command) {

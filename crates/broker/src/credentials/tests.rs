@@ -67,7 +67,8 @@ fn credentials_come_back_from_their_notes_without_the_token() {
     assert_eq!(again.list(None), credentials.list(None));
     assert_eq!(again.list(Some(CredentialKind::Token)).len(), 1);
     assert!(again.recognise(secrets[0].reveal()).is_ok());
-    let secret = secrets[0].reveal().rsplit('_').next().expect("a secret").as_bytes();
+    // The secret may have an underscore of its own.
+    let secret = secrets[0].reveal().splitn(3, '_').last().expect("a secret").as_bytes();
     for (key, note) in &notes {
         assert!(!note.value.windows(8).any(|part| part == &secret[..8]), "the log has no token: {key:?}");
     }

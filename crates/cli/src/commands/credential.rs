@@ -207,7 +207,7 @@ fn list(kind: CredentialKind, server: &Server, output: Output) -> anyhow::Result
         }
         let mut credentials: Vec<Credential> = list.read()?;
         credentials.sort_by_key(|one| one.created_at.0);
-        let mut table = Table::new(&["NAME", "ID", "MAY", "CREATED", "BY", "EXPIRES", "LAST USED"]);
+        let mut table = Table::new(&["NAME", "ID", "MAY", "CREATED", "BY", "EXPIRES", "LAST USED", "LIMITS"]);
         for one in &credentials {
             let time =
                 |at: &Option<Time>, absent: &str| at.map_or_else(|| absent.to_owned(), |at| at.to_string());
@@ -219,6 +219,7 @@ fn list(kind: CredentialKind, server: &Server, output: Output) -> anyhow::Result
                 printable(&one.created_by),
                 time(&one.expires_at, "never"),
                 time(&one.last_used_at, "-"),
+                printable(one.limits.as_deref().unwrap_or("-")),
             ]);
         }
         table.print()

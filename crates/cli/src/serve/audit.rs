@@ -1,14 +1,22 @@
 //! The audit as a file: one line of JSON for each administrative and triage call. A full file is renamed, and the
-//! oldest of ten is deleted.
+//! oldest of ten is deleted. And as the stream `$audit`, with the same lines as messages.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use forebay_broker::access::{AUDIT_STREAM, Principal};
 use forebay_broker::audit::{AuditOutcome, AuditRecord};
+use forebay_broker::batch::{BatchBuilder, ContentType, Message};
 use forebay_broker::broker::Entrance;
+use forebay_broker::caller::Caller;
+use forebay_broker::error::{CallError, PublishError};
+use forebay_core::settings::Retention;
+use forebay_core::types::StreamName;
 use forebay_wire::json::Time;
 use serde_json::json;
 use tokio::sync::mpsc::Receiver;
@@ -21,6 +29,64 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const FILES_MAX: u32 = 10;
 /// Records that are written together.
 const TOGETHER: usize = 256;
+
+/// As long, and as much, as the stream keeps. No client can change this: only the server may write to the stream.
+const STREAM_AGE_MAX: Duration = Duration::from_secs(90 * 86_400);
+const STREAM_BYTES_MAX: u64 = 64 << 20;
+/// The type of the messages.
+const MESSAGE_TYPE: &str = "forebay.audit";
+
+/// Begins to publish records, if the settings say so.
+pub(super) async fn begin_stream(broker: &Entrance, is_wanted: bool) -> anyhow::Result<()> {
+    if !is_wanted {
+        return Ok(());
+    }
+    let stream = StreamName::of_system(AUDIT_STREAM).context("the name of the audit")?;
+    let server = broker.enter(Principal::server(), None);
+    match server.stream(stream.clone()).await {
+        Ok(_) => {}
+        Err(CallError::NoSuchStream { .. }) => {
+            let created = server.create_stream(stream.clone(), |settings| {
+                let (max_age, max_bytes) = (Some(STREAM_AGE_MAX), Some(STREAM_BYTES_MAX));
+                settings.retention = Retention::Log { max_age, max_bytes, max_messages: None };
+            });
+            created.await.with_context(|| format!("cannot create the stream {AUDIT_STREAM}"))?;
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot look at the stream {AUDIT_STREAM}"));
+        }
+    }
+    if let Some(queue) = broker.audit().begin() {
+        tokio::spawn(publish_all(server, Arc::new(stream), queue));
+    }
+    Ok(())
+}
+
+async fn publish_all(server: Caller, stream: Arc<StreamName>, mut queue: Receiver<AuditRecord>) {
+    let (mut records, mut is_failing) = (Vec::new(), false);
+    while queue.recv_many(&mut records, TOGETHER).await > 0 {
+        let lines: Vec<String> = records.drain(..).map(|record| line(&record)).collect();
+        let bytes = lines.iter().map(String::len).sum();
+        let mut batch = BatchBuilder::with_capacity(lines.len(), bytes);
+        for line in &lines {
+            let body = line.trim_end().as_bytes();
+            let kind = Some(MESSAGE_TYPE);
+            batch.push(&Message { kind, body, content_type: ContentType::Json, ..Message::default() });
+        }
+        let batch = batch.build();
+        let room = server.broker().room(&stream, &batch).await;
+        match server.publish_to_existing(room, stream.clone(), batch).await {
+            Ok(_) => is_failing = false,
+            // The file has the last records of a server.
+            Err(PublishError::Stopping) => return,
+            Err(error) if !is_failing => {
+                is_failing = true;
+                tracing::error!(%error, "ALARM: the stream of the audit cannot be written, and records are lost");
+            }
+            Err(_) => {}
+        }
+    }
+}
 
 /// Begins to write, if the settings name a file.
 pub(super) fn begin(broker: &Entrance, path: Option<&Path>) -> anyhow::Result<()> {

@@ -27,6 +27,8 @@ pub(super) struct Identity {
     admin_file: Option<PathBuf>,
     allow_anyone: bool,
     require_auth: bool,
+    /// Clients may have certificates, or tokens of an issuer.
+    has_others: bool,
 }
 
 impl Identity {
@@ -50,6 +52,7 @@ impl Identity {
             admin_file: settings.admin_token_file.clone(),
             allow_anyone: settings.allow_anyone,
             require_auth: settings.require_auth,
+            has_others: settings.tls_client_ca.is_some() || settings.jwt_keys.is_some(),
         })
     }
 
@@ -84,7 +87,11 @@ impl Identity {
             return Ok(());
         }
         let has_log = !settings.memory && settings.data.exists();
-        if self.admin.is_none() && !has_log { Err(no_identity(flag, address)) } else { Ok(()) }
+        if self.admin.is_none() && !has_log && !self.has_others {
+            Err(no_identity(flag, address))
+        } else {
+            Ok(())
+        }
     }
 
     /// The credentials count from now on.
@@ -92,7 +99,8 @@ impl Identity {
         if let Some(token) = &self.admin {
             broker.credentials().set_admin_token(token);
         }
-        if self.anonymous(native) == Anonymous::Refused && !broker.credentials().has_tokens() {
+        let has_some = self.has_others || broker.credentials().has_tokens();
+        if self.anonymous(native) == Anonymous::Refused && !has_some {
             return Err(no_identity(LISTEN, native));
         }
         if let Some(path) = self.admin_file.clone() {
@@ -203,6 +211,7 @@ mod tests {
             admin_file: None,
             allow_anyone,
             require_auth,
+            has_others: false,
         };
         let (here, beyond) =
             ("127.0.0.1:1".parse().expect("an address"), "10.0.0.1:1".parse().expect("an address"));

@@ -175,6 +175,54 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.tls_key, values::or_none(text, values::path)),
     },
     Setting {
+        name: "tls_client_ca",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "Certificates, in PEM, of the authorities that sign the certificates of clients. A client is then \
+               recognised by its certificate. It is read again when it changes",
+        set: |settings, text| values::into(&mut settings.tls_client_ca, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "tls_client_names",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the rights of clients with certificates, one name and its grants on each line, as \
+               `billing.internal worker:orders-*`. It is read again when it changes",
+        set: |settings, text| {
+            values::into(&mut settings.tls_client_names, values::or_none(text, values::path))
+        },
+    },
+    Setting {
+        name: "jwt_issuer",
+        value: Some("URL|none"),
+        default: "none",
+        help: "Issuer of JSON Web Tokens by which clients are recognised, as the claim iss has it",
+        set: |settings, text| values::into(&mut settings.jwt_issuer, values::or_none(text, values::text)),
+    },
+    Setting {
+        name: "jwt_audience",
+        value: Some("TEXT|none"),
+        default: "none",
+        help: "Audience that these tokens must be for, as the claim aud has it",
+        set: |settings, text| values::into(&mut settings.jwt_audience, values::or_none(text, values::text)),
+    },
+    Setting {
+        name: "jwt_keys",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the keys of the issuer, a JSON Web Key Set with keys for RS256, ES256 or EdDSA. It is read \
+               again when it changes",
+        set: |settings, text| values::into(&mut settings.jwt_keys, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "jwt_rights",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the rights of tokens, one claim with its value and its grants on each line, as \
+               `groups=platform operator:*`. It is read again when it changes",
+        set: |settings, text| values::into(&mut settings.jwt_rights, values::or_none(text, values::path)),
+    },
+    Setting {
         name: "admin_token_file",
         value: Some("FILE|none"),
         default: "none",
@@ -192,12 +240,28 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.require_auth, values::switch(text)),
     },
     Setting {
+        name: "limits_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the limits of clients and streams, one name or pattern and its limits on each line, as \
+               `ci requests=100,bytes=1MiB` or `stream:orders-* stored_bytes=10GiB`. It is read again when it changes",
+        set: |settings, text| values::into(&mut settings.limits_file, values::or_none(text, values::path)),
+    },
+    Setting {
         name: "audit_file",
         value: Some("FILE|none"),
         default: "none",
         help: "File for the record of administrative and triage calls, one line of JSON each. At 16 MiB it is renamed; \
                ten are kept",
         set: |settings, text| values::into(&mut settings.audit_file, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "audit_stream",
+        value: None,
+        default: "false",
+        help: "Publish the same records to the stream $audit, which administrators can read. It keeps 90 days, and \
+               64 MiB",
+        set: |settings, text| values::into(&mut settings.audit_stream, values::switch(text)),
     },
     Setting {
         name: "allow_anyone",

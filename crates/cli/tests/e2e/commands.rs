@@ -9,6 +9,7 @@ mod publish;
 #[cfg(feature = "sqs")]
 mod readme;
 mod rig;
+mod secrets;
 mod start;
 mod tls;
 mod tokens;

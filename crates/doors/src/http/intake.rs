@@ -17,6 +17,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 use tonic::Status;
 
+use crate::kit::tenants::Meter;
+
 /// Messages that come whole in a piece of this size take no room.
 const SMALL: usize = 16 << 10;
 /// How long a message may take to come.
@@ -41,6 +43,9 @@ pub(crate) struct Intake<B> {
     waiting: Option<(Bytes, Growing)>,
     /// When the message that is coming has to be whole.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Of a client that may send only so many bytes a second. A message that is one too many waits, and so do the
+    /// messages that follow it.
+    meter: Option<Meter>,
 }
 
 /// Where in the sequence of messages the body is.
@@ -91,7 +96,12 @@ impl<B> Intake<B> {
             held: None,
             waiting: None,
             deadline: None,
+            meter: None,
         }
+    }
+
+    pub(crate) fn metered(self, meter: Option<Meter>) -> Intake<B> {
+        Intake { meter, ..self }
     }
 }
 
@@ -134,22 +144,34 @@ where
             None => return Poll::Ready(None),
         };
         let Ok(piece) = frame.into_data() else { return Poll::Ready(None) };
+        let pause = match &this.meter {
+            Some(meter) => {
+                let debt = meter.debt().filter(|_| this.place.is_between());
+                meter.charge(piece.len());
+                debt
+            }
+            None => None,
+        };
         this.place.advance(&piece);
         let is_whole = this.place.is_between() && this.held.is_none();
-        if is_whole && piece.len() <= SMALL {
+        if is_whole && piece.len() <= SMALL && pause.is_none() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        if !this.place.is_between() {
+        // The time of a message begins after its pause.
+        if !this.place.is_between() && pause.is_none() {
             let most = this.message_time_max;
             this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(most)));
         }
         let mut hold = this.held.take().unwrap_or_else(|| this.share.count(0));
         let bytes = hold.bytes() + piece.len();
-        if hold.try_grow(bytes) {
+        if pause.is_none() && hold.try_grow(bytes) {
             this.held = Some(hold);
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         let growing = Box::pin(async move {
+            if let Some((clock, until)) = pause {
+                clock.reaches(until).await;
+            }
             let has_grown = hold.grow(bytes).await;
             (hold, has_grown)
         });

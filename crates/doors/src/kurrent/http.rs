@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
-use forebay_broker::api::{Caller, Principal, Share};
+use forebay_broker::api::{Caller, OverLimit, Principal, Share};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 
@@ -17,6 +17,7 @@ use super::{KurrentDoor, persistent};
 use crate::http::body::{self, BodyError};
 use crate::http::hosts::check_host;
 use crate::kit::identity::Refused;
+use crate::kit::tenants::Meter;
 use crate::telemetry::UNKNOWN;
 
 /// The largest body: a batch, with what JSON and base64 make of it.
@@ -70,6 +71,9 @@ pub(super) async fn answer(
             return (UNKNOWN, closing(text(status, &error.to_string())));
         }
     };
+    if let Some(meter) = parts.extensions.get::<Meter>() {
+        meter.charge(body.len());
+    }
     let path = parts.uri.path().trim_start_matches('/');
     let segments: Result<Vec<String>, _> = path
         .split('/')
@@ -115,6 +119,16 @@ pub(super) fn unauthenticated(refused: &Refused) -> Response<Body> {
     let mut answer = text(StatusCode::UNAUTHORIZED, &refused.to_string());
     let challenge = HeaderValue::from_static("Basic realm=\"forebay\"");
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    closing(answer)
+}
+
+/// The answer to a client that is at a limit.
+pub(super) fn over_limit(over: &OverLimit) -> Response<Body> {
+    let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, &over.to_string());
+    let seconds = over.retry_after.as_millis().div_ceil(1_000).max(1);
+    answer
+        .headers_mut()
+        .insert(header::RETRY_AFTER, HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX)));
     closing(answer)
 }
 

@@ -21,6 +21,8 @@ mod parked;
 mod service;
 mod settings;
 #[cfg(test)]
+pub(super) use http::test as http_test;
+#[cfg(test)]
 mod tests;
 
 use forebay_broker::api::{CallError, Caller, MemberRefusal, Work};

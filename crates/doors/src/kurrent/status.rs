@@ -182,6 +182,7 @@ pub(super) fn of_call(error: &CallError) -> Status {
     match error {
         CallError::Denied(_) => access_denied(),
         CallError::Stopping => stopping(),
+        CallError::OverLimit(_) => busy(),
         CallError::TooManyWaiting { .. } | CallError::TooManyBytes => busy(),
         CallError::Unknown => unknown_outcome(),
         CallError::NotStored { error, .. } => of_publish(error),
@@ -204,7 +205,7 @@ pub(super) fn of_publish(error: &PublishError) -> Status {
         PublishError::Refused(PublishRefusal::StorageFull | PublishRefusal::Full { .. }) => {
             Status::resource_exhausted(error.to_string())
         }
-        PublishError::Refused(PublishRefusal::TooFast { .. }) => busy(),
+        PublishError::Refused(PublishRefusal::TooFast { .. }) | PublishError::OverLimit(_) => busy(),
         PublishError::Refused(PublishRefusal::BatchTooLarge { limit, .. }) => {
             append_too_large((*limit).into())
         }

@@ -53,7 +53,7 @@ use super::node::NodeFacts;
 use super::problem::Refusal;
 use super::service::Service;
 use super::{Client, ClusterReporter, NativeConfig, ProcessFigures, unknown_client};
-pub(super) use failure::{refusal, unauthenticated};
+pub(super) use failure::{over_limit, refusal, unauthenticated};
 
 use crate::http::hosts::Hosts;
 use crate::kit::identity::Gate;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay_broker::api::{
     CallError, ChangeRefusal, CreateRefusal, CredentialRefusal, DecodeError, JobRefusal, MemberRefusal,
-    NoteRefusal, ProducerRefusal, PublishError, PublishRefusal, SettingsError,
+    NoteRefusal, OverLimit, ProducerRefusal, PublishError, PublishRefusal, SettingsError,
 };
 use forebay_core::types::{NameError, StreamName, Timestamp};
 use forebay_wire::problem::Kind;
@@ -54,6 +54,12 @@ impl Refusal {
 
     pub(super) fn stopping() -> Refusal {
         Refusal::of_call(Timestamp::ZERO, &CallError::Stopping)
+    }
+
+    /// The client, or streams, are at a limit.
+    pub(super) fn over_limit(over: &OverLimit) -> Refusal {
+        let retry_after = Some(whole_millis(over.retry_after));
+        Refusal { retry_after, ..Refusal::new(Kind::OverLimit, over.to_string()) }
     }
 
     pub(super) fn damaged(error: &DecodeError) -> Refusal {
@@ -123,6 +129,7 @@ impl Refusal {
     pub(super) fn of_call(now: Timestamp, error: &CallError) -> Refusal {
         let kind = match error {
             CallError::Denied(_) => Kind::Denied,
+            CallError::OverLimit(over) => return Refusal::over_limit(over),
             CallError::Credential(refusal) => return Refusal::of_credential(refusal),
             CallError::NoSuchConnection { .. } => Kind::NoSuchConnection,
             CallError::NoSuchStream { .. }
@@ -236,6 +243,7 @@ impl Refusal {
                 return Refusal::of_settings(refusal);
             }
             PublishError::Denied(_) => Kind::Denied,
+            PublishError::OverLimit(over) => return Refusal::over_limit(over),
             PublishError::Stopping => Kind::Stopping,
             PublishError::Unknown => Kind::OutcomeUnknown,
             _ => Kind::Internal,

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use forebay_broker::api::{DoorStats, Entrance, Hold, LiveConnection, Pool, Principal, Share};
 use hyper::body::Incoming;
 
+use super::failure;
 use super::keys::AccessKeys;
 use super::service::{Asker, Service};
 use super::wire::address::{Locality, UrlBase, UrlOptions};
@@ -24,6 +25,7 @@ use crate::http::hosts::{Hosts, Stranger, check_host};
 use crate::http::outgoing;
 use crate::http::unharmed;
 use crate::kit::attempts::Attempts;
+use crate::kit::tenants::{self, Seats};
 use crate::kit::tls::Tls;
 use crate::telemetry;
 
@@ -52,11 +54,13 @@ pub(super) struct Shares {
     live: Arc<LiveConnection>,
     replies: Share,
     bodies: Share,
+    seats: Seats,
 }
 
 impl Door {
     pub(super) fn shares(&self, live: Arc<LiveConnection>) -> Shares {
-        Shares { live, replies: self.broker.memory().share(), bodies: self.bodies.share() }
+        let (replies, bodies) = (self.broker.memory().share(), self.bodies.share());
+        Shares { live, replies, bodies, seats: Seats::default() }
     }
 
     /// Never fails: what goes wrong is an answer too.
@@ -127,6 +131,18 @@ impl Door {
             }
         };
         let (action, held) = (request.action(), asker.room.clone());
+        // Only now the client is known: the signature is over the body.
+        let begun = match tenants::admit(&self.broker, asker.caller.principal(), &shares.seats) {
+            Ok(begun) => begun,
+            Err(over) => {
+                let error = failure::over_limit(&over);
+                telemetry::answered_sqs(&self.stats, from, action.name(), Some(&error));
+                return error.render(protocol, request_id);
+            }
+        };
+        if let Some(begun) = &begun {
+            begun.meter().charge(body.len());
+        }
         // A receive may wait for long, so it keeps no memory that it does not need.
         drop((parts, body));
         // Messages being sent count against the budget until they are stored. A waiting receive holds nothing
@@ -148,7 +164,7 @@ impl Door {
         } else {
             self.service.answer(&asker, request).await
         };
-        drop(room);
+        drop((room, begun));
         telemetry::answered_sqs(&self.stats, from, action.name(), answered.as_ref().err());
         let answer = match answered {
             Ok(response) => response.render(protocol, request_id),

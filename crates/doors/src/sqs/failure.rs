@@ -1,8 +1,15 @@
 //! Errors of the broker as errors of SQS.
 
-use forebay_broker::api::{Advice, CallError, CreateRefusal, NoteRefusal, PublishError, PublishRefusal};
+use forebay_broker::api::{
+    Advice, CallError, CreateRefusal, NoteRefusal, OverLimit, PublishError, PublishRefusal,
+};
 
 use super::wire::error::{ErrorKind, SqsError};
+
+/// A client at a limit. SQS clients retry this error by themselves, and wait longer each time.
+pub(super) fn over_limit(over: &OverLimit) -> SqsError {
+    SqsError::new(ErrorKind::RequestThrottled, over.to_string())
+}
 
 pub(super) fn of_call(error: &CallError) -> SqsError {
     match error {
@@ -19,6 +26,10 @@ pub(super) fn of_call(error: &CallError) -> SqsError {
                 "There is no room for it: storage is full, or attributes and tags of all queues are.";
             SqsError::new(ErrorKind::ServiceUnavailable, message)
         }
+        CallError::OverLimit(over) => over_limit(over),
+        CallError::NotStored { error, .. } if matches!(**error, PublishError::OverLimit(_)) => {
+            of_publish(error)
+        }
         CallError::Denied(_) => SqsError::new(ErrorKind::AccessDenied, error.to_string()),
         _ if error.advice() == Advice::RetryLater => {
             SqsError::new(ErrorKind::ServiceUnavailable, error.to_string())
@@ -29,6 +40,7 @@ pub(super) fn of_call(error: &CallError) -> SqsError {
 
 pub(super) fn of_publish(error: &PublishError) -> SqsError {
     let refusal = match error {
+        PublishError::OverLimit(over) => return over_limit(over),
         PublishError::Refused(refusal) => Some(refusal),
         _ => None,
     };

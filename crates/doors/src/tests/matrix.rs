@@ -7,9 +7,12 @@
 //! | one with the same right on another stream | denied; a list leaves the stream out |
 //! | one with the right that the table names, and no other | done, or refused for another reason |
 //!
-//! The table is held complete against the router, the services and the actions of SQS.
+//! The table is held complete against the router, the services, and the actions and routes of the other doors.
 
 mod client;
+mod jwt;
+mod kurrent;
+mod limits;
 mod native;
 #[cfg(feature = "dashboard")]
 mod pages;
@@ -45,8 +48,10 @@ const OPERATE: Needs = Grants("operate:work/team");
 const VIEW: Needs = Grants("view:work/team");
 const TRANSACTION: Needs = Grants("consume:work/team,publish:work");
 const RESUBMIT: Needs = Grants("triage:work/team,publish:work");
+const KURRENT_DELETE: Needs = Grants("configure+operate:work,configure+publish+read:$$work");
 
-/// Every call: over HTTP its method and path, over gRPC and SQS its name; and what it needs.
+/// Every call: over HTTP its method and path, over gRPC and SQS its name; and what it needs. The calls
+/// of doors other than the native one have a word before them.
 pub(crate) const TABLE: &[(&str, Needs)] = &[
     // HTTP.
     ("PUT /streams/{stream}", Grants("configure:work")),
@@ -164,7 +169,57 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("sqs StartMessageMoveTask", Grants("triage:work/queue")),
     ("sqs TagQueue", Grants("configure:work")),
     ("sqs UntagQueue", Grants("configure:work")),
+    // KEDA's scaler, on the native port.
+    ("keda IsActive", VIEW),
+    ("keda StreamIsActive", VIEW),
+    ("keda GetMetricSpec", Known),
+    ("keda GetMetrics", VIEW),
+    // Kurrent over gRPC. Metadata of the stream `work` is a stream of its own, `$$work`.
+    ("kurrent Streams.Read", Grants("read:work")),
+    ("kurrent Streams.Append", Grants("publish:work")),
+    ("kurrent Streams.BatchAppend", Grants("publish:work")),
+    ("kurrent Streams.Delete", KURRENT_DELETE),
+    ("kurrent Streams.Tombstone", Grants("configure:work,configure:$$work")),
+    ("kurrent PersistentSubscriptions.Create", Grants("configure:work")),
+    ("kurrent PersistentSubscriptions.Update", Grants("configure:work")),
+    ("kurrent PersistentSubscriptions.Delete", Grants("configure:work/team")),
+    ("kurrent PersistentSubscriptions.Read", CONSUME),
+    ("kurrent PersistentSubscriptions.GetInfo", VIEW),
+    ("kurrent PersistentSubscriptions.ReplayParked", TRIAGE),
+    ("kurrent PersistentSubscriptions.List", Seen),
+    ("kurrent PersistentSubscriptions.RestartSubsystem", Grants("monitor:*")),
+    ("kurrent PersistentSubscriptions.TruncateParked", TRIAGE),
+    ("kurrent ServerFeatures.GetSupportedMethods", Known),
+    ("kurrent Gossip.Read", Known),
+    // Kurrent over HTTP.
+    ("kurrent GET /health/live", Known),
+    ("kurrent POST /streams/{stream}", Grants("publish:work")),
+    ("kurrent DELETE /streams/{stream}", KURRENT_DELETE),
+    ("kurrent GET /subscriptions", Seen),
+    ("kurrent GET /subscriptions/{stream}", Grants("view:work")),
+    ("kurrent POST /subscriptions/restart", Grants("monitor:*")),
+    ("kurrent PUT /subscriptions/{stream}/{group}", Grants("configure:work")),
+    ("kurrent POST /subscriptions/{stream}/{group}", Grants("configure:work")),
+    ("kurrent DELETE /subscriptions/{stream}/{group}", Grants("configure:work/team")),
+    ("kurrent GET /subscriptions/{stream}/{group}/info", VIEW),
+    ("kurrent GET /subscriptions/{stream}/{group}", CONSUME),
+    ("kurrent GET /subscriptions/{stream}/{group}/{count}", CONSUME),
+    ("kurrent POST /subscriptions/{stream}/{group}/ack", CONSUME),
+    ("kurrent POST /subscriptions/{stream}/{group}/ack/{id}", CONSUME),
+    ("kurrent POST /subscriptions/{stream}/{group}/nack", CONSUME),
+    ("kurrent POST /subscriptions/{stream}/{group}/nack/{id}", CONSUME),
+    ("kurrent POST /subscriptions/{stream}/{group}/replayParked", TRIAGE),
+    ("kurrent POST /subscriptions/{stream}/{group}/truncateParked", TRIAGE),
+    ("kurrent GET /subscriptions/viewparkedmessages/{stream}/{group}/{event}/backward/{count}", TRIAGE),
 ];
+
+/// The words before the calls of other doors.
+const OTHERS: [&str; 3] = ["sqs ", "keda ", "kurrent "];
+
+/// Whether a row is of the native API.
+fn is_native(call: &str) -> bool {
+    !OTHERS.iter().any(|word| call.starts_with(word))
+}
 
 fn needs(call: &str) -> Needs {
     let mut rows = TABLE.iter().filter(|(name, _)| *name == call);

@@ -25,6 +25,9 @@ pub struct Credential {
     /// Absent: it was not used since the server started.
     #[prost(uint64, optional, tag = "9")]
     pub last_used_at_us: ::core::option::Option<u64>,
+    /// The limits of clients with its name, such as `requests=100,bytes=1MiB`. Empty: there are no limits.
+    #[prost(string, tag = "10")]
+    pub limits: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateCredentialRequest {

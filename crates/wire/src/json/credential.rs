@@ -47,6 +47,9 @@ pub struct Credential {
     pub expires_at: Option<Time>,
     /// `null`: it was not used since the server started.
     pub last_used_at: Option<Time>,
+    /// The limits of clients with its name, such as `requests=100,bytes=1MiB`. `null`: there are no limits.
+    #[serde(default)]
+    pub limits: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

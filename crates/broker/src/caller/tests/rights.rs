@@ -3,6 +3,7 @@
 use forebay_core::settings::OnExhausted;
 
 use super::*;
+use crate::access::AUDIT_STREAM;
 
 fn named(name: &str) -> StreamName {
     StreamName::parse(name).expect("a name")
@@ -285,7 +286,8 @@ async fn administrative_calls_are_recorded_with_their_outcome() {
     use crate::credentials::{CredentialKind, CredentialTerms};
     let (owner, _running) = open().await;
     let mut queue = owner.broker().audit().begin().expect("the first writer");
-    assert!(owner.broker().audit().begin().is_none(), "there is one writer");
+    let second = owner.broker().audit().begin().expect("the second writer");
+    assert!(owner.broker().audit().begin().is_none(), "there are two writers");
     let from = Some(([10, 0, 0, 7], 4_711).into());
     let principal = Principal::new("alice", "operator:work,publish:work".parse().expect("grants"));
     let alice = owner.broker().enter(principal, from);
@@ -335,4 +337,40 @@ async fn administrative_calls_are_recorded_with_their_outcome() {
     assert!(polled, "it waits for the disk");
     drop(going);
     assert_eq!(queue.recv().await.map(|record| record.outcome), Some(AuditOutcome::Unknown));
+    assert_eq!(second.len(), 8, "every record goes to both");
+    assert_eq!(owner.broker().audit().lost(), 0);
+}
+
+#[tokio::test]
+async fn the_audit_is_written_by_the_server_and_read_by_administrators() {
+    let (owner, _running) = open().await;
+    let audit = StreamName::of_system(AUDIT_STREAM).expect("a name");
+    let server = owner.broker().enter(Principal::server(), None);
+    server.create_stream(audit.clone(), |_| {}).await.expect("it is created");
+    let mut batch = BatchBuilder::with_capacity(1, 10);
+    batch.push(&Message { body: b"{}", ..Message::default() });
+    let batch = batch.build();
+    let publish = async |caller: &Caller| {
+        let stream = Arc::new(audit.clone());
+        let room = caller.broker().room(&stream, &batch).await;
+        caller.publish(room, stream, batch.clone(), PublishOptions::default()).await
+    };
+    publish(&server).await.expect("it is stored");
+    for (caller, reads) in [
+        (owner.clone(), true),
+        (with(&owner, "admin:*"), true),
+        (with(&owner, "admin:$*"), false),
+        (with(&owner, "read+publish+configure+operate:$*,operator:*"), false),
+    ] {
+        let who = caller.principal().clone();
+        assert_eq!(caller.read(audit.clone(), Seq(1), 1).await.is_ok(), reads, "{who:?}");
+        assert_eq!(caller.stream(audit.clone()).await.is_ok(), reads, "{who:?}");
+        assert_eq!(caller.sees_stream(&audit), reads, "{who:?}");
+        assert!(matches!(publish(&caller).await, Err(PublishError::Denied(_))), "{who:?}");
+        let denied = |done: Result<(), CallError>| matches!(done, Err(CallError::Denied(_)));
+        assert!(denied(caller.delete_stream(audit.clone(), true).await), "{who:?}");
+        assert!(denied(caller.change_stream(audit.clone(), |_| {}).await), "{who:?}");
+        assert!(denied(caller.purge_ready(audit.clone()).await.map(drop)), "{who:?}");
+        assert!(denied(caller.create_group(audit.clone(), group(), |_| {}).await.map(drop)), "{who:?}");
+    }
 }

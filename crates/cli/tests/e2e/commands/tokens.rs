@@ -10,6 +10,9 @@ use crate::rig::{Folder, Ran, binary, run};
 
 const ADMIN: &str = "an-admin-token-for-the-tests-of-the-binary";
 
+/// What a command without a token is told: what to do, and no header.
+pub(super) const NO_TOKEN: [&str; 3] = ["set FOREBAY_TOKEN", "--token-file", "run `forebay login`"];
+
 /// A file that only its owner can read.
 fn private(folder: &Folder, name: &str, text: &str) -> String {
     let path = folder.write(name, text);
@@ -33,8 +36,8 @@ fn with(server: &Server, token: &str, words: &[&str]) -> Ran {
 fn a_token_is_created_used_listed_and_revoked() {
     let folder = Folder::made("tokens");
     let server = start(&folder);
-    server.run(&["stream", "list"]).refused(12, &["a credential is needed"]);
-    server.run(&["pub", "orders-eu", "x"]).refused(12, &["a credential is needed"]);
+    server.run(&["stream", "list"]).refused(12, &NO_TOKEN);
+    server.run(&["pub", "orders-eu", "x"]).refused(12, &NO_TOKEN);
     with(&server, "wrong", &["stream", "list"]).refused(12, &["not one of this server's"]);
 
     let create =
@@ -44,9 +47,11 @@ fn a_token_is_created_used_listed_and_revoked() {
     let token = created.good().trim().to_owned();
     assert!(token.starts_with("fby_") && token.len() == 64, "{token}");
     with(&server, &token, &["pub", "orders-eu", "x"]).good();
-    with(&server, &token, &["pub", "invoices", "x"]).refused(12, &["not allowed", "invoices"]);
-    with(&server, &token, &["stream", "delete", "orders-eu", "--yes"]).refused(12, &["not allowed"]);
-    with(&server, &token, &["token", "list"]).refused(12, &["not allowed"]);
+    with(&server, &token, &["pub", "invoices", "x"]).refused(12, &["`publish`", "who=`ci`", "invoices"]);
+    let delete = ["stream", "delete", "orders-eu", "--yes"];
+    with(&server, &token, &delete)
+        .refused(12, &["the right `configure` is missing", "who=`ci`", "what=`orders-eu`"]);
+    with(&server, &token, &["token", "list"]).refused(12, &["the right `admin` is missing", "who=`ci`"]);
     with(&server, ADMIN, &["stream", "create", "secret"]).good();
     let seen = with(&server, &token, &["stream", "list"]).good();
     assert!(seen.contains("orders-eu") && !seen.contains("secret"), "{seen}");
@@ -183,7 +188,7 @@ fn a_login_is_kept_for_later_commands() {
     // The token is for its own server.
     let other = Folder::made("other-login");
     let other = start(&other);
-    run(&["stream", "list", "--server", &other.address], "", &kept).refused(12, &["a credential is needed"]);
+    run(&["stream", "list", "--server", &other.address], "", &kept).refused(12, &NO_TOKEN);
     let text = || std::fs::read_to_string(&contexts).expect("contexts");
     assert!(text().contains(ADMIN) && text().contains("[servers.\"default\"]"), "{}", text());
     let listed = run(&["context", "list"], "", &kept).good();
@@ -192,8 +197,63 @@ fn a_login_is_kept_for_later_commands() {
     // Another address under the name loses the token.
     run(&["login", "kept", "--server", &server.address], ADMIN, &kept).good();
     run(&["context", "add", "kept", &other.address], "", &kept).good();
-    run(&["stream", "list", "--context", "kept"], "", &kept).refused(12, &["a credential is needed"]);
+    run(&["stream", "list", "--context", "kept"], "", &kept).refused(12, &NO_TOKEN);
     run(&["login", "--forget", "--context", "default"], "", &kept).good();
-    run(&["token", "list", "--context", "default"], "", &kept).refused(12, &["a credential is needed"]);
+    run(&["token", "list", "--context", "default"], "", &kept).refused(12, &NO_TOKEN);
     assert!(!text().contains(ADMIN));
+}
+
+/// Keys of an issuer, and a token that it signed for the subject `billing`, good until the year 2100.
+const ISSUER_KEYS: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"e2e","x":"TCCKJxphtAbK4q1pHgsjsiHjDVy3KqpZQ9rDjkDq6fg"}]}"#;
+const ISSUED: [&str; 3] = [
+    "eyJhbGciOiJFZERTQSIsImtpZCI6ImUyZSJ9",
+    "eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUuY29tIiwiYXVkIjoiZm9yZWJheSIsInN1YiI6ImJpbGxpbmciLCJleHAiOjQxMDI0NDQ4MDB9",
+    "R2CoHbwte-fYHwtEyTYfUNiGT-bbkTTUgqgdMDaxQbMYEPcRnStGYUsUVjop8TWA2VmXxH98H1jCg3Lg3YtGAA",
+];
+
+#[test]
+fn a_token_of_an_issuer_is_recognised() {
+    let folder = Folder::made("jwt");
+    let admin = private(&folder, "admin.token", ADMIN);
+    let (keys, rights) = (folder.write("jwks.json", ISSUER_KEYS), folder.write("rights", "sub=x view:*\n"));
+    run(&["serve", "--memory", "--jwt-keys", &keys], "", &[]).refused(2, &["must be given together"]);
+    let issuer = ["--jwt-issuer", "https://id.example.com", "--jwt-audience", "forebay"];
+    let files = ["--jwt-keys", &keys, "--jwt-rights", &rights];
+    let wrong = ["--jwt-keys", &rights, "--jwt-rights", &rights];
+    let serve = ["serve", "--memory", "--listen", "127.0.0.1:0"];
+    run(&[&serve[..], &issuer, &wrong].concat(), "", &[]).refused(2, &["JSON Web Key Set"]);
+    let words = ["--memory", "--require-auth", "--admin-token-file", &admin];
+    let server = Server::start_with(&[&words[..], &issuer, &files].concat());
+    let token = ISSUED.join(".");
+    with(&server, &token, &["pub", "orders-eu", "x"]).refused(12, &["not one of this server's"]);
+    folder.write("rights", "sub=billing publish:orders-*\n");
+    let begun = Instant::now();
+    while with(&server, &token, &["pub", "orders-eu", "x"]).code != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the rights are not read again");
+    }
+    with(&server, &token, &["pub", "invoices", "x"]).refused(12, &["who=`jwt:billing`", "`publish`"]);
+}
+
+#[test]
+fn limits_come_from_a_file_that_is_read_again() {
+    let folder = Folder::made("limits");
+    let (admin, limits) = (private(&folder, "admin.token", ADMIN), folder.write("limits", "ci request=1\n"));
+    let words = ["--memory", "--require-auth", "--admin-token-file", &admin, "--limits-file", &limits];
+    let serve = [&["serve", "--listen", "127.0.0.1:0"][..], &words].concat();
+    run(&serve, "", &[]).refused(2, &["a limit must be one of connections", "limit=`request=1`"]);
+    folder.write("limits", "ci requests=1000\nstream:orders-* streams=1\n");
+    let server = Server::start_with(&words);
+    with(&server, ADMIN, &["token", "create", "ci", "--may", "publish:*"]).good();
+    let listed = with(&server, ADMIN, &["token", "list"]).good();
+    assert!(listed.contains("LIMITS") && listed.contains("requests=1000"), "{listed}");
+    let create = |stream: &str| with(&server, ADMIN, &["stream", "create", stream]);
+    create("orders-1").good();
+    create("orders-2").refused(10, &["the number of streams is reached", "streams=1"]);
+    folder.write("limits", "stream:orders-* streams=2\n");
+    let begun = Instant::now();
+    while create("orders-2").code != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the limits are not read again");
+    }
+    let figures = with(&server, ADMIN, &["token", "list", "-o", "json"]).json();
+    assert!(figures["credentials"][0]["limits"].is_null(), "{figures}");
 }

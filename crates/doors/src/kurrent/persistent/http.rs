@@ -172,6 +172,7 @@ fn status_of(error: &CallError) -> StatusCode {
         CallError::Stopping
         | CallError::TooManyWaiting { .. }
         | CallError::TooManyBytes
+        | CallError::OverLimit(_)
         | CallError::Note(_) => StatusCode::SERVICE_UNAVAILABLE,
         CallError::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::BAD_REQUEST,
@@ -683,13 +684,13 @@ fn text(status: StatusCode, message: &str) -> Response<Body> {
 
 /// What tests of the whole use.
 #[cfg(test)]
-pub(super) mod test {
+pub(crate) mod test {
     use super::*;
 
     /// How many names requests are counted under.
-    pub(in super::super) const ROUTES: usize = 12;
+    pub(crate) const ROUTES: usize = 12;
 
-    pub(in super::super) fn route_name(method: &Method, path: &str) -> Option<&'static str> {
+    pub(crate) fn route_name(method: &Method, path: &str) -> Option<&'static str> {
         Route::of(method, path).ok().map(|route| route.name())
     }
 

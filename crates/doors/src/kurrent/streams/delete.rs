@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_broker::api::{
     Bundle, CallError, Caller, Committed, Door, Expected as NoteExpected, NoteRefusal, NoteWish,
-    PublishOptions, Published,
+    PublishOptions, Published, Right,
 };
 use forebay_core::types::{Ordinal, Seq, StreamName};
 use forebay_wire::kurrent::client::Empty;
@@ -31,6 +31,8 @@ async fn end_if_expected(
     stream: &StreamName,
     expected: Expected,
 ) -> Result<Seq, Status> {
+    // Before anything is said of the stream.
+    caller.check_stream(Right::Delete, stream).map_err(|error| status::of_call(&error))?;
     let mark = door.marks.of(stream);
     if mark == Some(Mark::Tombstone) {
         return Err(status::stream_deleted(stream.as_str()));
@@ -108,6 +110,8 @@ pub(in crate::kurrent) async fn delete_stream(
 ) -> Result<DeleteResp, Status> {
     check_deletable(&stream)?;
     let of_call = |error: CallError| status::of_call(&error);
+    // Of everything that follows, before the first of it is done.
+    caller.check_stream(Right::Operate, &stream).map_err(of_call)?;
     let Some(of_metadata) = metadata::stream_of(&stream) else {
         return Err(status::invalid(format!("the name of the stream is too long. stream=`{stream}`")));
     };

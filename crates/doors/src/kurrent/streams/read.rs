@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 
 use forebay_broker::api::{
-    CallError, Caller, Direction, Hold, Most, Reader, Retention, Share, Stage, StreamSettings,
+    CallError, Caller, Direction, Hold, Most, Reader, Retention, Right, Share, Stage, StreamSettings,
 };
 use forebay_core::types::{Seq, StreamName, Timestamp};
 use forebay_wire::kurrent::client::stream_options::RevisionOption;
@@ -197,6 +197,8 @@ impl Once {
         compatibility: u32,
     ) -> Result<Replies<ReadResp>, Status> {
         let stream = event::stream_name(of.stream_identifier.as_ref())?;
+        // Before anything is said of the stream.
+        view.caller.check_stream(Right::Read, &stream).map_err(|error| status::of_call(&error))?;
         let mark = door.marks.of(&stream);
         if mark == Some(Mark::Tombstone) {
             return Err(status::stream_deleted(stream.as_str()));
@@ -326,6 +328,8 @@ struct Follow {
 impl Follow {
     async fn open(door: KurrentDoor, view: View, of: StreamOptions) -> Result<Replies<ReadResp>, Status> {
         let stream = event::stream_name(of.stream_identifier.as_ref())?;
+        // Before anything is said of the stream.
+        view.caller.check_stream(Right::Read, &stream).map_err(|error| status::of_call(&error))?;
         if door.marks.of(&stream) == Some(Mark::Tombstone) {
             return Err(status::stream_deleted(stream.as_str()));
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_broker::api::{
     Absent, Batch, BatchBuilder, Bundle, CallError, Caller, PublishError, PublishOptions, PublishRefusal,
-    Published, Retention, StreamSettings,
+    Published, Retention, Right, StreamSettings,
 };
 use forebay_core::types::{Ordinal, Seq, StreamName};
 use tonic::{Code, Status};
@@ -115,6 +115,8 @@ pub(in crate::kurrent) async fn begin(
         let problem = format!("events cannot be appended to a stream of links. stream=`{stream}`");
         return Err(status::invalid(problem).into());
     }
+    // Before anything is said of the stream.
+    caller.check_stream(Right::Publish, &stream)?;
     let mark = door.marks.of(&stream);
     if mark == Some(Mark::Tombstone) {
         return Err(Refused::Deleted(stream));

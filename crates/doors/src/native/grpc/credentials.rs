@@ -74,5 +74,6 @@ fn report(of: &CredentialReport) -> v1::Credential {
         created_by: of.created_by.to_string(),
         expires_at_us: of.expires.map(|at| at.0),
         last_used_at_us: of.last_used.map(|at| at.0),
+        limits: of.limits.clone().unwrap_or_default(),
     }
 }

@@ -61,5 +61,6 @@ fn report(of: &CredentialReport) -> json::Credential {
         created_by: of.created_by.to_string(),
         expires_at: of.expires.map(|at| Time(at.0)),
         last_used_at: of.last_used.map(|at| Time(at.0)),
+        limits: of.limits.clone(),
     }
 }

@@ -92,6 +92,13 @@ pub(in crate::native) fn unauthenticated(refusal: Refusal) -> Response<Body> {
     answer
 }
 
+/// The answer to a client that is at a limit.
+pub(in crate::native) fn over_limit(refusal: Refusal, has_body: bool) -> Response<Body> {
+    let failure = Failure::from(refusal);
+    // The unread rest of the request stands between this answer and the next request.
+    if has_body { failure.closing().into_response() } else { failure.into_response() }
+}
+
 /// The reply that replaces a refusal of the HTTP library.
 pub(in crate::native) fn refusal(status: u16) -> Option<Bytes> {
     let kind = match status {

@@ -11,14 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_broker::api::{
-    DoorStats, GroupReport, Histogram, MemoryFigures, ServerReport, Stage, Status, StreamReport, Summary,
+    DoorStats, GroupReport, Histogram, Limit, MemoryFigures, ServerReport, Stage, Status, StreamReport,
+    Summary,
 };
 
 use super::Door;
 use super::failure::Failure;
 use crate::native::ProcessFigures;
 use crate::native::service::{Overview, Service};
-use Source::{Door as OfDoor, Each, Group, GroupTimes, Listener, Requests, Server, Stream};
+use Source::{Door as OfDoor, Each, Group, GroupTimes, Limits, Listener, Requests, Server, Stream};
 
 /// Bounds of the buckets of a histogram, as powers of two of a microsecond: from 256 µs to 17 s, by fours.
 const BUCKETS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
@@ -30,6 +31,7 @@ struct Scrape {
     doors: Vec<Arc<DoorStats>>,
     connections_max: Option<usize>,
     memory: MemoryFigures,
+    over_limit: Vec<(Arc<str>, Limit, u64)>,
     process: ProcessFigures,
     streams: Vec<StreamReport>,
     groups: Vec<GroupReport>,
@@ -53,6 +55,8 @@ enum Source {
     Door(fn(&DoorStats) -> &AtomicU64),
     /// One value for each call and problem of a door.
     Requests,
+    /// One value for each line of limits, and limit, that refused a call.
+    Limits,
     Stream(fn(&StreamReport) -> f64),
     Group(fn(&GroupReport) -> f64),
     /// Groups that keep times.
@@ -298,6 +302,11 @@ const METRICS: &[Metric] = &[
         "Requests without a credential, or with a wrong, expired or revoked one, where one was needed.",
         Listener(|of| &of.unauthenticated),
     ),
+    counter(
+        "forebay_over_limit_total",
+        "Calls that were refused because a client or streams are at a limit, by the line of `limits_file`.",
+        Limits,
+    ),
     gauge(
         "forebay_reply_bytes",
         "Replies with contents that are being encoded or that clients have not taken yet.",
@@ -470,7 +479,18 @@ pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Fail
     let (stage, doors) = (door.broker().stage(), door.broker().doors().all());
     let (connections_max, process) = (door.broker().doors().connections_max(), (door.0.process)());
     let memory = door.broker().memory().figures();
-    Ok(render(&Scrape { server, stage, doors, connections_max, memory, process, streams, groups }))
+    let over_limit = door.broker().tenants().refusals();
+    Ok(render(&Scrape {
+        server,
+        stage,
+        doors,
+        connections_max,
+        memory,
+        over_limit,
+        process,
+        streams,
+        groups,
+    }))
 }
 
 fn render(scrape: &Scrape) -> String {
@@ -506,6 +526,11 @@ fn render(scrape: &Scrape) -> String {
                         let labels = [("door", door.name), ("call", &*call), ("problem", &*problem)];
                         out.line(name, &labels, count);
                     }
+                }
+            }
+            Limits => {
+                for (tenant, limit, count) in &scrape.over_limit {
+                    out.line(name, &[("tenant", &**tenant), ("limit", limit.name())], count);
                 }
             }
             Stream(value) => {
@@ -636,8 +661,18 @@ mod tests {
         let stage = Stage::Running;
         let (connections_max, process) = (doors.connections_max(), ProcessFigures::default());
         let (doors, memory) = (doors.all(), MemoryFigures::default());
-        let text =
-            render(&Scrape { server, stage, doors, connections_max, memory, process, streams, groups });
+        let over_limit = vec![("team-*".into(), Limit::Requests, 4)];
+        let text = render(&Scrape {
+            server,
+            stage,
+            doors,
+            connections_max,
+            memory,
+            over_limit,
+            process,
+            streams,
+            groups,
+        });
         for line in [
             "# TYPE forebay_storage_sync_seconds histogram",
             "forebay_storage_sync_seconds_bucket{le=\"0.000256\"} 0",
@@ -648,6 +683,7 @@ mod tests {
             "forebay_storage_free_bytes 7",
             "forebay_window_misses_total 3",
             "forebay_connections{door=\"native\"} 1",
+            "forebay_over_limit_total{tenant=\"team-*\",limit=\"requests\"} 4",
             "forebay_requests_total{door=\"http\",call=\"get_streams\",problem=\"busy\"} 1",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
@@ -674,6 +710,7 @@ mod tests {
                 Source::Histogram(_) => "`le`",
                 OfDoor(_) | Listener(_) => "`door`",
                 Requests => "`door`, `call`, `problem`",
+                Limits => "`tenant`, `limit`",
                 Stream(_) => "`stream`",
                 Group(_) => "`stream`, `group`",
                 GroupTimes(_) => "`stream`, `group`, `quantile`",

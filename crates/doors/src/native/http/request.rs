@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use super::failure::Failure;
 use super::{BodyShares, Client, Door, Peer, unknown_client};
 use crate::http::body::{self, BodyError};
+use crate::kit::tenants::Meter;
 use crate::native::service::{Service, group_name, stream_name, stream_to_read};
 
 /// The largest body but for one with messages in it.
@@ -275,7 +276,11 @@ async fn read_body(
     if http_body::Body::size_hint(&body).exact() != Some(0) {
         check_content_type(&parts.headers).map_err(Failure::closing)?;
     }
-    body::read(body, share(&shares), most).await.map_err(|error| {
+    let read = body::read(body, share(&shares), most).await;
+    if let (Ok((bytes, _)), Some(meter)) = (&read, parts.extensions.get::<Meter>()) {
+        meter.charge(bytes.len());
+    }
+    read.map_err(|error| {
         let kind = match error {
             BodyError::TooLarge { .. } => Kind::BodyTooLarge,
             BodyError::Busy => Kind::Busy,

@@ -19,7 +19,7 @@ use crate::sqs::{SqsConfig, serve};
 
 const ARN: &str = "arn:aws:sqs:us-east-1:000000000000:work";
 
-async fn call(
+pub(super) async fn call(
     of: &Stage,
     address: SocketAddr,
     key: Option<(&str, &str)>,
@@ -45,7 +45,7 @@ async fn call(
 }
 
 /// The queues `work` and `other`, and `source`, whose dead letters go to `work`.
-async fn prepare(of: &Stage) -> SocketAddr {
+pub(super) async fn prepare(of: &Stage) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let open = SqsConfig { anonymous: Anonymous::Owner, ..SqsConfig::new([7; 32]) };

@@ -59,6 +59,7 @@ fn credential(of: v1::Credential) -> Value {
         created_by,
         expires_at_us,
         last_used_at_us,
+        limits,
     } = of;
     json!({
         "id": id,
@@ -74,6 +75,7 @@ fn credential(of: v1::Credential) -> Value {
         "created_by": created_by,
         "expires_at": expires_at_us.map(Time),
         "last_used_at": last_used_at_us.map(Time),
+        "limits": Some(limits).filter(|limits| !limits.is_empty()),
     })
 }
 
