@@ -46,6 +46,18 @@ fn messages_of_a_receive_that_was_not_answered_stay_leased_for_as_long_as_it_ask
 }
 
 #[test]
+fn a_read_that_fails_several_times_is_waited_for() {
+    for seed in [500_766, 501_712] {
+        run(seed).expect("the seed passes");
+    }
+}
+
+#[test]
+fn messages_of_a_dropped_publish_are_finished_too() {
+    run(501_507).expect("the seed passes");
+}
+
+#[test]
 fn every_broken_promise_is_noticed() {
     for fault in Fault::SHELL {
         assert!(find_fault(fault, 500).is_some(), "no history notices {fault:?}");

@@ -49,8 +49,8 @@ pub(super) struct World {
     /// The task of the shard.
     shard: Option<TaskId>,
     clients: Vec<Client>,
-    /// When contents were last on their way to a consumer, or timers fired late. The server may then wait for a while
-    /// although there is something to deliver.
+    /// When contents were last on their way to a consumer, timers fired late, or a call of the engine failed. The
+    /// server may then wait for a while although there is something to deliver.
     uneasy: Timestamp,
     pace: Pace,
     outcome: Outcome,
@@ -223,8 +223,13 @@ impl World {
             });
             self.executor.poll(id);
         } else if has_work {
+            let failures = self.engine.counts().failures;
             let done = self.engine.work();
             tell(|| done);
+            if self.engine.counts().failures > failures {
+                // The server tries again after a pause.
+                self.uneasy = self.now();
+            }
             self.note(3);
         } else {
             self.idle().await;
@@ -471,6 +476,10 @@ impl World {
         let has_ended =
             |world: &World| world.clients.iter().all(|client| !world.executor.is_alive(client.task));
         self.run_until("a call of a client", has_ended).await;
+        // A call that its caller dropped may still store messages. This one is answered when those before it are durable.
+        let (caller, stream) = (self.caller(), self.shared.streams[0].clone());
+        let exists = async move { caller.create_stream(stream, |_| {}).await };
+        self.ask("calls that were dropped", exists).await.expect("the stream is there already");
         let plans = self.shared.model.borrow().plans.clone();
         for (of, plan) in plans.iter().enumerate() {
             let finish = finish(self.shared.clone(), self.caller(), of, plan.clone());
