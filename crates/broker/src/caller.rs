@@ -2,6 +2,7 @@
 //! that principal may do it, and then asks the shard of the stream.
 
 mod bundle;
+mod connections;
 mod consume;
 mod credentials;
 mod links;

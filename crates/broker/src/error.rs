@@ -128,6 +128,8 @@ pub enum CallError {
     /// Of a receive that does not want to wait for others to settle what they hold.
     #[error("the group holds as many leases as it may. limit=`{limit}`")]
     InFlightFull { limit: u32 },
+    #[error("no such connection. id=`{id}`")]
+    NoSuchConnection { id: String },
     #[error("the server is stopping")]
     Stopping,
     #[error("outcome unknown: it may or may not have been done")]

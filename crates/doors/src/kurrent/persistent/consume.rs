@@ -305,6 +305,7 @@ impl Consume {
             match self.events.pop_front() {
                 Some(Event::Delivery(delivery)) => self.sending.extend(delivery.into_each()),
                 Some(Event::CutOff) => return Poll::Ready(Err(Status::aborted("Consumer too slow"))),
+                Some(Event::LogUnsure) => return Poll::Ready(Err(status::stopping())),
                 Some(Event::GroupGone) => {
                     let names = &self.names;
                     return Poll::Ready(Err(status::group_dropped(names.source(), names.group.as_str())));
