@@ -22,7 +22,9 @@ import {
   START,
   STOP,
   jsonEvent,
+  persistentSubscriptionToAllSettingsFromDefaults as settingsOfAll,
   persistentSubscriptionToStreamSettingsFromDefaults as settings,
+  streamNameFilter,
 } from "@kurrent/kurrentdb-client";
 
 import { startServer } from "./server.js";
@@ -185,4 +187,52 @@ test("each error has its type", async () => {
   const second = consumer(of);
   await assert.rejects(second.next(), PersistentSubscriptionMaximumSubscribersReachedError);
   await first.stop();
+});
+
+test("a subscription to all streams has a filter, and each call finds it", async () => {
+  const [stem, group] = [name("orders"), name("group")];
+  await append(`${stem}-1`, 2);
+  await append(`${stem}-2`, 1);
+  const filter = streamNameFilter({ prefixes: [stem] });
+  await client.createPersistentSubscriptionToAll(group, settingsOfAll({ startFrom: START }), { filter });
+  const call = client.subscribeToPersistentSubscriptionToAll(group, { bufferSize: 10 });
+  const events = call[Symbol.asyncIterator]();
+  const taken = [];
+  for (let n = 0; n < 3; n++) taken.push((await events.next()).value);
+  const places = taken.map(({ event }) => `${event.streamId}@${event.revision}`);
+  assert.deepEqual(places, [`${stem}-1@0`, `${stem}-1@1`, `${stem}-2@0`]);
+  assert.ok(taken.every(({ link }) => link === undefined));
+  await call.ack(taken[0], taken[1]);
+  await call.nack(PARK, "not now", taken[2]);
+  const info = () => client.getPersistentSubscriptionToAllInfo(group);
+  await eventually(async () => (await info()).stats.parkedMessageCount === 1n);
+  assert.equal((await info()).eventSource, "$all");
+  assert.equal((await info()).settings.startFrom, START);
+  await client.replayParkedMessagesToAll(group);
+  const again = (await events.next()).value;
+  assert.equal(again.event.id, taken[2].event.id);
+  await call.ack(again);
+  await eventually(async () => (await info()).stats.parkedMessageCount === 0n);
+  const listed = await client.listPersistentSubscriptionsToAll();
+  assert.ok(listed.some(({ groupName }) => groupName === group));
+  const twice = client.createPersistentSubscriptionToAll(group, settingsOfAll(), { filter });
+  await assert.rejects(twice, PersistentSubscriptionExistsError);
+  const [ended] = await Promise.all([
+    once(call, "error"),
+    client.updatePersistentSubscriptionToAll(group, settingsOfAll({ startFrom: START, maxRetryCount: 3 })),
+  ]);
+  assert.ok(ended[0] instanceof PersistentSubscriptionDroppedError);
+  assert.equal((await info()).settings.maxRetryCount, 3);
+  await client.deletePersistentSubscriptionToAll(group);
+  await assert.rejects(info(), PersistentSubscriptionDoesNotExistError);
+});
+
+test("a category is read with its links resolved", async () => {
+  const category = name("orders").replaceAll("-", "");
+  await append(`${category}-1`, 2);
+  const places = [];
+  for await (const { event, link } of client.readStream(`$ce-${category}`, { resolveLinkTos: true })) {
+    places.push(`${event.revision} by ${link.revision}`);
+  }
+  assert.deepEqual(places, ["0 by 0", "1 by 1"]);
 });

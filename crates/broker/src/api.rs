@@ -13,7 +13,7 @@ pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
     Absent, Bundle, Caller, Change, Choice, Committed, Confirmation, Consumer, Created, Filter, GroupCursor,
     JobTerms, LinkFeed, LinkStream, LogFilter, LogMessage, LogPage, LogReader, NoteWish, Reader, Receive,
-    Receiving, Select,
+    Receiving, Select, WriteLink,
 };
 pub use crate::clock::{Clock, Moment};
 pub use crate::credentials::{

@@ -32,7 +32,7 @@ pub use bundle::{Bundle, Change, NoteWish};
 pub(crate) use bundle::{Parts, SettledLeases, StreamPart};
 pub use consume::{Consumer, Receive, Receiving};
 pub(crate) use links::Feeders;
-pub use links::{LinkFeed, LinkStream};
+pub use links::{LinkFeed, LinkStream, WriteLink};
 pub use operate::{Created, GroupCursor};
 pub use publish::{Absent, Confirmation};
 pub use read::{Choice, Filter, LogFilter, LogMessage, LogPage, LogReader, Reader};

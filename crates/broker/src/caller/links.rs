@@ -36,13 +36,16 @@ const NOTES_AT_A_TIME: usize = 1_000;
 /// The bytes of a place in a note. The door's terms follow.
 const PLACE_BYTES: usize = 8;
 
+/// Adds a link to a batch.
+pub type WriteLink = dyn Fn(&LogMessage, &mut BatchBuilder) + Send + Sync;
+
 /// What a link stream is fed with.
 #[derive(Clone)]
 pub struct LinkFeed {
     /// The messages that are linked. The stream itself must not pass, nor another one that is fed from it.
     pub filter: LogFilter,
     /// Adds the link to a message. One that adds nothing leaves the message out.
-    pub write: Arc<dyn Fn(&LogMessage, &mut BatchBuilder) + Send + Sync>,
+    pub write: Arc<WriteLink>,
 }
 
 /// A link stream, as the log has it.
