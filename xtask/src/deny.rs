@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 /// Name, version and licence.
-type Package = (String, String, String);
+pub(crate) type Package = (String, String, String);
 
 /// All packages, for this machine.
 fn packages() -> Result<BTreeSet<Package>, String> {
@@ -45,7 +45,7 @@ fn packages() -> Result<BTreeSet<Package>, String> {
 }
 
 /// A line such as `syn v2.0.119|MIT OR Apache-2.0 (*)`; ours have a path after the version.
-fn package(line: &str) -> Option<Package> {
+pub(crate) fn package(line: &str) -> Option<Package> {
     let (package, licence) = line.trim_end_matches(" (*)").split_once('|')?;
     let mut words = package.split(' ');
     let (name, version) = (words.next()?, words.next()?);

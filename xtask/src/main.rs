@@ -7,10 +7,12 @@
 // A command-line tool talks to its user.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod book;
 mod browser;
 mod callgrind;
 mod clients;
 mod deny;
+mod dist;
 mod everything;
 mod features;
 mod install;
@@ -45,6 +47,8 @@ Commands:
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
   proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
+  dist    Build everything that is released into target/dist: [x86_64|aarch64] [--try]
+  book    Make a site of README and docs in target/book/site
   deny    Check the licences of all packages, and that none is there twice
   features Check each crate with each of its features alone
   ci      Formatting, lints, documentation, `features`, then `test`
@@ -79,6 +83,8 @@ enum Task {
     Proto,
     Tidy,
     Deny,
+    Dist(dist::Plan),
+    Book,
     Features,
     Ci,
     /// The dashboard's tests with this in their names, in a browser.
@@ -151,6 +157,8 @@ impl Task {
             "proto" => alone(Task::Proto),
             "tidy" => alone(Task::Tidy),
             "deny" => alone(Task::Deny),
+            "dist" => dist::Plan::parse(rest).map(Task::Dist),
+            "book" => alone(Task::Book),
             "features" => alone(Task::Features),
             "ci" => alone(Task::Ci),
             "browser" => match rest {
@@ -191,6 +199,8 @@ impl Task {
             Task::Proto => proto(),
             Task::Tidy => tidy_tree(),
             Task::Deny => deny::run(),
+            Task::Dist(plan) => dist::run(plan),
+            Task::Book => book::run(),
             Task::Features => features::run(),
             Task::Ci => ci(),
             Task::Browser { name } => browser::run(name.as_deref()),
@@ -220,6 +230,8 @@ fn help(command: &str) -> Option<&'static str> {
         "help" | "--help" | "-h" => HELP,
         "test" => everything::HELP,
         "deny" => deny::HELP,
+        "dist" => dist::HELP,
+        "book" => book::HELP,
         "features" => features::HELP,
         "browser" | "screenshots" => browser::HELP,
         "compat" => clients::HELP,
@@ -641,6 +653,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 20);
+        assert_eq!(count, 22);
     }
 }

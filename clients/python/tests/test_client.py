@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -64,11 +67,30 @@ def test_a_message_goes_through(client: Any, stream: str) -> None:
     assert client.group(stream, "g")["last_processed_seq"] == 1
 
 
-@pytest.mark.parametrize("body", [None, 0, "text", "größe", [1, {"a": None}], {"a": 1.5}, b"", b"\x00\xff"])
+@pytest.mark.parametrize(
+    "body", [None, 0, "", "text", "größe", '{"a": 1}', "42", [1, {"a": None}], {"a": 1.5}, b"", b"\x00\xff"]
+)
 def test_bodies_come_back_as_they_were(client: Any, stream: str, body: Any) -> None:
     client.publish(stream, body)
     [message] = client.read_all(stream)
     assert message.body == body
+    assert type(message.body) is type(body)
+
+
+@pytest.mark.parametrize("body", ["hello", '{"a": 1}', ""])
+def test_text_is_the_same_text_for_other_clients(forebay_server: Server, client: Any, stream: str, body: str) -> None:
+    client.publish(stream, body)
+    path = f"{forebay_server.url}/streams/{quote(stream, safe='')}/messages"
+    with urlopen(path) as reply:
+        [message] = json.load(reply)["messages"]
+    assert (message["body_text"], "body" in message) == (body, False)
+
+
+def test_text_of_other_clients_is_received_as_text(forebay_server: Server, client: Any, stream: str) -> None:
+    sent = json.dumps({"messages": [{"body_text": "[1]"}]}).encode()
+    path = f"{forebay_server.url}/streams/{quote(stream, safe='')}/messages"
+    urlopen(Request(path, data=sent, headers={"content-type": "application/json"})).close()
+    assert [message.body for message in client.read_all(stream)] == ["[1]"]
 
 
 def test_names_may_have_any_letters(client: Any, fresh: Any) -> None:

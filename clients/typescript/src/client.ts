@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { duration } from "./errors.js";
 import { type Call, type ClientOptions, Http } from "./http.js";
 
-/** A JSON value, or bytes. */
+/** Text (a string), bytes, or any other JSON value. It is received as the same. */
 export type Body = unknown;
 /** Settings, as docs/reference/stream-settings.md and group-settings.md list them. */
 export type Settings = Record<string, unknown>;
@@ -300,6 +300,7 @@ function bodyOf(fields: Fields): Body {
 function toSend(message: Message): Fields {
   const fields: Fields = { id: message.id ?? randomUUID() };
   if (message.body instanceof Uint8Array) fields.body_base64 = Buffer.from(message.body).toString("base64");
+  else if (typeof message.body === "string") fields.body_text = message.body;
   else fields.body = message.body ?? null;
   for (const name of ["type", "key", "headers", "schema", "priority"] as const) {
     if (message[name] !== undefined) fields[name] = message[name];

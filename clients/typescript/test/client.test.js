@@ -46,9 +46,22 @@ test("a message goes through", async () => {
 
 test("bodies come back as they were", async () => {
   const stream = fresh();
-  const bodies = [null, 0, "größe", [1, { a: null }], { a: 1.5 }, Buffer.alloc(0), Buffer.from([0, 255])];
+  const texts = ["", "größe", '{"a": 1}', "42"];
+  const bodies = [null, 0, ...texts, [1, { a: null }], { a: 1.5 }, Buffer.alloc(0), Buffer.from([0, 255])];
   await client.publishBatch(stream, bodies.map((body) => ({ body })));
   assert.deepEqual((await all(client.read(stream))).map((one) => one.body), bodies);
+});
+
+test("text is the same text for other clients", async () => {
+  const stream = fresh();
+  const path = `${server.url}/streams/${encodeURIComponent(stream)}/messages`;
+  for (const body of ["hello", '{"a": 1}', ""]) await client.publish(stream, body);
+  const { messages } = await (await fetch(path)).json();
+  assert.deepEqual(messages.map((one) => one.body_text), ["hello", '{"a": 1}', ""]);
+  assert.ok(messages.every((one) => !("body" in one)));
+  const sent = JSON.stringify({ messages: [{ body_text: "[1]" }] });
+  await fetch(path, { method: "POST", body: sent, headers: { "content-type": "application/json" } });
+  assert.equal((await all(client.read(stream))).at(-1).body, "[1]");
 });
 
 test("a batch is stored whole or not at all, and pages follow each other", async () => {

@@ -23,6 +23,7 @@ mod payloads;
 mod reads;
 mod reclaim;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -342,6 +343,8 @@ pub struct Driver {
     confirmations: Vec<Ticket>,
     /// Streams that the frame which became durable last has messages of.
     grown: Vec<StreamId>,
+    /// Frames that are not durable yet with messages that left a group for another stream, in their order.
+    moved: VecDeque<(u64, GroupId)>,
     outbox: Outbox,
 }
 
@@ -376,6 +379,7 @@ impl Driver {
             admissions: Vec::new(),
             confirmations: Vec::new(),
             grown: Vec::new(),
+            moved: VecDeque::new(),
             outbox: Outbox::default(),
         };
         driver.index.opened(Ordinal(driver.shard.next_ordinal().0 - 1));
@@ -596,6 +600,7 @@ impl Driver {
             let keys = keys.as_ref().map_or(KeyRun::Plain, |keys| KeyRun::Each(keys));
             self.shard.arrived(*stream, *range, keys);
         }
+        while self.moved.pop_front_if(|(number, _)| *number <= frame.number).is_some() {}
         self.payloads.durable(frame.number, &self.shard, &mut self.outbox);
         self.images.durable(frame.number, position.get());
         self.images.log_grew(position.get(), frame.bytes);
@@ -718,9 +723,21 @@ impl Driver {
                 self.frames.publish(stream, (range, ordinal), &found.content, keys);
                 let first = Place { seq, ordinal };
                 self.payloads.window.insert(stream, first, now, [meta].into_iter(), found.content);
+                // Consumers of the group may wait for the end of the move.
+                self.frames.want();
+                let leaves = (self.frames.number(), moved.group);
+                if self.moved.back() != Some(&leaves) {
+                    self.moved.push_back(leaves);
+                }
             }
             self.payloads.settled(moved.stream);
         }
+    }
+
+    /// Whether messages of a group are on their way to another stream: they are not durable there yet. Messages that
+    /// found no room there do not count.
+    pub fn is_moving(&self, group: GroupId) -> bool {
+        self.shard.is_moving(group) || self.moved.iter().any(|(_, of)| *of == group)
     }
 
     /// Asks to see messages of a stream; those that are kept and readable come with [`Outbox::fetched`].

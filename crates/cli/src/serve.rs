@@ -1,5 +1,6 @@
 //! `forebay serve`: opens the data folder, listens, and stops cleanly when it is told to.
 
+pub(crate) mod alerts;
 mod audit;
 #[cfg(feature = "jetstream")]
 mod cluster;
@@ -13,6 +14,7 @@ mod jwt;
 #[cfg(feature = "kurrent")]
 mod kurrent;
 mod limits;
+mod node;
 mod process;
 #[cfg(feature = "sqs")]
 mod sqs;
@@ -97,6 +99,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let tls = tls::read(&settings)?;
     let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
     identity.check_before(&settings, identity::LISTEN, settings.listen)?;
+    let alerts = alerts::read(&settings)?;
     let connections_max = process::raise_open_files(settings.max_connections);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // First the port: a server that cannot listen has no business with the data folder.
@@ -105,6 +108,8 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         |name: &str| given.iter().any(|one| one.setting.name == name && one.origin == Origin::Default);
     let mut doors = runtime.block_on(Doors::open(listener, &settings, identity, tls, is_default))?;
     doors.connections_max = connections_max;
+    doors.alerts = alerts;
+    doors.node = Arc::new(node::facts(&given, started.at));
     if settings.engine == EngineKind::JetStream {
         let served = runtime.block_on(cluster::serve(&settings, started, doors));
         runtime.shutdown_timeout(FAREWELL);
@@ -142,6 +147,7 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
     identity.check_before(settings, identity::LISTEN, settings.listen)?;
     doors::check(settings, &identity)?;
+    alerts::read(settings)?;
     let others = doors::ROWS.iter().filter_map(|row| (row.address)(settings));
     let is_reached = others.chain([settings.listen]).any(|address| !address.ip().is_loopback());
     let mut remarks = Vec::new();
@@ -154,6 +160,10 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     remark(
         is_reached && settings.audit_file.is_none() && !settings.audit_stream,
         "audit_file and audit_stream are not set: administrative calls leave no record",
+    );
+    remark(
+        !settings.alert_webhooks.is_empty() && settings.alert_secret_file.is_none(),
+        "alert_secret_file is not set: receivers of alerts cannot tell who sent them",
     );
     remark(settings.memory, "memory: all data is lost when the server exits");
     remark(
@@ -371,6 +381,9 @@ async fn until_told(
     signals: &mut Signals,
     settings: &Settings,
 ) -> anyhow::Result<()> {
+    // The tasks end with this function.
+    let begun = doors.alerts.clone().map(|plan| plan.begin(broker.clock()));
+    let (alerts, _senders) = begun.unzip();
     let config = NativeConfig {
         connections_max: settings.max_connections,
         connections_per_address: settings.max_connections_per_address,
@@ -380,6 +393,9 @@ async fn until_told(
         body_bytes_max: settings.request_bytes as usize,
         process: process::figures,
         history: true,
+        cluster: doors.cluster.clone(),
+        alerts,
+        node: doors.node.clone(),
     };
     let mut door = tokio::spawn(doors.serve(broker.clone(), config));
     let ended = tokio::select! {

@@ -34,6 +34,7 @@ mod gradual;
 pub(crate) mod jobs;
 mod keys;
 pub(crate) mod ledger;
+mod life;
 mod members;
 mod moves;
 mod offer;
@@ -69,6 +70,7 @@ use standing::{Leased, State};
 use timers::Timers;
 
 pub use jobs::{Job, JobState};
+pub use life::{Life, LifeState};
 pub use members::{Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
 pub use settle::{

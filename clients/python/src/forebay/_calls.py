@@ -45,8 +45,8 @@ class Call(Generic[T]):
 class Message:
     """A message to publish.
 
-    `body` is any JSON value, or bytes. A message without an `id` is given one, so that a publish whose reply was lost
-    can be repeated without storing it twice.
+    `body` is text (`str`), bytes, or any other JSON value, and is received as the same. A message without an `id` is
+    given one, so that a publish whose reply was lost can be repeated without storing it twice.
     """
 
     body: Any = None
@@ -175,6 +175,8 @@ def _to_send(message: Message, id: str | None) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if isinstance(message.body, (bytes, bytearray, memoryview)):
         fields["body_base64"] = base64.b64encode(message.body).decode()
+    elif isinstance(message.body, str):
+        fields["body_text"] = message.body
     else:
         fields["body"] = message.body
     if id is not None:

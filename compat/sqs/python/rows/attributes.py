@@ -116,6 +116,7 @@ def redrive_policies() -> list[Row]:
         redrive("target-of-fifo-is-standard", policy(1), parameter(), "fifo"),
         redrive("target-of-standard-is-fifo", policy(1, "$deadfifo"), parameter()),
         redrive("fifo", policy(1, "$deadfifo"), None, "fifo"),
+        redrive("target-is-the-queue", policy(1, "$arn"), None),
         redrive("no-object", [1], parameter()),
         set_row("cleared", "RedrivePolicy", "", None),
     ]

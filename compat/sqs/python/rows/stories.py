@@ -176,6 +176,7 @@ STORIES = {
     "4.3-count": "as many tries as the policy says",
     "4.3-search-goes-on": "the receive goes on to the next",
     "4.3-target-deleted": "a message stays when there is nowhere to go",
+    "4.3-own-target": "the dead letters of a queue that names itself stay in it",
     "4.3-timeout-counts": "a timeout is a failure",
     "4.3-fifo-unblocks": "the group goes on",
     "4.3-fifo-keeps-ids": "group and id are kept",

@@ -17,6 +17,7 @@ use crate::error::CallError;
 use crate::memory::Memory;
 use crate::receipt::Receipts;
 use crate::shard_task::{Command, Event, Queued, Session, SettleRequest};
+use crate::stats::connections::Consuming;
 
 /// Requests to settle that a consumer may send before it takes the answers.
 const SETTLEMENTS_UNANSWERED_MAX: usize = 1_024;
@@ -52,6 +53,8 @@ pub struct Receiving {
     /// The contents that count as handed out.
     bytes: usize,
     memory: Arc<Memory>,
+    /// Ends when the messages that leave the group for another stream are there, if some are on their way.
+    moves: Option<oneshot::Receiver<()>>,
 }
 
 impl Receiving {
@@ -61,11 +64,12 @@ impl Receiving {
         commands: mpsc::UnboundedSender<Command>,
         receipts: Receipts,
         memory: Arc<Memory>,
+        moves: Option<oneshot::Receiver<()>>,
     ) -> Receiving {
         let bytes = deliveries.iter().map(Delivery::bytes).sum();
         memory.hand_out(bytes);
         let messages = deliveries.into_iter().flat_map(Delivery::into_each).collect();
-        Receiving { messages, group, commands, receipts, bytes, memory }
+        Receiving { messages, group, commands, receipts, bytes, memory, moves }
     }
 
     /// The contents of all messages.
@@ -162,6 +166,7 @@ impl Caller {
             unanswered: 0,
             credit_max: self.broker.limits().credit_max,
             who: self.principal.clone(),
+            _consuming: self.broker.doors().table().consume(self.address),
         };
         let name = name.to_owned();
         let join = move |task: &mut crate::shard_task::ShardTask, reply: Reply<Epoch>| {
@@ -197,15 +202,23 @@ impl Caller {
         let mut call_off = CallOff { id: Some(id), commands: shard.commands().clone() };
         let answered = tokio::select! {
             biased;
-            answered = &mut answer => answered,
+            answered = &mut answer => {
+                call_off.id = None;
+                answered
+            }
             () = self.run_out_of_patience(wait) => {
                 // Messages that were leased to it meanwhile still come.
                 drop(call_off);
-                return answer.await.unwrap_or(Err(CallError::Stopping));
+                answer.await
             }
         };
-        call_off.id = None;
-        answered.unwrap_or(Err(CallError::Stopping))
+        let mut received = answered.unwrap_or(Err(CallError::Stopping))?;
+        if let Some(moves) = received.moves.take() {
+            // A dead letter is where it belongs by the time a receive has not found it here. Many may be on their way,
+            // and the disk may be slow, so there is a limit to the wait.
+            let _ = tokio::time::timeout(READING_MAX, moves).await;
+        }
+        Ok(received)
     }
 
     /// A disk needs its time also where a test has stopped the clock.
@@ -250,6 +263,8 @@ pub struct Consumer {
     credit_max: u32,
     /// In whose name it is a member.
     who: Arc<Principal>,
+    /// It counts for its connection.
+    _consuming: Option<Consuming>,
 }
 
 impl Consumer {
@@ -286,7 +301,7 @@ impl Consumer {
                     self.queued.take_out(delivery.messages.len());
                 }
                 Event::Settled(_) | Event::Committed(..) => self.unanswered -= 1,
-                Event::CutOff | Event::GroupGone => {}
+                Event::CutOff | Event::GroupGone | Event::LogUnsure => {}
             }
         }
         Poll::Ready(())

@@ -434,7 +434,7 @@ impl Payloads {
     }
 
     /// These messages cannot be read: the requests that lack one of them go on without them. Keys that are not known
-    /// are reported as such to a group that asked for keys. An ordered group never delivers these messages.
+    /// are named to a group that asked for keys. An ordered group never delivers these messages.
     fn lose(
         &mut self,
         stream: StreamId,

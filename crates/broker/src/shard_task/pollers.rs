@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use forebay_core::group::{Bound, Credit, LeaseRun};
 use forebay_core::types::{ConsumerId, GroupId, GroupName, StreamName};
+use tokio::sync::oneshot;
 
 use super::commands::answer;
 use super::{ShardTask, Stage};
@@ -45,6 +46,8 @@ pub(super) struct Pollers {
     hasty: Vec<u64>,
     /// New receives that are to be refused if their group is full.
     wary: Vec<u64>,
+    /// Answered receives whose callers wait until no message of the group is on its way to another stream.
+    watching_moves: Vec<(GroupId, oneshot::Sender<()>)>,
 }
 
 impl Pollers {
@@ -270,9 +273,28 @@ impl ShardTask {
         }
         if let Some(commands) = self.own_commands.upgrade() {
             let (receipts, memory) = (self.receipts.clone(), memory.clone());
+            let moves = self.watch_moves(group);
             // If the caller is gone, they come back by themselves.
-            let _ = reply.send(Ok(Receiving::new(collected, group, commands, receipts, memory)));
+            let _ = reply.send(Ok(Receiving::new(collected, group, commands, receipts, memory, moves)));
         }
+    }
+
+    /// Messages whose retries are used up go to another stream by themselves. A receive would have found them here, so
+    /// by its end they are to be found there.
+    fn watch_moves(&mut self, group: GroupId) -> Option<oneshot::Receiver<()>> {
+        if !self.driver.is_moving(group) {
+            return None;
+        }
+        let (over, moves) = oneshot::channel();
+        self.pollers.watching_moves.push((group, over));
+        Some(moves)
+    }
+
+    /// Tells the callers of receives that the moves they wait for are over.
+    pub(super) fn report_moves(&mut self) {
+        let driver = &self.driver;
+        // Dropping the sender is the message.
+        self.pollers.watching_moves.retain(|(group, over)| !over.is_closed() && driver.is_moving(*group));
     }
 
     /// Nothing more is handed out: waiting receives are answered without messages.

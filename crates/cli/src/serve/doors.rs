@@ -7,10 +7,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use forebay_broker::broker::Broker;
 use forebay_doors::kit::tls::Tls;
-use forebay_doors::native::{self, NativeConfig};
+use forebay_doors::native::node::NodeFacts;
+use forebay_doors::native::{self, ClusterReporter, NativeConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use super::alerts::Plan;
 use super::identity::Identity;
 use crate::exit::Exit;
 use crate::settings::Settings;
@@ -142,6 +144,11 @@ pub(super) struct Doors {
     pub(super) connections_max: Option<usize>,
     pub(super) identity: Arc<Identity>,
     pub(super) tls: Option<Tls>,
+    /// How the cluster stands, on a node of one.
+    pub(super) cluster: Option<ClusterReporter>,
+    pub(super) alerts: Option<Plan>,
+    /// For the dashboard.
+    pub(super) node: Arc<NodeFacts>,
 }
 
 impl Doors {
@@ -170,7 +177,8 @@ impl Doors {
             }
         }
         let identity = Arc::new(identity);
-        Ok(Doors { native, others, remarks, connections_max: None, identity, tls })
+        let (connections_max, cluster, alerts, node) = (None, None, None, Arc::default());
+        Ok(Doors { native, others, remarks, connections_max, identity, tls, cluster, alerts, node })
     }
 
     /// Where each protocol is served, by row.
@@ -180,10 +188,11 @@ impl Doors {
         ROWS.iter().map(|row| (row, address(row))).collect()
     }
 
-    /// Every socket, the native one first.
+    /// Every socket, with its row; the native one, which has none, first.
     #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
-    pub(super) fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
-        std::iter::once(&self.native).chain(self.others.iter().map(|door| &door.listener))
+    pub(super) fn listeners(&self) -> impl Iterator<Item = (Option<&'static Row>, &TcpListener)> {
+        let others = self.others.iter().map(|door| (Some(door.row), &door.listener));
+        std::iter::once((None, &self.native)).chain(others)
     }
 
     /// Refuses addresses that others can reach if no client can have a credential.
@@ -205,6 +214,9 @@ impl Doors {
             connections_max: self.connections_max,
             identity: self.identity.clone(),
             tls: self.tls.clone(),
+            cluster: self.cluster.clone(),
+            alerts: self.alerts.clone(),
+            node: self.node.clone(),
         })
     }
 

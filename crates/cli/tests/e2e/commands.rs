@@ -1,6 +1,8 @@
 //! Every command as a person and as a script use it, with the built binary.
 
+mod alerts;
 mod bench;
+mod connections;
 mod demo;
 mod operate;
 mod publish;

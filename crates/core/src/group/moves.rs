@@ -33,6 +33,7 @@ impl Moves {
     /// A message has arrived, or does not go after all.
     pub(super) fn ended(&mut self, seq: Seq) {
         self.asked.remove(SeqRange::one(seq));
+        self.put_off.remove(SeqRange::one(seq));
     }
 
     /// There is no room for a message just now.
@@ -44,6 +45,12 @@ impl Moves {
     /// When messages that found no room are asked for again.
     pub(super) fn again_at(&self) -> Option<Timestamp> {
         self.again_at
+    }
+
+    /// Whether a message is on its way, or is about to set out. Messages that found no room do not count.
+    fn are_under_way(&self, moving: u64, most: u64) -> bool {
+        let asked = self.asked.count();
+        asked > self.put_off.count() || asked < most.min(moving)
     }
 
     /// Up to `most` messages are asked for at a time. Calls `ask` for each that has not been asked for.
@@ -81,17 +88,27 @@ const MOVES_MAX: u64 = 256;
 /// Messages that one job has on their way at a time. Less than all that may be, so that others find a place as well.
 const ON_WAY_MAX: u64 = 128;
 
+/// How many messages are asked for at a time.
+fn asked_max(strategy: Strategy) -> u64 {
+    if strategy == Strategy::Ordered { 1 } else { MOVES_MAX }
+}
+
 impl Group {
+    /// Whether messages are being brought to another stream just now.
+    pub(crate) fn is_moving(&self) -> bool {
+        let moving = self.ledger.moving().len() as u64;
+        moving > 0 && self.moves.are_under_way(moving, asked_max(self.settings.strategy))
+    }
+
     /// Asks for the contents of messages that are to be moved, once.
     pub(super) fn ask_for_moves(&mut self, now: Timestamp, effects: &mut Effects) {
         let Group { id, stream, moves, ledger, .. } = self;
         // One after the other, so that messages without room do not keep back others that go elsewhere. An ordered
         // group asks for one at a time, and always for the first.
-        let is_ordered = self.settings.strategy == Strategy::Ordered;
-        if is_ordered {
+        if self.settings.strategy == Strategy::Ordered {
             moves.asked_last = Seq::START;
         }
-        let most = if is_ordered { 1 } else { MOVES_MAX };
+        let most = asked_max(self.settings.strategy);
         moves.ask(now, ledger.moving(), most, |seq, route| {
             effects.moves.push(MoveOut { group: *id, stream: *stream, seq, to: route.to().cloned() });
         });

@@ -35,6 +35,7 @@
 //! | `say first` | from here on deliveries say when their messages were first handed out |
 //! | `A goodbye & +30s` | both in one turn |
 //! | `figures`, `status`, `jobs`, `parked`, `members` | what the group says about itself |
+//! | `life 3` | what became of a message |
 //! | `figures of others`, `stream` | what the second group says, and the stream |
 //! | `set …` | settings, before anything else or while it goes on |
 
@@ -44,6 +45,7 @@ mod damaged;
 mod found;
 mod keys;
 mod leases;
+mod lives;
 mod locks;
 mod members;
 mod moves;
@@ -254,6 +256,7 @@ impl Stage {
             ["resting"] => self.say_resting(),
             ["jobs"] => self.say_jobs(),
             ["parked"] => self.say_parked(),
+            ["life", seq] => self.say_life(Seq(number(seq))),
             [step] if step.starts_with('+') => {
                 self.now = self.now + duration(&step[1..]);
                 self.finish_turn();
@@ -811,6 +814,29 @@ impl Stage {
         for job in jobs {
             self.say(&job);
         }
+    }
+
+    fn say_life(&mut self, seq: Seq) {
+        let life = self.shard.life(self.group(), seq).expect("the group is there");
+        let (start, failures) = (Timestamp::ZERO, life.failures.iter());
+        let state = match life.state {
+            LifeState::Untouched => "untouched".to_owned(),
+            LifeState::Ready => "ready".to_owned(),
+            LifeState::Waiting { until } => format!("waiting until {:?}", until.since(start)),
+            LifeState::Leased { consumer, granted, deadline, bound } => {
+                let (who, from) = (consumer.as_deref().unwrap_or("?"), granted.since(start));
+                format!("leased to {who} from {from:?} to {:?} by {bound:?}", deadline.since(start))
+            }
+            LifeState::Moving => "moving".to_owned(),
+            LifeState::Parked { at } => format!("parked at {:?}", at.since(start)),
+            LifeState::Settled => "settled".to_owned(),
+        };
+        let why = |failure: &crate::entry::Failure| {
+            let reason = failure.reason.as_deref().unwrap_or(failure.cause.as_str());
+            format!("#{} {} {reason}", failure.attempt, failure.consumer.as_deref().unwrap_or("?"))
+        };
+        let failures: Vec<String> = failures.map(why).collect();
+        self.say(&format!("{seq}: {state}, {} attempts, failed [{}]", life.attempts, failures.join("; ")));
     }
 
     fn say_parked(&mut self) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::entry::Selection;
 use crate::fault::{Fault, planted};
-use crate::group::{ConsumerFigures, Counters, Group, GroupFigures, Job, Lease, Parked};
+use crate::group::{ConsumerFigures, Counters, Group, GroupFigures, Job, Lease, Life, Parked};
 use crate::notes::Note;
 use crate::settings::{GroupSettings, Retention, StreamSettings};
 use crate::shard::Shard;
@@ -168,6 +168,11 @@ impl Shard {
         self.groups.get(&group)?.ledger.parked().get(seq)
     }
 
+    /// What became of a message in a group.
+    pub fn life(&self, group: GroupId, seq: Seq) -> Option<Life> {
+        self.groups.get(&group).map(|group| group.life(seq))
+    }
+
     /// How many messages are parked for each reason.
     pub fn parked_reasons(&self, group: GroupId) -> impl Iterator<Item = (&Arc<str>, u64)> + '_ {
         self.groups.get(&group).into_iter().flat_map(|group| group.ledger.parked().reasons())
@@ -250,6 +255,12 @@ impl Shard {
     /// Whether a group waits for messages to be read, and so may have some to hand out soon.
     pub fn is_reading(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_some_and(Group::is_reading)
+    }
+
+    /// Whether messages of a group are being brought to another stream just now. Messages that found no room there
+    /// do not count.
+    pub fn is_moving(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(Group::is_moving)
     }
 
     /// The number of the next lease.

@@ -131,6 +131,7 @@ impl Refusal {
             CallError::Denied(_) => Kind::Denied,
             CallError::OverLimit(over) => return Refusal::over_limit(over),
             CallError::Credential(refusal) => return Refusal::of_credential(refusal),
+            CallError::NoSuchConnection { .. } => Kind::NoSuchConnection,
             CallError::NoSuchStream { .. }
             | CallError::StreamGone
             | CallError::NotCreated(CreateRefusal::NoSuchStream)

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
 use bytes::Bytes;
-use forebay_broker::api::{DoorStats, Entrance, Hold, Pool, Principal, Share};
+use forebay_broker::api::{DoorStats, Entrance, Hold, LiveConnection, Pool, Principal, Share};
 use hyper::body::Incoming;
 
 use super::failure;
@@ -51,14 +51,16 @@ pub(super) struct Door {
 
 /// The shares of one connection.
 pub(super) struct Shares {
+    live: Arc<LiveConnection>,
     replies: Share,
     bodies: Share,
     seats: Seats,
 }
 
 impl Door {
-    pub(super) fn shares(&self) -> Shares {
-        Shares { replies: self.broker.memory().share(), bodies: self.bodies.share(), seats: Seats::default() }
+    pub(super) fn shares(&self, live: Arc<LiveConnection>) -> Shares {
+        let (replies, bodies) = (self.broker.memory().share(), self.bodies.share());
+        Shares { live, replies, bodies, seats: Seats::default() }
     }
 
     /// Never fails: what goes wrong is an answer too.
@@ -112,7 +114,9 @@ impl Door {
             Err(none) => return none.render(request_id),
         };
         let protocol = call.protocol();
-        let understood = match self.authenticate(from, &shares.replies, &head, &body) {
+        let authenticated = self.authenticate(from, &shares.replies, &head, &body);
+        shares.live.request(authenticated.as_ref().ok().map(|asker| asker.caller.principal()));
+        let understood = match authenticated {
             Ok(asker) => Request::parse(&head, call).map(|request| (asker, request)),
             Err(error) => {
                 self.slow_down(from).await;

@@ -233,20 +233,19 @@ impl About {
         Duration::from_secs(self.settings.retention.into())
     }
 
-    /// Applies the queue's attributes to its group's settings.
-    pub(super) fn shape_group(&self, group: &mut GroupSettings) {
+    /// Applies the queue's attributes to the settings of its group, whose stream is `own`.
+    pub(super) fn shape_group(&self, own: &StreamName, group: &mut GroupSettings) {
         let settings = &self.settings;
+        // The dead letters of a queue that names itself are where they belong already.
+        let redrive = settings.redrive.as_ref().map(|policy| (policy, dead_letters(&policy.target)));
+        let redrive = redrive.filter(|(_, to)| !matches!(to, OnExhausted::Move(to) if to == own));
         group.message_timeout = Duration::from_secs(settings.visibility_timeout.into()).max(LEASE_MIN);
         // A message that becomes visible again is offered at once, and without end unless there is a
         // dead-letter queue.
         group.backoff = Backoff { min: Duration::ZERO, max: Duration::ZERO, factor: 1.0, jitter: 0.0 };
-        group.max_retries = settings
-            .redrive
-            .as_ref()
-            .map_or(Retries::Unlimited, |policy| Retries::AtMost(policy.max_receive_count - 1));
-        group.on_exhausted = match &settings.redrive {
-            Some(policy) => dead_letters(&policy.target),
-            None => OnExhausted::Park,
+        (group.max_retries, group.on_exhausted) = match redrive {
+            Some((policy, to)) => (Retries::AtMost(policy.max_receive_count - 1), to),
+            None => (Retries::Unlimited, OnExhausted::Park),
         };
         // A dead-letter queue that was deleted is not created again, and the messages for it stay. On a standard
         // queue a moved message keeps its age.

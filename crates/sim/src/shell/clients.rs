@@ -393,7 +393,7 @@ impl Session {
                 return true;
             }
         }
-        if events.iter().any(|event| matches!(event, Event::CutOff | Event::GroupGone)) {
+        if events.iter().any(|event| matches!(event, Event::CutOff | Event::GroupGone | Event::LogUnsure)) {
             tell(|| format!("{name} was cut off"));
             return false;
         }
@@ -426,7 +426,7 @@ impl Session {
                     }
                 }
                 Event::Committed(..) => unreachable!("these clients commit no bundles"),
-                Event::CutOff | Event::GroupGone => {}
+                Event::CutOff | Event::GroupGone | Event::LogUnsure => {}
             }
         }
         is_open

@@ -2,6 +2,7 @@
 
 use forebay_core::entry::JobFailure;
 use forebay_core::group::JobRefusal;
+use forebay_core::settings::{OnExhausted, OnFull, Retries};
 use forebay_core::types::StreamId;
 
 use super::*;
@@ -125,4 +126,59 @@ async fn a_job_whose_messages_have_nowhere_to_go_fails_and_says_why() {
     assert!(failed && report.done == 0, "{report:?}");
     let there = caller.receive(dead(), group(), wish(9, SOON)).await.expect("it is answered");
     assert_eq!(there.len(), 2, "what was left stays");
+}
+
+/// A message whose last lease has ended is never in neither of the two streams for a client that looks into both.
+#[tokio::test]
+async fn a_dead_letter_is_there_by_the_end_of_the_receive_that_does_not_find_it_here() {
+    let (caller, _running) = open().await;
+    create(&caller, |settings| {
+        settings.max_retries = Retries::AtMost(0);
+        settings.on_exhausted = OnExhausted::Move(dead());
+    })
+    .await;
+    caller.create_group(dead(), group(), |_| {}).await.expect("the group is created");
+    for round in 0..50 {
+        publish(&caller, [plain("dies")]).await.expect("there is room");
+        let for_no_time = Receive { timeout: Some(Duration::ZERO), ..wish(1, SOON) };
+        let shown = caller.receive(stream(), group(), for_no_time).await.expect("it is answered").take();
+        assert_eq!(shown.len(), 1);
+        // The same holds for a receive that finds another message instead.
+        let finds_another = round % 2 == 1;
+        if finds_another {
+            publish(&caller, [plain("lives")]).await.expect("there is room");
+        }
+        let found = receive(&caller, 1, Duration::ZERO).await;
+        assert_eq!(found.len(), usize::from(finds_another));
+        let moved = caller.receive(dead(), group(), wish(1, Duration::ZERO)).await.expect("it is answered");
+        assert_eq!(moved.take().len(), 1, "round {round}");
+        for (receipt, _) in found {
+            assert_eq!(settle(&caller, &[receipt], Verb::Ack).await, [Outcome::Acked]);
+        }
+    }
+}
+
+/// A stream that takes no more must not hold up the consumers of the one that messages would leave.
+#[tokio::test]
+async fn a_receive_does_not_wait_for_a_dead_letter_without_room() {
+    let (caller, _running) = open().await;
+    create(&caller, |settings| {
+        settings.max_retries = Retries::AtMost(0);
+        settings.on_exhausted = OnExhausted::Move(dead());
+    })
+    .await;
+    let full = |settings: &mut StreamSettings| {
+        settings.limits.max_messages = Some(1);
+        settings.limits.on_full = OnFull::Reject;
+    };
+    caller.create_stream(dead(), full).await.expect("the stream is created");
+    caller.create_group(dead(), group(), |_| {}).await.expect("the group is created");
+    publish_some(&caller, 2).await;
+    let for_no_time = Receive { timeout: Some(Duration::ZERO), ..wish(2, SOON) };
+    assert_eq!(caller.receive(stream(), group(), for_no_time).await.expect("it is answered").take().len(), 2);
+    assert!(receive(&caller, 1, Duration::ZERO).await.is_empty());
+    let since = std::time::Instant::now();
+    publish_some(&caller, 1).await;
+    assert_eq!(receive(&caller, 1, SOON).await.len(), 1);
+    assert!(since.elapsed() < Duration::from_millis(900), "it did not wait for the message without room");
 }

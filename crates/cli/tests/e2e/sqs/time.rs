@@ -244,6 +244,44 @@ async fn a_message_that_is_received_too_often_goes_to_the_dead_letters() {
 }
 
 #[tokio::test]
+async fn a_queue_may_be_its_own_dead_letter_queue() {
+    let server = Still::start().await;
+    let client = &server.client;
+    let queue = client.create("work", json!({})).await;
+    let own = client.attribute(&queue, "QueueArn").await;
+    let redrive = json!({ "deadLetterTargetArn": own, "maxReceiveCount": 2 }).to_string();
+    let set = json!({ "QueueUrl": queue, "Attributes": { "RedrivePolicy": redrive } });
+    client.call("SetQueueAttributes", set).await;
+    assert_eq!(client.attribute(&queue, "RedrivePolicy").await, redrive);
+    let sources = client.call("ListDeadLetterSourceQueues", json!({ "QueueUrl": queue })).await;
+    assert_eq!(sources["queueUrls"], json!([queue]));
+    client.send_text(&queue, "a").await;
+    for count in ["1", "2", "3", "4"] {
+        let taken = client.receive(&queue, json!({})).await;
+        assert_eq!(bodies(&taken), ["a"], "it stays in the queue");
+        assert_eq!(taken[0]["Attributes"]["ApproximateReceiveCount"], count);
+        server.advance(30).await;
+    }
+    // With another target the rule counts again, also for receives that are over.
+    let dead = client.create("dead", json!({})).await;
+    let dead_arn = client.attribute(&dead, "QueueArn").await;
+    let redrive = json!({ "deadLetterTargetArn": dead_arn, "maxReceiveCount": 2 }).to_string();
+    let set = json!({ "QueueUrl": queue, "Attributes": { "RedrivePolicy": redrive } });
+    client.call("SetQueueAttributes", set).await;
+    client.receive(&queue, json!({ "VisibilityTimeout": 0 })).await;
+    assert!(client.receive(&queue, json!({})).await.is_empty());
+    assert_eq!(bodies(&client.receive(&dead, json!({})).await), ["a"]);
+    // A queue can be created with a policy that names it, unless it denies that.
+    let own = own.replace("work", "fresh");
+    let redrive = json!({ "deadLetterTargetArn": own, "maxReceiveCount": 2 }).to_string();
+    let denied = json!({ "redrivePermission": "denyAll" }).to_string();
+    let both = json!({ "RedrivePolicy": redrive, "RedriveAllowPolicy": denied });
+    let code = client.refused("CreateQueue", json!({ "QueueName": "fresh", "Attributes": both })).await;
+    assert_eq!(code, "InvalidParameterValue");
+    client.create("fresh", json!({ "RedrivePolicy": redrive })).await;
+}
+
+#[tokio::test]
 async fn a_group_gives_what_comes_before_its_first_hidden_message() {
     let server = Still::start().await;
     let client = &server.client;

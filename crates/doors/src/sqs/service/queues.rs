@@ -89,7 +89,7 @@ impl Service {
                     }
                 }
             })
-            .group(stream, group(), move |settings| of_group.shape_group(settings));
+            .group(stream.clone(), group(), move |settings| of_group.shape_group(&stream, settings));
         changing.put(caller, id, about, bundle).await?;
         Ok(Response::CreateQueue { queue_url })
     }
@@ -104,17 +104,19 @@ impl Service {
                 redrive.refused("Dead letter target must be in the same account and region as the queue.")
             );
         }
+        let admits = |policy: &RedriveAllowPolicy| policy.admits(&source);
+        let denied = || redrive.refused("Dead letter target does not allow the queue to use it.");
         if target.queue == source.queue {
-            return Err(redrive.refused("Dead letter target cannot be the queue itself."));
+            // As on AWS. The queue may be about to be created.
+            return if settings.redrive_allow.as_ref().is_none_or(admits) { Ok(()) } else { Err(denied()) };
         }
         let queue = self.registry.get(&QueueId::new(&target.account, &target.queue));
         let queue = queue.filter(|queue| asker.sees(queue)).ok_or_else(|| redrive.no_target())?;
         if queue.is_fifo() != settings.is_fifo {
             return Err(redrive.refused("Dead letter target must be of the same type as the queue."));
         }
-        let admits = |policy: &RedriveAllowPolicy| policy.admits(&source);
         if !queue.about.settings.redrive_allow.as_ref().is_none_or(admits) {
-            return Err(redrive.refused("Dead letter target does not allow the queue to use it."));
+            return Err(denied());
         }
         Ok(())
     }
@@ -264,6 +266,7 @@ impl Service {
         if (&about.settings, about.is_fair) != (&before.settings, before.is_fair) || says_retention {
             let (of_group, retention, delay) = (about.clone(), about.retention(), about.stream_delay());
             let delays_otherwise = delay != before.stream_delay();
+            let own = queue.stream();
             bundle = bundle
                 .stream(queue.stream(), move |settings| {
                     if says_retention {
@@ -273,7 +276,7 @@ impl Service {
                         settings.delay = delay;
                     }
                 })
-                .group(queue.stream(), group(), move |settings| of_group.shape_group(settings));
+                .group(queue.stream(), group(), move |settings| of_group.shape_group(&own, settings));
         }
         changing.put(&asker.caller, queue.id.clone(), about, bundle).await
     }
