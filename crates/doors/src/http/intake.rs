@@ -193,7 +193,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use forebay_broker::api::Pool;
+    use forebay_broker::api::{Clock, Grants, Pool, Principal, Tenants};
     use http_body_util::BodyExt as _;
     use tokio::sync::mpsc;
 
@@ -294,5 +294,24 @@ mod tests {
         assert_eq!(cut_off.downcast::<Status>().expect("a status").code(), tonic::Code::DeadlineExceeded);
         drop(intake);
         assert_eq!(pool.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_client_beyond_its_rate_waits_before_its_next_message() {
+        let tenants = Tenants::default();
+        tenants.replace("ci bytes=1MiB").expect("they are good");
+        let tenant = tenants.of(&Principal::new("ci", Grants::admin())).expect("it has limits");
+        let pool = Pool::new(10 << 20);
+        let (feed, intake) = call(&pool);
+        let mut intake = intake.metered(Some(Meter::new(tenant, Clock::start())));
+        feed.send(message(3 << 19).into()).expect("it is read");
+        assert_eq!(next(&mut intake).await, Some(HEAD + (3 << 19)), "a whole message comes through");
+        feed.send(message(10).into()).expect("it is read");
+        assert_eq!(next(&mut intake).await, None, "the next one waits");
+        let frame = tokio::time::timeout(Duration::from_secs(30), intake.frame()).await.expect("it comes");
+        let bytes = frame.expect("a piece").expect("a piece").into_data().expect("data").len();
+        assert_eq!(bytes, HEAD + 10);
+        drop(feed);
+        assert!(intake.frame().await.is_none(), "the end does not wait");
     }
 }

@@ -56,6 +56,11 @@ impl Call {
 }
 
 impl Meter {
+    #[cfg(test)]
+    pub(crate) fn new(tenant: Arc<Tenant>, clock: Clock) -> Meter {
+        Meter { tenant, clock }
+    }
+
     /// Bytes have come.
     pub(crate) fn charge(&self, bytes: usize) {
         self.tenant.charge(self.clock.now(), bytes);

@@ -87,9 +87,11 @@ fn problem_of(path: &str, text: &str) -> Problem {
             continue;
         };
         let expected = plain(expected);
+        // A text in the place of a message is probably its content, which no error repeats.
+        let is_content = expected == "an object" && found.starts_with("string ");
         return invalid(
             path,
-            &match value(found) {
+            &match value(found).filter(|_| !is_content) {
                 Some(value) => format!("must be {expected}. value=`{}`", short(value)),
                 None => format!("must be {expected}, not {}", kind(found)),
             },
@@ -116,6 +118,7 @@ fn kind(found: &str) -> &str {
         "sequence" => "a list",
         "map" => "an object",
         "unit value" => "null",
+        found if found.starts_with("string ") => "text",
         found => found,
     }
 }
@@ -204,6 +207,7 @@ mod tests {
             ),
             (message(r#"{"id":7}"#), "invalid-field messages[1].id: messages[1].id must be text. value=`7`"),
             (message("5"), "invalid-field messages[1]: messages[1] must be an object. value=`5`"),
+            (message(r#""secret""#), "invalid-field messages[1]: messages[1] must be an object, not text"),
             (wrong::<PublishRequest>("{}"), "invalid-field messages: messages must be given"),
             (
                 wrong::<PublishRequest>(r#"{"messages":{}}"#),

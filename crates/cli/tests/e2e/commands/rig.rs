@@ -26,10 +26,10 @@ impl Server {
         server
     }
 
-    /// Whatever it says first, apart from the limit of open files. Its log is in JSON, since it does not go to a
-    /// terminal.
+    /// Whatever it says first, apart from the limit of open files and details. Its log is in JSON, since it does not go
+    /// to a terminal.
     pub(crate) fn start_first(words: &[&str]) -> Server {
-        let is_first = |line: &Value| line.get("open_files").is_none();
+        let is_first = |line: &Value| line.get("open_files").is_none() && line["level"] != "debug";
         let (process, first) = Process::serve(words, |line| Some(json(line)).filter(is_first));
         let address = first["address"].as_str().unwrap_or_default().to_owned();
         Server { process, address, first }

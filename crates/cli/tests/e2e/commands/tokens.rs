@@ -204,12 +204,15 @@ fn a_login_is_kept_for_later_commands() {
 }
 
 /// Keys of an issuer, and a token that it signed for the subject `billing`, good until the year 2100.
-const ISSUER_KEYS: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"e2e","x":"TCCKJxphtAbK4q1pHgsjsiHjDVy3KqpZQ9rDjkDq6fg"}]}"#;
-const ISSUED: [&str; 3] = [
-    "eyJhbGciOiJFZERTQSIsImtpZCI6ImUyZSJ9",
-    "eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUuY29tIiwiYXVkIjoiZm9yZWJheSIsInN1YiI6ImJpbGxpbmciLCJleHAiOjQxMDI0NDQ4MDB9",
-    "R2CoHbwte-fYHwtEyTYfUNiGT-bbkTTUgqgdMDaxQbMYEPcRnStGYUsUVjop8TWA2VmXxH98H1jCg3Lg3YtGAA",
-];
+const ISSUER_KEYS: &str = concat!(
+    r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"e2e","#,
+    r#""x":"TCCKJxphtAbK4q1pHgsjsiHjDVy3KqpZQ9rDjkDq6fg"}]}"#,
+);
+const ISSUED: &str = concat!(
+    "eyJhbGciOiJFZERTQSIsImtpZCI6ImUyZSJ9.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUuY29tIiwiYXVkIjoiZ",
+    "m9yZWJheSIsInN1YiI6ImJpbGxpbmciLCJleHAiOjQxMDI0NDQ4MDB9.R2CoHbwte-fYHwtEyTYfUNiGT-bbkTTUgq",
+    "gdMDaxQbMYEPcRnStGYUsUVjop8TWA2VmXxH98H1jCg3Lg3YtGAA",
+);
 
 #[test]
 fn a_token_of_an_issuer_is_recognised() {
@@ -224,14 +227,14 @@ fn a_token_of_an_issuer_is_recognised() {
     run(&[&serve[..], &issuer, &wrong].concat(), "", &[]).refused(2, &["JSON Web Key Set"]);
     let words = ["--memory", "--require-auth", "--admin-token-file", &admin];
     let server = Server::start_with(&[&words[..], &issuer, &files].concat());
-    let token = ISSUED.join(".");
-    with(&server, &token, &["pub", "orders-eu", "x"]).refused(12, &["not one of this server's"]);
+    let token = ISSUED;
+    with(&server, token, &["pub", "orders-eu", "x"]).refused(12, &["not one of this server's"]);
     folder.write("rights", "sub=billing publish:orders-*\n");
     let begun = Instant::now();
-    while with(&server, &token, &["pub", "orders-eu", "x"]).code != 0 {
+    while with(&server, token, &["pub", "orders-eu", "x"]).code != 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "the rights are not read again");
     }
-    with(&server, &token, &["pub", "invoices", "x"]).refused(12, &["who=`jwt:billing`", "`publish`"]);
+    with(&server, token, &["pub", "invoices", "x"]).refused(12, &["who=`jwt:billing`", "`publish`"]);
 }
 
 #[test]
