@@ -146,7 +146,8 @@ kinds! {
     NotEmpty "not-empty" 409 FailedPrecondition Conflict Never "Stream not empty"
         "The stream was to be deleted only if it is empty, and has messages."
     NoSuchPosition "no-such-position" 409 OutOfRange Invalid Never "Position beyond the end of the stream"
-        "The position of a reset or a truncate does not exist yet. `last_seq` is the last position of the stream."
+        "The position of a message, a reset or a truncate does not exist yet. `last_seq` is the last position of the \
+         stream."
     LimitReached "limit-reached" 409 ResourceExhausted Limit Never "Limit reached"
         "The server has its maximum number of streams, groups or readers."
     MessageTooLarge "message-too-large" 413 InvalidArgument TooLarge Never "Message too large"

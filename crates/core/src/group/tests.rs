@@ -817,7 +817,8 @@ impl Stage {
     }
 
     fn say_life(&mut self, seq: Seq) {
-        let life = self.shard.life(self.group(), seq).expect("the group is there");
+        let group = self.group();
+        let life = self.shard.life(group, seq).expect("the group is there");
         let (start, failures) = (Timestamp::ZERO, life.failures.iter());
         let state = match life.state {
             LifeState::Untouched => "untouched".to_owned(),

@@ -34,9 +34,12 @@ use shape::Shape;
 
 /// Calls that only one protocol can have.
 const ONLY_GRPC: [&str; 2] = ["Consume", "Publish"];
-const ONLY_HTTP: [&str; 9] = [
+/// And calls for people and monitoring, which use HTTP.
+const ONLY_HTTP: [&str; 12] = [
     "/",
     "/cluster",
+    "/connections",
+    "/connections/{connection}",
     "/events",
     "/livez",
     "/metrics",
@@ -44,6 +47,7 @@ const ONLY_HTTP: [&str; 9] = [
     "/problems/{kind}",
     "/readyz",
     "/server",
+    "/streams/{stream}/messages/{seq}/life",
 ];
 
 const FRAME_BYTES_MAX: usize = 32 << 20;
