@@ -51,7 +51,7 @@ impl Alerts {
     }
 
     /// The alerts that are active.
-    pub(crate) fn firing(&self) -> Vec<Alert> {
+    pub fn firing(&self) -> Vec<Alert> {
         locked(&self.0.watch).firing().to_vec()
     }
 
@@ -194,11 +194,13 @@ impl Receiver {
         }
     }
 
-    pub(crate) fn waiting(&self) -> usize {
+    /// How many notifications wait.
+    pub fn waiting(&self) -> usize {
         locked(&self.queue).len()
     }
 
-    pub(crate) fn delivery(&self) -> Delivery {
+    /// How sending goes.
+    pub fn delivery(&self) -> Delivery {
         locked(&self.delivery).clone()
     }
 }
