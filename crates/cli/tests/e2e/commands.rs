@@ -1,6 +1,7 @@
 //! Every command as a person and as a script use it, with the built binary.
 
 mod bench;
+mod complete;
 mod demo;
 mod operate;
 mod publish;
