@@ -4,9 +4,9 @@ mod bench;
 mod complete;
 mod demo;
 mod operate;
-mod publish;
 #[cfg(feature = "sqs")]
-mod readme;
+mod pages;
+mod publish;
 mod rig;
 mod start;
 mod tls;
