@@ -15,7 +15,6 @@ from kurrentdbclient import KurrentDBClient, NewEvent, RecordedEvent, StreamStat
 from kurrentdbclient.exceptions import (
     AlreadyExistsError,
     CancelledError,
-    GrpcError,
     InternalError,
     MaximumSubscriptionsReachedError,
     NotFoundError,
@@ -52,13 +51,23 @@ class Reading:
 
     def __init__(self, client: KurrentDBClient, group: str, stream: str, buffer: int) -> None:
         # Answers leave at once, so that a test sees what follows from each.
-        self.subscription = client.read_subscription_to_stream(
-            group, stream, event_buffer_size=buffer, max_ack_batch_size=1, max_ack_delay=0.01, stopping_grace=0.05
+        self.subscription = self.open(
+            client,
+            group,
+            stream,
+            event_buffer_size=buffer,
+            max_ack_batch_size=1,
+            max_ack_delay=0.01,
+            stopping_grace=0.05,
         )
         self.seen: list[RecordedEvent] = []
         self.events: queue.Queue[RecordedEvent | BaseException] = queue.Queue()
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
+
+    @staticmethod
+    def open(client: KurrentDBClient, group: str, stream: str, **options: Any) -> Any:
+        return client.read_subscription_to_stream(group, stream, **options)
 
     def _read(self) -> None:
         try:
@@ -275,11 +284,6 @@ def test_no_more_consumers_than_there_may_be(
     eventually(lambda: client.get_subscription_info(name, stream).connections == [])
     append(client, stream, 1)
     assert reading(name).positions(1) == [0]
-
-
-def test_a_subscription_to_all_streams_is_unsupported(client: KurrentDBClient) -> None:
-    with pytest.raises(GrpcError, match="UNIMPLEMENTED"):
-        client.create_subscription_to_all(unique("group"))
 
 
 # Consuming

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::clients::cache::Cache;
+use crate::clients::suites::npm;
+use crate::clients::tools::{self, Language};
 use crate::install::{Missing, apt_has, apt_install, had, path_folders, program_in, take};
 use crate::{cargo_command, finish, root};
 
@@ -13,11 +16,15 @@ Usage: cargo xtask browser [NAME]
 with NAME in their names. `screenshots` starts a server with producers and consumers, lets it work for four minutes
 or as long as it is told, and writes pictures of every page, wide and narrow, light and dark, to target/screenshots.
 
-Chromium is looked for in PATH. As root, where there is apt-get, it is installed if it is missing.
+Chromium is looked for in PATH. As root, where there is apt-get, it is installed if it is missing. axe-core, which
+checks the pages for people who cannot see or use a mouse, is installed with npm into the folder `forebay/browser` of
+the user's cache.
 ";
 
 /// The variable that names the browser to the tests.
 pub(crate) const CHROMIUM: &str = "FOREBAY_TEST_CHROMIUM";
+/// The variable that names the file of axe-core to the tests.
+pub(crate) const AXE: &str = "FOREBAY_TEST_AXE";
 const PACKAGE: &str = "chromium";
 
 /// Chromium, installed if need be.
@@ -35,16 +42,31 @@ pub(crate) fn find() -> Result<PathBuf, Missing> {
     })
 }
 
+/// The script of axe-core, installed if need be.
+pub(crate) fn axe() -> Result<PathBuf, Missing> {
+    let tools = tools::find(Language::Js)?;
+    let made = Cache::open("browser").and_then(|cache| {
+        let folder = npm("axe", &root().join("crates/cli/tests/browser/axe"), &tools, &cache)?;
+        Ok(folder.join("node_modules/axe-core/axe.min.js"))
+    });
+    made.map_err(|why| Missing { what: "axe-core", why })
+}
+
 const TESTS: [&str; 5] = ["test", "--package", "forebay", "--test", "browser"];
 
 /// Runs the tests with this in their names.
 pub(crate) fn run(name: Option<&str>) -> Result<(), String> {
     let mut chromium = None;
     take(find(), &mut chromium)?;
+    let mut checker = None;
+    take(axe(), &mut checker)?;
     let line: Vec<&str> = TESTS.into_iter().chain(["--"]).chain(name).collect();
     let mut command = cargo_command(&line);
     if let Some(chromium) = chromium {
         command.env(CHROMIUM, chromium);
+    }
+    if let Some(checker) = checker {
+        command.env(AXE, checker);
     }
     finish(command, &line)
 }

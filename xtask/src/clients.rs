@@ -5,7 +5,7 @@
 //! released; it is started for the suites and gone after them.
 
 pub(crate) mod cache;
-mod suites;
+pub(crate) mod suites;
 pub(crate) mod tools;
 
 use std::path::{Path, PathBuf};

@@ -56,14 +56,15 @@ pub(crate) fn run() -> Result<(), String> {
 
 fn run_parts(times: &Times) -> Result<(), String> {
     let plan = clients::Plan::everything();
-    let (services, chromium, clients) = std::thread::scope(|scope| {
+    let (services, (chromium, axe), clients) = std::thread::scope(|scope| {
         // One after the other: installers do not like company.
         let fetching = scope.spawn(|| {
             times.part("fetch servers and clients", || {
                 let services = Services::find()?;
-                let mut chromium = None;
+                let (mut chromium, mut axe) = (None, None);
                 install::take(browser::find(), &mut chromium)?;
-                Ok((services, chromium, clients::prepare(&plan)?))
+                install::take(browser::axe(), &mut axe)?;
+                Ok((services, (chromium, axe), clients::prepare(&plan)?))
             })
         });
         compile(times)?;
@@ -75,6 +76,9 @@ fn run_parts(times: &Times) -> Result<(), String> {
     tests.envs(services.variables());
     if let Some(chromium) = chromium {
         tests.env(browser::CHROMIUM, chromium);
+    }
+    if let Some(axe) = axe {
+        tests.env(browser::AXE, axe);
     }
     times.part("run the workspace's tests", || finish(tests, &TESTS))?;
     drop(services);

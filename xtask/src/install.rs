@@ -13,8 +13,8 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// A server or a tool that cannot be had, and why.
 pub(crate) struct Missing {
-    what: &'static str,
-    why: String,
+    pub(crate) what: &'static str,
+    pub(crate) why: String,
 }
 
 impl Missing {

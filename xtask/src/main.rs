@@ -43,6 +43,7 @@ Commands:
   faults  Break each promise on purpose and show that the simulator notices
   torture Kill the real server again and again: [--minutes N] [--runs N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
+  wear    Run the tests of scarce memory and descriptors with their full counts
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
   proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
@@ -121,6 +122,8 @@ enum Task {
     Full {
         cycles: String,
     },
+    /// The end-to-end tests of scarce resources, with their full counts.
+    Wear,
     /// The long run of the core against its reference model.
     Model {
         commands: String,
@@ -171,6 +174,8 @@ impl Task {
             "torture" => Ok(torture_of(rest)),
             "model" => model_of(rest),
             "full" => full_of(rest),
+            "wear" if rest.is_empty() => Ok(Task::Wear),
+            "wear" => Err(format!("`wear` does not take this. argument=`{}`", rest.join(" "))),
             "bench" => match rest.split_first() {
                 Some((which, plan)) if which == "callgrind" => {
                     callgrind::Plan::parse(plan).map(Task::Callgrind)
@@ -204,6 +209,7 @@ impl Task {
             Task::Services { command } => services::run(command),
             Task::KeepServices(plan) => services::keep(plan),
             Task::Full { cycles } => full(cycles),
+            Task::Wear => wear(),
             Task::Tool { package, arguments } => {
                 if *package == "forebay-bench" && arguments.first().is_some_and(|which| needs_server(which)) {
                     cargo(&SERVER)?;
@@ -306,6 +312,16 @@ Usage: cargo xtask full [--cycles N]
 Fills a small data folder until publishing is refused, works through everything, and sees that publishing goes on
 by itself and that nothing is lost; fifty times if not told, with a kill now and then. A few cycles of it are part
 of the everyday tests.
+"
+        }
+        "wear" => {
+            "\
+Usage: cargo xtask wear
+
+Runs the end-to-end tests of scarce memory and descriptors in release mode, one after the other, with their full counts:
+1,000 followers, 50 connections of HTTP/2 and 200 consumers of gRPC that read nothing, 1,100 announced bodies, a minute
+at 256 descriptors, a FIFO queue of 100,000 messages after a kill. Limits of memory and time are checked too, so
+nothing else should run beside it. The same tests with small counts are part of the everyday tests.
 "
         }
         "bench" => callgrind::HELP,
@@ -448,6 +464,20 @@ fn full(cycles: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn wear() -> Result<(), String> {
+    // The clients of a test are in one process and need more descriptors than the usual 1,024.
+    let line = ["test", "--release", "--package", "forebay", "--test", "e2e", "--", "--test-threads", "1"];
+    let line =
+        [&line[..], &["http::scarce::", "http::backlog::", "sqs::restart::a_long_fifo_queue"]].concat();
+    let cargo = cargo_command(&line);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 8192 && exec \"$0\" \"$@\""]).arg(cargo.get_program()).args(&line);
+    command.current_dir(root()).env("FOREBAY_WEAR", "full");
+    finish(command, &line)?;
+    println!("xtask wear: the server stays within its limits");
+    Ok(())
+}
+
 /// Whether a bench measures the real server, which it expects beside itself.
 fn needs_server(bench: &str) -> bool {
     ["e2e", "restart", "crowd", "sdk", "soak", "sqs", "polls", "peers"].contains(&bench)
@@ -571,6 +601,12 @@ mod tests {
     }
 
     #[test]
+    fn wear_takes_no_arguments() {
+        assert_eq!(parse("wear"), Ok(Task::Wear));
+        assert!(parse("wear --full").is_err());
+    }
+
+    #[test]
     fn a_full_disk_takes_how_many_cycles() {
         assert_eq!(parse("full"), Ok(Task::Full { cycles: "50".to_owned() }));
         assert_eq!(parse("full --cycles 7"), Ok(Task::Full { cycles: "7".to_owned() }));
@@ -617,6 +653,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 22);
+        assert_eq!(count, 23);
     }
 }

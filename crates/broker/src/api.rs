@@ -12,7 +12,8 @@ pub use crate::broker::{
 pub use crate::broker::{SettleRequest, Settled};
 pub use crate::caller::{
     Absent, Bundle, Caller, Change, Choice, Committed, Confirmation, Consumer, Created, Filter, GroupCursor,
-    JobTerms, LogFilter, LogMessage, LogPage, LogReader, NoteWish, Reader, Receive, Receiving, Select,
+    JobTerms, LinkFeed, LinkStream, LogFilter, LogMessage, LogPage, LogReader, NoteWish, Reader, Receive,
+    Receiving, Select,
 };
 pub use crate::clock::{Clock, Moment};
 pub use crate::credentials::{
@@ -28,6 +29,7 @@ pub use crate::report::{
     BANDS, ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport,
     Selected, ServerReport, StreamReport, Throughput,
 };
+pub use crate::stats::connections::{ConnectionReport, LiveConnection};
 pub use crate::stats::doors::{DoorStats, Doors};
 pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
 
@@ -35,8 +37,8 @@ pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;
 pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};
 pub use forebay_core::group::{
-    Bound, Counters, GroupFigures, JobRefusal, JobState, Lease, LeaseRun, NotYours, Outcome, OutcomeRun,
-    Parked, REST_MAX, Settlement, Status, Verb, each_outcome,
+    Bound, Counters, GroupFigures, JobRefusal, JobState, Lease, LeaseRun, Life, LifeState, NotYours, Outcome,
+    OutcomeRun, Parked, REST_MAX, Settlement, Status, Verb, each_outcome,
 };
 pub use forebay_core::notes::{Expected, NOTE_VALUE_BYTES_MAX, NoteRefusal};
 pub use forebay_core::pace::Rate;

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
 use forebay_core::types::{Limits, Seq, StreamId, StreamName, Timestamp};
-use forebay_storage::engine::{BoxFuture, Claim, Engine};
+use forebay_storage::engine::{BoxFuture, Claim, Elapsed, Engine};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::Principal;
 use crate::audit::Audit;
 use crate::batch::Batch;
-use crate::caller::Caller;
+use crate::caller::{Caller, Feeders};
 use crate::clock::Clock;
 use crate::credentials::{CREDENTIALS_MAX, Credentials};
 use crate::door::CREDENTIALS;
@@ -97,6 +97,10 @@ const FRAME_ROOM: usize = 2 << 20;
 
 /// A date that is further behind the log than this was set back.
 const DATE_BEHIND: Duration = Duration::from_secs(5);
+/// Dates that differ by no more are the same.
+const DATE_NEAR: Duration = Duration::from_millis(100);
+/// The dates of two nodes should not differ by more.
+const DATE_DIFFERS: Duration = Duration::from_secs(1);
 /// By as much no date is corrected in ordinary service: one that was ahead has moved the server's clock.
 const DATE_FAR_BEHIND: Duration = Duration::from_secs(5 * 60);
 /// A server that was stopped for longer than this is told how long it was by its clock.
@@ -113,6 +117,7 @@ pub struct Entrance {
     memory: Arc<Memory>,
     credentials: Arc<Credentials>,
     audit: Arc<Audit>,
+    feeders: Arc<Feeders>,
 }
 
 /// The server's streams and groups, for the program that runs the server: an [`Entrance`] for its doors, and the means
@@ -190,6 +195,11 @@ impl Entrance {
     /// The record of administrative and triage calls.
     pub fn audit(&self) -> &Arc<Audit> {
         &self.audit
+    }
+
+    /// The feeders of link streams.
+    pub(crate) fn feeders(&self) -> &Feeders {
+        &self.feeders
     }
 
     /// Contents that are on their way out.
@@ -277,7 +287,10 @@ impl Broker {
         }
         say_recovered(&claim, &recovery, frames_read, clock.now().since(begun));
         check_date(clock.now(), recovery.latest(), config.date_jump_max)?;
-        let clock = clock.not_before(recovery.latest());
+        let clock = match claim.elapsed {
+            None => clock.not_before(recovery.latest()),
+            Some(elapsed) => carried_over(clock, recovery.latest(), elapsed, clock.now().since(begun)),
+        };
         let driver = recovery.finish(clock.now(), config.driver.clone());
         let notes = driver.shard().notes(clock.now(), CREDENTIALS, b"", None, 2 * CREDENTIALS_MAX);
         let credentials = Arc::new(Credentials::load(clock, notes.into_iter()));
@@ -309,8 +322,8 @@ impl Broker {
         let shards = Arc::from([ShardHandle::new(shard, commands, readers, secret, &config)]);
         let limits = Arc::new(config.limits);
         let (stage, doors) = (at_stage, Arc::default());
-        let entrance =
-            Entrance { shards, limits, clock, stage, doors, memory, credentials, audit: Arc::default() };
+        let (audit, feeders) = (Arc::default(), Arc::default());
+        let entrance = Entrance { shards, limits, clock, stage, doors, memory, credentials, audit, feeders };
         Ok(Broker { entrance, remarks: claim.remarks.into() })
     }
 
@@ -373,6 +386,30 @@ impl Broker {
             let _ = shard.send(Command::Stop);
         }
     }
+}
+
+/// A clock that goes on from that of the machine that owned the log before. Deadlines in the log are times of that
+/// machine, and must not come early because the date of this one is ahead. If this date and the clocks of the servers
+/// that keep the log disagree, the earlier time counts, but at least as much time has passed as this machine saw pass.
+fn carried_over(clock: Clock, latest: Timestamp, elapsed: Elapsed, since_claim: Duration) -> Clock {
+    if latest == Timestamp::ZERO {
+        return clock;
+    }
+    let date = clock.now();
+    let stamped = latest + elapsed.stamped + since_claim;
+    // Each takeover would otherwise lose the moment between a decision and its stamp.
+    let stamped = if date.since(stamped) <= DATE_NEAR { date.max(stamped) } else { stamped };
+    let at = stamped.min(date).max(latest + elapsed.seen + since_claim);
+    let (ahead, behind) = (at.since(date), date.since(at));
+    if ahead.max(behind) > DATE_DIFFERS {
+        tracing::warn!(
+            ahead_seconds = ahead.as_secs_f64(),
+            behind_seconds = behind.as_secs_f64(),
+            "the date of this machine differs from that of the former owner, whose time goes on. Nodes should have the \
+             same date (NTP)"
+        );
+    }
+    clock.going_on_from(at)
 }
 
 /// Compares the date at the start with the latest time in the log.

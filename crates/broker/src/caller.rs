@@ -2,8 +2,10 @@
 //! that principal may do it, and then asks the shard of the stream.
 
 mod bundle;
+mod connections;
 mod consume;
 mod credentials;
+mod links;
 mod notes;
 mod operate;
 mod publish;
@@ -29,6 +31,8 @@ pub use crate::driver::Committed;
 pub use bundle::{Bundle, Change, NoteWish};
 pub(crate) use bundle::{Parts, SettledLeases, StreamPart};
 pub use consume::{Consumer, Receive, Receiving};
+pub(crate) use links::Feeders;
+pub use links::{LinkFeed, LinkStream};
 pub use operate::{Created, GroupCursor};
 pub use publish::{Absent, Confirmation};
 pub use read::{Choice, Filter, LogFilter, LogMessage, LogPage, LogReader, Reader};

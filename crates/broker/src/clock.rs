@@ -83,6 +83,16 @@ impl Clock {
         Clock { started: instant_now(), wall: latest, ahead: self.ahead + behind, hand: None }
     }
 
+    /// A clock that goes on from this time, which another machine had, whatever the date of this one is. One that is
+    /// ahead of the date runs slower until the date has caught up; one that is behind stays behind, since nothing may
+    /// end before its time.
+    pub fn going_on_from(self, at: Timestamp) -> Clock {
+        if self.is_still() || at >= self.now() {
+            return self.not_before(at);
+        }
+        Clock { started: instant_now(), wall: at, ahead: Duration::ZERO, hand: None }
+    }
+
     pub fn now(&self) -> Timestamp {
         match self.hand {
             Some(hand) => self.wall + Duration::from_micros(hand.moved.load(Ordering::SeqCst)),
@@ -232,6 +242,23 @@ mod tests {
         assert!(clock.not_before(ahead).now() >= ahead);
         let behind = clock.now() - Duration::from_secs(3_600);
         assert!(clock.not_before(behind).now().since(clock.now()) < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn one_goes_on_from_the_time_of_another_machine() {
+        let (clock, hour) = (Clock::start(), Duration::from_secs(3_600));
+        let near = |one: Timestamp, other: Timestamp| {
+            one.since(other).max(other.since(one)) < Duration::from_secs(60)
+        };
+        let behind = clock.going_on_from(clock.now() - hour);
+        assert!(near(behind.now(), clock.now() - hour));
+        assert!((behind.ahead_of_date() + 3_600_000_000).abs() < 60_000_000);
+        // A date that a client names is as far away as it is by the date.
+        assert!(near(behind.moment().of_date(clock.now() + hour), behind.now() + hour));
+        assert!(behind.moment().of_date(clock.now() - hour) <= behind.now() - hour / 2);
+        let ahead = clock.going_on_from(clock.now() + hour);
+        assert!(ahead.now() >= clock.now() + hour);
+        assert_eq!(ahead.ahead, ahead.ahead.max(hour / 2), "it runs slower");
     }
 
     #[test]

@@ -10,11 +10,12 @@ pub(crate) const OWN_NOTES: u8 = 0;
 pub(crate) const CREDENTIALS: u8 = 9;
 
 /// Every number in use, with the name of its owner.
-const NUMBERS: [(u8, &str); 5] = [
+const NUMBERS: [(u8, &str); 6] = [
     (OWN_NOTES, "server"),
     (Door::SQS.0, "sqs"),
     (Door::KURRENT.0, "kurrent"),
     (CREDENTIALS, "credentials"),
+    (Door::LINKS.0, "links"),
     (Door::HISTORY.0, "history"),
 ];
 
@@ -27,6 +28,8 @@ impl Door {
     pub const SQS: Door = Door(1);
     /// Streams and persistent subscriptions of Kurrent clients.
     pub const KURRENT: Door = Door(2);
+    /// Link streams of all doors: how far each is fed. Only the broker names it.
+    pub(crate) const LINKS: Door = Door(10);
     /// The history of figures that the dashboard shows.
     pub const HISTORY: Door = Door(16);
     /// For the broker's own tests.

@@ -752,6 +752,7 @@ impl Driver {
         self.frames.take_entries(self.shard.entries(), &mut self.outbox);
         self.outbox.departed.append(&mut self.effects.departed);
         self.effects.checkpoints.clear();
+        self.payloads.parked_damaged(std::mem::take(&mut self.effects.damaged));
         let frame = self.frames.last();
         for deliver in self.effects.deliveries.drain(..) {
             if deliver.bound == Bound::Clock {

@@ -109,6 +109,9 @@ pub enum CallError {
     /// Of changes that are made together, lease `at` of the n-th settlement, both counted from zero.
     #[error("the lease is not current: {}", reason(*why))]
     NotCurrent { nth: usize, at: usize, seq: Option<Seq>, why: NotYours },
+    /// Of changes that are made together, while a stream should have ended elsewhere.
+    #[error("the stream does not end where it is expected to. stream=`{stream}` last=`{last}`")]
+    WrongEnd { stream: StreamName, last: Seq },
     /// Of changes that are made together.
     #[error("{what} is given twice")]
     Twice { what: &'static str },
@@ -125,6 +128,8 @@ pub enum CallError {
     /// Of a receive that does not want to wait for others to settle what they hold.
     #[error("the group holds as many leases as it may. limit=`{limit}`")]
     InFlightFull { limit: u32 },
+    #[error("no such connection. id=`{id}`")]
+    NoSuchConnection { id: String },
     #[error("the server is stopping")]
     Stopping,
     #[error("outcome unknown: it may or may not have been done")]
@@ -180,6 +185,7 @@ impl From<BundleRefusal> for CallError {
             BundleRefusal::NotYours { nth, lease, why } => {
                 CallError::NotCurrent { nth, at: 0, seq: Some(lease.seq), why }
             }
+            BundleRefusal::WrongEnd { stream, last } => CallError::WrongEnd { stream, last },
             BundleRefusal::Note(refusal) => refusal.into(),
             BundleRefusal::TooLarge { bytes, limit } => CallError::TooLarge { bytes, limit },
             BundleRefusal::Twice { what } => CallError::Twice { what },

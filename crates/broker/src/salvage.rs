@@ -26,7 +26,6 @@ use forebay_core::entry::{Ending, Entry, Messages, Selection, entries};
 use forebay_core::image::Taking;
 use forebay_core::salvage::GroupLoss;
 use forebay_core::seqset::SeqSet;
-use forebay_core::settings::StreamSettings;
 use forebay_core::shard::Shard;
 use forebay_core::types::{
     Epoch, GroupId, Limits, Ordinal, PartKey, Position, Seq, SeqRange, StreamId, StreamName, Timestamp,
@@ -282,7 +281,7 @@ impl Rescue {
         let mut names = name.filter_map(|name| StreamName::parse(&name).ok());
         let name = names.find(|name| self.shard.stream_named(name).is_none());
         let name = name.expect("there are more names than streams");
-        let settings = StreamSettings::default();
+        let settings = Box::default();
         let created = Entry::StreamCreated { stream, name: name.clone(), settings, at };
         if self.shard.apply(position, &created).is_ok() {
             self.losses.renamed.push(name.to_string());

@@ -170,6 +170,9 @@ impl ShardTask {
                 self.driver.flush(self.now);
             }
             self.carry_out();
+            if self.is_stalled && self.tenure.is_long_over() {
+                self.cut_off_all();
+            }
             if self.stage == Stage::Stopping && self.receipts_due.is_empty() && self.driver.is_settled() {
                 return Ok(());
             }
@@ -370,6 +373,9 @@ impl ShardTask {
         let is_stalled = !self.tenure.may_serve();
         if std::mem::replace(&mut self.is_stalled, is_stalled) != is_stalled {
             tracing::info!(is_stalled, "deliveries wait while another node may own the log");
+            if is_stalled {
+                self.tenure.count_stall();
+            }
         }
         let Outbox { frames, durable, deliveries, fetched, departed, served, reads, image, trim } =
             self.driver.outbox();
@@ -450,6 +456,19 @@ impl ShardTask {
                 let _ = member.session.events.send(Event::CutOff);
                 self.driver.leave(member.group, consumer, Departure::Lost);
             }
+        }
+    }
+
+    /// Takes the leases of all consumers with a connection, and tells them. Another node may own the log by now, and
+    /// would hand out the same messages.
+    fn cut_off_all(&mut self) {
+        if !self.members.is_empty() {
+            let consumers = self.members.len();
+            tracing::warn!(consumers, "consumers are cut off: another node may own the log");
+        }
+        for (consumer, member) in self.members.drain() {
+            let _ = member.session.events.send(Event::LogUnsure);
+            self.driver.leave(member.group, consumer, Departure::Lost);
         }
     }
 

@@ -7,6 +7,7 @@
 //! are written by hand. The histograms and registries one can get are made for a handful per process, cost
 //! tens of kilobytes each or a lock for each value, and read the clock themselves.
 
+pub mod connections;
 pub mod doors;
 pub mod grants;
 pub mod rates;

@@ -1,5 +1,7 @@
 //! The commands for operators, over HTTP.
 
+pub(crate) mod cluster;
+pub(crate) mod connections;
 pub(crate) mod credential;
 pub(crate) mod group;
 pub(crate) mod pairs;

@@ -30,7 +30,8 @@ const ADDRESSES_MAX: usize = 16;
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Server {
     /// The server: HOST or HOST:PORT (default port 7070), https://HOST:PORT over TLS; several with commas, of which the
-    /// first that answers is used. Default: FOREBAY_SERVER, then the context, then 127.0.0.1:7070.
+    /// first that answers is used, and the next one when a connection ends. Default: FOREBAY_SERVER, then the context,
+    /// then 127.0.0.1:7070.
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = addresses, display_order = 901)]
     pub(crate) server: Option<Addresses>,
     /// The name of a server, as `forebay context` stores it. Also FOREBAY_CONTEXT.
@@ -224,9 +225,12 @@ impl Server {
     pub(crate) async fn client(&self, application: &str) -> anyhow::Result<Client> {
         let place = self.place()?;
         let mut failed = None;
-        for address in &place.addresses {
+        for (nth, address) in place.addresses.iter().enumerate() {
+            // The others are for later: a connection that ends is made again to the next one.
+            let (before, after) = place.addresses.split_at(nth);
+            let servers: Vec<String> = after.iter().chain(before).map(Address::text).collect();
             let mut builder =
-                Client::builder(address.text()).application(application).connect_timeout(CONNECT_PATIENCE);
+                Client::builder(servers.join(",")).application(application).connect_timeout(CONNECT_PATIENCE);
             if let Some(Token(token)) = &place.token {
                 builder = builder.token(token);
             }

@@ -5,12 +5,14 @@
 //! by hand because that is a hundred lines: there are no spans to keep, and `tracing-subscriber` would bring a
 //! registry for them and five more crates.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use forebay_broker::clock::Clock;
+use forebay_doors::native::node::LogLine;
 use forebay_wire::json::Time;
 use serde_json::Value;
 use tracing::field::{Field, Visit};
@@ -69,6 +71,31 @@ struct Log {
     clock: Clock,
 }
 
+/// Lines that are kept for the dashboard, and characters of each.
+const KEPT_LINES: usize = 500;
+const KEPT_CHARS: usize = 1_000;
+
+/// The last lines. Locked to add one and to copy them.
+static RECENT: Mutex<VecDeque<LogLine>> = Mutex::new(VecDeque::new());
+
+/// The last lines, the oldest first.
+pub(crate) fn recent() -> Vec<LogLine> {
+    RECENT.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+}
+
+fn keep(time: Time, level: Level, text: &str) {
+    let text = printable(text).chars().take(KEPT_CHARS).collect();
+    let line = LogLine { at: time.0, level: level.word(), text };
+    push(&mut RECENT.lock().unwrap_or_else(PoisonError::into_inner), line);
+}
+
+fn push(lines: &mut VecDeque<LogLine>, line: LogLine) {
+    if lines.len() == KEPT_LINES {
+        lines.pop_front();
+    }
+    lines.push_back(line);
+}
+
 /// Set once, when the settings are known.
 static LOG: OnceLock<Log> = OnceLock::new();
 
@@ -103,6 +130,7 @@ pub(crate) fn is_started() -> bool {
 pub(crate) fn line(level: Level, text: &str, facts: &[(&str, Value)]) {
     let Some(log) = LOG.get().filter(|log| level <= log.level) else { return };
     let time = Time(log.clock.now().0);
+    keep(time, level, text);
     write(&match log.format {
         Format::Text => text_line(time, level, text),
         Format::Json => json_line(time, level, text, facts),
@@ -158,6 +186,7 @@ impl Subscriber for Events {
         let mut facts = Facts::default();
         event.record(&mut facts);
         let (time, level) = (Time(log.clock.now().0), Level::of(*event.metadata().level()));
+        keep(time, level, &facts.in_words());
         write(&match log.format {
             Format::Text => text_line(time, level, &facts.in_words()),
             Format::Json => json_line(time, level, &facts.message, &facts.rest),
@@ -294,6 +323,15 @@ mod tests {
         assert_eq!(line["message"], "the disk is slow");
         assert_eq!((&line["bytes"], &line["level"]), (&7.into(), &"warn".into()));
         assert_eq!(broke.in_words(), "it broke. error=`the cable`");
+    }
+
+    #[test]
+    fn the_last_lines_are_kept_and_no_more() {
+        let mut lines = VecDeque::new();
+        for n in 0..KEPT_LINES as u64 + 3 {
+            push(&mut lines, LogLine { at: n, level: "info", text: String::new() });
+        }
+        assert_eq!((lines.len(), lines[0].at), (KEPT_LINES, 3));
     }
 
     #[test]

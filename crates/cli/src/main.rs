@@ -18,6 +18,7 @@ mod log;
 mod login;
 mod man;
 mod ping;
+mod post;
 mod print;
 mod publish;
 mod safe;
@@ -104,10 +105,14 @@ enum Command {
     Group(commands::group::Group),
     /// List, replay and discard parked messages (dead letters).
     Parked(commands::parked::Parked),
+    /// List connections of clients, and close one.
+    Connections(commands::connections::Connections),
     /// Create, list and revoke tokens, with which clients authenticate.
     Token(commands::credential::Token),
     /// Create, list and revoke access keys, with which SQS clients authenticate.
     Key(commands::credential::Key),
+    /// Show a cluster: the owner of the log, the nodes, and the NATS servers.
+    Cluster(commands::cluster::Cluster),
     /// Make a certificate for trying out TLS.
     Cert(cert::Cert),
     /// Keep the address of a server and a token for later commands.
@@ -177,8 +182,10 @@ fn main() -> ExitCode {
         Command::Stream(options) => commands::stream::run(&options, output),
         Command::Group(options) => commands::group::run(&options, output),
         Command::Parked(options) => commands::parked::run(&options, output),
+        Command::Connections(options) => commands::connections::run(&options, output),
         Command::Token(options) => commands::credential::run_token(&options, output),
         Command::Key(options) => commands::credential::run_key(&options, output),
+        Command::Cluster(options) => commands::cluster::run(&options, output),
         Command::Cert(options) => cert::run(&options, output),
         Command::Login(options) => login::run(&options, output),
         Command::Top(options) => commands::top::run(&options, output),

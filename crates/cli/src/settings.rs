@@ -14,15 +14,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+use forebay_wire::alert::Rules;
 
 use crate::exit::Exit;
 use crate::log::{Format, Level};
 use crate::safe::printable;
+use crate::serve::alerts::Webhook;
 
 pub(crate) use self::table::SETTINGS;
 
 /// The settings of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     pub(crate) listen: SocketAddr,
@@ -38,6 +40,7 @@ pub(crate) struct Settings {
     pub(crate) nats_monitors: Vec<String>,
     pub(crate) nats_accept_loss: bool,
     pub(crate) nats_ca: Option<PathBuf>,
+    pub(crate) nats_user_file: Option<PathBuf>,
     pub(crate) nats_replicas: usize,
     pub(crate) nats_max_bytes: Option<u64>,
     pub(crate) cluster: Option<String>,
@@ -50,6 +53,10 @@ pub(crate) struct Settings {
     pub(crate) require_auth: bool,
     pub(crate) audit_file: Option<PathBuf>,
     pub(crate) allow_anyone: bool,
+    pub(crate) alert_webhooks: Vec<Webhook>,
+    pub(crate) alert_rules: Rules,
+    pub(crate) alert_hold: Duration,
+    pub(crate) alert_secret_file: Option<PathBuf>,
     /// None: text on a terminal, JSON elsewhere.
     pub(crate) log: Option<Format>,
     pub(crate) log_level: Level,
@@ -102,18 +109,27 @@ impl Setting {
         format!("FOREBAY_{}", self.name.to_uppercase())
     }
 
-    /// A value as it may be shown: a password in the address of a server is left out.
+    /// A value as it may be shown: passwords and the paths of webhooks, which are secrets too, are left out.
     pub(crate) fn shown(&self, text: &str) -> String {
+        let hide_path = |url: &str| {
+            let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+            let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+            match scheme {
+                "" => "***".to_owned(),
+                scheme => format!("{}://{host}/***", scheme.trim()),
+            }
+        };
         let hide = |server: &str| match (server.split_once("://"), server.rsplit_once('@')) {
             (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
             (None, Some((_, host))) => format!("***@{host}"),
             (_, None) => server.to_owned(),
         };
-        let holds_passwords = self.name == "nats";
-        if holds_passwords {
-            text.split(',').map(hide).collect::<Vec<_>>().join(",")
-        } else {
-            text.to_owned()
+        let each = |hide: &dyn Fn(&str) -> String| text.split(',').map(hide).collect::<Vec<_>>().join(",");
+        match self.name {
+            "nats" => each(&hide),
+            "alert_webhooks" if text != "none" => each(&hide_path),
+            _ => text.to_owned(),
         }
     }
 
@@ -156,6 +172,7 @@ impl Settings {
             nats_monitors: Vec::new(),
             nats_accept_loss: false,
             nats_ca: None,
+            nats_user_file: None,
             nats_replicas: 0,
             nats_max_bytes: None,
             cluster: None,
@@ -168,6 +185,10 @@ impl Settings {
             require_auth: false,
             audit_file: None,
             allow_anyone: false,
+            alert_webhooks: Vec::new(),
+            alert_rules: Rules::default(),
+            alert_hold: Duration::ZERO,
+            alert_secret_file: None,
             log: None,
             log_level: Level::Info,
             drain_timeout: Duration::ZERO,
@@ -291,7 +312,8 @@ pub(crate) fn settle(given: &[Given]) -> anyhow::Result<Settings> {
     let mut settings = Settings::blank();
     for Given { setting, text, origin } in given {
         (setting.set)(&mut settings, text).map_err(|wrong| {
-            let text = printable(text);
+            let text = setting.shown(text);
+            let text = printable(&text);
             anyhow::anyhow!(Exit::NotUnderstood)
                 .context(format!("{wrong}. setting=`{}` value=`{text}` from=`{origin}`", setting.name))
         })?;

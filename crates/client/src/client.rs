@@ -61,6 +61,10 @@ struct Shared {
 impl Client {
     /// Connects to `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`; without a port it is 7070. Fails if no
     /// server answers there.
+    ///
+    /// The nodes of a cluster are given with commas between them, such as `a:7070,b:7070,c:7070`. The first that
+    /// answers is used. When the connection ends, because the node stopped or another one owns the log now, the client
+    /// connects to the next one; messages that were not confirmed are sent again, and are stored once.
     pub async fn connect(url: impl Into<String>) -> Result<Client, ConnectError> {
         Client::builder(url).connect().await
     }
@@ -92,7 +96,7 @@ impl Client {
         }
     }
 
-    /// The server's host and port.
+    /// The server's host and port; several with commas between them.
     pub fn server(&self) -> &str {
         &self.shared.server
     }
@@ -192,12 +196,18 @@ impl ClientBuilder {
         self
     }
 
-    /// How a server with an `https` address is connected to.
-    fn connector(&self, server: &str) -> Result<Option<Connector>, ConnectError> {
-        if !self.url.starts_with("https://") {
+    /// Host and port of each server, and whether it is talked to with TLS.
+    fn servers(&self) -> Result<Vec<(String, bool)>, ConnectError> {
+        let servers = self.url.split(',').map(str::trim);
+        servers.map(|one| Ok((authority(one)?, one.starts_with("https://")))).collect()
+    }
+
+    /// How servers are connected to, unless it is a single one without TLS.
+    fn connector(&self, servers: &[(String, bool)]) -> Result<Option<Connector>, ConnectError> {
+        if matches!(servers, [(_, false)]) {
             return Ok(None);
         }
-        let connector = Connector::new(server, self.ca.as_deref());
+        let connector = Connector::new(servers, self.ca.as_deref(), self.connect_timeout);
         connector.map(Some).map_err(|error| ConnectError::InvalidCertificate { cause: Arc::new(error) })
     }
 
@@ -208,16 +218,28 @@ impl ClientBuilder {
         }
     }
 
-    /// Connects, and makes one call to see that the server answers.
+    /// Connects, and makes one call to see that the server answers. Of several servers, the first that answers is used.
     pub async fn connect(self) -> Result<Client, ConnectError> {
-        let server = authority(&self.url)?;
-        let endpoint = self.endpoint(&server)?;
-        let (credential, connector) = (self.credential()?, self.connector(&server)?);
-        let asked = ask(&endpoint, connector, credential, &server);
-        let answered = tokio::time::timeout(self.connect_timeout, asked).await;
-        let (channel, grpc) = answered.map_err(|_| ConnectError::Silent { server: server.clone() })??;
-        let streams = Streams::new(Runtime::current(), channel);
-        Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
+        let servers = self.servers()?;
+        let endpoint = self.endpoint(&servers)?;
+        let (credential, connector) = (self.credential()?, self.connector(&servers)?);
+        let mut failed = None;
+        for (nth, (server, _)) in servers.iter().enumerate() {
+            if let Some(connector) = &connector {
+                connector.begin_at(nth);
+            }
+            let asked = ask(&endpoint, connector.clone(), credential.clone(), server);
+            let answered = tokio::time::timeout(self.connect_timeout, asked).await;
+            match answered.unwrap_or_else(|_| Err(ConnectError::Silent { server: server.clone() })) {
+                Ok((channel, grpc)) => {
+                    let streams = Streams::new(Runtime::current(), channel);
+                    let (server, retry_for) = (names(&servers), self.retry_for);
+                    return Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for }) });
+                }
+                Err(error) => failed.get_or_insert(error),
+            };
+        }
+        Err(failed.unwrap_or_else(|| ConnectError::InvalidUrl { url: self.url.clone() }))
     }
 
     /// A client that connects when it is first used, for programs that may start before their server. It must be made
@@ -233,20 +255,22 @@ impl ClientBuilder {
     /// # }
     /// ```
     pub fn connect_lazy(self) -> Result<Client, ConnectError> {
-        let server = authority(&self.url)?;
+        let servers = self.servers()?;
         let runtime = Runtime::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        let endpoint = self.endpoint(&server)?;
-        let channel = match self.connector(&server)? {
+        let endpoint = self.endpoint(&servers)?;
+        let channel = match self.connector(&servers)? {
             Some(connector) => endpoint.connect_with_connector_lazy(connector),
             None => endpoint.connect_lazy(),
         };
         let channel = Channel::new(channel, self.credential()?);
         let grpc = grpc_on(&channel);
         let streams = Streams::new(runtime, channel);
-        Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for: self.retry_for }) })
+        let (server, retry_for) = (names(&servers), self.retry_for);
+        Ok(Client { shared: Arc::new(Shared { grpc, streams, server, retry_for }) })
     }
 
-    fn endpoint(&self, server: &str) -> Result<Endpoint, ConnectError> {
+    fn endpoint(&self, servers: &[(String, bool)]) -> Result<Endpoint, ConnectError> {
+        let server = servers.first().map(|(server, _)| server.as_str()).unwrap_or_default();
         let endpoint = Endpoint::from_shared(format!("http://{server}"))
             .map_err(|_| ConnectError::InvalidUrl { url: self.url.clone() })?;
         let sdk = concat!("forebay-client/", env!("CARGO_PKG_VERSION"));
@@ -271,6 +295,11 @@ impl ClientBuilder {
 
 fn grpc_on(channel: &Channel) -> ForebayClient<Channel> {
     ForebayClient::new(channel.clone()).max_decoding_message_size(REPLY_BYTES_MAX)
+}
+
+/// The servers of a client, as it shows them.
+fn names(servers: &[(String, bool)]) -> String {
+    servers.iter().map(|(server, _)| server.as_str()).collect::<Vec<_>>().join(",")
 }
 
 /// Connects and waits for one answer: another program, or none, may be behind an open port.
@@ -347,6 +376,17 @@ mod tests {
             ("https://queue.internal:7443/", "queue.internal:7443"),
         ] {
             assert_eq!(authority(url).expect(url), expected);
+        }
+    }
+
+    #[test]
+    fn several_servers_are_given_with_commas() {
+        let servers = Client::builder("a, https://b:443,http://[::1]:9/").servers().expect("they are good");
+        let expected = [("a:7070", false), ("b:443", true), ("[::1]:9", false)];
+        assert_eq!(servers, expected.map(|(server, is_tls)| (server.to_owned(), is_tls)));
+        assert_eq!(names(&servers), "a:7070,b:443,[::1]:9");
+        for wrong in ["a,", ",a", "a,b c", "a,redis://b"] {
+            assert!(Client::builder(wrong).servers().is_err(), "{wrong}");
         }
     }
 

@@ -38,7 +38,7 @@ pub use encode::{note_bytes_max, published_bytes_max};
 pub use messages::{MessageMeta, Messages, MoveTrail, Origin};
 pub use route::Route;
 
-/// One durable fact.
+/// One durable fact. Rare parts that are large are boxed, since every message makes entries.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
     /// An owner has claimed the shard. The first entry of every epoch.
@@ -49,7 +49,7 @@ pub enum Entry {
     StreamCreated {
         stream: StreamId,
         name: StreamName,
-        settings: StreamSettings,
+        settings: Box<StreamSettings>,
         at: Timestamp,
     },
     /// `floor`: everything up to here counts as settled from the start.
@@ -57,7 +57,7 @@ pub enum Entry {
         group: GroupId,
         stream: StreamId,
         name: GroupName,
-        settings: GroupSettings,
+        settings: Box<GroupSettings>,
         floor: Seq,
         at: Timestamp,
     },
@@ -197,12 +197,12 @@ pub enum Entry {
     },
     GroupChanged {
         group: GroupId,
-        settings: GroupSettings,
+        settings: Box<GroupSettings>,
         at: Timestamp,
     },
     StreamChanged {
         stream: StreamId,
-        settings: StreamSettings,
+        settings: Box<StreamSettings>,
         at: Timestamp,
     },
     GroupPaused {

@@ -34,6 +34,7 @@ mod gradual;
 pub(crate) mod jobs;
 mod keys;
 pub(crate) mod ledger;
+mod life;
 mod members;
 mod moves;
 mod offer;
@@ -69,6 +70,7 @@ use standing::{Leased, State};
 use timers::Timers;
 
 pub use jobs::{Job, JobState};
+pub use life::{Life, LifeState};
 pub use members::{Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
 pub use settle::{
@@ -161,6 +163,8 @@ pub struct Effects {
     pub departed: Vec<(GroupId, ConsumerId)>,
     /// Progress was published, or written down.
     pub checkpoints: Vec<(GroupId, Seq)>,
+    /// Messages that were parked because their keys cannot be read.
+    pub damaged: u64,
 }
 
 /// How much one turn does. The remaining work is done in the next turn, which follows at once, so that no
@@ -370,6 +374,7 @@ impl Group {
         if self.sweep(&mut turn) {
             self.expire(&mut turn);
             self.run_jobs(turn.now, turn.stream, turn.budget);
+            self.park_unreadable(&mut turn);
             self.dispatch(&mut turn);
             self.ask_for_moves(turn.now, turn.effects);
             self.read_on(&mut turn);

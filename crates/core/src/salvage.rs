@@ -155,7 +155,7 @@ fn open_in(ledger: &crate::group::ledger::Ledger, range: SeqRange) -> u64 {
 mod tests {
     use super::*;
     use crate::entry::{Entry, Messages};
-    use crate::settings::{GroupSettings, StreamSettings};
+    use crate::settings::GroupSettings;
     use crate::shard::Start;
     use crate::types::{Epoch, GroupName, Limits, Ordinal, StreamName, Timestamp};
 
@@ -165,7 +165,7 @@ mod tests {
         let mut shard = Shard::new(Limits::DEFAULT);
         let stream = StreamId(1);
         let name = StreamName::parse("work").expect("a good name");
-        let settings = StreamSettings::default();
+        let settings = Box::default();
         let created = Entry::StreamCreated { stream, name, settings, at: NOW };
         shard.apply(Position(1), &created).expect("a new stream");
         let messages = Messages::Uniform { count: 100, size: 10 };
@@ -177,7 +177,7 @@ mod tests {
             group,
             stream,
             name: GroupName::parse("team").expect("a good name"),
-            settings: GroupSettings::default(),
+            settings: Box::default(),
             floor: Seq::START,
             at: NOW,
         };

@@ -12,6 +12,7 @@
 //! | `deadline` | The time that a call may take. |
 //! | `features`, `gossip` | What clients ask before their first call. |
 //! | `filter` | Which events of all streams are wanted. |
+//! | `links` | Streams of links: of subscriptions to `$all`, of categories and of types. |
 //! | `marks` | Streams that were deleted. |
 //! | `streams` | Append, read, delete. |
 //! | `persistent` | Persistent subscriptions. |
@@ -24,6 +25,7 @@ mod filter;
 mod gossip;
 mod http;
 mod ids;
+mod links;
 mod marks;
 #[cfg(test)]
 mod page;
@@ -43,7 +45,8 @@ use std::sync::atomic::AtomicU64;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, Version, header};
 use forebay_broker::api::{
-    CallError, Caller, Clock, DoorStats, Entrance, Grants, Pool, Principal, Share, StreamSettings,
+    CallError, Caller, Clock, DoorStats, Entrance, Grants, LiveConnection, Pool, Principal, Share,
+    StreamSettings,
 };
 use forebay_wire::kurrent::gossip::gossip_server::GossipServer;
 use forebay_wire::kurrent::persistent_subscriptions::persistent_subscriptions_server::PersistentSubscriptionsServer;
@@ -149,10 +152,11 @@ pub async fn serve(
         door,
     });
     let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
-    let one = |stream, address, stopping| {
-        serve_one(services.clone(), Outgoing::new(memory.share(), clock), stream, address, stopping)
+    let one = |stream, address, stopping, live| {
+        let outgoing = Outgoing::new(memory.share(), clock);
+        serve_one(services.clone(), (outgoing, live), stream, address, stopping)
     };
-    accept::connections(listener, stop, connections, BUSY_REPLY, &stats, one).await;
+    accept::connections(listener, stop, connections, BUSY_REPLY, (&stats, clock), one).await;
     Ok(())
 }
 
@@ -249,8 +253,8 @@ impl Services {
     async fn answer(
         &self,
         from: SocketAddr,
-        replies: &Share,
-        bodies: &Share,
+        (replies, bodies): (&Share, &Share),
+        live: &LiveConnection,
         mut request: Request<Incoming>,
     ) -> Response<Body> {
         let stats = &self.door.stats;
@@ -259,7 +263,9 @@ impl Services {
         // gRPC is spoken over HTTP/2 only, which no browser does without TLS. A page of another site could otherwise
         // have a request taken for gRPC, and so past the checks of a request's origin.
         if !is_grpc || request.version() != Version::HTTP_2 {
-            let (name, answered) = match self.gate.admit_any(from, request.headers()).await {
+            let admitted = self.gate.admit_any(from, request.headers()).await;
+            live.request(admitted.as_ref().ok());
+            let (name, answered) = match admitted {
                 Ok(who) => http::answer(&self.door, from, who, bodies, request).await,
                 Err(refused) => (telemetry::UNKNOWN, http::unauthenticated(&refused)),
             };
@@ -270,7 +276,9 @@ impl Services {
             );
             return answered;
         }
-        let who = match self.gate.admit_any(from, request.headers()).await {
+        let admitted = self.gate.admit_any(from, request.headers()).await;
+        live.request(admitted.as_ref().ok());
+        let who = match admitted {
             Ok(who) => who,
             Err(refused) => {
                 // The path is the word of a client that is not known, and is not counted by.
@@ -317,17 +325,18 @@ fn ended() -> Status {
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
 async fn serve_one(
     services: Arc<Services>,
-    outgoing: Arc<Outgoing>,
+    (outgoing, live): (Arc<Outgoing>, Arc<LiveConnection>),
     stream: TcpStream,
     address: SocketAddr,
     stopping: Stopping,
 ) {
     let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
     let stats = services.door.stats.clone();
-    let (replies, bodies) = (outgoing.share.clone(), services.bodies.share());
+    let (replies, bodies, seen) = (outgoing.share.clone(), services.bodies.share(), live.clone());
     let answer = move |request| {
-        let (services, replies, bodies) = (services.clone(), replies.clone(), bodies.clone());
-        async move { services.answer(address, &replies, &bodies, request).await }
+        let (services, replies, bodies, seen) =
+            (services.clone(), replies.clone(), bodies.clone(), seen.clone());
+        async move { services.answer(address, (&replies, &bodies), &seen, request).await }
     };
-    serve::connection(wire, address, stopping, CALLS_MAX, &stats, outgoing, |_| None, answer).await;
+    serve::connection(wire, address, stopping, CALLS_MAX, &stats, (outgoing, live), |_| None, answer).await;
 }

@@ -10,12 +10,19 @@
 //! | `problem` | From the errors of the broker to kinds of problems, in one table. |
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
-//! | `standby` | The door of a node that does not own the log. |
+//! | `facts`, `alerts` | Figures of groups, and operators that are told when they cross a threshold. |
+//! | `node` | The server as its operator started it. |
+//! | `cluster` | How the cluster stands that the server is a node of. |
+//! | `standby` | The ports of a node that does not own the log: connections are carried to the node that does. |
 //! | `trace` | The trace that messages carry on. |
 
+pub mod alerts;
+mod cluster;
+mod facts;
 mod grpc;
 mod http;
 mod limits;
+pub mod node;
 mod problem;
 mod service;
 mod standby;
@@ -30,7 +37,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, header};
-use forebay_broker::api::{Broker, Clock, DoorStats, Grants, Pool, Principal, Share};
+use forebay_broker::api::{Broker, Clock, DoorStats, Grants, LiveConnection, Pool, Principal, Share};
 use forebay_wire::problem::Kind;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
@@ -45,11 +52,14 @@ use crate::kit::identity::{Anonymous, Client, Gate, Refused};
 use crate::kit::tls::{self, Speaks, Tls};
 use crate::kit::watched::watch;
 use crate::telemetry;
+use alerts::Alerts;
 use http::BodyShares;
 use http::HttpDoor;
+use node::NodeFacts;
 use problem::Refusal;
 
-pub use standby::stand_by;
+pub use cluster::ClusterReporter;
+pub use standby::{Owner, StandbyPort, Standing, stand_by};
 
 /// Calls that one connection may have at once.
 const CALLS_MAX: u32 = 256;
@@ -75,6 +85,12 @@ pub struct NativeConfig {
     /// Whether figures are recorded from the start on, for the dashboard's charts, and kept in the log. Otherwise
     /// recording begins with the first page that is opened, and nothing is kept.
     pub history: bool,
+    /// How the cluster stands. None: the server has a log of its own.
+    pub cluster: Option<ClusterReporter>,
+    /// Operators that are told about groups.
+    pub alerts: Option<Alerts>,
+    /// For the dashboard.
+    pub node: Arc<NodeFacts>,
 }
 
 /// Figures of the process, as far as the system tells.
@@ -98,6 +114,9 @@ impl Default for NativeConfig {
             body_bytes_max: 64 << 20,
             process: ProcessFigures::default,
             history: false,
+            cluster: None,
+            alerts: None,
+            node: Arc::default(),
         }
     }
 }
@@ -133,10 +152,11 @@ pub async fn serve_with(
         grpc_bodies: Pool::new(config.body_bytes_max),
         http,
     });
-    let one = |stream, address, stopping| {
-        serve_one(services.clone(), Outgoing::new(memory.share(), clock), stream, address, stopping)
+    let one = |stream, address, stopping, live| {
+        let outgoing = Outgoing::new(memory.share(), clock);
+        serve_one(services.clone(), (outgoing, live), stream, address, stopping)
     };
-    accept::connections(listener, stop, connections, http::BUSY_REPLY, &stats, one).await;
+    accept::connections(listener, stop, connections, http::BUSY_REPLY, (&stats, clock), one).await;
     Ok(())
 }
 
@@ -147,6 +167,7 @@ fn unknown_client() -> Principal {
 
 /// The shares of one connection.
 struct Shares {
+    live: Arc<LiveConnection>,
     replies: Share,
     bodies: BodyShares,
     grpc: Share,
@@ -177,11 +198,13 @@ impl Services {
             let who = match self.admit(from, &request).await {
                 Ok(who) => who,
                 Err(refused) => {
+                    of.live.request(None);
                     // The path is the word of a client that is not known, and is not counted by.
                     self.grpc_stats.count(telemetry::UNKNOWN, Some(refused.kind.slug()));
                     return grpc::status::refused(&refused).into_http();
                 }
             };
+            of.live.request(Some(&who).filter(|_| !is_public(request.uri().path())));
             let request = request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy));
             return self.answer_grpc(from, who, request).await;
         }
@@ -189,11 +212,13 @@ impl Services {
         let who = match self.admit(from, &request).await {
             Ok(who) => who,
             Err(refused) => {
+                of.live.request(None);
                 let answer = self.http.unauthenticated(&request, refused);
                 telemetry::answered_http(&self.http_stats, from, &answer);
                 return answer;
             }
         };
+        of.live.request(Some(&who).filter(|_| !is_public(request.uri().path())));
         let answered = match who.may_end() {
             false => self.http.answer(from, who, request).await,
             true => tokio::select! {
@@ -271,13 +296,14 @@ fn ended() -> Refusal {
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
 async fn serve_one(
     services: Arc<Services>,
-    outgoing: Arc<Outgoing>,
+    (outgoing, live): (Arc<Outgoing>, Arc<LiveConnection>),
     stream: TcpStream,
     address: SocketAddr,
     stopping: Stopping,
 ) {
     let Some(wire) = tls::begin(services.tls.as_ref(), Speaks::Both, stream, address).await else { return };
     let shares = Arc::new(Shares {
+        live: live.clone(),
         replies: outgoing.share.clone(),
         bodies: services.http.body_shares(),
         grpc: services.grpc_bodies.share(),
@@ -287,5 +313,6 @@ async fn serve_one(
         let (services, shares) = (services.clone(), shares.clone());
         async move { services.answer(address, &shares, request).await }
     };
-    serve::connection(wire, address, stopping, CALLS_MAX, &stats, outgoing, http::refusal, answer).await;
+    serve::connection(wire, address, stopping, CALLS_MAX, &stats, (outgoing, live), http::refusal, answer)
+        .await;
 }

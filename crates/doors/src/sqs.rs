@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_broker::api::{Entrance, Pool, Principal};
+use forebay_broker::api::{Entrance, LiveConnection, Pool, Principal};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
@@ -131,17 +131,23 @@ pub async fn serve(
         request_ids: RequestIds::new(config.seed),
     });
     let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
-    let stats = door.stats.clone();
-    let one = |stream, address, stopping| serve_one(door.clone(), stream, address, stopping);
-    accept::connections(listener, stop, connections, BUSY_REPLY, &stats, one).await;
+    let (stats, clock) = (door.stats.clone(), door.broker.clock());
+    let one = |stream, address, stopping, live| serve_one(door.clone(), live, stream, address, stopping);
+    accept::connections(listener, stop, connections, BUSY_REPLY, (&stats, clock), one).await;
     Ok(())
 }
 
 /// Serves one connection until its client leaves or, when the server stops, until its requests have ended.
-async fn serve_one(door: Arc<Door>, stream: TcpStream, address: SocketAddr, stopping: Stopping) {
+async fn serve_one(
+    door: Arc<Door>,
+    live: Arc<LiveConnection>,
+    stream: TcpStream,
+    address: SocketAddr,
+    stopping: Stopping,
+) {
     let Some(wire) = tls::begin(door.tls.as_ref(), Speaks::Http1, stream, address).await else { return };
-    let (open, shares) = (Open::default(), Arc::new(door.shares()));
-    let io = TokioIo::new(Connection::new(wire, Protocol::Http1, open.clone(), |_| None::<Bytes>));
+    let (open, shares) = (Open::default(), Arc::new(door.shares(live.clone())));
+    let io = TokioIo::new(Connection::new(wire, Protocol::Http1, open.clone(), |_| None::<Bytes>, live));
     let service = service_fn(|request| {
         let (door, open, shares) = (door.clone(), open.enter(), shares.clone());
         async move { Ok::<_, std::convert::Infallible>(open.hold(door.answer(address, &shares, request).await)) }

@@ -142,7 +142,7 @@ pub(crate) mod capture {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use forebay_broker::api::Doors;
+    use forebay_broker::api::{Clock, Doors};
     use tokio::io::AsyncReadExt as _;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -247,8 +247,8 @@ mod tests {
             async move { drop(stopped.await) },
             accept::Limits::new(1, None),
             b"busy",
-            &stats,
-            |mut stream: TcpStream, _, _| async move { drop(stream.read(&mut [0]).await) },
+            (&stats, Clock::start()),
+            |mut stream: TcpStream, _, _, _| async move { drop(stream.read(&mut [0]).await) },
         );
         let clients = async {
             let first = TcpStream::connect(address).await.expect("it is taken");

@@ -46,15 +46,15 @@ pub fn let_reads_fail() {
     READS_FAIL.store(true, Ordering::Relaxed);
 }
 
-pub(crate) fn reads_fail() -> bool {
-    READS_FAIL.load(Ordering::Relaxed)
-}
-
 /// Runs one history. A panic anywhere in it is a failure of its seed.
 pub fn run(seed: u64, steps: u32) -> Result<Outcome, Failure> {
+    run_on(seed, steps, READS_FAIL.load(Ordering::Relaxed))
+}
+
+fn run_on(seed: u64, steps: u32, bad_places: bool) -> Result<Outcome, Failure> {
     keep_panics_quiet();
     let history = AssertUnwindSafe(|| {
-        let mut world = World::new(seed);
+        let mut world = World::new(seed, bad_places);
         for step in 0..steps {
             STEP.with(|at| *at.borrow_mut() = step);
             world.step();
@@ -152,6 +152,25 @@ mod tests {
         for seed in [98, 439] {
             run(seed, STEPS).expect("the seed passes");
         }
+    }
+
+    #[test]
+    fn leases_for_no_time_count_in_the_order_of_their_grants() {
+        for seed in [5_007, 9_146] {
+            run(seed, STEPS).expect("the seed passes");
+        }
+    }
+
+    #[test]
+    fn an_ordered_group_delivers_nothing_that_it_passed_over() {
+        for seed in [1, 77] {
+            run_on(seed, STEPS, true).expect("the seed passes");
+        }
+    }
+
+    #[test]
+    fn a_numbered_message_that_is_sent_again_has_the_delay_of_then() {
+        run(500_132, STEPS).expect("the seed passes");
     }
 
     #[test]

@@ -113,10 +113,13 @@ impl StreamModel {
         self.sent.get_mut(&uid).expect("it was sent just now").numbered = true;
     }
 
-    /// A numbered message is sent once more.
+    /// A numbered message is sent once more. If it was not stored before, the delay of the stream is that of now.
     pub(crate) fn sends_again(&mut self, uid: Uid, at: Timestamp) {
+        let due = at + self.settings.delay;
         let sent = self.sent.get_mut(&uid).expect("it was sent before");
         sent.ats.push(at);
+        sent.due = sent.due.min(due);
+        sent.due_least = sent.due_least.min(due);
         if sent.fate == Fate::Unknown {
             (sent.fate, sent.maybe) = (Fate::Open, true);
         }

@@ -85,6 +85,9 @@ pub(crate) struct World {
     is_fleeting: bool,
     /// Grants of leases that were over at the end of the turn in which they began.
     unseen: u32,
+    /// Leases of this turn that have not left. A lease for no time may be among them, and be followed by another one
+    /// of its message that leaves first.
+    held_back: Vec<(GroupId, ConsumerId, Lease)>,
     /// What the log has of each message, as it was last published at its position.
     published: BTreeMap<(StreamId, Seq), (MessageMeta, Timestamp)>,
     /// Leases that were first seen in this turn.
@@ -118,7 +121,8 @@ struct Following {
     pace: PaceWatch,
     /// Which message is at a position, for those that were delivered.
     uids: BTreeMap<Seq, Uid>,
-    /// Messages that were passed over by later ones of their keys, as if they could not be read.
+    /// Messages in the hands of consumers that were passed over by later ones of their keys, since their keys could
+    /// not be read.
     passed_over: BTreeSet<Seq>,
 }
 
@@ -161,7 +165,8 @@ impl Trace {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> World {
+    /// `bad_places`: places of the disk may go bad.
+    pub(crate) fn new(seed: u64, bad_places: bool) -> World {
         let mut dice = Dice::from(seed);
         let disk = SimDisk::new();
         let now = Timestamp(1_000_000_000);
@@ -191,10 +196,11 @@ impl World {
             wild: false,
             shell: false,
             spoiled: false,
-            bad_places: crate::history::reads_fail(),
+            bad_places,
             due: true,
             is_fleeting: false,
             unseen: 0,
+            held_back: Vec::new(),
             published: BTreeMap::new(),
             new_leases: Vec::new(),
             durable_at_crash: 0,
@@ -477,9 +483,10 @@ impl World {
         if self.wild {
             self.note_replays();
         }
+        self.note_grants(grants);
         self.receive();
         self.note_leases();
-        self.note_unseen(grants);
+        self.held_back.clear();
         self.check_floors();
         self.check_logs(self.server.as_ref().expect("the server is up between steps").driver.shard());
         self.check_side();
@@ -493,12 +500,25 @@ impl World {
         }
     }
 
-    /// Grants that no lease was seen of: leases for no time that lapsed in the turn in which they began.
-    fn note_unseen(&mut self, before: Grant) {
-        let granted = self.server().driver.shard().next_grant().0 - before.0;
-        let unseen = granted - (self.new_leases.len() as u64).min(granted);
+    /// Finds the leases that were granted in this turn. Those of which nothing is seen were for no time and lapsed at
+    /// once; they count as attempts of a message that is delivered in the same turn, so this comes before deliveries.
+    fn note_grants(&mut self, before: Grant) {
+        let epoch = self.epoch();
+        let is_new = |lease: &Lease| lease.epoch == epoch && lease.grant >= before;
+        let driver = &mut self.server.as_mut().expect("the server is up between steps").driver;
+        let granted = driver.shard().next_grant().0 - before.0;
+        let deliveries = driver.outbox().deliveries.iter().filter(|delivery| is_new(&delivery.lease));
+        let left: u64 = deliveries.map(|delivery| delivery.messages.len() as u64).sum();
+        for &group in self.groups.keys() {
+            let waiting = driver.undelivered(group).filter(|(_, lease)| is_new(lease));
+            self.held_back.extend(waiting.map(|(consumer, lease)| (group, consumer, lease)));
+        }
+        let unseen = granted - left - self.held_back.len() as u64;
         assert!(unseen == 0 || self.is_fleeting, "{unseen} leases have come and gone within a turn");
         self.unseen += unseen as u32;
+        for following in self.groups.values_mut() {
+            following.model.unseen = self.unseen;
+        }
     }
 
     /// Leases count when they are granted, seen or not; a change is durable once its frame is.
@@ -515,7 +535,6 @@ impl World {
                 waiting.insert(consumer);
             }
             following.model.stamp(frame);
-            following.model.unseen = self.unseen;
         }
         for (id, consumer) in &mut self.consumers {
             let held = self.groups[&consumer.group].model.held_by(*id).count();
@@ -617,6 +636,14 @@ impl World {
             assert!(due <= self.latest, "I12: {} of a delayed stream goes before {due:?}", message.lease.seq);
             if stream.delivered(uid, message, epoch) {
                 self.situations.reached(Situation::UnknownPublishKept);
+            }
+            let is_before = |lease: &Lease| lease.seq == seq && lease.grant < message.lease.grant;
+            let before = self.held_back.iter().filter(|(of, ..)| *of == delivery.group);
+            for &(of, other, lease) in before.filter(|(.., lease)| is_before(lease)) {
+                if !following.model.is_counted(lease) {
+                    self.new_leases.push((of, other, lease));
+                    following.model.leased(lease);
+                }
             }
             if !following.model.is_counted(message.lease) {
                 self.new_leases.push((delivery.group, delivery.consumer, message.lease));

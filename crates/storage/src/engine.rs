@@ -102,6 +102,12 @@ pub struct EngineFigures {
     pub damaged_places: u64,
     pub images: u64,
     pub image_bytes: u64,
+    /// How often this node has owned a log that nodes share, since it started.
+    pub terms: u64,
+    /// How long the owner of this log may still serve without another sign that it owns it.
+    pub tenure_left: Option<Duration>,
+    /// How often deliveries had to wait in this term because another node might own the log.
+    pub stalls: u64,
 }
 
 /// Proof that a value has reached stable storage. Only this crate can make one, so a producer cannot be
@@ -286,9 +292,21 @@ pub struct Claim {
     pub space: SpaceGauge,
     /// How long this owner may serve.
     pub tenure: Tenure,
+    /// How much time has passed since the last frame, if another machine may have written it. `None`: it was this
+    /// machine, whose date goes on.
+    pub elapsed: Option<Elapsed>,
     /// Remarks for the operator about unusual findings: a torn tail that was cut, an image that
     /// could not be read.
     pub remarks: Vec<String>,
+}
+
+/// How much time has passed since the last frame of a log that several machines write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Elapsed {
+    /// By the clocks of the servers that keep the log, which may be set.
+    pub stamped: Duration,
+    /// At least so much, by a clock that cannot be set.
+    pub seen: Duration,
 }
 
 /// Whether there is space for more messages. Settling goes on regardless, from a reserve.
@@ -340,6 +358,9 @@ struct Office {
     waits_since: AtomicU64,
     /// A frame that takes longer than this shows that the log may be lost.
     patience: Duration,
+    /// How long after its end consumers still keep their leases.
+    grace: Duration,
+    stalls: AtomicU64,
     lost: watch::Sender<Option<StorageError>>,
 }
 
@@ -351,13 +372,20 @@ impl std::fmt::Debug for Office {
 }
 
 impl Tenure {
-    /// One that has not begun. By a clock that never goes back.
-    pub fn limited(patience: Duration, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Tenure {
+    /// One that has not begun. By a clock that never goes back. A frame that takes longer than `patience` holds
+    /// deliveries back, and `grace` after the end of the tenure consumers lose their leases.
+    pub fn limited(
+        patience: Duration,
+        grace: Duration,
+        clock: impl Fn() -> Timestamp + Send + Sync + 'static,
+    ) -> Tenure {
         Tenure(Some(Arc::new(Office {
             clock: Box::new(clock),
             until: AtomicU64::new(0),
             waits_since: AtomicU64::new(u64::MAX),
             patience,
+            grace,
+            stalls: AtomicU64::new(0),
             lost: watch::Sender::new(None),
         })))
     }
@@ -374,6 +402,39 @@ impl Tenure {
             let waits = now.saturating_sub(office.waits_since.load(Ordering::Relaxed));
             now < office.until.load(Ordering::Relaxed) && u128::from(waits) < office.patience.as_micros()
         })
+    }
+
+    /// Whether it has been over for so long that another node may have handed out what consumers of this one hold.
+    pub fn is_long_over(&self) -> bool {
+        self.0.as_ref().is_some_and(|office| {
+            let until = office.until.load(Ordering::Relaxed);
+            let over = (office.clock)().0.saturating_sub(until);
+            // One that has not begun is not over.
+            until > 0 && u128::from(over) > office.grace.as_micros()
+        })
+    }
+
+    /// How long messages may be handed out without another sign of ownership. `None` if that is not limited.
+    pub fn left(&self) -> Option<Duration> {
+        let office = self.0.as_ref()?;
+        let left = office.until.load(Ordering::Relaxed).saturating_sub((office.clock)().0);
+        Some(Duration::from_micros(left))
+    }
+
+    /// Counts that deliveries begin to wait.
+    pub fn count_stall(&self) {
+        if let Some(office) = &self.0 {
+            office.stalls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn stalls(&self) -> u64 {
+        self.0.as_ref().map_or(0, |office| office.stalls.load(Ordering::Relaxed))
+    }
+
+    /// Whether the log is lost for good.
+    pub fn is_lost(&self) -> bool {
+        self.0.as_ref().is_some_and(|office| office.lost.borrow().is_some())
     }
 
     /// Resolves when the log is lost for good. Never, if it cannot be.
@@ -463,7 +524,7 @@ pub enum StorageError {
     /// The log is shorter than it was. Nothing more is taken: going on would give positions out a second time.
     #[error("the log ends before a record that was durable. known=`{}` found=`{}`", known.0, found.0)]
     WentBack { known: Position, found: Position },
-    /// The owner could not reach the log for so long that another node may own it by now.
+    /// The owner could not reach the log for longer than any election among its servers takes.
     #[error("the log could not be reached for so long that another node may have claimed it")]
     TenureOver,
     #[error("no such shard here. shard=`{0}`", shard.0)]

@@ -12,6 +12,7 @@
 //! | `open` | checks of the servers, and the streams |
 //! | `claim` | taking a log |
 //! | `keeper` | the task that writes it |
+//! | `presence` | nodes that tell each other how they stand |
 //! | `engine` | the [`Engine`](crate::engine::Engine) |
 //!
 //! The first three are plain values without input or output. Their tests drive them through two and more owners, lost
@@ -29,6 +30,7 @@ mod keeper;
 mod link;
 mod open;
 mod pipeline;
+mod presence;
 mod record;
 mod walk;
 
@@ -36,6 +38,8 @@ mod walk;
 mod tests;
 
 pub use config::JetStreamConfig;
-pub use engine::{JetStreamEngine, Ownership};
+pub use engine::{JetStreamEngine, LogState, Ownership, Survey};
+pub use link::Server;
 pub use open::JetStreamError;
+pub use presence::NodeState;
 pub use record::{Claimant, PART_BYTES};

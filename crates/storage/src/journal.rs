@@ -252,6 +252,7 @@ impl Journal {
             frame_bytes_max: shared.frame_bytes_max,
             space: shared.space.gauge.clone(),
             tenure: Tenure::default(),
+            elapsed: None,
             remarks,
         };
         shared.disk.at(Stage::Idle);

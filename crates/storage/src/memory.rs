@@ -81,6 +81,7 @@ impl MemoryLog {
             frame_bytes_max: self.frame_bytes_max,
             space: SpaceGauge::default(),
             tenure: Tenure::default(),
+            elapsed: None,
             remarks: Vec::new(),
         }
     }

@@ -27,8 +27,12 @@ fn clock() -> impl Fn() -> Timestamp + Send + Sync + 'static {
 }
 
 fn config(servers: &Servers, cluster: &str, node: &str) -> JetStreamConfig {
-    let claimant =
-        Claimant { node: node.to_owned(), address: "127.0.0.1:7070".to_owned(), start: servers::random() };
+    let claimant = Claimant {
+        node: node.to_owned(),
+        address: "127.0.0.1:7070".to_owned(),
+        others: Vec::new(),
+        start: servers::random(),
+    };
     JetStreamConfig {
         monitors: servers.monitors(),
         replicas: servers.count(),
@@ -255,5 +259,110 @@ fn an_owner_goes_on_after_its_server_was_away() {
         let found = engine.read(SHARD, Position::START, ALL).await.expect("it can be read");
         let entries: Vec<_> = found.iter().map(|frame| frame.entries.clone()).collect();
         assert_eq!(entries, (1..10).map(|number| frame(number).entries).collect::<Vec<_>>());
+    });
+}
+
+/// The index of the server that leads the log's stream.
+async fn leader_of(servers: &Servers, cluster: &str) -> usize {
+    let client = async_nats::connect(servers.addresses()).await.expect("a client");
+    let info =
+        client.request(format!("$JS.API.STREAM.INFO.FB_{cluster}_0"), "".into()).await.expect("an answer");
+    let info: serde_json::Value = serde_json::from_slice(&info.payload).expect("JSON");
+    let name = info["cluster"]["leader"].as_str().expect("it has a leader").to_owned();
+    name.strip_prefix('n').and_then(|index| index.parse().ok()).expect("servers are numbered")
+}
+
+#[test]
+fn an_election_among_the_servers_does_not_change_the_owner() {
+    let Some(servers) = Servers::start(3, "sync_interval: always") else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        // Shorter than an election, which takes four seconds and more.
+        let at = |node| JetStreamConfig { tenure: Duration::from_secs(2), ..config(&servers, "election", node) };
+        let owner = JetStreamEngine::open(at("a")).await.expect("it opens");
+        let claim = owner.claim(SHARD).await.expect("it can be claimed");
+        owner.append(frame(1)).await.expect("it becomes durable");
+        let standby = JetStreamEngine::open(at("b")).await.expect("it opens");
+        let leader = leader_of(&servers, "election").await;
+        let goes_on = async {
+            servers.kill(leader);
+            let waiting: Vec<_> = (2..10).map(|number| owner.append(frame(number))).collect();
+            for answer in waiting {
+                answer.await.expect("it becomes durable once there is a leader");
+            }
+            // A standby would have claimed the log by now if it had counted the silence.
+            for number in 10..20 {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                owner.append(frame(number)).await.expect("it becomes durable");
+            }
+        };
+        tokio::select! {
+            () = goes_on => {}
+            stood_by = standby.stand_by(|_| {}) => panic!("an election is no reason to take over: {stood_by:?}"),
+        }
+        assert!(claim.tenure.may_serve() && !claim.tenure.is_lost());
+        let found = owner.read(SHARD, Position::START, ALL).await.expect("it can be read");
+        assert_eq!(found.len(), 19);
+        assert!(found.iter().all(|frame| frame.epoch == claim.epoch), "all of it in one term");
+    });
+}
+
+#[test]
+fn an_owner_that_cannot_reach_the_log_for_long_gives_it_up() {
+    let Some(servers) = Servers::start(1, "sync_interval: always") else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let unreachable_max = Duration::from_secs(2);
+        let config = JetStreamConfig { unreachable_max, ..config(&servers, "given-up", "a") };
+        let engine = JetStreamEngine::open(config).await.expect("it opens");
+        let claim = engine.claim(SHARD).await.expect("it can be claimed");
+        servers.kill(0);
+        let began = tokio::time::Instant::now();
+        let waits = engine.append(frame(1));
+        let lost =
+            tokio::time::timeout(Duration::from_secs(20), claim.tenure.lost()).await.expect("it is told");
+        assert!(matches!(lost, StorageError::TenureOver), "{lost}");
+        assert!(began.elapsed() >= unreachable_max, "{:?}", began.elapsed());
+        assert!(matches!(waits.await, Err(StorageError::TenureOver)));
+    });
+}
+
+#[test]
+fn a_claim_tells_how_much_time_has_passed_since_the_last_frame() {
+    run(async |servers| {
+        let name = unique();
+        let first = JetStreamEngine::open(config(&servers, &name, "a")).await.expect("it opens");
+        let claim = first.claim(SHARD).await.expect("it can be claimed");
+        assert_eq!(claim.elapsed.expect("servers have stamps").stamped, Duration::ZERO, "there is no frame");
+        first.append(frame(1)).await.expect("it becomes durable");
+        let began = tokio::time::Instant::now();
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        first.close().await;
+        let second = JetStreamEngine::open(config(&servers, &name, "b")).await.expect("it opens");
+        second.stand_by(|_| {}).await.expect("it is free");
+        let elapsed =
+            second.claim(SHARD).await.expect("it can be claimed").elapsed.expect("there are stamps");
+        let most = began.elapsed() + Duration::from_millis(100);
+        assert!((Duration::from_millis(700)..most).contains(&elapsed.stamped), "{elapsed:?} {most:?}");
+        assert!(elapsed.seen <= most, "{elapsed:?}");
+    });
+}
+
+#[test]
+fn a_node_signs_in_with_user_and_password() {
+    let more = "authorization { user: forebay, password: secret }";
+    let Some(servers) = Servers::start_with(1, "sync_interval: always", more) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let open = async |password: &str| {
+            let user = Some(("forebay".to_owned(), password.to_owned()));
+            JetStreamEngine::open(JetStreamConfig { user, ..config(&servers, "user", "a") }).await
+        };
+        let Err(error) = open("wrong").await else { panic!("the password is wrong") };
+        assert!(matches!(error, JetStreamError::Unreachable { .. }), "{error}");
+        assert!(!error.to_string().contains("wrong"), "a password is not shown: {error}");
+        let engine = open("secret").await.expect("the password is right");
+        engine.claim(SHARD).await.expect("it can be claimed");
+        engine.append(frame(1)).await.expect("it becomes durable");
     });
 }

@@ -386,7 +386,7 @@ fn shortened(reason: &str) -> String {
 }
 
 /// `1,234`
-fn count(count: u64) -> String {
+pub(crate) fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -399,7 +399,7 @@ fn count(count: u64) -> String {
 }
 
 /// `1 message`, `2 messages`
-fn count_of(n: u64, one: &str) -> String {
+pub(crate) fn count_of(n: u64, one: &str) -> String {
     format!("{} {one}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
@@ -424,7 +424,7 @@ fn rate(per_second: f64) -> String {
 
 /// `40 seconds`, `12 minutes`, `3 hours`, `5 days`: one unit, and never fewer than two of it where a smaller one says
 /// more.
-fn age(seconds: f64) -> String {
+pub(crate) fn age(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 120.0 => (s, "second"),
         s if s < 7_200.0 => (s / 60.0, "minute"),

@@ -5,6 +5,8 @@
 //! left out are options.
 
 pub mod body;
+mod cluster;
+mod connection;
 mod consume;
 mod credential;
 mod group;
@@ -21,6 +23,8 @@ mod triage;
 
 use serde::{Deserialize, Deserializer};
 
+pub use cluster::{ClusterLog, ClusterNode, ClusterReport, NatsServer, NodeRole};
+pub use connection::{Connection, ConnectionList};
 pub use consume::{
     AckRequest, Delivery, ExtendRequest, NackAction, NackRequest, Outcome, ReceiveReply, ReceiveRequest,
     SettleReply, SettleResult,
@@ -48,8 +52,8 @@ pub use transaction::{
     SettleAction, TransactionBatch, TransactionReply, TransactionRequest, TransactionSettlement,
 };
 pub use triage::{
-    Failure, FailureCause, Job, JobList, JobState, JobWork, Parked, ParkedList, Reason, ReasonList,
-    SelectFilter, SelectReply, SelectRequest,
+    Failure, FailureCause, GroupLife, Job, JobList, JobState, JobWork, MessageLife, MessageState, Parked,
+    ParkedList, Reason, ReasonList, SelectFilter, SelectReply, SelectRequest,
 };
 
 /// A field that may be left out but not be `null`: `Option` alone would take `null` for nothing, silently.

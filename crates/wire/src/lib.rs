@@ -1,10 +1,12 @@
 //! The native API as data: the messages and the service of `forebay.v1`, generated from the files in
 //! `proto/forebay/v1`, which is also where every field is explained (`cargo xtask proto` writes them anew); the same
-//! API in [`json`]; the [`problem`]s that it answers with; and in [`attention`] what its reports say to an operator.
+//! API in [`json`]; the [`problem`]s that it answers with; in [`attention`] what its reports say to an operator,
+//! and in [`alert`] when an operator is told.
 //! Behind the feature `kurrent` lies the protocol of KurrentDB and EventStoreDB clients, made from `proto/kurrent`.
 //!
 //! It converts nothing but [`settings`]. Doors translate into the words of the broker, clients into theirs.
 
+pub mod alert;
 pub mod attention;
 pub mod codec;
 pub mod json;

@@ -116,6 +116,8 @@ kinds! {
         "The group does not exist."
     NoSuchCredential "no-such-credential" 404 NotFound Invalid Never "No such credential"
         "No token or access key has this id, or it was revoked."
+    NoSuchConnection "no-such-connection" 404 NotFound Invalid Never "No such connection"
+        "No connection has this id, or it has ended."
     NoSuchJob "no-such-job" 404 NotFound Invalid Never "No such job"
         "The job does not exist. A cancellation also gets this if the job has ended."
     NotParked "not-parked" 404 NotFound Invalid Never "Message not parked"
@@ -181,7 +183,7 @@ kinds! {
     NotReady "not-ready" 503 Unavailable Stopping Later "Server not ready"
         "`/readyz` answers this while the server does not accept work. `detail` gives the reason."
     NotOwner "not-owner" 503 Unavailable Stopping Later "Not the owner of the log"
-        "The server is a standby of a cluster, and another node serves clients. `detail` names it. Nothing was done."
+        "The server is a standby of a cluster and reaches no owner of the log. `detail` says why. Nothing was done."
     Busy "busy" 503 Aborted Limit Later "Server busy"
         "Too many connections, too many request bytes in flight, or no room for a reply because clients do \
          not take theirs."

@@ -192,7 +192,7 @@ fn python(
 }
 
 /// A folder with the packages that the lock file beside these sources names.
-fn npm(name: &str, sources: &Path, tools: &Tools, cache: &Cache) -> Result<PathBuf, String> {
+pub(crate) fn npm(name: &str, sources: &Path, tools: &Tools, cache: &Cache) -> Result<PathBuf, String> {
     let packages = ["package.json", "package-lock.json", ".npmrc"];
     let texts = packages.map(|name| read(&sources.join(name)));
     let [manifest, lock, settings] = texts;

@@ -71,7 +71,9 @@ impl Action {
             Action::View => "See settings and figures. Every other action includes it.",
             Action::Configure => "Create, change and delete streams and groups.",
             Action::Triage => "See, replay, discard and resubmit parked messages; move waiting messages.",
-            Action::Operate => "Pause, resume and reset groups, and purge streams.",
+            Action::Operate => {
+                "Pause, resume and reset groups, and purge streams. On `*` also close connections."
+            }
             Action::Admin => "Everything. On `*` also tokens and access keys.",
         }
     }

@@ -8,7 +8,7 @@ use forebay_core::group::{Lease, LeaseRun, Settlement};
 use forebay_core::notes::{Expected, NoteChange};
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::PublishOptions;
-use forebay_core::types::{ConsumerId, GroupId, GroupName, StreamName, Timestamp};
+use forebay_core::types::{ConsumerId, GroupId, GroupName, Seq, StreamName, Timestamp};
 
 use super::{Caller, Consumer, may_settle};
 use crate::access::{Denied, Principal, Resource, Right};
@@ -54,6 +54,7 @@ impl NoteWish {
 /// leases of a stream may be settled and messages be published to it.
 pub struct Bundle {
     beside: StreamName,
+    ends: Vec<(StreamName, Seq)>,
     streams: Vec<StreamPart>,
     batches: Vec<BatchPart>,
     settlements: Vec<(Leases, Settlement)>,
@@ -74,6 +75,8 @@ pub(crate) struct BatchPart {
     pub(crate) stream: Arc<StreamName>,
     pub(crate) batch: Batch,
     pub(crate) options: PublishOptions,
+    /// A missing stream is not created: the bundle is refused.
+    pub(crate) must_exist: bool,
 }
 
 /// Leases, as a caller names them.
@@ -91,6 +94,7 @@ pub(crate) enum SettledLeases {
 /// A bundle that may be committed.
 pub(crate) struct Parts {
     pub(crate) who: Arc<Principal>,
+    pub(crate) ends: Vec<(StreamName, Seq)>,
     pub(crate) streams: Vec<StreamPart>,
     pub(crate) batches: Vec<BatchPart>,
     pub(crate) settlements: Vec<(SettledLeases, Settlement)>,
@@ -103,12 +107,19 @@ impl Bundle {
     pub fn beside(stream: StreamName) -> Bundle {
         Bundle {
             beside: stream,
+            ends: Vec::new(),
             streams: Vec::new(),
             batches: Vec::new(),
             settlements: Vec::new(),
             deletions: Vec::new(),
             notes: Vec::new(),
         }
+    }
+
+    /// Nothing is done unless the stream ends here. One that is not there ends before its first message.
+    pub fn expect_end(mut self, stream: StreamName, last: Seq) -> Bundle {
+        self.ends.push((stream, last));
+        self
     }
 
     /// The stream is created, or changed if it is there.
@@ -139,7 +150,18 @@ impl Bundle {
 
     /// Stores a batch. A stream that is not there is created, where the server is configured so.
     pub fn publish(mut self, stream: Arc<StreamName>, batch: Batch, options: PublishOptions) -> Bundle {
-        self.batches.push(BatchPart { stream, batch, options });
+        self.batches.push(BatchPart { stream, batch, options, must_exist: false });
+        self
+    }
+
+    /// Stores a batch in a stream that has to be there.
+    pub fn publish_to_existing(
+        mut self,
+        stream: Arc<StreamName>,
+        batch: Batch,
+        options: PublishOptions,
+    ) -> Bundle {
+        self.batches.push(BatchPart { stream, batch, options, must_exist: true });
         self
     }
 
@@ -217,7 +239,9 @@ impl Caller {
         records.close(self.commit_allowed(room, bundle).await)
     }
 
-    async fn commit_allowed(&self, room: Room, bundle: Bundle) -> Result<Committed, CallError> {
+    /// As [`Caller::commit_with`], for changes that the broker makes by itself. They need no right and are not
+    /// recorded.
+    pub(super) async fn commit_allowed(&self, room: Room, bundle: Bundle) -> Result<Committed, CallError> {
         let shard = self.shard_of(&bundle.beside);
         let parts = bundle.into_parts(shard, self.principal.clone());
         shard
@@ -280,6 +304,10 @@ impl Caller {
                 self.may_in(Right::Consume, stream, group)?;
             }
         }
+        // A refusal tells where the stream ends.
+        for (stream, _) in &bundle.ends {
+            self.may(Right::Look, Resource::Stream(stream))?;
+        }
         for stream in &bundle.deletions {
             records.begin(self.record(Right::Delete, Resource::Stream(stream))?);
         }
@@ -296,7 +324,7 @@ impl Caller {
 
 impl Bundle {
     fn into_parts(self, shard: &ShardHandle, who: Arc<Principal>) -> Parts {
-        let Bundle { streams, batches, settlements, deletions, notes, .. } = self;
+        let Bundle { ends, streams, batches, settlements, deletions, notes, .. } = self;
         let known = |(leases, settlement): (Leases, Settlement)| {
             let leases = match leases {
                 Leases::Receipts { stream, group, receipts } => {
@@ -308,6 +336,6 @@ impl Bundle {
             (leases, settlement)
         };
         let settlements = settlements.into_iter().map(known).collect();
-        Parts { who, streams, batches, settlements, deletions, notes }
+        Parts { who, ends, streams, batches, settlements, deletions, notes }
     }
 }

@@ -17,6 +17,7 @@ use crate::error::CallError;
 use crate::memory::Memory;
 use crate::receipt::Receipts;
 use crate::shard_task::{Command, Event, Queued, Session, SettleRequest};
+use crate::stats::connections::Consuming;
 
 /// Requests to settle that a consumer may send before it takes the answers.
 const SETTLEMENTS_UNANSWERED_MAX: usize = 1_024;
@@ -165,6 +166,7 @@ impl Caller {
             unanswered: 0,
             credit_max: self.broker.limits().credit_max,
             who: self.principal.clone(),
+            _consuming: self.broker.doors().table().consume(self.address),
         };
         let name = name.to_owned();
         let join = move |task: &mut crate::shard_task::ShardTask, reply: Reply<Epoch>| {
@@ -261,6 +263,8 @@ pub struct Consumer {
     credit_max: u32,
     /// In whose name it is a member.
     who: Arc<Principal>,
+    /// It counts for its connection.
+    _consuming: Option<Consuming>,
 }
 
 impl Consumer {
@@ -297,7 +301,7 @@ impl Consumer {
                     self.queued.take_out(delivery.messages.len());
                 }
                 Event::Settled(_) | Event::Committed(..) => self.unanswered -= 1,
-                Event::CutOff | Event::GroupGone => {}
+                Event::CutOff | Event::GroupGone | Event::LogUnsure => {}
             }
         }
         Poll::Ready(())

@@ -1,6 +1,6 @@
 //! Streams and groups: creating, changing, looking at them, and what operators do to them.
 
-use forebay_core::group::GroupFigures;
+use forebay_core::group::{GroupFigures, Life};
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{DeleteIf, Purge, ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
@@ -192,6 +192,28 @@ impl Caller {
             self.shard_of(&name).query(move |task| Ok(task.report_stream(task.find_stream(&name)?))).await?;
         self.hide(&mut report);
         Ok(report)
+    }
+
+    /// What became of a message in each group of its stream that the caller may see. Failures are left out where
+    /// the caller may not see parked messages.
+    pub async fn lives(&self, stream: StreamName, seq: Seq) -> Result<Vec<(GroupName, Life)>, CallError> {
+        self.may(Right::Look, Resource::Stream(&stream))?;
+        let name = stream.clone();
+        let found = self.shard_of(&stream).query(move |task| {
+            let id = task.find_stream(&name)?;
+            let shard = task.shard();
+            let lives =
+                shard.groups_of(id).filter_map(|(name, group)| Some((name.clone(), shard.life(group, seq)?)));
+            Ok(lives.collect::<Vec<_>>())
+        });
+        let mut lives = found.await?;
+        lives.retain(|(group, _)| self.sees_group(&stream, group));
+        for (group, life) in &mut lives {
+            if !self.inspects(&stream, group) {
+                life.failures.clear();
+            }
+        }
+        Ok(lives)
     }
 
     /// Streams by name, after `after`.

@@ -5,6 +5,7 @@ mod bundles;
 mod damaged;
 mod held_back;
 mod leases;
+mod links;
 mod moving;
 mod reading;
 mod rights;

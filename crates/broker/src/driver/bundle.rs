@@ -12,7 +12,7 @@ use forebay_core::shard::{
     self, Arrangement, BundleRefusal, Publication, PublishOptions, PublishRefusal, Replacement,
     ResubmitRefusal, Settling, Target,
 };
-use forebay_core::types::{GroupId, Ordinal, Seq, StreamId, Timestamp};
+use forebay_core::types::{GroupId, Ordinal, Seq, StreamId, StreamName, Timestamp};
 
 use crate::batch::Batch;
 use crate::driver::{Driver, Published};
@@ -28,6 +28,12 @@ pub struct Bundle<'a> {
 }
 
 impl<'a> Bundle<'a> {
+    /// Nothing is done unless the stream ends here. One that is not there ends before its first message.
+    pub fn expect_end(mut self, stream: &'a StreamName, last: Seq) -> Bundle<'a> {
+        self.plan.ends.push((stream, last));
+        self
+    }
+
     /// Creates or changes a stream and groups of it.
     pub fn arrange(mut self, arrangement: Arrangement<'a>) -> Bundle<'a> {
         self.plan.arrangements.push(arrangement);

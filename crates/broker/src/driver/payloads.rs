@@ -70,6 +70,8 @@ struct Lookahead {
     asked: Seq,
     /// The keys of the messages found so far, for a group that has to know them.
     keys: Option<Vec<KeyHash>>,
+    /// Messages whose keys cannot be read.
+    unreadable: Vec<SeqRange>,
 }
 
 /// The parts of the driver that attaching contents needs.
@@ -148,6 +150,11 @@ impl Payloads {
         let (cache_hits, cache_misses) = (self.hits, self.misses);
         let counted = DriverFigures { cache_hits, cache_misses, damaged: self.damaged, ..figures };
         self.reads.add_figures(counted)
+    }
+
+    /// A group has parked messages because their keys cannot be read.
+    pub(super) fn parked_damaged(&mut self, count: u64) {
+        self.damaged += count;
     }
 
     /// Whether a delivery to a consumer without a connection has not left yet.
@@ -258,7 +265,8 @@ impl Payloads {
                 self.prefetch(read.group, read.stream, gap, shard, context);
             }
         } else {
-            let look = Lookahead { group: read.group, asked: first, keys: read.keys.then(Vec::new) };
+            let keys = read.keys.then(Vec::new);
+            let look = Lookahead { group: read.group, asked: first, keys, unreadable: Vec::new() };
             let request = Request::new(read.stream, read.seqs, read.contents, Purpose::ReadAhead(look));
             self.reads.request(request, context);
         }
@@ -426,7 +434,7 @@ impl Payloads {
     }
 
     /// These messages cannot be read: the requests that lack one of them go on without them. Keys that are not known
-    /// count as none. That puts no message out of order, since none of these is ever delivered.
+    /// are named to a group that asked for keys. An ordered group never delivers these messages.
     fn lose(
         &mut self,
         stream: StreamId,
@@ -471,11 +479,17 @@ impl Payloads {
             Purpose::ReadAhead(_) | Purpose::Fetch(..) => {}
         }
         let whole = self.reads.change(id, |request| {
-            if let Purpose::ReadAhead(Lookahead { keys: Some(found), .. }) = &mut request.purpose {
+            if let Purpose::ReadAhead(Lookahead { keys: Some(found), unreadable, .. }) = &mut request.purpose
+            {
+                if matches!(keys, KeyRun::Plain) {
+                    unreadable.push(here);
+                }
                 let skipped = (first.0 - lost.first.0) as usize;
                 let key = |n: usize| match keys {
                     KeyRun::Plain => KeyHash(0),
-                    KeyRun::Each(keys) => keys.get(skipped + n).copied().unwrap_or(KeyHash(0)),
+                    KeyRun::Each(keys) | KeyRun::Partly { keys, .. } => {
+                        keys.get(skipped + n).copied().unwrap_or(KeyHash(0))
+                    }
                 };
                 found.extend((0..here.count() as usize).map(key));
             }
@@ -717,7 +731,13 @@ impl Payloads {
         match request.purpose {
             Purpose::ReadAhead(look) if request.next > look.asked => {
                 let range = SeqRange::new(look.asked, Seq(request.next.0 - 1));
-                shard.read_ahead(look.group, range, key_run(look.keys.as_ref()));
+                let keys = match &look.keys {
+                    Some(keys) if !look.unreadable.is_empty() => {
+                        KeyRun::Partly { keys, unreadable: &look.unreadable }
+                    }
+                    keys => key_run(keys.as_ref()),
+                };
+                shard.read_ahead(look.group, range, keys);
             }
             Purpose::ReadAhead(look) => shard.read_nothing(look.group),
             Purpose::Prefetch(_) => {}

@@ -30,7 +30,7 @@ struct Settled {
 impl ShardTask {
     /// Makes changes together. The answer may be told when everything that was decided until now is durable.
     pub(crate) fn commit(&mut self, parts: Parts) -> Result<Committed, CallError> {
-        let Parts { who, streams, batches, settlements, deletions, notes } = parts;
+        let Parts { who, ends, streams, batches, settlements, deletions, notes } = parts;
         let may_commit = match self.stage {
             Stage::Running => true,
             // Consumers may finish what they hold.
@@ -48,13 +48,15 @@ impl ShardTask {
         let deleted = deletions.iter().map(|name| self.find_stream(name)).collect::<Result<Vec<_>, _>>()?;
         let gone: Vec<(StreamId, Vec<GroupId>)> =
             deleted.iter().map(|&stream| (stream, self.groups_of(stream))).collect();
-        let mut bundle = Bundle::default();
+        let mut bundle =
+            ends.iter().fold(Bundle::default(), |bundle, (stream, last)| bundle.expect_end(stream, *last));
         for (name, settings, groups) in &arranged {
             let groups = groups.iter().map(|(name, settings)| (name, settings)).collect();
             bundle = bundle.arrange(Arrangement { stream: (name, settings), groups });
         }
         let create = self.config.stream_of_first_publish.as_ref();
         for part in &batches {
+            let create = create.filter(|_| !part.must_exist);
             bundle = bundle.publish(Target::Name(&part.stream, create), &part.batch, part.options);
         }
         for Settled { group, leases, settlement, .. } in &settled {

@@ -85,6 +85,9 @@ pub enum Event {
     CutOff,
     /// The last event: the group has been deleted.
     GroupGone,
+    /// The last event: the server cannot show that it owns the log, so another node may hand out what the consumer
+    /// holds.
+    LogUnsure,
 }
 
 /// A consumer, as the task sees it.

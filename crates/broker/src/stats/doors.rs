@@ -1,8 +1,14 @@
 //! The counts of a server's doors. Kept with the broker, so that one door can report all of them.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_core::types::Timestamp;
+use tokio::sync::oneshot;
+
+use super::connections::{LiveConnection, Table};
 
 /// Further calls of one door, and further problems of one call, are counted as [`OTHER`], so that a client
 /// cannot make the table grow.
@@ -25,11 +31,12 @@ pub struct Doors {
 struct Connections {
     open: AtomicUsize,
     max: AtomicUsize,
+    table: Table,
 }
 
 impl Default for Connections {
     fn default() -> Connections {
-        Connections { open: AtomicUsize::new(0), max: AtomicUsize::new(usize::MAX) }
+        Connections { open: AtomicUsize::new(0), max: AtomicUsize::new(usize::MAX), table: Table::default() }
     }
 }
 
@@ -52,6 +59,11 @@ impl Doors {
     /// All doors together keep no more connections than this.
     pub fn limit_connections(&self, max: usize) {
         self.connections.max.store(max, Ordering::Relaxed);
+    }
+
+    /// The connections that are open.
+    pub(crate) fn table(&self) -> &Table {
+        &self.connections.table
     }
 
     /// How many connections all doors may have together, if that is limited.
@@ -101,26 +113,53 @@ impl DoorStats {
     }
 
     /// A connection begins; it ends when the value is dropped. `None` if all doors together have as many as they may.
-    pub fn connect(self: &Arc<DoorStats>) -> Option<Connected> {
-        let Connections { open, max } = &*self.connections;
+    pub fn connect(self: &Arc<DoorStats>, address: SocketAddr, now: Timestamp) -> Option<Connected> {
+        let Connections { open, max, table } = &*self.connections;
         if open.fetch_add(1, Ordering::Relaxed) >= max.load(Ordering::Relaxed) {
             open.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
-        Some(Connected(self.clone()))
+        let (live, closed) = table.enter(self.name, address, now);
+        Some(Connected { door: self.clone(), live, closed: Some(closed) })
     }
 }
 
 /// A connection that is open.
 #[derive(Debug)]
-pub struct Connected(Arc<DoorStats>);
+pub struct Connected {
+    door: Arc<DoorStats>,
+    live: Arc<LiveConnection>,
+    closed: Option<oneshot::Receiver<()>>,
+}
+
+impl Connected {
+    /// Its counts.
+    pub fn live(&self) -> Arc<LiveConnection> {
+        self.live.clone()
+    }
+
+    /// Resolves when an operator closes it. To be called once.
+    pub fn closed(&mut self) -> impl Future<Output = ()> + Send + use<> {
+        let closed = self.closed.take();
+        async move {
+            let is_closed = match closed {
+                Some(closed) => closed.await.is_ok(),
+                None => false,
+            };
+            if !is_closed {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-        self.0.connections.open.fetch_sub(1, Ordering::Relaxed);
+        self.door.connections.table.leave(&self.live);
+        self.door.open.fetch_sub(1, Ordering::Relaxed);
+        self.door.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -140,6 +179,10 @@ fn entry<'a, T>(map: &'a mut ByName<T>, name: &str, make: impl FnOnce() -> T) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn peer() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 1))
+    }
 
     #[test]
     fn requests_are_counted_by_call_and_problem_and_the_table_is_bounded() {
@@ -162,7 +205,10 @@ mod tests {
     #[test]
     fn a_connection_counts_until_it_ends() {
         let door = Doors::default().door("http");
-        let (one, two) = (door.connect().expect("a place"), door.connect().expect("a place"));
+        let (one, two) = (
+            door.connect(peer(), Timestamp(0)).expect("a place"),
+            door.connect(peer(), Timestamp(0)).expect("a place"),
+        );
         drop(one);
         assert_eq!((door.open.load(Ordering::Relaxed), door.accepted.load(Ordering::Relaxed)), (1, 2));
         drop(two);
@@ -176,12 +222,12 @@ mod tests {
         assert_eq!(doors.connections_max(), None);
         doors.limit_connections(2);
         assert_eq!(doors.connections_max(), Some(2));
-        let one = http.connect().expect("the first");
-        let two = sqs.connect().expect("the second");
-        assert!(http.connect().is_none() && sqs.connect().is_none());
+        let one = http.connect(peer(), Timestamp(0)).expect("the first");
+        let two = sqs.connect(peer(), Timestamp(0)).expect("the second");
+        assert!(http.connect(peer(), Timestamp(0)).is_none() && sqs.connect(peer(), Timestamp(0)).is_none());
         assert_eq!(http.accepted.load(Ordering::Relaxed), 1);
         drop(two);
-        assert!(http.connect().is_some(), "a place is free again");
+        assert!(http.connect(peer(), Timestamp(0)).is_some(), "a place is free again");
         drop(one);
     }
 }

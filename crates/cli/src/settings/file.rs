@@ -32,7 +32,11 @@ pub(super) fn read(text: &str) -> anyhow::Result<Vec<Line>> {
             _ => bail!("{} key=`{}` line=`{line}`", expected(setting), setting.name),
         };
         if let Err(wrong) = setting.check(&text) {
-            bail!("{wrong}. key=`{}` value=`{}` line=`{line}`", setting.name, printable(&text));
+            bail!(
+                "{wrong}. key=`{}` value=`{}` line=`{line}`",
+                setting.name,
+                printable(&setting.shown(&text))
+            );
         }
         lines.push(Line { name: setting.name, text, line });
     }

@@ -108,6 +108,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.nats_ca, values::or_none(text, values::path)),
     },
     Setting {
+        name: "nats_user_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with user and password for NATS, USER:PASSWORD in one line, so that they need not be part of nats",
+        set: |settings, text| values::into(&mut settings.nats_user_file, values::or_none(text, values::path)),
+    },
+    Setting {
         name: "nats_replicas",
         value: Some("N"),
         default: "3",
@@ -141,7 +148,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "advertise",
         value: Some("ADDRESS|none"),
         default: "none",
-        help: "Address of this node that standbys name to clients. none: the address that it listens on",
+        help: "Host and port at which other nodes of the cluster reach this one. none: the address that it listens on",
         set: |settings, text| values::into(&mut settings.advertise, values::or_none(text, values::text)),
     },
     Setting {
@@ -198,6 +205,39 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "false",
         help: "Let clients without a token in, on every address: anyone who can reach the port can do everything",
         set: |settings, text| values::into(&mut settings.allow_anyone, values::switch(text)),
+    },
+    Setting {
+        name: "alert_webhooks",
+        value: Some("URLS|none"),
+        default: "none",
+        help: "Addresses that are sent alerts about groups, separated by commas. slack+https://… sends the form \
+               that Slack takes",
+        set: |settings, text| values::into(&mut settings.alert_webhooks, values::webhooks(text)),
+    },
+    Setting {
+        name: "alert_rules",
+        value: Some("RULES"),
+        default: "*: age 10m, parked 1, no_consumers 1m",
+        help: "When groups raise an alert: STREAM/GROUP patterns, each with age TIME, lag N, parked N, \
+               no_consumers TIME, or none; rules are separated by semicolons, and the first that fits a group counts",
+        set: |settings, text| values::into(&mut settings.alert_rules, values::alert_rules(text)),
+    },
+    Setting {
+        name: "alert_hold",
+        value: Some("TIME"),
+        default: "30s",
+        help: "How long a condition must last before its alert is sent, and be over before the alert is cleared",
+        set: |settings, text| values::into(&mut settings.alert_hold, values::duration(text)),
+    },
+    Setting {
+        name: "alert_secret_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the secret that alerts are signed with, one line of at least 24 characters. none: alerts \
+               are not signed",
+        set: |settings, text| {
+            values::into(&mut settings.alert_secret_file, values::or_none(text, values::path))
+        },
     },
     Setting {
         name: "log",

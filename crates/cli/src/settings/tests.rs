@@ -123,4 +123,9 @@ fn a_password_in_an_address_is_not_shown() {
     let shown = setting("nats").shown("nats://u:secret@a:4222,u:secret@b:4222,nats://c:4222");
     assert_eq!(shown, "nats://***@a:4222,***@b:4222,nats://c:4222");
     assert_eq!(setting("data").shown("./a@b"), "./a@b");
+    let webhooks = setting("alert_webhooks");
+    let shown =
+        webhooks.shown("slack+https://hooks.slack.com/services/T/secret, http://u:p@h:1?secret,secret");
+    assert_eq!(shown, "slack+https://hooks.slack.com/***,http://h:1/***,***");
+    assert_eq!(webhooks.shown("none"), "none");
 }

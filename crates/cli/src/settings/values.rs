@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_wire::alert::Rules;
 use forebay_wire::json::Span;
 
 use crate::log::{Format, Level};
+use crate::serve::alerts::Webhook;
 use crate::settings::EngineKind;
 
 /// The range of a segment's size: it must hold the largest block, and offsets in it must fit their field.
@@ -98,6 +100,21 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
             Err("expected names with commas between them, such as forebay,forebay.example.com".to_owned())
         }
     }
+}
+
+/// The most webhooks that a server has.
+const WEBHOOKS_MAX: usize = 16;
+
+pub(super) fn webhooks(text: &str) -> Result<Vec<Webhook>, String> {
+    let all = texts(text)?;
+    if all.len() > WEBHOOKS_MAX {
+        return Err(format!("expected at most {WEBHOOKS_MAX} addresses"));
+    }
+    all.iter().map(|one| Webhook::parse(one)).collect()
+}
+
+pub(super) fn alert_rules(text: &str) -> Result<Rules, String> {
+    text.parse::<Rules>().map_err(|wrong| wrong.to_string())
 }
 
 pub(super) fn engine(text: &str) -> Result<EngineKind, String> {

@@ -5,29 +5,22 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::error::Error;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use forebay_client::{Fault, Job};
 use forebay_wire::json::Span;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{HeaderMap, LOCATION, RETRY_AFTER};
 use hyper::{Response, Uri};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 pub(super) use self::request::{Headers, target};
 use super::reason::{REASON_BYTES_MAX, first, one_line};
 use super::task::Task;
 use crate::clock::Clock;
-use crate::connect::CONNECT_PATIENCE;
+use crate::post::{Poster, cause, client};
 
-/// How long a connection is kept for the next message.
-const IDLE_MAX: Duration = Duration::from_secs(30);
 /// How many bytes of a response are shown.
 const SHOWN_BYTES_MAX: usize = 200;
 /// How many bytes of a response are read, so that its connection can be used again or its first line be
@@ -41,23 +34,13 @@ pub(crate) struct Push {
     target: Uri,
     headers: Headers,
     timeout: Option<Duration>,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Poster,
     clock: Clock,
 }
 
 impl Push {
     pub(super) fn new(target: Uri, headers: Headers, timeout: Option<Duration>) -> Push {
-        let mut tcp = HttpConnector::new();
-        // The next layer knows https.
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT_PATIENCE));
-        let connector = HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1();
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_MAX)
-            .build(connector.wrap_connector(tcp));
-        Push { target, headers, timeout, client, clock: Clock::start() }
+        Push { target, headers, timeout, client: client(), clock: Clock::start() }
     }
 
     pub(super) async fn run(&self, job: &Job<Bytes>) -> Result<(), Fault> {
@@ -149,15 +132,6 @@ fn retry_after(headers: &HeaderMap, clock: Clock) -> Option<Duration> {
         }
     };
     (!after.is_zero()).then_some(after.min(RETRY_AFTER_MAX))
-}
-
-/// The innermost source of an error. The outer ones only say where it was noticed.
-fn cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    let mut cause = error;
-    while let Some(below) = cause.source() {
-        cause = below;
-    }
-    cause
 }
 
 fn shortened(text: &str) -> String {

@@ -1,7 +1,8 @@
 //! The dashboard in a real browser, on the real server.
 //!
 //! `FOREBAY_TEST_CHROMIUM` names the browser; `cargo xtask browser` finds or installs one and sets it. Without the
-//! variable these tests say that they are skipped; with `CI` set that is a failure. `FOREBAY_SCREENSHOTS` names a
+//! variable these tests say that they are skipped; with `CI` set that is a failure. `FOREBAY_TEST_AXE` names the script
+//! of axe-core, which one of the tests runs in every page. `FOREBAY_SCREENSHOTS` names a
 //! folder for pictures of every page, which `cargo xtask screenshots` makes.
 
 // Skipped tests say so.
@@ -11,6 +12,8 @@ mod chrome;
 mod scene;
 mod server;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -113,6 +116,54 @@ fn checks(tab: &mut Tab<'_>) -> Vec<String> {
     found.as_array().map_or(vec![format!("the check failed: {found}")], |list| {
         list.iter().map(|one| one.as_str().unwrap_or_default().to_owned()).collect()
     })
+}
+
+/// The script of axe-core, if it is there.
+fn axe() -> Option<String> {
+    match std::env::var("FOREBAY_TEST_AXE") {
+        Ok(file) => Some(std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"))),
+        Err(_) => {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "CI is set, where nothing may be skipped, and FOREBAY_TEST_AXE is not: run `cargo xtask browser`"
+            );
+            eprintln!("SKIPPED: FOREBAY_TEST_AXE names no script; `cargo xtask browser` installs it");
+            None
+        }
+    }
+}
+
+/// Runs axe-core and answers with its serious and critical findings.
+const RUN_AXE: &str = "axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => violations\
+     .filter(({ impact }) => impact === 'serious' || impact === 'critical')\
+     .flatMap(({ id, help, nodes }) => nodes.map(({ html }) => `${id}: ${help}: ${html.slice(0, 160)}`)))";
+
+#[test]
+fn axe_finds_no_serious_violation_on_any_page() {
+    let (Some(axe), Some(mut browser)) = (axe(), browser()) else { return };
+    let server = Server::start();
+    let scene = Scene::play(&server);
+    server.until("/subscriptions/orders/billing", |group| group["parked"].as_u64() > Some(3));
+    let parked = server.call("GET", "/subscriptions/orders/billing/parked", &Value::Null);
+    let seq = parked["parked"][0]["seq"].to_string();
+    let mut all = pages();
+    all.push(("message", format!("/ui/streams/orders/messages/{seq}")));
+    all.push(("parked-one", format!("/ui/streams/orders/groups/billing/parked/{seq}")));
+    let mut wrong = Vec::new();
+    let mut tab = browser.tab(1_280, 900);
+    for theme in ["light", "dark"] {
+        tab.theme(theme);
+        for (name, path) in &all {
+            tab.open(&server.url(path));
+            // Over the debugging protocol, which the content security policy does not concern.
+            tab.eval(&axe);
+            let found = tab.eval(RUN_AXE);
+            let found = found.as_array().unwrap_or_else(|| panic!("axe did not run on {name}: {found}"));
+            wrong.extend(found.iter().map(|what| format!("{name}, {theme}: {what}")));
+        }
+    }
+    drop(scene);
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -293,6 +344,82 @@ fn scripts_in_messages_and_names_are_text() {
     }
     tab.eval("document.dispatchEvent(new KeyboardEvent('keydown', { key: 'k', ctrlKey: true }))");
     tab.until("document.querySelector('[data-palette-list]').innerText.includes('<script>')");
+    assert_eq!(complaints(&mut tab), Vec::<String>::new());
+}
+
+#[test]
+fn a_connection_is_closed_through_the_page() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    let mut client = TcpStream::connect(&server.address).expect("the server listens");
+    client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+    let request = format!("GET /livez HTTP/1.1\r\nhost: {}\r\n\r\n", server.address);
+    client.write_all(request.as_bytes()).expect("it is taken");
+    assert!(client.read(&mut [0; 4_096]).expect("an answer") > 0);
+    let address = client.local_addr().expect("an address").to_string();
+    let mut tab = browser.tab(1_280, 900);
+    tab.open(&server.url("/ui/clients"));
+    let button = format!("document.querySelector('[aria-label=\"Close the connection from {address}\"]')");
+    tab.until(&button);
+    tab.eval(&format!("{button}.click()"));
+    tab.until("document.querySelector('#close').open");
+    let command = tab.text("document.querySelector('#close [data-command]').innerText");
+    let listed = server.call("GET", "/connections", &Value::Null);
+    let listed = listed["connections"].as_array().expect("a list").clone();
+    let one = listed.iter().find(|one| one["address"] == address.as_str()).expect("it is listed");
+    assert_eq!(command, format!("forebay connections close {}", one["id"].as_str().expect("an id")));
+    tab.eval("document.querySelector('#close [type=submit]').click()");
+    assert_eq!(client.read(&mut [0; 16]).expect("the end"), 0, "the server has closed the connection");
+    tab.until(&format!("!{button}"));
+    assert_eq!(complaints(&mut tab), Vec::<String>::new());
+}
+
+/// How long a page may take from the click to its last byte, in milliseconds, and how often each is tried.
+const PAGE_WITHIN: f64 = 200.0;
+const TRIES: usize = 5;
+
+#[test]
+fn pages_of_ten_thousand_groups_come_soon() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    let mut client = server.client();
+    for n in 0..10_000 {
+        let path = format!("/subscriptions/stream-{:03}/group-{:03}", n / 100, n % 100);
+        assert!(matches!(client.call("PUT", &path, &json!({})), Some((200..300, _))), "{path}");
+    }
+    let mut tab = browser.tab(1_280, 900);
+    // The first look at all of them is over.
+    tab.open(&server.url("/ui/groups"));
+    tab.until("document.body.innerText.includes('10,000')");
+    let mut slow = Vec::new();
+    for path in [
+        "/",
+        "/ui/streams",
+        "/ui/groups",
+        "/ui/groups?sort=lag",
+        "/ui/groups?q=group-07",
+        "/ui/parked",
+        "/ui/delayed",
+        "/ui/clients",
+        "/ui/node",
+        "/ui/streams/stream-007",
+        "/ui/streams/stream-007/groups/group-007",
+    ] {
+        let (mut whole, mut painted) = (f64::MAX, f64::MAX);
+        for _ in 0..TRIES {
+            tab.open(&server.url(path));
+            tab.until("performance.getEntriesByName('first-contentful-paint').length > 0");
+            let end = tab.eval("performance.getEntriesByType('navigation')[0].responseEnd");
+            let paint = tab.eval("performance.getEntriesByName('first-contentful-paint')[0].startTime");
+            whole = whole.min(end.as_f64().expect("a time"));
+            painted = painted.min(paint.as_f64().expect("a time"));
+        }
+        eprintln!("{path}: whole after {whole:.0} ms, painted after {painted:.0} ms");
+        if whole > PAGE_WITHIN {
+            slow.push(format!("{path} took {whole:.0} ms"));
+        }
+    }
+    assert!(slow.is_empty(), "{slow:#?}");
     assert_eq!(complaints(&mut tab), Vec::<String>::new());
 }
 

@@ -1,8 +1,10 @@
-//! Two nodes on one NATS server: a standby takes over what its owner confirmed.
+//! Nodes on one NATS server: a standby carries clients to the owner, and takes over what the owner confirmed.
 
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_client::{Client, Message};
 use serde_json::Value;
 
 use crate::http::client::{Connection, Reply};
@@ -19,6 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Node {
     process: Process,
     address: String,
+    sqs: String,
+}
+
+/// Ports that are free.
+fn ports<const N: usize>() -> [String; N] {
+    let sockets = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    sockets.map(|socket| socket.local_addr().expect("an address").to_string())
 }
 
 fn words(servers: &Servers, cluster: &str, node: &str, address: &str) -> Vec<String> {
@@ -37,13 +46,12 @@ fn words(servers: &Servers, cluster: &str, node: &str, address: &str) -> Vec<Str
 impl Node {
     /// Starts a node and waits for a line of its log.
     fn start(servers: &Servers, cluster: &str, node: &str, line: &str) -> Node {
-        let port =
-            TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-        let address = port.to_string();
-        let words = words(servers, cluster, node, &address);
+        let [address, sqs] = ports();
+        let mut words = words(servers, cluster, node, &address);
+        words.extend(["--kurrent", "none", "--sqs", &sqs].map(str::to_owned));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let (process, ()) = Process::serve(&words, |said| said.contains(line).then_some(()));
-        Node { process, address }
+        Node { process, address, sqs }
     }
 
     fn call(&self, method: &str, path: &str, body: &str) -> Reply {
@@ -57,20 +65,28 @@ impl Node {
         reply.json()
     }
 
-    /// Waits until it is ready, and says how long that took.
-    fn ready(&self) -> Duration {
+    /// Waits until calls are answered, and says how long that took. If the owner is gone, this node is the owner then.
+    fn serves(&self) -> Duration {
         let since = tokio::time::Instant::now();
-        // The standby's door may close while it is asked.
-        let is_ready = || {
+        // Connections may end while they are asked.
+        let is_served = || {
             let mut connection = Connection::open(&self.address);
-            let sent = connection.send(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            let sent = connection.send(b"GET /server HTTP/1.1\r\nhost: localhost\r\n\r\n");
             sent && connection.reply().is_some_and(|reply| reply.status == 200)
         };
-        while !is_ready() {
+        while !is_served() {
             assert!(since.elapsed() < PATIENCE, "the standby does not take over");
             std::thread::sleep(Duration::from_millis(20));
         }
         since.elapsed()
+    }
+
+    /// A call of SQS.
+    fn sqs(&self, action: &str, body: &str) -> Value {
+        let target = format!("x-amz-target: AmazonSQS.{action}");
+        let reply = Connection::open(&self.sqs).call_with("POST", "/", &[&target], body);
+        assert_eq!(reply.status, 200, "{action} {body}: {}", reply.text());
+        reply.json()
     }
 
     fn publish(&self, bodies: std::ops::RangeInclusive<u32>) {
@@ -83,10 +99,42 @@ impl Node {
         let got = self.ok("POST", "/subscriptions/work/team/receive", r#"{"max":100,"wait":"5s"}"#);
         let got = got["messages"].as_array().expect("a list").clone();
         let leases: Vec<&Value> = got.iter().map(|message| &message["lease"]).collect();
-        let acks = serde_json::json!({ "leases": leases }).to_string();
-        self.ok("POST", "/subscriptions/work/team/ack", &acks);
-        got.iter().map(|message| message["body"].as_u64().expect("a number")).collect()
+        if !leases.is_empty() {
+            let acks = serde_json::json!({ "leases": leases }).to_string();
+            self.ok("POST", "/subscriptions/work/team/ack", &acks);
+        }
+        let number = |body: &Value| body.as_u64().or_else(|| body.as_str()?.parse().ok());
+        got.iter().map(|message| number(&message["body"]).expect("a number")).collect()
     }
+}
+
+/// Either node describes both.
+fn cluster_is_told(first: &Node, second: &Node) {
+    for (asked, role) in [(first, "owner"), (second, "standby")] {
+        let report = asked.ok("GET", "/cluster", "");
+        assert_eq!(
+            (&report["role"], &report["owner"], &report["term"]),
+            (&role.into(), &"a".into(), &1.into())
+        );
+        assert_eq!(report["owner_address"], first.address, "{report}");
+        let nodes = report["nodes"].as_array().expect("a list");
+        let nodes: Vec<_> = nodes.iter().map(|node| (node["node"].clone(), node["role"].clone())).collect();
+        assert_eq!(nodes, [("a".into(), "owner".into()), ("b".into(), "standby".into())], "{report}");
+        let left = report["nodes"][0]["tenure_left"].as_f64().expect("the owner has a tenure");
+        assert!(left > 0.0 && left <= 1.0, "{left}");
+        let server = &report["log"]["servers"][0];
+        assert_eq!((&server["name"], &server["leader"]), (&"n0".into(), &true.into()), "{report}");
+    }
+    let shown = forebay(&["cluster", "status", "--server", &second.address], "").good();
+    for words in [&*format!("a at {}", first.address), "b (standby)", "NATS SERVER", "leader", "current"] {
+        assert!(shown.contains(words), "{words} is missing in {shown}");
+    }
+    let metrics = first.call("GET", "/metrics", "").text();
+    for line in ["forebay_cluster_terms_total 1\n", "forebay_cluster_tenure_seconds 0.", "forebay_ready 1\n"]
+    {
+        assert!(metrics.contains(line), "{line} is missing in {metrics}");
+    }
+    assert!(second.call("GET", "/metrics", "").text().contains("forebay_ready 0\n"));
 }
 
 #[test]
@@ -96,33 +144,96 @@ fn a_standby_takes_over_what_was_confirmed() {
     let first = Node::start(&servers, &cluster, "a", "listening on");
     first.ok("PUT", "/streams/work", "{}");
     first.ok("PUT", "/subscriptions/work/team", "{}");
+    first.ok("PUT", "/streams/quiet", "{}");
+    first.ok("PUT", "/subscriptions/quiet/team", "{}");
     first.publish(1..=3);
     assert_eq!(first.take(), [1, 2, 3]);
-    first.publish(4..=6);
 
     let second = Node::start(&servers, &cluster, "b", "standing by: node a");
     assert_eq!(second.call("GET", "/livez", "").status, 200);
-    for (method, path, slug) in
-        [("GET", "/readyz", "not-ready"), ("GET", "/streams", "not-owner"), ("GET", "/", "not-owner")]
-    {
-        let reply = second.call(method, path, "");
-        let text = reply.text();
-        assert_eq!(reply.status, 503, "{text}");
-        assert!(text.contains(slug) && text.contains(&first.address), "{text}");
-    }
+    let ready = second.call("GET", "/readyz", "");
+    assert_eq!(ready.status, 200, "{}", ready.text());
+    assert!(ready.text().contains(&format!("node a at {}", first.address)), "{}", ready.text());
+    // Any node serves any client: the standby carries connections to the owner.
+    second.publish(4..=6);
+    let queue = second.sqs("CreateQueue", r#"{"QueueName":"jobs"}"#)["QueueUrl"].clone();
+    let body = serde_json::json!({ "QueueUrl": queue, "MessageBody": "hello" }).to_string();
+    second.sqs("SendMessage", &body);
+    let receive = serde_json::json!({ "QueueUrl": queue, "VisibilityTimeout": 600 }).to_string();
+    let received = second.sqs("ReceiveMessage", &receive);
+    let receipt = received["Messages"][0]["ReceiptHandle"].clone();
+    assert!(receipt.is_string(), "{received}");
+    // A connection that waits at the owner ends with it, and its client comes back.
+    let mut waits = Connection::open(&second.address);
+    waits.send_request("POST", "/subscriptions/quiet/team/receive", &[], r#"{"wait":"20s"}"#);
+    cluster_is_told(&first, &second);
     first.process.kill();
-    second.ready();
+    assert!(waits.is_closed());
+    second.serves();
     assert_eq!(second.take(), [4, 5, 6], "nothing confirmed is lost, and nothing acked comes again");
+    let delete = serde_json::json!({ "QueueUrl": queue, "ReceiptHandle": receipt }).to_string();
+    second.sqs("DeleteMessage", &delete);
+    let left = serde_json::json!({ "QueueUrl": queue, "AttributeNames": ["All"] }).to_string();
+    let left = second.sqs("GetQueueAttributes", &left);
+    assert_eq!(
+        left["Attributes"]["ApproximateNumberOfMessagesNotVisible"], "0",
+        "the receipt is good: {left}"
+    );
     second.publish(7..=8);
 
     // The next one is there when its owner stops, and has nothing to wait for.
     let third = Node::start(&servers, &cluster, "a", "standing by: node b");
     second.process.stop();
-    let took = third.ready();
+    let took = third.serves();
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(third.take(), [7, 8]);
     assert_eq!(third.ok("GET", "/server", "")["epoch"], 3);
     third.process.stop();
+}
+
+/// Messages that are on their way when their owner is killed.
+const ON_THEIR_WAY: u64 = 300;
+
+#[test]
+fn the_sdk_publishes_through_a_takeover_and_nothing_is_lost_or_doubled() {
+    let Some(servers) = Servers::start(1, "sync_interval: always") else { return };
+    let cluster = unique();
+    let first = Node::start(&servers, &cluster, "a", "listening on");
+    first.ok("PUT", "/streams/work", "{}");
+    first.ok("PUT", "/subscriptions/work/team", "{}");
+    let second = Node::start(&servers, &cluster, "b", "standing by: node a");
+    // By the owner and by the standby, which passes connections on.
+    let addresses =
+        [format!("{},{}", first.address, second.address), format!("{},{}", second.address, first.address)];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut sending = tokio::task::JoinSet::new();
+        for (nth, address) in (0..).zip(addresses) {
+            let client = Client::connect(address).await.expect("a node answers");
+            let producer = Arc::new(client.producer("work").build());
+            for number in nth * ON_THEIR_WAY..(nth + 1) * ON_THEIR_WAY {
+                let producer = producer.clone();
+                sending.spawn(async move { producer.send(Message::text(number.to_string())).await });
+            }
+        }
+        sending.join_next().await.expect("there are some").expect("no panic").expect("it is confirmed");
+        first.process.kill();
+        while let Some(sent) = sending.join_next().await {
+            sent.expect("no panic").expect("it is confirmed, by one owner or the other");
+        }
+    });
+    second.serves();
+    let mut bodies: Vec<u64> = Vec::new();
+    loop {
+        let some = second.take();
+        if some.is_empty() {
+            break;
+        }
+        bodies.extend(some);
+    }
+    bodies.sort_unstable();
+    assert_eq!(bodies, (0..2 * ON_THEIR_WAY).collect::<Vec<_>>(), "each of them once");
+    second.process.stop();
 }
 
 #[test]
@@ -142,6 +253,9 @@ fn a_node_refuses_settings_and_servers_that_would_lose_messages() {
             ["serve", "--sqs", "none"].into_iter().chain(words.iter().map(String::as_str)).collect();
         forebay(&words, "")
     };
+    let open =
+        [&without("--listen")[..], &["--listen", "0.0.0.0:0", "--allow-anyone"].map(str::to_owned)].concat();
+    serve(&open).refused(2, &["advertise must be set", "listen=`0.0.0.0:"]);
     for name in ["nats", "cluster", "node"] {
         serve(&without(&format!("--{name}"))).refused(2, &[name, "must be set if engine is `jetstream`"]);
     }

@@ -1,7 +1,9 @@
 //! Every command as a person and as a script use it, with the built binary.
 
+mod alerts;
 mod bench;
 mod complete;
+mod connections;
 mod demo;
 mod operate;
 #[cfg(feature = "sqs")]

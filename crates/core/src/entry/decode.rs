@@ -69,7 +69,7 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             stream: take_stream(cursor)?,
             name: StreamName::stored(cursor.text()?),
             at: Timestamp(cursor.varint()?),
-            settings: StreamSettings::decode(cursor.take(cursor.remaining())?)?,
+            settings: StreamSettings::decode(cursor.take(cursor.remaining())?)?.into(),
         },
         kind::GROUP_CREATED => Entry::GroupCreated {
             group: take_group(cursor)?,
@@ -77,7 +77,7 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             name: GroupName::stored(cursor.text()?),
             floor: Seq(cursor.varint()?),
             at: Timestamp(cursor.varint()?),
-            settings: GroupSettings::decode(cursor.take(cursor.remaining())?)?,
+            settings: GroupSettings::decode(cursor.take(cursor.remaining())?)?.into(),
         },
         kind::PUBLISHED => decode_published(cursor)?,
         kind::HANDED => {
@@ -139,12 +139,12 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
         kind::GROUP_CHANGED => Entry::GroupChanged {
             group: take_group(cursor)?,
             at: Timestamp(cursor.varint()?),
-            settings: GroupSettings::decode(cursor.take(cursor.remaining())?)?,
+            settings: GroupSettings::decode(cursor.take(cursor.remaining())?)?.into(),
         },
         kind::STREAM_CHANGED => Entry::StreamChanged {
             stream: take_stream(cursor)?,
             at: Timestamp(cursor.varint()?),
-            settings: StreamSettings::decode(cursor.take(cursor.remaining())?)?,
+            settings: StreamSettings::decode(cursor.take(cursor.remaining())?)?.into(),
         },
         kind::GROUP_PAUSED => Entry::GroupPaused { group: take_group(cursor)?, paused: take_bool(cursor)? },
         kind::RESET => Entry::Reset {

@@ -119,7 +119,7 @@ fn entry() -> impl Strategy<Value = Entry> {
         (stream(), "[a-z]{1,9}", time()).prop_map(|(stream, name, at)| Entry::StreamCreated {
             stream,
             name: StreamName::stored(&name),
-            settings: StreamSettings::default(),
+            settings: Box::default(),
             at
         }),
         (group(), stream(), "[a-z]{1,9}", any::<u64>(), time()).prop_map(
@@ -128,7 +128,7 @@ fn entry() -> impl Strategy<Value = Entry> {
                     group,
                     stream,
                     name: GroupName::stored(&name),
-                    settings: GroupSettings::default(),
+                    settings: Box::default(),
                     floor: Seq(floor),
                     at,
                 }
@@ -252,14 +252,10 @@ fn rare() -> impl Strategy<Value = Entry> {
             deadline,
             ranges
         }),
-        (group(), time()).prop_map(|(group, at)| Entry::GroupChanged {
-            group,
-            settings: GroupSettings::default(),
-            at
-        }),
+        (group(), time()).prop_map(|(group, at)| Entry::GroupChanged { group, settings: Box::default(), at }),
         (stream(), time()).prop_map(|(stream, at)| Entry::StreamChanged {
             stream,
-            settings: StreamSettings::default(),
+            settings: Box::default(),
             at
         }),
         (group(), any::<bool>()).prop_map(|(group, paused)| Entry::GroupPaused { group, paused }),
@@ -468,4 +464,9 @@ fn what_was_written_before_there_was_more_to_say_means_what_it_meant() {
     let mut now = Vec::new();
     published.encode(&mut now);
     assert_eq!(now, before, "and is written as it was");
+}
+
+#[test]
+fn an_entry_is_small() {
+    assert!(size_of::<Entry>() <= 120, "{}", size_of::<Entry>());
 }

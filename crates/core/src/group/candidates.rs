@@ -58,10 +58,35 @@ impl Candidates {
     /// Begins from the floor, as after a restart.
     pub(super) fn begin_anew(&mut self, view: View<'_>) {
         let floor = view.ledger.progress().floor();
-        *self = Candidates::new(view.settings, view.members, floor);
+        let before = std::mem::replace(self, Candidates::new(view.settings, view.members, floor));
         match self {
             Candidates::Plain(plain) => plain.begin(view),
-            Candidates::Keyed(keyed) => keyed.begin(view),
+            Candidates::Keyed(keyed) => {
+                if let Candidates::Keyed(before) = before {
+                    // Later messages of their keys may have gone already.
+                    keyed.keys.unreadable = before.keys.unreadable;
+                    if floor > Seq::START {
+                        keyed.keys.unreadable.remove(SeqRange::new(Seq(1), floor));
+                    }
+                }
+                keyed.begin(view);
+            }
+        }
+    }
+
+    /// Messages whose keys could not be read get another chance.
+    pub(super) fn forget_unreadable(&mut self) {
+        if let Candidates::Keyed(keyed) = self {
+            keyed.keys.unreadable.clear();
+            keyed.keys.unfit.clear();
+        }
+    }
+
+    /// Takes a message that is to be parked because its key cannot be read.
+    pub(super) fn pop_unfit(&mut self) -> Option<Seq> {
+        match self {
+            Candidates::Plain(_) => None,
+            Candidates::Keyed(keyed) => keyed.keys.unfit.pop_run(1).map(|run| run.first),
         }
     }
 

@@ -83,6 +83,10 @@ impl Group {
         self.ledger.end_sweep();
         self.expired = self.ledger.progress().floor().min(turn.stream.gone);
         self.reading = false;
+        if through > turn.stream.last {
+            // A reset: the group begins with every key anew.
+            self.candidates.forget_unreadable();
+        }
         self.begin_anew(turn.stream);
         true
     }

@@ -2,11 +2,16 @@
 //!
 //! They are parked at once, with the cause [`Cause::Damaged`], whatever the group does with messages whose retries are
 //! used up: an operator may still bring the contents back. No consumer has seen them, so no attempt counts.
+//!
+//! An ordered group needs the key of a message before its content. Where the key cannot be read, later messages of
+//! the key go on, so the message itself must not be delivered any more: it is parked as well, even if another read of
+//! it would succeed.
 
 use crate::entry::Cause;
-use crate::group::Group;
 use crate::group::decision::Decision;
 use crate::group::settle::{FailureSource, LeaseRun, NotYours};
+use crate::group::standing::State;
+use crate::group::{Group, Turn};
 use crate::stream::Stream;
 use crate::types::{Attempt, SeqRange, Timestamp};
 
@@ -32,5 +37,24 @@ impl Group {
             parked += 1;
         }
         parked
+    }
+
+    /// Parks messages of an ordered group whose keys cannot be read.
+    pub(super) fn park_unreadable(&mut self, turn: &mut Turn<'_>) {
+        while !turn.budget.is_spent() && !self.is_parked_full() {
+            let Some(seq) = self.candidates.pop_unfit() else { break };
+            let state = self.ledger.standing().run_at(seq).map(|(_, state)| state);
+            match state {
+                // If it comes back it is found unfit again.
+                Some(State::Leased(_) | State::Moving { .. }) => continue,
+                Some(State::Waiting { until, .. }) => self.timers.stop_waiting(until, seq),
+                Some(State::Ready { .. }) | None => {}
+            }
+            turn.budget.spend_each(1);
+            let attempts = self.attempts(seq).unwrap_or(0);
+            let source = FailureSource { cause: Cause::Damaged, reason: None, consumer: None };
+            self.park(turn.now, turn.stream, seq, Attempt(attempts), source);
+            turn.effects.damaged += 1;
+        }
     }
 }

@@ -128,14 +128,14 @@ impl Unwritten {
     }
 
     pub(super) fn write(&mut self, out: &mut Vec<u8>) {
-        for Batch { mut entry, .. } in self.batches.drain(..) {
+        for Batch { entry, .. } in &mut self.batches {
             entry.encode(out);
-            if let Some(ranges) = ranges_of(&mut entry) {
+            if let Some(ranges) = ranges_of(entry).filter(|_| self.spare.len() < TRIES) {
                 ranges.clear();
                 self.spare.push(std::mem::take(ranges));
             }
         }
-        self.spare.truncate(TRIES);
+        self.batches.clear();
     }
 
     /// Adds a decision to the latest entry of its kind, or begins an entry if a decision about the same message

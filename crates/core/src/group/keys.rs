@@ -30,6 +30,11 @@ pub(crate) struct Keys {
     pub(crate) again: SeqSet,
     /// Parked messages whose key has to be looked up, since it may hold up others.
     pub(crate) parked_unseen: SeqSet,
+    /// Ordered: messages whose keys cannot be read. Later messages of these keys may have gone, so these never go,
+    /// even if they can be read another time.
+    pub(crate) unreadable: SeqSet,
+    /// Messages out of `unreadable` that are in no consumer's hands, and are to be parked.
+    pub(crate) unfit: SeqSet,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +64,8 @@ impl Keys {
             longest: None,
             again: SeqSet::new(),
             parked_unseen: SeqSet::new(),
+            unreadable: SeqSet::new(),
+            unfit: SeqSet::new(),
         }
     }
 
@@ -156,9 +163,18 @@ impl Keys {
     /// It is settled or parked. Returns its key.
     pub(crate) fn gone(&mut self, seq: Seq) -> Option<KeyHash> {
         self.again.remove(SeqRange::one(seq));
+        self.forget_unreadable(SeqRange::one(seq));
         let key = self.known.remove(&seq)?;
         self.drop_from_queue(seq, key);
         Some(key)
+    }
+
+    /// The group is done with these messages.
+    pub(crate) fn forget_unreadable(&mut self, seqs: SeqRange) {
+        if !self.unreadable.is_empty() {
+            self.unreadable.remove(seqs);
+            self.unfit.remove(seqs);
+        }
     }
 
     /// As `gone`, for one whose key the caller knows.

@@ -455,7 +455,6 @@ impl Ledger {
     }
 
     /// The failures of messages in process.
-    #[cfg(test)]
     pub(crate) fn failures(&self) -> &BTreeMap<Seq, Vec<Failure>> {
         &self.failures
     }

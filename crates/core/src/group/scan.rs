@@ -16,13 +16,25 @@ pub enum KeyRun<'a> {
     /// None of them has a key.
     Plain,
     Each(&'a [KeyHash]),
+    /// As `Each`, but the keys of the messages in these ranges cannot be read.
+    Partly {
+        keys: &'a [KeyHash],
+        unreadable: &'a [SeqRange],
+    },
 }
 
 impl KeyRun<'_> {
     pub(super) fn key(&self, n: usize) -> KeyHash {
         match self {
             KeyRun::Plain => NO_KEY,
-            KeyRun::Each(keys) => keys.get(n).copied().unwrap_or(NO_KEY),
+            KeyRun::Each(keys) | KeyRun::Partly { keys, .. } => keys.get(n).copied().unwrap_or(NO_KEY),
+        }
+    }
+
+    pub(super) fn is_unreadable(&self, seq: Seq) -> bool {
+        match self {
+            KeyRun::Plain | KeyRun::Each(_) => false,
+            KeyRun::Partly { unreadable, .. } => unreadable.iter().any(|range| range.contains(seq)),
         }
     }
 }

@@ -30,18 +30,22 @@
 //! | `elsewhere 1`, `elsewhere aged:5s` | what messages are moved to is there: it holds only one, or keeps for 5 s |
 //! | `elsewhere purge`, `elsewhere delete` | it is emptied, or is there no more |
 //! | `limit streams 1`, `limit scan 500` | limits of the server: streams, bytes for messages that were read past |
+//! | `unreadable 2-3`, `unreadable` | their keys cannot be read back, or all keys can again |
 //! | `release` | messages that are not wanted are released |
 //! | `say first` | from here on deliveries say when their messages were first handed out |
 //! | `A goodbye & +30s` | both in one turn |
 //! | `figures`, `status`, `jobs`, `parked`, `members` | what the group says about itself |
+//! | `life 3` | what became of a message |
 //! | `figures of others`, `stream` | what the second group says, and the stream |
 //! | `set …` | settings, before anything else or while it goes on |
 
 mod changes;
 mod checkpoints;
+mod damaged;
 mod found;
 mod keys;
 mod leases;
+mod lives;
 mod locks;
 mod members;
 mod moves;
@@ -112,6 +116,8 @@ struct Stage {
     stream_settings: StreamSettings,
     /// Keys of the messages, by position.
     keys: Vec<KeyHash>,
+    /// Messages whose keys cannot be read.
+    unreadable: Vec<SeqRange>,
     /// Every frame so far, as its entries.
     log: Vec<Vec<u8>>,
     /// The parts of the last image.
@@ -148,6 +154,7 @@ impl Stage {
             settings: GroupSettings { backoff, ..GroupSettings::default() },
             stream_settings: settings,
             keys: Vec::new(),
+            unreadable: Vec::new(),
             log: Vec::new(),
             image: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -209,6 +216,8 @@ impl Stage {
             ["start", "end"] => self.start = Some(Start::End),
             ["start", "at", time] => self.start = Some(Start::Time(Timestamp::ZERO + duration(time))),
             ["start", seq] => self.start = Some(Start::Seq(Seq(number(seq)))),
+            ["unreadable"] => self.unreadable.clear(),
+            ["unreadable", what] => self.unreadable.push(range(what)),
             ["limit", what, n] => self.limit(what, number(n)),
             ["elsewhere", what] => self.elsewhere(what),
             ["source"] => {
@@ -247,6 +256,7 @@ impl Stage {
             ["resting"] => self.say_resting(),
             ["jobs"] => self.say_jobs(),
             ["parked"] => self.say_parked(),
+            ["life", seq] => self.say_life(Seq(number(seq))),
             [step] if step.starts_with('+') => {
                 self.now = self.now + duration(&step[1..]);
                 self.finish_turn();
@@ -692,7 +702,11 @@ impl Stage {
 
     fn read(&mut self, group: GroupId, seqs: SeqRange) {
         let keys = &self.keys[seqs.first.0 as usize - 1..seqs.last.0 as usize];
-        self.shard.read_ahead(group, seqs, KeyRun::Each(keys));
+        let keys = match &self.unreadable[..] {
+            [] => KeyRun::Each(keys),
+            unreadable => KeyRun::Partly { keys, unreadable },
+        };
+        self.shard.read_ahead(group, seqs, keys);
     }
 
     fn crash(&mut self, after_image: bool) {
@@ -800,6 +814,29 @@ impl Stage {
         for job in jobs {
             self.say(&job);
         }
+    }
+
+    fn say_life(&mut self, seq: Seq) {
+        let life = self.shard.life(self.group(), seq).expect("the group is there");
+        let (start, failures) = (Timestamp::ZERO, life.failures.iter());
+        let state = match life.state {
+            LifeState::Untouched => "untouched".to_owned(),
+            LifeState::Ready => "ready".to_owned(),
+            LifeState::Waiting { until } => format!("waiting until {:?}", until.since(start)),
+            LifeState::Leased { consumer, granted, deadline, bound } => {
+                let (who, from) = (consumer.as_deref().unwrap_or("?"), granted.since(start));
+                format!("leased to {who} from {from:?} to {:?} by {bound:?}", deadline.since(start))
+            }
+            LifeState::Moving => "moving".to_owned(),
+            LifeState::Parked { at } => format!("parked at {:?}", at.since(start)),
+            LifeState::Settled => "settled".to_owned(),
+        };
+        let why = |failure: &crate::entry::Failure| {
+            let reason = failure.reason.as_deref().unwrap_or(failure.cause.as_str());
+            format!("#{} {} {reason}", failure.attempt, failure.consumer.as_deref().unwrap_or("?"))
+        };
+        let failures: Vec<String> = failures.map(why).collect();
+        self.say(&format!("{seq}: {state}, {} attempts, failed [{}]", life.attempts, failures.join("; ")));
     }
 
     fn say_parked(&mut self) {

@@ -101,7 +101,7 @@ impl Shard {
         }
         settings.check().map_err(CreateRefusal::Settings)?;
         let stream = self.next_stream;
-        let settings = settings.clone();
+        let settings = Box::new(settings.clone());
         self.commit(&Entry::StreamCreated { stream, name: name.clone(), settings, at: now });
         self.streams.get_mut(&stream).expect("it was created just now").reopened(now);
         Ok(stream)
@@ -129,7 +129,7 @@ impl Shard {
             group,
             stream,
             name: name.clone(),
-            settings: settings.clone(),
+            settings: settings.clone().into(),
             floor,
             at: now,
         });
@@ -152,7 +152,7 @@ impl Shard {
         }
         settings.check().map_err(ChangeRefusal::Settings)?;
         let (from, to) = (self.streams[&stream].settings.delay, settings.delay);
-        self.commit(&Entry::StreamChanged { stream, settings: settings.clone(), at: now });
+        self.commit(&Entry::StreamChanged { stream, settings: settings.clone().into(), at: now });
         if from != to {
             self.commit(&Entry::Redelayed { stream, at: now, from, to });
         }
@@ -174,7 +174,7 @@ impl Shard {
         check_group(&stream.name, settings).map_err(ChangeRefusal::Settings)?;
         of.change(now, stream, settings.clone());
         of.write_down(&mut self.entries);
-        self.commit(&Entry::GroupChanged { group, settings: settings.clone(), at: now });
+        self.commit(&Entry::GroupChanged { group, settings: settings.clone().into(), at: now });
         self.touch(group);
         Ok(())
     }

@@ -92,10 +92,10 @@ impl Shard {
                 self.changed = true;
             }
             Entry::StreamCreated { stream, name, settings, at } => {
-                self.add_stream(Stream::new(*stream, name.clone(), settings.clone(), *at))?;
+                self.add_stream(Stream::new(*stream, name.clone(), (**settings).clone(), *at))?;
             }
             Entry::GroupCreated { group, stream, name, settings, floor, at } => {
-                self.add_group(Group::new(*group, *stream, name.clone(), settings.clone(), *floor, *at))?;
+                self.add_group(Group::new(*group, *stream, name.clone(), (**settings).clone(), *floor, *at))?;
             }
             Entry::Published { stream, first, ordinal, at, stamp, messages } => {
                 self.known_stream(*stream)?.apply_published(*first, *ordinal, *at, *stamp, messages)?;
@@ -146,11 +146,11 @@ impl Shard {
                     }
                 }
                 let of = self.groups.get_mut(group).ok_or(DecodeError::Contradiction("a group exists"))?;
-                of.settings = settings.clone();
+                of.settings = (**settings).clone();
                 self.changed = true;
             }
             Entry::StreamChanged { stream, settings, .. } => {
-                self.known_stream(*stream)?.settings = settings.clone();
+                self.known_stream(*stream)?.settings = (**settings).clone();
                 self.changed = true;
             }
             Entry::GroupDeleted { .. } | Entry::StreamDeleted { .. }

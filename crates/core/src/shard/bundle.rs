@@ -73,6 +73,8 @@ pub struct Settling<'a> {
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Bundle<'a> {
+    /// Streams that have to end here. One that is not there ends before its first message.
+    pub ends: Vec<(&'a StreamName, Seq)>,
     pub arrangements: Vec<Arrangement<'a>>,
     pub publications: Vec<Publication<'a>>,
     pub replacement: Option<Replacement<'a>>,
@@ -88,6 +90,8 @@ pub struct Bundle<'a> {
 pub enum BundleRefusal {
     #[error("must have at least one part")]
     Empty,
+    #[error("the stream does not end where it is expected to. stream=`{stream}` last=`{last}`")]
+    WrongEnd { stream: StreamName, last: Seq },
     #[error(transparent)]
     Create(#[from] CreateRefusal),
     #[error(transparent)]
@@ -117,7 +121,8 @@ pub enum BundleRefusal {
 
 impl Bundle<'_> {
     pub fn is_empty(&self) -> bool {
-        let Bundle { arrangements, publications, replacement, settlements, deletions, notes } = self;
+        // An expectation changes nothing.
+        let Bundle { ends: _, arrangements, publications, replacement, settlements, deletions, notes } = self;
         arrangements.is_empty()
             && publications.is_empty()
             && replacement.is_none()
@@ -143,6 +148,7 @@ impl Shard {
     /// entries take at most.
     pub fn check_bundle(&self, now: Timestamp, bundle: &Bundle<'_>) -> Result<usize, BundleRefusal> {
         check_counts(bundle)?;
+        self.check_ends(&bundle.ends)?;
         let contents: usize = bundle.messages().map(|message| message.size as usize).sum();
         let limit = self.limits.batch_bytes_max as usize;
         if contents > limit {
@@ -187,6 +193,16 @@ impl Shard {
         self.notes.check_all(now, bundle.notes.iter().map(NoteChange::as_checked))?;
         entries += bundle.notes.iter().map(|note| note_bytes_max(note.key, note.value)).sum::<usize>();
         Ok(contents + entries)
+    }
+
+    fn check_ends(&self, ends: &[(&StreamName, Seq)]) -> Result<(), BundleRefusal> {
+        for &(name, expected) in ends {
+            let last = self.stream_named(name).and_then(|id| self.last_given(id)).unwrap_or(Seq::START);
+            if last != expected {
+                return Err(BundleRefusal::WrongEnd { stream: name.clone(), last });
+            }
+        }
+        Ok(())
     }
 
     fn stream_of_target(&self, target: Target<'_>) -> Option<StreamId> {
@@ -307,8 +323,9 @@ impl Shard {
     /// done with the messages of its leases. Then a client sends it again that has not heard the answer, and is told
     /// the positions of its messages.
     pub fn find_committed(&self, now: Timestamp, bundle: &Bundle<'_>) -> Option<Vec<Vec<Seq>>> {
-        let Bundle { arrangements, publications, replacement, settlements, deletions, notes } = bundle;
-        let is_plain = arrangements.is_empty() && replacement.is_none() && deletions.is_empty();
+        let Bundle { ends, arrangements, publications, replacement, settlements, deletions, notes } = bundle;
+        let is_plain =
+            ends.is_empty() && arrangements.is_empty() && replacement.is_none() && deletions.is_empty();
         if !is_plain || !notes.is_empty() || settlements.is_empty() || publications.is_empty() {
             return None;
         }
@@ -454,6 +471,7 @@ fn check_counts(bundle: &Bundle<'_>) -> Result<(), BundleRefusal> {
     let leases = bundle.settlements.iter().flat_map(|settling| settling.leases);
     let leases = leases.fold(0usize, |sum, run| sum.saturating_add(run.count as usize));
     for (what, count, limit) in [
+        ("expected ends", bundle.ends.len(), BUNDLE_PARTS_MAX),
         ("streams", bundle.arrangements.len(), BUNDLE_PARTS_MAX),
         ("batches", bundle.publications.len(), BUNDLE_PARTS_MAX),
         ("settlements", bundle.settlements.len(), BUNDLE_PARTS_MAX),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::entry::Selection;
 use crate::fault::{Fault, planted};
-use crate::group::{ConsumerFigures, Counters, Group, GroupFigures, Job, Lease, Parked};
+use crate::group::{ConsumerFigures, Counters, Group, GroupFigures, Job, Lease, Life, Parked};
 use crate::notes::Note;
 use crate::settings::{GroupSettings, Retention, StreamSettings};
 use crate::shard::Shard;
@@ -166,6 +166,11 @@ impl Shard {
 
     pub fn parked(&self, group: GroupId, seq: Seq) -> Option<&Parked> {
         self.groups.get(&group)?.ledger.parked().get(seq)
+    }
+
+    /// What became of a message in a group.
+    pub fn life(&self, group: GroupId, seq: Seq) -> Option<Life> {
+        self.groups.get(&group).map(|group| group.life(seq))
     }
 
     /// How many messages are parked for each reason.

@@ -37,12 +37,12 @@ fn entry() -> impl Strategy<Value = Entry> {
     prop_oneof![
         (0u32..5, at()).prop_map(|(epoch, at)| Entry::Opened { epoch: Epoch(epoch), at }),
         (prop_oneof![Just(1u32), Just(2), Just(u32::MAX)], "[ab]", at()).prop_map(|(stream, name, at)| {
-            let settings = StreamSettings::default();
+            let settings = Box::default();
             Entry::StreamCreated { stream: StreamId(stream), name: StreamName::stored(&name), settings, at }
         }),
         (group(), stream(), "[ab]", 0u64..9, at()).prop_map(|(group, stream, name, floor, at)| {
             let strategy = if floor % 2 == 0 { Choice::Ordered } else { Choice::RoundRobin };
-            let settings = GroupSettings { strategy, ..GroupSettings::default() };
+            let settings = Box::new(GroupSettings { strategy, ..GroupSettings::default() });
             Entry::GroupCreated {
                 group,
                 stream,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_broker::api::DoorStats;
+use forebay_broker::api::{Clock, DoorStats, LiveConnection};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -77,8 +77,8 @@ pub(crate) async fn connections<F>(
     stop: impl Future<Output = ()> + Send,
     limits: Limits,
     busy: &'static [u8],
-    stats: &Arc<DoorStats>,
-    serve_one: impl Fn(TcpStream, SocketAddr, Stopping) -> F,
+    (stats, clock): (&Arc<DoorStats>, Clock),
+    serve_one: impl Fn(TcpStream, SocketAddr, Stopping, Arc<LiveConnection>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -111,20 +111,24 @@ pub(crate) async fn connections<F>(
         let permit = permits.clone().try_acquire_owned().ok();
         let entered = permit.and_then(|permit| {
             let place = addresses.enter(address.ip(), per_address)?;
-            Some((permit, stats.connect()?, place))
+            Some((permit, stats.connect(address, clock.now())?, place))
         });
         match entered {
-            Some((permit, connected, place)) => {
+            Some((permit, mut connected, place)) => {
                 tracing::debug!(door = stats.name, peer = %address, "connection accepted");
                 if std::mem::replace(&mut is_refusing, false) {
                     tracing::info!(door = stats.name, "connections are accepted again");
                 }
                 // Small answers must not wait for more. It fails only for a socket that is closed already.
                 let _ = stream.set_nodelay(true);
-                let served = serve_one(stream, address, Stopping(is_stopping.clone()));
-                let door = stats.name;
+                let served = serve_one(stream, address, Stopping(is_stopping.clone()), connected.live());
+                let (door, closed) = (stats.name, connected.closed());
                 tokio::spawn(async move {
-                    served.await;
+                    tokio::select! {
+                        biased;
+                        () = served => {}
+                        () = closed => tracing::info!(door, peer = %address, "connection closed by an operator"),
+                    }
                     drop((connected, place));
                     tracing::debug!(door, peer = %address, "connection closed");
                     drop(permit);

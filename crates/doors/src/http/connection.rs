@@ -14,6 +14,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Response, header};
 use bytes::{Buf as _, Bytes};
+use forebay_broker::api::LiveConnection;
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -175,13 +176,20 @@ pub(crate) struct Connection {
     read: usize,
     /// How much was read and thrown away since the last answer, once that has left.
     lingered: Option<usize>,
+    live: Arc<LiveConnection>,
     /// The reply that is sent in place of hyper's bare refusal, and the length of that refusal.
     instead: Option<(Bytes, usize)>,
     refusal: Refusal,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Wire, protocol: Protocol, open: Open, refusal: Refusal) -> Connection {
+    pub(crate) fn new(
+        stream: Wire,
+        protocol: Protocol,
+        open: Open,
+        refusal: Refusal,
+        live: Arc<LiveConnection>,
+    ) -> Connection {
         Connection {
             stream,
             protocol,
@@ -195,6 +203,7 @@ impl Connection {
             is_write_timed: false,
             read: 0,
             lingered: None,
+            live,
             instead: None,
             refusal,
         }
@@ -320,7 +329,9 @@ impl AsyncRead for Connection {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if read.is_ready() {
-            self.read = self.read.saturating_add(buffer.filled().len() - before);
+            let count = buffer.filled().len() - before;
+            self.live.read(count);
+            self.read = self.read.saturating_add(count);
             self.look_at_requests();
             // The time for a head counts from its first byte, however many bytes it comes in.
             if self.awaited == Awaited::Request && !self.is_unhurried() {
@@ -344,6 +355,9 @@ impl AsyncWrite for Connection {
             Some(written) => written,
             None => Pin::new(&mut self.stream).poll_write(cx, bytes),
         };
+        if let Poll::Ready(Ok(count)) = &written {
+            self.live.wrote(*count);
+        }
         self.wrote(cx, written)
     }
 
@@ -357,6 +371,9 @@ impl AsyncWrite for Connection {
             Some(written) => written,
             None => Pin::new(&mut self.stream).poll_write_vectored(cx, parts),
         };
+        if let Poll::Ready(Ok(count)) = &written {
+            self.live.wrote(*count);
+        }
         self.wrote(cx, written)
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
-use forebay_broker::api::DoorStats;
+use forebay_broker::api::{DoorStats, LiveConnection};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -40,7 +40,7 @@ pub(crate) async fn connection<S, F>(
     stopping: Stopping,
     calls_max: u32,
     stats: &DoorStats,
-    outgoing: Arc<Outgoing>,
+    (outgoing, live): (Arc<Outgoing>, Arc<LiveConnection>),
     refusal: Refusal,
     answer: S,
 ) where
@@ -49,7 +49,7 @@ pub(crate) async fn connection<S, F>(
 {
     let Some(protocol) = connection::protocol_of(&wire).await else { return };
     let open = Open::default();
-    let io = TokioIo::new(Connection::new(wire, protocol, open.clone(), refusal));
+    let io = TokioIo::new(Connection::new(wire, protocol, open.clone(), refusal, live));
     let stopped = stopping.wait();
     // How a connection ends is its client's business; a caller that waits for an answer on it sees that it
     // ended.

@@ -144,6 +144,11 @@ impl<'a> Stored<'a> {
         Some((places::seq(revision.parse().ok()?), StreamName::of_any(stream).ok()?))
     }
 
+    /// The data of a link to this event.
+    pub(super) fn link_to(self) -> String {
+        format!("{}@{}", places::revision_text(self.seq), self.stream)
+    }
+
     fn message(self) -> Result<Message<'a>, Status> {
         parse_content(self.content).map_err(|error| {
             let (stream, revision) = (self.stream, places::revision_text(self.seq));

@@ -12,7 +12,7 @@ use forebay_wire::kurrent::client::filter_options::{Expression, Filter as Wire, 
 use tonic::Status;
 
 use super::event::DEFAULT_TYPE;
-use super::status;
+use super::{links, status};
 
 /// The longest expression, in bytes.
 const REGEX_BYTES_MAX: usize = 4_096;
@@ -108,12 +108,13 @@ impl Filter {
 }
 
 /// Streams that are never among all streams.
-fn is_hidden(name: &str) -> bool {
+pub(super) fn is_hidden(name: &str) -> bool {
     let is_of_group = || {
         name.starts_with("$persistentsubscription-$all::")
             && (name.ends_with("-checkpoint") || name.ends_with("-parked"))
     };
-    name.starts_with('$') && (name == "$epoch-information" || is_of_group())
+    name.starts_with('$')
+        && (name == "$epoch-information" || name.starts_with(links::OF_ALL) || is_of_group())
 }
 
 /// Events that are looked at between two checkpoints of a subscription.
@@ -180,6 +181,8 @@ mod tests {
             ("orders", true),
             ("$$orders", true),
             ("$persistentsubscription-orders::g-parked", true),
+            ("$all::g", false),
+            ("$ce-orders", true),
             ("$persistentsubscription-$all::g-parked", false),
             ("$persistentsubscription-$all::g-checkpoint", false),
         ] {

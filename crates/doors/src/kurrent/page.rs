@@ -36,7 +36,7 @@ fn calls_that_are_advertised_are_there_and_others_are_not() {
 
 #[test]
 fn every_row_has_a_state() {
-    for heading in ["Options of `Read`", "Metadata of streams", "HTTP"] {
+    for heading in ["Options of `Read`", "Categories and types", "Metadata of streams", "HTTP"] {
         for cells in rows(heading) {
             assert!(STATES.contains(&cells[1]), "{cells:?}");
             assert!(cells[1] == "same" || cells[1] == "not there" || !cells[2].is_empty(), "{cells:?}");

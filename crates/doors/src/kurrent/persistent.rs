@@ -31,9 +31,10 @@ use wire::persistent_subscriptions_server::PersistentSubscriptions;
 use wire::subscription_info::{ConnectionInfo, Measurement};
 
 use super::features::Method;
+use super::links::AllTerms;
 use super::{KurrentDoor, Replies, status};
 use calls::Names;
-use info::{Connection, Info};
+use info::{At, Connection, Info};
 use service::{ALL, Refusal};
 use settings::{ConsumerStrategy, Settings, StartFrom, ms_of_ticks};
 
@@ -41,19 +42,19 @@ pub(super) use http::answer_http;
 pub(super) use parked::{ParkedRead, is_parked};
 pub(super) use service::Subscriptions;
 
-/// The calls that are advertised, each for subscriptions to a stream.
+/// The calls that are advertised, each for subscriptions to a stream and to `$all`.
 pub(super) const METHODS: &[Method] = &[
-    Method { name: "create", features: STREAM },
-    Method { name: "update", features: STREAM },
-    Method { name: "delete", features: STREAM },
-    Method { name: "read", features: STREAM },
-    Method { name: "getinfo", features: STREAM },
-    Method { name: "replayparked", features: STREAM },
-    Method { name: "truncateparked", features: STREAM },
-    Method { name: "list", features: STREAM },
-    Method { name: "restartsubsystem", features: STREAM },
+    Method { name: "create", features: BOTH },
+    Method { name: "update", features: BOTH },
+    Method { name: "delete", features: BOTH },
+    Method { name: "read", features: BOTH },
+    Method { name: "getinfo", features: BOTH },
+    Method { name: "replayparked", features: BOTH },
+    Method { name: "truncateparked", features: BOTH },
+    Method { name: "list", features: BOTH },
+    Method { name: "restartsubsystem", features: BOTH },
 ];
-const STREAM: &[&str] = &["stream"];
+const BOTH: &[&str] = &["stream", "all"];
 
 /// A text that no stream can have as its name stands for an identifier that is not UTF-8.
 fn text_of(identifier: Option<&StreamIdentifier>) -> &str {
@@ -67,7 +68,6 @@ fn refused(refusal: Refusal, stream: &str, group: &str) -> Status {
         Refusal::Missing => status::group_missing(stream, group),
         Refusal::Full => status::group_full(stream, group),
         Refusal::Failed(reason) => status::group_failed(stream, group, &reason),
-        Refusal::All => Status::unimplemented(NO_ALL),
         Refusal::Tombstone => status::stream_deleted(stream),
         Refusal::Call(CallError::NotAMember(MemberRefusal::CreditTooLarge { limit, .. })) => {
             status::invalid(format!("buffer_size must be at most {limit}"))
@@ -76,24 +76,40 @@ fn refused(refusal: Refusal, stream: &str, group: &str) -> Status {
     }
 }
 
-const NO_ALL: &str = "persistent subscriptions to $all are not supported; subscribe to a stream";
-
 /// Names and settings of a request to create or update a subscription.
 struct Wish {
     stream: String,
     group: String,
     settings: Result<Settings, Refusal>,
+    /// Which events are wanted, of a subscription to `$all`.
+    all: Option<AllTerms>,
 }
 
 impl Wish {
     fn of(request: wire::CreateReq) -> Result<Wish, Status> {
+        use wire::create_req::all_options::{AllOption, FilterOption};
         use wire::create_req::options::StreamOption;
         let Some(options) = request.options else { return Err(status::invalid("options must be set")) };
         let Some(given) = options.settings else { return Err(status::invalid("settings must be set")) };
         let legacy = || (text_of(options.stream_identifier.as_ref()), StartFrom::of_unsigned(given.revision));
+        let mut all = None;
         let (stream, start) = match &options.stream_option {
             None => legacy(),
-            Some(StreamOption::All(_)) => (ALL, StartFrom::Start),
+            Some(StreamOption::All(of)) => {
+                let filter = match &of.filter_option {
+                    Some(FilterOption::Filter(filter)) => Some(filter),
+                    Some(FilterOption::NoFilter(_)) | None => None,
+                };
+                all = Some(AllTerms::read(filter)?);
+                let start = match &of.all_option {
+                    Some(AllOption::Position(at)) => {
+                        StartFrom::Position { commit: at.commit_position, prepare: at.prepare_position }
+                    }
+                    Some(AllOption::End(_)) => StartFrom::End,
+                    Some(AllOption::Start(_)) | None => StartFrom::Start,
+                };
+                (ALL, start)
+            }
             Some(StreamOption::Stream(stream)) => {
                 let start = match stream.revision_option {
                     Some(stream_options::RevisionOption::Revision(revision)) => {
@@ -106,7 +122,8 @@ impl Wish {
             }
         };
         let stream = stream.to_owned();
-        Ok(Wish { stream, group: options.group_name, settings: settings_of(&given, start) })
+        let settings = settings_of(&given, start);
+        Ok(Wish { stream, group: options.group_name, settings, all })
     }
 }
 
@@ -181,19 +198,28 @@ impl KurrentDoor {
 impl PersistentSubscriptions for KurrentDoor {
     async fn create(&self, request: Request<wire::CreateReq>) -> Result<Response<wire::CreateResp>, Status> {
         let caller = self.caller(&request);
-        let Wish { stream, group, settings } = Wish::of(request.into_inner())?;
+        let Wish { stream, group, settings, all } = Wish::of(request.into_inner())?;
         let refused = |refusal| refused(refusal, &stream, &group);
-        let names = Names::new(&stream, &group).map_err(refused)?;
+        let names = match &all {
+            Some(_) => Names::of_all(&group),
+            None => Names::new(&stream, &group),
+        };
+        let names = names.map_err(refused)?;
         let settings = settings.map_err(refused)?;
-        let created =
-            self.change(|door| async move { door.persistent.create(&caller, names, settings).await });
+        let created = self.change(|door| async move {
+            match all {
+                Some(terms) => door.persistent.create_of_all(&caller, names, settings, terms).await,
+                None => door.persistent.create(&caller, names, settings).await,
+            }
+        });
         created.await.map_err(refused)?;
         Ok(Response::new(wire::CreateResp {}))
     }
 
     async fn update(&self, request: Request<wire::CreateReq>) -> Result<Response<wire::CreateResp>, Status> {
         let caller = self.caller(&request);
-        let Wish { stream, group, settings } = Wish::of(request.into_inner())?;
+        // An update keeps the filter.
+        let Wish { stream, group, settings, .. } = Wish::of(request.into_inner())?;
         let refused = |refusal| refused(refusal, &stream, &group);
         let names = Names::existing(&stream, &group).map_err(refused)?;
         let settings = settings.map_err(refused)?;
@@ -290,8 +316,7 @@ impl PersistentSubscriptions for KurrentDoor {
 impl From<Info> for wire::SubscriptionInfo {
     fn from(info: Info) -> wire::SubscriptionInfo {
         let settings = info.settings;
-        let number =
-            |revision: Option<u64>| revision.map(|revision| revision.to_string()).unwrap_or_default();
+        let text = |at: Option<At>| at.map(At::text).unwrap_or_default();
         wire::SubscriptionInfo {
             event_source: info.stream,
             group_name: info.group,
@@ -300,10 +325,10 @@ impl From<Info> for wire::SubscriptionInfo {
             average_per_second: info.average_per_second,
             total_items: info.total_items,
             count_since_last_measurement: info.count_since_last_measurement,
-            last_checkpointed_event_position: number(info.last_checkpointed),
-            last_known_event_position: number(info.last_known),
+            last_checkpointed_event_position: text(info.last_checkpointed),
+            last_known_event_position: text(info.last_known),
             resolve_link_tos: settings.resolve_links,
-            start_from: settings.start.number().to_string(),
+            start_from: info.start_from,
             message_timeout_milliseconds: settings.message_timeout_ms,
             extra_statistics: settings.extra_statistics,
             max_retry_count: settings.max_retry_count,

@@ -32,6 +32,11 @@ pub(super) fn position(ordinal: Ordinal) -> AllStreamPosition {
     AllStreamPosition { commit_position: commit(ordinal), prepare_position: commit(ordinal) }
 }
 
+/// A position in the form that texts have.
+pub(super) fn position_text(commit: u64, prepare: u64) -> String {
+    format!("C:{commit}/P:{prepare}")
+}
+
 /// The place that a position names.
 pub(super) fn ordinal(commit_position: u64) -> Ordinal {
     Ordinal(commit_position)

@@ -262,6 +262,65 @@ async fn a_deleted_stream_goes_on_with_its_numbers() {
 }
 
 #[tokio::test]
+async fn an_event_that_is_appended_during_a_deletion_is_there_or_was_refused() {
+    for _ in 0..30 {
+        let stage = Stage::new().await;
+        stage.write(Expected::NoStream, &[1, 2]).await;
+        let deletion = stage.door.delete(stage.delete_request(WireExpected::Revision(1)));
+        let (deleted, written) = tokio::join!(deletion, stage.write(Expected::Any, &[3]));
+        assert_eq!(last(written), Ok(3));
+        let read = stage.read_all().await;
+        match deleted {
+            Ok(_) => assert_eq!(read, "2 last=2", "it came after the deletion"),
+            Err(status) => {
+                assert_eq!(exception(&status), "wrong-expected-version");
+                assert_eq!(read, "0 1 2 last=2", "it came before");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn categories_and_types_come_about_when_they_are_read() {
+    let mut stage = Stage::new().await;
+    let [one, two, other] = ["order-1", "order-2", "bill-1"].map(StreamName::stored);
+    stage.write_to(&one, Expected::Any, vec![proposed(1, b"{}"), proposed(2, b"{}")]).await;
+    stage.write_to(&other, Expected::Any, vec![proposed(3, b"{}")]).await;
+    for (name, expected) in [
+        ("$ce-order", "0 1 last=1"),
+        ("$ce-bill", "0 last=0"),
+        ("$ce-none", "missing"),
+        ("$ce-", "missing"),
+        ("$et-Tested", "0 1 2 last=2"),
+        ("$et-$>", "missing"),
+    ] {
+        stage.stream = StreamName::stored(name);
+        assert_eq!(stage.read_all().await, expected, "{name}");
+    }
+    stage.stream = StreamName::stored("$ce-order");
+    stage.write_to(&two, Expected::Any, vec![proposed(4, b"{}")]).await;
+    assert_eq!(stage.read_all().await, "0 1 2 last=2", "a read has everything that was written before");
+    let written = write::write(
+        &stage.door,
+        &stage.caller,
+        stage.stream.clone(),
+        Expected::Any,
+        vec![proposed(5, b"{}")],
+    );
+    let refused = written.await.map_err(write::Refused::status).expect_err("it is the server's");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    // Made anew, also if another door has deleted it.
+    stage.caller.delete_stream(stage.stream.clone(), true).await.expect("it may");
+    assert_eq!(stage.read_all().await, "0 1 2 last=2");
+    stage.door.delete(stage.delete_request(WireExpected::Revision(2))).await.expect("it is as expected");
+    assert_eq!(stage.read_all().await, "0 1 2 last=2");
+    stage.door.tombstone(stage.delete_request(WireExpected::Any(Empty {}))).await.expect("any");
+    stage.write_to(&two, Expected::Any, vec![proposed(6, b"{}")]).await;
+    let gone = stage.caller.stream(stage.stream.clone()).await;
+    assert!(gone.is_err(), "a tombstone stays");
+}
+
+#[tokio::test]
 async fn a_tombstone_is_for_ever_and_ends_subscriptions() {
     let stage = Stage::new().await;
     stage.write(Expected::NoStream, &[1]).await;

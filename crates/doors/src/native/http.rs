@@ -7,12 +7,13 @@
 //! | `request` | What the handlers read out of requests: names, parameters, bodies. |
 //! | `failure` | A refusal as an answer. |
 //! | `report`, `message` | Between the types of the wire and those of the broker. |
-//! | `streams`, `groups`, `consume`, `transact`, `parked`, `credentials`, `live` | The handlers. |
+//! | `streams`, `groups`, `consume`, `transact`, `parked`, `credentials`, `connections`, `live` | The handlers. |
 //! | `sse`, `events` | Server-sent events: following a stream, and what changes in the server. |
 //! | `metrics` | Figures for Prometheus. |
 //! | `dashboard` | Pages for people. |
 
 pub(super) mod api;
+mod connections;
 mod consume;
 mod credentials;
 #[cfg(feature = "dashboard")]
@@ -45,9 +46,13 @@ use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
 
+#[cfg(feature = "dashboard")]
+use super::alerts::Alerts;
+#[cfg(feature = "dashboard")]
+use super::node::NodeFacts;
 use super::problem::Refusal;
 use super::service::Service;
-use super::{Client, NativeConfig, ProcessFigures, unknown_client};
+use super::{Client, ClusterReporter, NativeConfig, ProcessFigures, unknown_client};
 pub(super) use failure::{refusal, unauthenticated};
 
 use crate::http::hosts::Hosts;
@@ -85,6 +90,11 @@ struct Shared {
     events: Events,
     openapi: Bytes,
     process: fn() -> ProcessFigures,
+    cluster: Option<ClusterReporter>,
+    #[cfg(feature = "dashboard")]
+    alerts: Option<Alerts>,
+    #[cfg(feature = "dashboard")]
+    node: Arc<NodeFacts>,
     #[cfg(feature = "dashboard")]
     dashboard: dashboard::Dashboard,
 }
@@ -117,6 +127,16 @@ impl Door {
     #[cfg(feature = "dashboard")]
     fn is_tls(&self, headers: &HeaderMap) -> bool {
         self.0.is_tls || headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https")
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn node(&self) -> &NodeFacts {
+        &self.0.node
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn alerts(&self) -> Option<&Alerts> {
+        self.0.alerts.as_ref()
     }
 
     #[cfg(feature = "dashboard")]
@@ -171,12 +191,20 @@ impl HttpDoor {
             events: Events::default(),
             openapi: api.document(),
             process: config.process,
+            cluster: config.cluster.clone(),
+            #[cfg(feature = "dashboard")]
+            alerts: config.alerts.clone(),
+            #[cfg(feature = "dashboard")]
+            node: config.node.clone(),
             #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config.history),
         }));
         #[cfg(feature = "dashboard")]
         if config.history {
             dashboard::Dashboard::start(&door);
+        }
+        if let Some(alerts) = config.alerts.clone() {
+            tokio::spawn(alerts.run(door.broker().clone()));
         }
         HttpDoor { router: api.into_router(door.clone()), door, stats }
     }

@@ -124,6 +124,7 @@ impl Refusal {
         let kind = match error {
             CallError::Denied(_) => Kind::Denied,
             CallError::Credential(refusal) => return Refusal::of_credential(refusal),
+            CallError::NoSuchConnection { .. } => Kind::NoSuchConnection,
             CallError::NoSuchStream { .. }
             | CallError::StreamGone
             | CallError::NotCreated(CreateRefusal::NoSuchStream)

@@ -10,6 +10,7 @@
 //! | `transact` | settling and publishing in one transaction |
 //! | `streams`, `groups` | creating, changing, listing, and the calls of operators |
 //! | `parked` | parked messages and jobs |
+//! | `connections` | connections of clients |
 //! | `credentials` | tokens and access keys |
 //! | `read` | reading a stream, and following it |
 //! | `log` | the same for all streams together |
@@ -18,6 +19,7 @@
 //! The streaming calls of gRPC publish and consume by way of [`Service::caller`]: a message there costs no step more
 //! than the broker asks for. Their checks are the functions of `publish` and `consume`.
 
+mod connections;
 mod consume;
 mod credentials;
 mod groups;

@@ -1,9 +1,16 @@
-//! The door of a node that does not own the log: it says so, and which node does.
+//! The door of a node that does not own the log. It carries connections on to the node that does, so that any node of a
+//! cluster serves any client.
 //!
-//! `/livez` answers as on any server, `/readyz` with the problem `not-ready`, and every other call, HTTP or gRPC, with
-//! `not-owner`. Nothing of a request but its head is read.
+//! The native port of a standby answers `/livez` and `/readyz` for itself, as long as they are not encrypted: `/readyz`
+//! is 200 if the standby reaches the owner. Where clients need no credential it tells `/cluster` and `/metrics` of
+//! itself too. Any other connection is carried to the same port of the owner, byte for
+//! byte, and ends when the owner changes. TLS passes through. While no owner is known or reached, every call, HTTP or
+//! gRPC, is answered with the problem `not-owner`, and nothing of a request but its head is read.
+
+mod splice;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,43 +20,96 @@ use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::http::connection::{self, Protocol};
 use crate::kit::tls::{self, Speaks, Tls, Wire};
+use crate::native::cluster::ClusterReporter;
 use crate::native::grpc::status::refused;
 use crate::native::problem::Refusal;
 
-/// Connections at once. One more waits until another has ended.
-const CONNECTIONS_MAX: usize = 256;
-/// A connection to a standby is of no use for longer.
+/// A connection that the standby answers itself is of no use for longer.
 const CONNECTION_MAX: Duration = Duration::from_secs(10);
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 /// After the system had no more sockets to give.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Before a connection is looked at again whose first bytes do not tell enough.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How requests begin that a standby answers for itself. A space or `?` follows.
+const LOCAL: [&[u8]; 4] = [b"GET /livez", b"GET /readyz", b"HEAD /livez", b"HEAD /readyz"];
+/// The same, where clients need no credential.
+const LOCAL_REPORTS: [&[u8]; 2] = [b"GET /cluster", b"GET /metrics"];
+const LOCAL_BYTES_MAX: usize = 16;
 
-/// Answers clients until it is dropped. `reason` is a sentence that names the owner.
+/// The figures of a standby. Those of streams and groups are the owner's.
+const METRICS: &str = "\
+# HELP forebay_ready 1 while the server takes work.
+# TYPE forebay_ready gauge
+forebay_ready 0
+";
+
+/// How a node stands that does not own the log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// A sentence that names the owner, or says why none is known.
+    pub reason: String,
+    pub owner: Option<Owner>,
+}
+
+/// The node that owns the log, as another node knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner {
+    pub node: String,
+    /// Where its native API is.
+    pub address: String,
+    /// Where its other APIs are, by name.
+    pub others: Vec<(String, String)>,
+}
+
+/// One port of a standby.
+#[derive(Debug, Clone)]
+pub struct StandbyPort {
+    /// The name of the API that the owner serves on this port. `None`: the native one.
+    pub api: Option<&'static str>,
+    /// For connections that the standby answers itself.
+    pub tls: Option<Tls>,
+    /// Connections at once. One more waits until another has ended.
+    pub connections_max: usize,
+    /// Answers `/cluster` and `/metrics` for this node. None: the owner does, as it does for other requests, since only
+    /// the owner knows credentials.
+    pub cluster: Option<ClusterReporter>,
+}
+
+impl StandbyPort {
+    /// The address of the same API at the owner.
+    fn address_in(&self, standing: &Standing) -> Option<String> {
+        let owner = standing.owner.as_ref()?;
+        match self.api {
+            None => Some(owner.address.clone()),
+            Some(api) => {
+                owner.others.iter().find(|(name, _)| name == api).map(|(_, address)| address.clone())
+            }
+        }
+    }
+}
+
+/// Serves clients until it is dropped, which ends their connections.
 pub async fn stand_by(
     listener: &TcpListener,
-    tls: Option<Tls>,
-    reason: watch::Receiver<String>,
+    port: StandbyPort,
+    standing: watch::Receiver<Standing>,
 ) -> Infallible {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(port.connections_max));
+    let port = Arc::new(port);
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let permit = permits.clone().acquire_owned().await;
         match listener.accept().await {
-            Ok((stream, address)) => {
-                let (tls, reason) = (tls.clone(), reason.clone());
+            Ok((stream, from)) => {
+                let (port, standing) = (port.clone(), standing.clone());
                 connections.spawn(async move {
-                    let serve = async {
-                        let wire = tls::begin(tls.as_ref(), Speaks::Both, stream, address).await;
-                        if let Some(wire) = wire {
-                            serve_one(wire, reason).await;
-                        }
-                    };
-                    let _ = tokio::time::timeout(CONNECTION_MAX, serve).await;
+                    serve(stream, from, &port, standing).await;
                     drop(permit);
                 });
             }
@@ -59,12 +119,94 @@ pub async fn stand_by(
     }
 }
 
-async fn serve_one(wire: Wire, reason: watch::Receiver<String>) {
+/// Carries a connection on, or answers it here.
+async fn serve(
+    stream: TcpStream,
+    from: SocketAddr,
+    port: &StandbyPort,
+    mut standing: watch::Receiver<Standing>,
+) {
+    let mut reason = standing.borrow().reason.clone();
+    let is_local =
+        port.api.is_none() && port.tls.is_none() && is_local(&stream, port.cluster.is_some()).await;
+    let address = port.address_in(&standing.borrow());
+    if let Some(address) = address.filter(|_| !is_local) {
+        match splice::connect(&address).await {
+            Ok(owner) => {
+                let over = async {
+                    let is_other = |now: &Standing| port.address_in(now).as_ref() != Some(&address);
+                    let _ = standing.wait_for(is_other).await;
+                };
+                return splice::splice(stream, owner, over).await;
+            }
+            Err(error) => {
+                tracing::debug!(address, %error, "the owner of the log cannot be reached");
+                reason = format!("{reason}. Its address cannot be reached: {error}");
+            }
+        }
+    }
+    let (standing, reason) = (standing.clone(), Arc::new(reason));
+    let answer = async {
+        if let Some(wire) = tls::begin(port.tls.as_ref(), Speaks::Both, stream, from).await {
+            serve_one(wire, standing, reason, port.cluster.as_ref()).await;
+        }
+    };
+    let _ = tokio::time::timeout(CONNECTION_MAX, answer).await;
+}
+
+/// Whether a connection begins with a request that a standby answers for itself. Takes nothing of it. A client that
+/// sends nothing is no reason to wait for long: it may be a connection that is made before it is needed.
+async fn is_local(stream: &TcpStream, has_reports: bool) -> bool {
+    let look = async {
+        let mut seen = 0;
+        loop {
+            let mut bytes = [0; LOCAL_BYTES_MAX];
+            let Ok(count) = stream.peek(&mut bytes).await else { return false };
+            if count == 0 {
+                return false;
+            }
+            match tells(&bytes[..count], has_reports) {
+                Some(is_local) => return is_local,
+                // Nothing more came since the last look.
+                None if count == seen => tokio::time::sleep(LOOK_AGAIN).await,
+                None => seen = count,
+            }
+        }
+    };
+    tokio::time::timeout(HEAD_WITHIN, look).await.unwrap_or(false)
+}
+
+/// Whether these are the first bytes of a request that a standby answers for itself; `None` if more are needed.
+fn tells(bytes: &[u8], has_reports: bool) -> Option<bool> {
+    let reports = LOCAL_REPORTS.iter().filter(|_| has_reports);
+    for local in LOCAL.iter().chain(reports) {
+        match bytes.strip_prefix(*local) {
+            Some(rest) => return rest.first().map(|next| matches!(next, b' ' | b'?')),
+            None if local.starts_with(bytes) => return None,
+            None => {}
+        }
+    }
+    Some(false)
+}
+
+async fn serve_one(
+    wire: Wire,
+    standing: watch::Receiver<Standing>,
+    reason: Arc<String>,
+    cluster: Option<&ClusterReporter>,
+) {
     let Some(protocol) = connection::protocol_of(&wire).await else { return };
     let io = TokioIo::new(wire);
+    let answered = Arc::new(Notify::new());
     let service = service_fn(|request: Request<Incoming>| {
-        let answered = answer(&request, &reason.borrow());
-        async move { Ok::<_, Infallible>(answered) }
+        let (standing, reason) = (standing.borrow().clone(), reason.clone());
+        let cluster = cluster.cloned();
+        let answered = answered.clone();
+        async move {
+            let answer = answer(&request, &standing, &reason, cluster.as_ref()).await;
+            answered.notify_one();
+            Ok::<_, Infallible>(answer)
+        }
     });
     // How a connection ends is its client's business.
     match protocol {
@@ -77,22 +219,51 @@ async fn serve_one(wire: Wire, reason: watch::Receiver<String>) {
                 .await;
         }
         Protocol::Http2 => {
-            let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
-                .serve_connection(io, service)
-                .await;
+                .serve_connection(io, service);
+            tokio::pin!(connection);
+            tokio::select! {
+                _ = connection.as_mut() => {}
+                // The client connects again, to another node if it knows one.
+                () = answered.notified() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = connection.await;
+                }
+            }
         }
     }
 }
 
-fn answer<B>(request: &Request<B>, reason: &str) -> Response<Body> {
+async fn answer<B>(
+    request: &Request<B>,
+    standing: &Standing,
+    reason: &str,
+    cluster: Option<&ClusterReporter>,
+) -> Response<Body> {
     let content_type = request.headers().get(header::CONTENT_TYPE);
     if content_type.is_some_and(|of| of.as_bytes().starts_with(b"application/grpc")) {
         return refused(&Refusal::new(Kind::NotOwner, reason)).into_http();
     }
+    let text = |text: String| response(StatusCode::OK, "text/plain; charset=utf-8", text);
+    if let Some(cluster) = cluster {
+        match request.uri().path() {
+            "/cluster" => {
+                let report = serde_json::to_string(&cluster.report().await).unwrap_or_default();
+                return response(StatusCode::OK, "application/json", report);
+            }
+            "/metrics" => return text(METRICS.to_owned()),
+            _ => {}
+        }
+    }
     let kind = match request.uri().path() {
-        "/livez" => return response(StatusCode::OK, "text/plain; charset=utf-8", "alive\n".to_owned()),
-        "/readyz" => Kind::NotReady,
+        "/livez" => return text("alive\n".to_owned()),
+        "/readyz" => match &standing.owner {
+            Some(owner) if splice::connect(&owner.address).await.is_ok() => {
+                return text(format!("ready: node {} at {} serves clients\n", owner.node, owner.address));
+            }
+            _ => Kind::NotReady,
+        },
         _ => Kind::NotOwner,
     };
     let status = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
@@ -108,51 +279,4 @@ fn response(status: StatusCode, media_type: &'static str, body: String) -> Respo
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const REASON: &str = "node `b` owns the log. owner=`10.0.0.2:7070`";
-
-    fn ask(path: &str, media_type: &str) -> Response<Body> {
-        let request = Request::builder().uri(path).header(header::CONTENT_TYPE, media_type).body(());
-        answer(&request.expect("a request"), REASON)
-    }
-
-    #[test]
-    fn a_standby_lives_is_not_ready_and_names_the_owner() {
-        assert_eq!(ask("/livez", "text/plain").status(), 200);
-        for (path, slug) in [("/readyz", "not-ready"), ("/streams", "not-owner"), ("/", "not-owner")] {
-            let answer = ask(path, "application/json");
-            assert_eq!(answer.status(), 503, "{path}");
-            assert_eq!(answer.headers()[header::CONTENT_TYPE], MEDIA_TYPE);
-            let kind = if slug == "not-ready" { Kind::NotReady } else { Kind::NotOwner };
-            assert_eq!(kind.slug(), slug);
-        }
-        let answer = ask("/forebay.v1.Forebay/PublishOnce", "application/grpc");
-        assert_eq!(answer.status(), 200);
-        assert_eq!(answer.headers()["grpc-status"], "14");
-        assert_eq!(answer.headers()["forebay-problem"], "not-owner");
-        assert_eq!(answer.headers()["forebay-retry"], "later");
-    }
-
-    #[tokio::test]
-    async fn a_standby_answers_over_a_socket() {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (_sender, reason) = watch::channel(REASON.to_owned());
-        let ask = async {
-            let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
-            stream.write_all(b"GET /streams HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("it is sent");
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.expect("it is answered and closed");
-            answer
-        };
-        let answer = tokio::select! {
-            answer = ask => answer,
-            never = stand_by(&listener, None, reason) => match never {},
-        };
-        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-        assert!(answer.contains("/problems/not-owner") && answer.contains("10.0.0.2:7070"), "{answer}");
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
 use bytes::Bytes;
-use forebay_broker::api::{DoorStats, Entrance, Hold, Pool, Principal, Share};
+use forebay_broker::api::{DoorStats, Entrance, Hold, LiveConnection, Pool, Principal, Share};
 use hyper::body::Incoming;
 
 use super::keys::AccessKeys;
@@ -49,13 +49,14 @@ pub(super) struct Door {
 
 /// The shares of one connection.
 pub(super) struct Shares {
+    live: Arc<LiveConnection>,
     replies: Share,
     bodies: Share,
 }
 
 impl Door {
-    pub(super) fn shares(&self) -> Shares {
-        Shares { replies: self.broker.memory().share(), bodies: self.bodies.share() }
+    pub(super) fn shares(&self, live: Arc<LiveConnection>) -> Shares {
+        Shares { live, replies: self.broker.memory().share(), bodies: self.bodies.share() }
     }
 
     /// Never fails: what goes wrong is an answer too.
@@ -81,7 +82,7 @@ impl Door {
                 let protocol = protocol_of(&parts.headers);
                 let (target, uri) = (parts.headers.get("x-amz-target").cloned(), parts.uri.clone());
                 let name = std::fmt::from_fn(move |f| write!(f, "{target:?} {}", uri.path()));
-                let call = self.answer_to(from, &shares.replies, parts, (body, room), &request_id);
+                let call = self.answer_to(from, shares, parts, (body, room), &request_id);
                 let answered = unharmed(&self.stats, name, call).await;
                 answered.unwrap_or_else(|| broken().render(protocol, &request_id))
             }
@@ -98,7 +99,7 @@ impl Door {
     async fn answer_to(
         &self,
         from: SocketAddr,
-        share: &Share,
+        shares: &Shares,
         parts: Parts,
         (body, room): (Bytes, Hold),
         request_id: &str,
@@ -109,7 +110,9 @@ impl Door {
             Err(none) => return none.render(request_id),
         };
         let protocol = call.protocol();
-        let understood = match self.authenticate(from, share, &head, &body) {
+        let authenticated = self.authenticate(from, &shares.replies, &head, &body);
+        shares.live.request(authenticated.as_ref().ok().map(|asker| asker.caller.principal()));
+        let understood = match authenticated {
             Ok(asker) => Request::parse(&head, call).map(|request| (asker, request)),
             Err(error) => {
                 self.slow_down(from).await;

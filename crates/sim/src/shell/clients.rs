@@ -178,6 +178,7 @@ pub(super) async fn pull(shared: Rc<Shared>, of: usize, name: String, mut dice: 
             timeout: dice.chance(1, 3).then(|| Duration::from_millis(50 + dice.roll(3_000))),
             refuse_when_full: false,
         };
+        let number = shared.model().receives(of, request.timeout);
         let receive = caller.receive(stream.clone(), group.clone(), request);
         let received = {
             let _waits = shared.waits(of);
@@ -191,6 +192,7 @@ pub(super) async fn pull(shared: Rc<Shared>, of: usize, name: String, mut dice: 
         if !is_lull && dice.chance(1, 4) {
             pause(&mut dice, 30).await;
         }
+        let count = receiving.len();
         let taken = match dice.roll(8) {
             _ if is_lull => receiving.take(),
             0 => {
@@ -206,6 +208,9 @@ pub(super) async fn pull(shared: Rc<Shared>, of: usize, name: String, mut dice: 
             let id = shared.model().delivered(shared.now(), of, Bound::Clock, &message);
             tell(|| format!("{name} receives {id} on {:?} until {}", message.lease, message.deadline.0));
             held.push((receipt, (id, message.lease), true));
+        }
+        if held.len() == count {
+            shared.model().took_all(of, number);
         }
         drop(untaken);
         while !held.is_empty() && (is_lull || !dice.chance(1, 30)) {
@@ -388,7 +393,7 @@ impl Session {
                 return true;
             }
         }
-        if events.iter().any(|event| matches!(event, Event::CutOff | Event::GroupGone)) {
+        if events.iter().any(|event| matches!(event, Event::CutOff | Event::GroupGone | Event::LogUnsure)) {
             tell(|| format!("{name} was cut off"));
             return false;
         }
@@ -421,7 +426,7 @@ impl Session {
                     }
                 }
                 Event::Committed(..) => unreachable!("these clients commit no bundles"),
-                Event::CutOff | Event::GroupGone => {}
+                Event::CutOff | Event::GroupGone | Event::LogUnsure => {}
             }
         }
         is_open

@@ -92,6 +92,11 @@ struct Group {
     untaken: u32,
     /// When something last came out of the group or into its stream.
     moved: Timestamp,
+    /// How long the leases of receives last whose messages were not all taken out, for each of these receives. If its
+    /// server goes, nothing gives these messages back.
+    receives: BTreeMap<u64, Duration>,
+    /// Until then messages may be leased to receives whose server has gone.
+    lost_until: Timestamp,
 }
 
 #[derive(Debug)]
@@ -106,9 +111,8 @@ pub(super) struct Model {
     /// The life of the server, as its leases tell it, and the last one that ended with a crash.
     epoch: Epoch,
     crashed: Option<Epoch>,
-    /// When a server last went. A receive whose answer it did not send keeps its messages until their leases lapse.
-    gone: Option<Timestamp>,
     next: Id,
+    next_receive: u64,
 }
 
 impl Model {
@@ -124,8 +128,8 @@ impl Model {
             redeliveries: 0,
             epoch: Epoch(1),
             crashed: None,
-            gone: None,
             next: 1,
+            next_receive: 0,
         }
     }
 
@@ -395,8 +399,10 @@ impl Model {
             self.crashed = Some(self.epoch);
         }
         self.epoch = Epoch(self.epoch.0 + 1);
-        self.gone = Some(now);
         for (plan, group) in self.plans.iter().zip(&mut self.groups) {
+            let lasts = std::mem::take(&mut group.receives).into_values().max();
+            let until = lasts.map(|lasts| now + lasts + plan.backoff + NOTICED);
+            group.lost_until = group.lost_until.max(until.unwrap_or_default());
             for standing in group.messages.values_mut() {
                 for held in &mut standing.held {
                     if held.bound == Bound::Connection {
@@ -419,6 +425,19 @@ impl Model {
         let group = &mut self.groups[of];
         group.waiting = if more { group.waiting + 1 } else { group.waiting - 1 };
         group.moved = now;
+    }
+
+    /// A caller sends a receive, whose leases last this long if it says so. Returns the number of the receive.
+    pub(super) fn receives(&mut self, of: usize, timeout: Option<Duration>) -> u64 {
+        self.next_receive += 1;
+        let lasts = timeout.unwrap_or(self.plans[of].timeout);
+        self.groups[of].receives.insert(self.next_receive, lasts);
+        self.next_receive
+    }
+
+    /// The caller has taken out all messages of the receive.
+    pub(super) fn took_all(&mut self, of: usize, receive: u64) {
+        self.groups[of].receives.remove(&receive);
     }
 
     /// Counts a caller that may have messages which it did not take out.
@@ -451,9 +470,8 @@ impl Model {
     /// The same of an ordered group. Its figures do not tell which of its messages wait for others of their key.
     pub(super) fn check_quiet_keys(&self, now: Timestamp, of: usize) {
         let (plan, group) = (&self.plans[of], &self.groups[of]);
-        let lost_until = self.gone.map(|at| at + plan.timeout + plan.backoff + NOTICED);
         // Which message of a key is next is known only if every caller has taken out its messages.
-        if group.untaken > 0 || self.may_park(of) || lost_until.is_some_and(|until| now <= until) {
+        if group.untaken > 0 || self.may_park(of) || now <= group.lost_until {
             return;
         }
         // A publish that was not answered may have stored a message before those that are known.

@@ -39,6 +39,12 @@ fn promises_are_kept() {
     assert!(rare.iter().all(|count| *count > 0), "each situation is reached: {all:?}");
 }
 
+/// Seeds that once broke a promise.
+#[test]
+fn messages_of_a_receive_that_was_not_answered_stay_leased_for_as_long_as_it_asked() {
+    run(318).expect("the seed passes");
+}
+
 #[test]
 fn every_broken_promise_is_noticed() {
     for fault in Fault::SHELL {

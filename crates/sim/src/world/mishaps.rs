@@ -173,6 +173,8 @@ impl World {
                 self.situations.reached(Situation::CrashInMove);
             }
             following.model.crashed(now, durable, following.lenient);
+            // The next server may be able to read their keys, and those of later messages that it has to deliver again.
+            following.passed_over.clear();
             if following.watch.is_in_upheaval(durable) {
                 self.situations.reached(Situation::CrashInReset);
                 following.model.know_nothing();

@@ -164,6 +164,7 @@ impl World {
         following.start = following.start.min(figures.floor);
         following.model.begin_at(following.start);
         following.seen = Seq::START;
+        following.passed_over.clear();
         following.watch.reasons.reset = true;
         self.bundles.iter_mut().for_each(|bundle| bundle.forget_inputs(group));
         following.watch.reasons.reset_parked |= parked;
@@ -285,6 +286,8 @@ impl World {
                 let was_parked = following.watch.class(seq) == Class::Parked;
                 if was_parked && shard.parked(id, seq).is_none() {
                     following.model.replayed(seq);
+                    // An operator asked for it.
+                    following.passed_over.remove(&seq);
                 }
             }
         }
@@ -330,8 +333,12 @@ impl World {
                     let parked = shard.parked(id, earlier).is_some();
                     let done = shard.is_settled(id, earlier) && !(hold && parked);
                     let along = leases.contains(&(earlier, consumer));
-                    if !done && !along && self.spoiled {
-                        // If it cannot be read, its key is not known, and it is never delivered.
+                    // If its key cannot be read, it holds up no others. It is parked, unless a consumer has it,
+                    // and is not delivered any more.
+                    if !done && !along && self.spoiled && parked {
+                        continue;
+                    }
+                    if !done && !along && self.spoiled && shard.attempts(id, earlier).is_some() {
                         following.passed_over.insert(earlier);
                         continue;
                     }

@@ -35,6 +35,8 @@ pub(crate) struct Claimed {
     pub(crate) was_released: bool,
     /// The last record of the former owner.
     pub(crate) last_of_others: u64,
+    /// From the last frame to the claim, by the clocks of the servers. Zero if it is not known.
+    pub(crate) elapsed: Duration,
     pub(crate) known: Known,
     pub(crate) end: Position,
     pub(crate) last_frame: Position,
@@ -133,6 +135,7 @@ async fn read_log(
     let mut ending = walk.ending();
     let (mut was_released, mut last_of_others) = (true, 0);
     let mut is_own = false;
+    let (mut frame_stamp, mut claim_stamp) = (None, None);
     let mut waiting: Option<(Place, Vec<Run>)> = None;
     let mut next = at.sequence;
     'log: loop {
@@ -148,6 +151,7 @@ async fn read_log(
                     // The place behind a frame is where the next one begins.
                     add(waiting.replace((frame.place, frame.runs)), frame.place, &mut index, &mut known);
                     last_of_others = stored.sequence;
+                    frame_stamp = stored.stamp;
                     // In case it is the last one.
                     at = Place {
                         position: walk.end,
@@ -160,6 +164,7 @@ async fn read_log(
                 }
                 Step::Claim if stored.sequence == sequence => {
                     (ending, was_released) = before;
+                    claim_stamp = stored.stamp;
                     was_released |= ending.epoch == Epoch(0);
                     is_own = true;
                 }
@@ -184,6 +189,13 @@ async fn read_log(
             walk.void, link.log
         ));
     }
+    if frame_stamp.is_none() {
+        // All frames are in the index, so none was read.
+        let frames = link.subject(Kind::Frame);
+        let last = link.persist("read the log", || link.last_of(&link.log, &frames)).await?;
+        frame_stamp = last.filter(|stored| stored.sequence < sequence).and_then(|stored| stored.stamp);
+    }
+    let elapsed = claim_stamp.zip(frame_stamp).map(|(claim, frame)| claim.since(frame)).unwrap_or_default();
     let image = find_image(link, config, sequence, walk.end, &mut remarks).await?;
     Ok(Some(Claimed {
         epoch: own.epoch,
@@ -192,6 +204,7 @@ async fn read_log(
         ending,
         was_released,
         last_of_others,
+        elapsed,
         end: walk.end,
         last_frame: walk.last,
         known,

@@ -35,6 +35,11 @@ pub struct JetStreamConfig {
     pub place_bytes: u64,
     /// How long an owner may serve after the last sign of its ownership. The next owner waits as long.
     pub tenure: Duration,
+    /// How long an owner that has stopped to serve waits for a log that it cannot reach, before it gives it up. Longer
+    /// than an election among the servers takes, so that none of them changes the owner.
+    pub unreachable_max: Duration,
+    /// How often this node has owned the log since it started, for its figures.
+    pub terms_before: u64,
     /// A clock that never goes back.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
@@ -62,6 +67,8 @@ impl JetStreamConfig {
             frame_bytes_max: 12 << 20,
             place_bytes: 1 << 20,
             tenure: Duration::from_secs(3),
+            unreachable_max: Duration::from_secs(15),
+            terms_before: 0,
             clock: Arc::new(clock),
         }
     }

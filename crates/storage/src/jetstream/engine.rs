@@ -1,24 +1,25 @@
 //! The log on JetStream as an [`Engine`].
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use forebay_core::types::{Position, ShardId, Timestamp};
+use forebay_core::types::{Position, ShardId};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::engine::{
-    Appended, BoxFuture, Claim, Engine, EngineFigures, Frame, Image, ReadBudget, Saved, SpaceGauge,
+    Appended, BoxFuture, Claim, Elapsed, Engine, EngineFigures, Frame, Image, ReadBudget, Saved, SpaceGauge,
     StorageError, StoredFrame, Tenure,
 };
 use crate::jetstream::JetStreamConfig;
 use crate::jetstream::claim::{self, Claimed};
 use crate::jetstream::images::{self, Images};
 use crate::jetstream::keeper::{Clock, Keeper, KeeperState, Order, Reply, Shared};
-use crate::jetstream::link::{CallError, Link};
+use crate::jetstream::link::{CallError, Info, Link, Server};
 use crate::jetstream::open::{self, JetStreamError};
 use crate::jetstream::pipeline::{Pipeline, Window};
+use crate::jetstream::presence::{self, NodeState, Office, Presence, Watched};
 use crate::jetstream::record::{Claimant, Kind, PART_BYTES, Scribe};
 use crate::jetstream::walk::{Step, Walk, WalkedFrame, damaged};
 
@@ -42,16 +43,15 @@ pub struct JetStreamEngine {
     link: Link,
     /// The id of the log's stream.
     id: String,
-    /// Until when the former owner's tenure counts, as far as it was seen.
-    watched: Mutex<Watched>,
+    presence: Arc<Presence>,
+    answers: AbortHandle,
     owned: OnceLock<Owned>,
 }
 
-/// The end of the log as a standby saw it, and since when.
-#[derive(Debug, Clone, Copy, Default)]
-struct Watched {
-    last: u64,
-    since: Option<Timestamp>,
+impl Drop for JetStreamEngine {
+    fn drop(&mut self) {
+        self.answers.abort();
+    }
 }
 
 /// What only an owner has.
@@ -77,11 +77,68 @@ pub struct Ownership {
     pub owner: Option<Claimant>,
 }
 
+/// How a cluster stands, as one node sees it.
+#[derive(Debug, Clone, Default)]
+pub struct Survey {
+    pub ownership: Ownership,
+    /// `None` if it cannot be asked for now.
+    pub log: Option<LogState>,
+    /// All nodes that answered, this one included.
+    pub nodes: Vec<NodeState>,
+    /// Why something is missing.
+    pub problem: Option<String>,
+}
+
+/// The log's stream.
+#[derive(Debug, Clone, Default)]
+pub struct LogState {
+    pub stream: String,
+    /// The last record.
+    pub last: u64,
+    pub bytes: u64,
+    pub bytes_max: Option<u64>,
+    pub servers: Vec<Server>,
+}
+
 impl JetStreamEngine {
     /// Connects, checks the servers, and makes the streams where they are missing.
     pub async fn open(config: JetStreamConfig) -> Result<JetStreamEngine, JetStreamError> {
         let (link, id) = open::open(&config).await?;
-        Ok(JetStreamEngine { config, link, id, watched: Mutex::default(), owned: OnceLock::new() })
+        let presence = Arc::new(Presence::new(config.claimant.clone()));
+        let answers = tokio::spawn(presence::answer(link.clone(), presence.clone())).abort_handle();
+        Ok(JetStreamEngine { config, link, id, presence, answers, owned: OnceLock::new() })
+    }
+
+    /// Asks the servers and all nodes how they stand.
+    pub async fn survey(&self) -> Survey {
+        let log = async {
+            let info = self.link.info(&self.link.log).await?;
+            let seen = claim::look(&self.link).await?;
+            Ok::<_, CallError>((info, Ownership { epoch: seen.epoch.0, owner: seen.owner }))
+        };
+        let (nodes, log) = tokio::join!(presence::nodes(&self.link, &self.presence), log);
+        match log {
+            Ok((info, ownership)) => {
+                Survey { ownership, log: Some(self.log_state(info)), nodes, problem: None }
+            }
+            Err(error) => Survey { nodes, problem: Some(error.to_string()), ..Survey::default() },
+        }
+    }
+
+    fn log_state(&self, info: Info) -> LogState {
+        let Info { last, bytes, bytes_max, mut servers, .. } = info;
+        if servers.is_empty() {
+            // A server without a cluster does not name itself.
+            let name = self.link.client().server_info().server_name;
+            servers.push(Server {
+                name,
+                is_leader: true,
+                is_online: true,
+                is_current: true,
+                ..Server::default()
+            });
+        }
+        LogState { stream: self.link.log.clone(), last, bytes, bytes_max, servers }
     }
 
     /// Resolves when the log may be claimed: it has no owner, its owner has stopped, or nothing was written for so long
@@ -133,8 +190,13 @@ impl JetStreamEngine {
         self.config.tenure + self.config.tenure / 4
     }
 
-    fn watched(&self) -> std::sync::MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.presence.watched()
+    }
+
+    /// The epoch in which this node owned the log, if it has claimed it.
+    pub fn epoch(&self) -> Option<u32> {
+        self.owned.get().map(|owned| owned.epoch.0)
     }
 
     /// Makes frames that wait durable and writes down that the owner has stopped, so that the next one need not wait.
@@ -163,7 +225,13 @@ impl JetStreamEngine {
         }
         let claimed = claim::claim(&self.link, &self.config).await?;
         let Claimed { epoch, sequence, end, .. } = claimed;
+        let claimed_at = (self.config.clock)();
+        let seen = self.watched().since.map_or(Duration::ZERO, |since| claimed_at.since(since));
+        let seen = if claimed.last_of_others <= self.watched().last { seen } else { Duration::ZERO };
         self.wait_out(&claimed).await;
+        // Waiting has taken its time too.
+        let waited = (self.config.clock)().since(claimed_at);
+        let elapsed = Elapsed { stamped: claimed.elapsed + waited, seen: seen + waited };
         let failed = |error| CallError::into_storage(error, "claim the log");
         let inbox = self.link.client().new_inbox();
         let answers = self.link.client().subscribe(format!("{inbox}.*.*")).await;
@@ -171,7 +239,7 @@ impl JetStreamEngine {
         let clock: Clock = self.config.clock.clone();
         let tenure = {
             let clock = clock.clone();
-            Tenure::limited(PATIENCE, move || clock())
+            Tenure::limited(PATIENCE, self.config.tenure / 2, move || clock())
         };
         let start = claimed.known.start().position;
         let shared = Arc::new(Shared::new(claimed.known));
@@ -187,6 +255,7 @@ impl JetStreamEngine {
             shared: shared.clone(),
             tenure: tenure.clone(),
             tenure_length: self.config.tenure,
+            unreachable_max: self.config.unreachable_max,
             clock,
             last_frame: claimed.last_frame,
             inbox,
@@ -202,6 +271,7 @@ impl JetStreamEngine {
         let covered = newest.as_ref().map_or(Position::START, |newest| newest.covered);
         let garbage = images::list(&self.link, shard).await.unwrap_or_default();
         let images = tokio::sync::Mutex::new(Images { newest, number: 0, garbage });
+        let _ = self.presence.office.set(Office { epoch, tenure: tenure.clone(), shared: shared.clone() });
         let owned = Owned { epoch, orders, shared, images, space: watch.abort_handle() };
         if self.owned.set(owned).is_err() {
             return Err(StorageError::Fenced { epoch });
@@ -220,6 +290,7 @@ impl JetStreamEngine {
             frame_bytes_max: self.config.frame_bytes_max,
             space,
             tenure,
+            elapsed: Some(elapsed),
             remarks: claimed.remarks,
         })
     }
@@ -452,6 +523,13 @@ impl Engine for JetStreamEngine {
     }
 
     fn figures(&self) -> EngineFigures {
-        self.owned.get().map(|owned| owned.shared.figures().clone()).unwrap_or_default()
+        let Some(owned) = self.owned.get() else { return EngineFigures::default() };
+        let tenure = self.presence.office.get().map(|office| &office.tenure);
+        EngineFigures {
+            terms: self.config.terms_before + 1,
+            tenure_left: tenure.and_then(Tenure::left),
+            stalls: tenure.map_or(0, Tenure::stalls),
+            ..owned.shared.figures().clone()
+        }
     }
 }

@@ -23,6 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// A former leader may answer with an old end of the stream for a while.
 const WENT_BACK_AFTER: Duration = Duration::from_secs(15);
+/// Reading the end of the log again takes no longer, or is tried again. A question that is lost with a leader must not
+/// keep the owner waiting for longer than a standby does, once there is a leader.
+const READ_WITHIN: Duration = Duration::from_secs(1);
 /// How long a clean stop waits for its last records.
 const STOPS_WITHIN: Duration = Duration::from_secs(3);
 /// The stream does not end with the sequence that the message names.
@@ -94,6 +97,7 @@ pub(crate) struct Keeper {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tenure: Tenure,
     pub(crate) tenure_length: Duration,
+    pub(crate) unreachable_max: Duration,
     pub(crate) clock: Clock,
     /// The last frame that was given a position.
     pub(crate) last_frame: Position,
@@ -137,7 +141,8 @@ impl Keeper {
                 State::Flowing => self.send_all().await,
             }
             let now = (self.clock)();
-            if now > self.state.until + self.tenure_length / 2 {
+            // Nothing is handed out meanwhile. If no other node has claimed the log, this one goes on.
+            if now > self.state.until + self.tenure_length / 2 + self.unreachable_max {
                 break StorageError::TenureOver;
             }
             self.tenure.set_waits_since(self.state.pending.front().map(|first| first.since));
@@ -296,6 +301,7 @@ impl Keeper {
                         figures.syncs += 1;
                         figures.synced_frames += 1;
                         figures.synced_bytes += bytes;
+                        figures.sync_times.record((self.clock)().since(pending.since));
                     }
                     // The task that asked may have ended.
                     let _ = answer.send(Ok(Durable::after_sync(place.position)));
@@ -334,7 +340,8 @@ impl Keeper {
 
     /// Reads the stream from the last known record on, once. It is tried again if the stream cannot be read now.
     async fn read_again(&mut self) -> Result<(), StorageError> {
-        let read = self.read_to_end().await;
+        let read = tokio::time::timeout(READ_WITHIN, self.read_to_end()).await;
+        let read = read.unwrap_or_else(|_| Err(CallError::Passing("a read was not answered".to_owned())));
         match read {
             Ok(Some((found, end))) => match self.pipeline.on_read(found, end) {
                 Ok(counted) => {

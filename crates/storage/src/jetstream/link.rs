@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, HeaderMap, Message, StatusCode};
 use bytes::Bytes;
-use forebay_core::types::ShardId;
+use forebay_core::types::{ShardId, Timestamp};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -31,6 +31,8 @@ const EXPECTED_LAST: &str = "Nats-Expected-Last-Sequence";
 const EXPECTED_LAST_OF_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence";
 const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 const SEQUENCE: &str = "Nats-Sequence";
+/// When the leader of that moment stored the message, by its clock.
+const STAMP: &str = "Nats-Time-Stamp";
 
 /// The stream is not there.
 const STREAM_NOT_FOUND: u64 = 10_059;
@@ -43,6 +45,21 @@ pub(crate) struct Link {
     pub(crate) images: String,
     log_subject: String,
     image_subject: String,
+    nodes_subject: String,
+}
+
+/// A NATS server that keeps the log, as the stream's leader sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Server {
+    pub name: String,
+    pub is_leader: bool,
+    pub is_online: bool,
+    /// Whether it has everything that the leader has.
+    pub is_current: bool,
+    /// Records that it lacks.
+    pub lag: u64,
+    /// Since when the leader has not heard of it.
+    pub silent_for: Option<Duration>,
 }
 
 /// How a stream stands, as its leader says.
@@ -55,7 +72,7 @@ pub(crate) struct Info {
     /// The id that the stream was created with.
     pub(crate) id: String,
     /// The servers that keep it.
-    pub(crate) servers: Vec<String>,
+    pub(crate) servers: Vec<Server>,
     pub(crate) config: Value,
 }
 
@@ -120,6 +137,7 @@ impl Link {
             images: format!("FB_{cluster}_images"),
             log_subject: format!("fb.{cluster}.{shard}"),
             image_subject: format!("fbi.{cluster}"),
+            nodes_subject: format!("fbn.{cluster}"),
         })
     }
 
@@ -137,6 +155,11 @@ impl Link {
 
     pub(crate) fn all_image_subjects(&self) -> String {
         format!("{}.>", self.image_subject)
+    }
+
+    /// Where nodes ask each other how they stand.
+    pub(crate) fn nodes_subject(&self) -> String {
+        self.nodes_subject.clone()
     }
 
     pub(crate) fn image_subject(&self, shard: ShardId) -> String {
@@ -179,15 +202,31 @@ impl Link {
         let (state, config) = (&answer["state"], &answer["config"]);
         let number = |of: &Value| of.as_u64().unwrap_or_default();
         let cluster = &answer["cluster"];
-        let peers = cluster["replicas"].as_array().into_iter().flatten().map(|peer| &peer["name"]);
-        let servers = std::iter::once(&cluster["leader"]).chain(peers);
+        let leader = cluster["leader"].as_str().map(|name| Server {
+            name: name.to_owned(),
+            is_leader: true,
+            is_online: true,
+            is_current: true,
+            ..Server::default()
+        });
+        let replica = |of: &Value| {
+            Some(Server {
+                name: of["name"].as_str()?.to_owned(),
+                is_leader: false,
+                is_online: of["offline"] != true,
+                is_current: of["current"] == true,
+                lag: number(&of["lag"]),
+                silent_for: of["active"].as_u64().map(Duration::from_nanos),
+            })
+        };
+        let replicas = cluster["replicas"].as_array().into_iter().flatten().filter_map(replica);
         Ok(Info {
             first: number(&state["first_seq"]),
             last: number(&state["last_seq"]),
             bytes: number(&state["bytes"]),
             bytes_max: config["max_bytes"].as_u64(),
             id: config["metadata"]["forebay_id"].as_str().unwrap_or_default().to_owned(),
-            servers: servers.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+            servers: leader.into_iter().chain(replicas).collect(),
             config: config.clone(),
         })
     }
@@ -311,8 +350,41 @@ fn stored(message: Message) -> Result<Stored, CallError> {
     let sequence = sequence.and_then(|sequence| sequence.as_str().parse().ok());
     let sequence =
         sequence.ok_or_else(|| CallError::Passing("a stored message has no sequence".to_owned()))?;
-    Ok(Stored { sequence, bytes: message.payload })
+    let stamp = message.headers.as_ref().and_then(|headers| headers.get(STAMP));
+    let stamp = stamp.and_then(|stamp| time_of(stamp.as_str()));
+    Ok(Stored { sequence, stamp, bytes: message.payload })
 }
+
+/// A time in the form of RFC 3339, in UTC, such as `2026-11-16T17:12:00.123456789Z`.
+fn time_of(text: &str) -> Option<Timestamp> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.splitn(3, '-').map(|number| number.parse::<u64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let (clock, fraction) = time.split_once('.').unwrap_or((time, ""));
+    let mut clock = clock.splitn(3, ':').map(|number| number.parse::<u64>().ok());
+    let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
+    let is_good = (1970..10_000).contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second <= 60
+        && fraction.len() <= 9
+        && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_good {
+        return None;
+    }
+    // Years begin with March, so that the day that some of them have is their last.
+    let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
+    let days =
+        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - DAYS_TO_1970;
+    let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+    let nanos = format!("{fraction:0<9}").parse::<u64>().ok()?;
+    Some(Timestamp(seconds * 1_000_000 + nanos / 1_000))
+}
+
+/// From the first of March of the year 0.
+const DAYS_TO_1970: u64 = 719_468;
 
 fn text_of(message: &Message) -> String {
     let status = message.status.map(|status| status.as_u16()).unwrap_or_default();
@@ -321,4 +393,28 @@ fn text_of(message: &Message) -> String {
 
 fn passing(error: impl std::error::Error) -> CallError {
     CallError::Passing(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_understood() {
+        for (text, micros) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("1970-01-01T00:00:01.5Z", Some(1_500_000)),
+            ("2000-02-29T12:00:00Z", Some(951_825_600_000_000)),
+            ("2000-03-01T00:00:00Z", Some(951_868_800_000_000)),
+            ("2026-11-16T17:12:00.123456789Z", Some(1_794_849_120_123_456)),
+            ("2100-12-31T23:59:59Z", Some(4_133_980_799_000_000)),
+            ("2026-11-16T17:12:00+01:00", None),
+            ("2026-13-16T17:12:00Z", None),
+            ("2026-11-16T17:12:00.1234567891Z", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(time_of(text), micros.map(Timestamp), "{text}");
+        }
+    }
 }

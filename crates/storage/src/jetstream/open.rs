@@ -239,8 +239,8 @@ async fn check_sync(link: &Link, config: &JetStreamConfig) -> Result<(), JetStre
     }
     let info =
         link.info(&link.log).await.map_err(|error| JetStreamError::Refused { why: error.to_string() })?;
-    match info.servers.into_iter().find(|server| !proven.contains(server)) {
-        Some(server) => Err(JetStreamError::NotProven { server }),
+    match info.servers.into_iter().find(|server| !proven.contains(&server.name)) {
+        Some(server) => Err(JetStreamError::NotProven { server: server.name }),
         None => Ok(()),
     }
 }

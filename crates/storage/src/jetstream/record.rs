@@ -256,13 +256,18 @@ pub(crate) fn claim(epoch: Epoch, by: &Claimant) -> (Header, Message) {
     (header, message)
 }
 
+/// APIs beside the native one that a claim names.
+const OTHERS_MAX: usize = 16;
+
 /// A node that owns a log, or wants to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claimant {
     /// The name of the node in its cluster.
     pub node: String,
-    /// Where its doors are.
+    /// Where its native API is.
     pub address: String,
+    /// Where its other APIs are, by name.
+    pub others: Vec<(String, String)>,
     /// Differs between two starts of one node.
     pub start: u64,
 }
@@ -273,11 +278,20 @@ impl Claimant {
         put_text(&mut out, &self.node);
         put_text(&mut out, &self.address);
         out.put_u64_le(self.start);
+        let others = self.others.get(..OTHERS_MAX).unwrap_or(&self.others);
+        out.put_u8(others.len() as u8);
+        for (name, address) in others {
+            put_text(&mut out, name);
+            put_text(&mut out, address);
+        }
         out
     }
 
     pub(crate) fn decode(input: &mut Input<'_>) -> Option<Claimant> {
-        Some(Claimant { node: input.text()?, address: input.text()?, start: input.u64()? })
+        let (node, address, start) = (input.text()?, input.text()?, input.u64()?);
+        let count = input.u8()?;
+        let others = (0..count).map(|_| Some((input.text()?, input.text()?))).collect::<Option<_>>()?;
+        Some(Claimant { node, address, others, start })
     }
 }
 

@@ -8,7 +8,7 @@
 //! A [`Walk`] is a plain value: it is fed messages in order and says what each of them is.
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::types::{Epoch, Position};
+use forebay_core::types::{Epoch, Position, Timestamp};
 
 use crate::engine::{Run, StorageError};
 use crate::jetstream::record::{Ending, HEADER_BYTES, Hash, Header, Kind, Place, Term, end_of, take_frame};
@@ -17,6 +17,8 @@ use crate::jetstream::record::{Ending, HEADER_BYTES, Hash, Header, Kind, Place, 
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub(crate) sequence: u64,
+    /// When it was stored, by the clock of a server.
+    pub(crate) stamp: Option<Timestamp>,
     pub(crate) bytes: Bytes,
 }
 

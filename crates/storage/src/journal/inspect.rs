@@ -241,6 +241,7 @@ impl<D: Disk> Inspection<D> {
             frame_bytes_max: frame_bytes_max(&config, &self.format.layout),
             space: SpaceGauge::default(),
             tenure: Tenure::default(),
+            elapsed: None,
             remarks,
         })
     }

@@ -59,6 +59,56 @@ pub struct ParkedList {
     pub next: Option<String>,
 }
 
+/// What became of a message in each group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MessageLife {
+    pub stream: String,
+    pub seq: u64,
+    pub groups: Vec<GroupLife>,
+}
+
+/// What became of a message in one group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GroupLife {
+    pub group: String,
+    pub state: MessageState,
+    /// How often it was handed out. `null` of a message that is settled: the group has forgotten.
+    pub attempts: Option<u32>,
+    /// When it was first handed out, where that is known.
+    pub first_delivered_at: Option<Time>,
+    /// Of a leased message: who has it. `null` also if the server has started anew since.
+    pub consumer: Option<String>,
+    /// Of a leased message: since when, and until when it has to be settled or extended.
+    pub leased_at: Option<Time>,
+    pub lease_until: Option<Time>,
+    /// Of a message that failed: when it may be handed out again.
+    pub retry_at: Option<Time>,
+    pub parked_at: Option<Time>,
+    /// Its last failures, the oldest first. Forgotten when it is settled.
+    pub history: Vec<Failure>,
+}
+
+/// Where a message stands in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MessageState {
+    /// It was not handed out yet.
+    Pending,
+    /// It was handed out before, and may be again now.
+    Ready,
+    /// It failed, and waits to be handed out again.
+    Waiting,
+    Leased,
+    /// On its way to another stream.
+    Moving,
+    Parked,
+    /// Acked, skipped, moved, expired or discarded.
+    Settled,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReasonList {

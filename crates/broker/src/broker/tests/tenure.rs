@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_core::settings::Acks;
 use forebay_core::types::{Epoch, Position};
 use forebay_storage::engine::{
-    Appended, BoxFuture, Claim, Engine, Frame, Image, ReadBudget, Saved, StorageError, StoredFrame, Tenure,
+    Appended, BoxFuture, Claim, Elapsed, Engine, Frame, Image, ReadBudget, Saved, StorageError, StoredFrame,
+    Tenure,
 };
 
 use super::*;
@@ -14,11 +15,15 @@ use super::*;
 struct Limited {
     inner: MemoryEngine,
     tenure: Tenure,
+    elapsed: Option<Elapsed>,
 }
 
 impl Engine for Limited {
     fn claim(&self, shard: ShardId) -> BoxFuture<'_, Result<Claim, StorageError>> {
-        Box::pin(async move { Ok(Claim { tenure: self.tenure.clone(), ..self.inner.claim(shard).await? }) })
+        Box::pin(async move {
+            let claim = self.inner.claim(shard).await?;
+            Ok(Claim { tenure: self.tenure.clone(), elapsed: self.elapsed, ..claim })
+        })
     }
 
     fn append(&self, frame: Frame) -> Appended {
@@ -48,7 +53,7 @@ fn tenure() -> (Tenure, Arc<AtomicU64>) {
     let clock = Arc::new(AtomicU64::new(1));
     let hand = clock.clone();
     let now = move || Timestamp::ZERO + Duration::from_secs(hand.load(Ordering::SeqCst));
-    (Tenure::limited(Duration::from_secs(1), now), clock)
+    (Tenure::limited(Duration::from_secs(1), Duration::from_secs(5), now), clock)
 }
 
 fn at(seconds: u64) -> Timestamp {
@@ -56,7 +61,7 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 async fn open_limited(tenure: &Tenure) -> (Broker, Running) {
-    let engine = Limited { inner: engine(), tenure: tenure.clone() };
+    let engine = Limited { inner: engine(), tenure: tenure.clone(), elapsed: None };
     Broker::open(Arc::new(engine), Clock::start(), BrokerConfig::new([7; 32])).await.expect("a new log opens")
 }
 
@@ -89,6 +94,39 @@ async fn messages_are_handed_out_only_while_the_log_is_surely_owned() {
 }
 
 #[tokio::test]
+async fn consumers_are_cut_off_when_another_node_may_serve_and_the_owner_goes_on() {
+    let (tenure, clock) = tenure();
+    tenure.extend(at(10));
+    let (broker, _running) = open_limited(&tenure).await;
+    create(&broker, Duration::from_secs(30)).await;
+    let subscribe =
+        async || owner(&broker).subscribe(stream(), group(), "worker", 10).await.expect("it is let in");
+    let mut consumer = subscribe().await;
+    publish(&broker, 1).await.expect("there is room");
+    assert!(matches!(&next_events(&mut consumer).await[0], Event::Delivery(_)));
+
+    clock.store(15, Ordering::SeqCst);
+    publish(&broker, 1).await.expect("a durable message is confirmed");
+    let waited = tokio::time::timeout(Duration::from_millis(200), next_events(&mut consumer)).await;
+    assert!(waited.is_err(), "its lease is its own for the grace: {waited:?}");
+    clock.store(16, Ordering::SeqCst);
+    let events = next_events(&mut consumer).await;
+    assert!(matches!(&events[..], [Event::LogUnsure]), "{events:?}");
+
+    // The log is reached again, and no other node has claimed it.
+    tenure.extend(at(20));
+    let mut consumer = subscribe().await;
+    let mut count = 0;
+    while count < 2 {
+        for event in next_events(&mut consumer).await {
+            let Event::Delivery(delivery) = event else { panic!("only deliveries come: {event:?}") };
+            count += delivery.leases().count;
+        }
+    }
+    assert_eq!(tenure.stalls(), 1);
+}
+
+#[tokio::test]
 async fn a_frame_that_takes_too_long_holds_deliveries_back() {
     let (tenure, clock) = tenure();
     tenure.extend(at(100));
@@ -114,4 +152,43 @@ async fn an_owner_that_lost_the_log_ends_although_it_has_nothing_to_write() {
     let is_fenced = matches!(ended, Err(RecoveryError::Storage(StorageError::Fenced { epoch: Epoch(2) })));
     assert!(is_fenced, "{ended:?}");
     assert_eq!(publish(&broker, 1).await, Err(PublishError::Stopping), "nothing more is taken");
+}
+
+#[tokio::test]
+async fn leases_on_the_clock_do_not_end_early_because_the_next_node_has_another_date() {
+    let log = engine();
+    let open = async |clock: Clock, elapsed: Option<Elapsed>| {
+        let inner = log.another();
+        let engine = Limited { inner, tenure: Tenure::default(), elapsed };
+        Broker::open(Arc::new(engine), clock, BrokerConfig::new([7; 32])).await.expect("the log opens").0
+    };
+    let date = Timestamp::ZERO + Duration::from_secs(1_000_000);
+    let broker = open(Clock::starting_at(date), None).await;
+    create(&broker, Duration::from_secs(20)).await;
+    publish(&broker, 1).await.expect("there is room");
+    let latest = broker.clock().now();
+    broker.stop();
+    let hour = Duration::from_secs(3_600);
+    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+    for (skewed, stamped, seen, expected) in [
+        // This date is ahead, and the servers know better.
+        (date + hour, minute, second, minute),
+        // The clocks of the servers are ahead, and this date is right.
+        (date + minute, hour, second, minute),
+        // Both are behind, and this machine has seen more time pass.
+        (date - hour, second, minute, minute),
+        // This date is behind: the stamps of the servers do not go back before the log.
+        (date - hour, Duration::ZERO, Duration::ZERO, Duration::ZERO),
+    ] {
+        let clock =
+            carried_over(Clock::starting_at(skewed), latest, Elapsed { stamped, seen }, Duration::ZERO);
+        let off = clock.now().since(latest + expected).max((latest + expected).since(clock.now()));
+        assert!(off < Duration::from_secs(10), "{skewed:?} {stamped:?} {seen:?}: off by {off:?}");
+        assert!(clock.now() >= latest);
+    }
+    let elapsed = Elapsed { stamped: second, seen: Duration::ZERO };
+    let broker = open(Clock::starting_at(date + hour), Some(elapsed)).await;
+    assert!(broker.clock().now() < date + minute, "it goes on from the time of the former owner");
+    let fresh = carried_over(Clock::starting_at(date), Timestamp::ZERO, elapsed, Duration::ZERO);
+    assert!(fresh.now() >= date, "a new log has no time to go on from");
 }

@@ -34,6 +34,8 @@ pub enum Choice {
     All,
     /// Those that begin with one of these.
     Prefixes(Vec<String>),
+    /// Those with a `-` and this before the first one: names of streams by category.
+    Category(String),
     /// Those for which this holds, for doors with patterns of their own.
     Test(Arc<dyn Fn(&str) -> bool + Send + Sync>),
 }
@@ -51,6 +53,9 @@ impl Choice {
         match self {
             Choice::All => true,
             Choice::Prefixes(prefixes) => prefixes.iter().any(|prefix| text.starts_with(prefix)),
+            Choice::Category(category) => {
+                text.split_once('-').is_some_and(|(before, _)| before == category.as_str())
+            }
             Choice::Test(test) => test(text),
         }
     }
@@ -61,6 +66,7 @@ impl fmt::Debug for Choice {
         match self {
             Choice::All => f.write_str("All"),
             Choice::Prefixes(prefixes) => f.debug_tuple("Prefixes").field(prefixes).finish(),
+            Choice::Category(category) => f.debug_tuple("Category").field(category).finish(),
             Choice::Test(_) => f.write_str("Test"),
         }
     }

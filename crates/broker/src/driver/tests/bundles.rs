@@ -118,6 +118,27 @@ fn a_lease_that_is_over_refuses_the_whole_bundle_and_is_named() {
 }
 
 #[test]
+fn a_bundle_is_refused_if_a_stream_does_not_end_where_it_should() {
+    let (mut rig, out, _) = holding(2, Acks::Journal, Bound::Connection);
+    let (jobs, absent, output) = (name("jobs"), name("absent"), batch(None, "x"));
+    let publish = || Bundle::default().publish(Target::Id(out), &output, PublishOptions::default());
+    for (stream, expected, last) in
+        [(&jobs, Seq(1), Seq(2)), (&jobs, Seq(3), Seq(2)), (&absent, Seq(1), Seq::START)]
+    {
+        let refused = rig.driver.commit(NOW, &publish().expect_end(stream, expected));
+        assert_eq!(refused, Err(BundleRefusal::WrongEnd { stream: stream.clone(), last }));
+        assert_eq!(rig.driver.shard().last_given(out), Some(Seq::START), "nothing was stored");
+    }
+    let nothing = Bundle::default().expect_end(&jobs, Seq(2));
+    assert_eq!(rig.driver.commit(NOW, &nothing), Err(BundleRefusal::Empty));
+    let both = publish().expect_end(&jobs, Seq(2)).expect_end(&absent, Seq::START);
+    rig.driver.commit(NOW, &both).expect("both are as expected");
+    // A message counts from the moment that it was given its place, durable or not.
+    let refused = rig.driver.commit(NOW, &publish().expect_end(&name("out"), Seq::START));
+    assert!(matches!(refused, Err(BundleRefusal::WrongEnd { last: Seq(1), .. })), "{refused:?}");
+}
+
+#[test]
 fn what_cannot_go_together_is_refused_before_anything_is_done() {
     let (mut rig, out, leases) = holding(2, Acks::Journal, Bound::Connection);
     let output = batch(None, "x");

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_client::Class;
+use http_body_util::Full;
 use hyper::Request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;

@@ -65,13 +65,6 @@ fn an_ordered_group_goes_on_at_once_after_a_crash() {
     server.stop();
 }
 
-/// The most memory that the process has had, in MiB.
-fn memory_peak(server: &Server) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process_id())).expect("a process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") >> 10
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn receives_of_large_messages_take_no_more_than_they_answer_with() {
@@ -97,7 +90,7 @@ fn receives_of_large_messages_take_no_more_than_they_answer_with() {
     let leased = group["in_flight"].as_u64().expect("a number");
     let given: usize = bytes.iter().map(|bytes| bytes / 1_000_000).sum();
     assert_eq!(leased, given as u64, "no more is leased than was answered");
-    let peak = memory_peak(&server);
+    let peak = server.memory_peak();
     assert!(peak < 300, "{peak} MiB");
     server.stop();
 }

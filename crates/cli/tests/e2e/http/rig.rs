@@ -42,6 +42,23 @@ impl Server {
         Server { process, address }
     }
 
+    /// The most memory that the process has had, in MiB. Known on Linux only.
+    pub(crate) fn memory_peak(&self) -> usize {
+        self.memory("VmHWM:")
+    }
+
+    /// The memory that the process has, in MiB. Known on Linux only.
+    pub(crate) fn memory_now(&self) -> usize {
+        self.memory("VmRSS:")
+    }
+
+    fn memory(&self, which: &str) -> usize {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process_id())).expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("a figure");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") >> 10
+    }
+
     pub(crate) fn connect(&self) -> Connection {
         Connection::open(&self.address)
     }

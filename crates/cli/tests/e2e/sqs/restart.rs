@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::rig::Folder;
+use crate::rig::{Folder, sized};
 use crate::sqs::rig::{Client, Process, bodies};
 
 fn end(server: Process, cleanly: bool) {
@@ -324,4 +324,50 @@ async fn consume(client: Client, queue: String, done: Arc<Mutex<Done>>) {
             }
         }
     }
+}
+
+/// Messages of a FIFO queue that were not in flight come at once after a kill, however many lie before them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_fifo_queue_goes_on_at_once_after_a_kill() {
+    let (count, soon) = sized((4_000, Duration::from_secs(10)), (100_000, Duration::from_secs(1)));
+    let folder = Folder::new("long-fifo");
+    let server = Process::start(&folder);
+    let client = &server.client;
+    let attributes = json!({ "FifoQueue": "true", "VisibilityTimeout": "600" });
+    let queue = client.create("long.fifo", attributes).await;
+    let path = queue.split_once("//").and_then(|(_, rest)| rest.split_once('/')).expect("a URL").1.to_owned();
+    let send = async |group: &str, bodies: std::ops::Range<u32>| {
+        let entries: Vec<Value> = bodies
+            .map(|n| {
+                json!({ "Id": n.to_string(), "MessageBody": n.to_string(), "MessageGroupId": group,
+                "MessageDeduplicationId": format!("{group}-{n}") })
+            })
+            .collect();
+        let sent = client.call("SendMessageBatch", json!({ "QueueUrl": queue, "Entries": entries })).await;
+        assert_eq!(sent["Successful"].as_array().map(Vec::len), Some(entries.len()), "{sent}");
+    };
+    for n in 0..count / 10 {
+        send("first", n * 10..n * 10 + 10).await;
+    }
+    for n in 0..10 {
+        send(&format!("late-{n}"), 0..1).await;
+    }
+    let one = client.receive(&queue, json!({ "MaxNumberOfMessages": 1 })).await;
+    assert_eq!(bodies(&one), ["0"]);
+    let mut held = 0;
+    while held < 10 {
+        held +=
+            client.receive(&queue, json!({ "MaxNumberOfMessages": 10, "WaitTimeSeconds": 20 })).await.len();
+    }
+    send("last", 0..1).await;
+    server.kill();
+
+    let server = Process::start(&folder);
+    let listening = Instant::now();
+    let queue = format!("http://{}/{path}", server.client.address);
+    let next =
+        server.client.receive(&queue, json!({ "WaitTimeSeconds": 20, "AttributeNames": ["All"] })).await;
+    assert_eq!(next[0]["Attributes"]["MessageGroupId"], "last", "{next:?}");
+    assert!(listening.elapsed() < soon, "it took {:?}", listening.elapsed());
+    server.stop();
 }

@@ -150,9 +150,11 @@ impl Keyed {
         let mut looked_at = 0;
         for seq in range.seqs() {
             let key = keys.key((seq.0 - range.first.0) as usize);
+            let is_unreadable = self.keys.is_ordered() && keys.is_unreadable(seq);
             if self.keys.parked_unseen.remove(SeqRange::one(seq)) > 0 {
                 let parked = view.ledger.parked().get(seq);
-                if parked.is_some_and(|parked| parked.key.is_none()) {
+                // An unknown key holds up no other message. It is looked up again when the message is replayed.
+                if parked.is_some_and(|parked| parked.key.is_none()) && !is_unreadable {
                     found.push((seq, key));
                     self.parked(view, seq, Some(key));
                     self.refresh(view, key);
@@ -176,10 +178,31 @@ impl Keyed {
                 self.arrived = seq;
             }
             looked_at += 1;
-            self.look_at(view, seq, key);
+            if is_unreadable || self.keys.unreadable.contains(seq) {
+                self.pass_by_unreadable(view, seq);
+            } else {
+                self.look_at(view, seq, key);
+            }
         }
         let offered = self.offer.count().saturating_sub(before);
         self.passed_by = (100 - (offered * 100).checked_div(looked_at).unwrap_or(100).min(100)) as u32;
+    }
+
+    /// A message of an ordered group whose key cannot be read.
+    fn pass_by_unreadable(&mut self, view: View<'_>, seq: Seq) {
+        if view.ledger.is_settled(seq) {
+            return;
+        }
+        self.keys.unreadable.insert(SeqRange::one(seq));
+        self.give_up(view, seq);
+    }
+
+    /// A message whose key cannot be read is parked, unless it is with a consumer or on its way to another stream.
+    fn give_up(&mut self, view: View<'_>, seq: Seq) {
+        let state = view.ledger.standing().run_at(seq).map(|(_, state)| state);
+        if !matches!(state, Some(State::Leased(_) | State::Moving { .. })) {
+            self.keys.unfit.insert(SeqRange::one(seq));
+        }
     }
 
     /// A message that may have to be offered, with its key.
@@ -221,6 +244,7 @@ impl Keyed {
                 self.one_gone(view, seq);
             }
             self.keys.again.remove(seqs);
+            self.keys.forget_unreadable(seqs);
         }
         // Messages that had not been looked at when they went need not be.
         if seqs.contains(self.arrived.next()) {
@@ -302,6 +326,7 @@ impl Keyed {
                 Some(key) if is_ordered && key != NO_KEY => self.refresh(view, key),
                 Some(key) => self.offer.insert(view.stream.priority(seq), key, seq),
                 None if !is_ordered => self.look_again_if_unknown(seq),
+                None if self.keys.unreadable.contains(seq) => self.give_up(view, seq),
                 None => {}
             }
         }
@@ -309,7 +334,7 @@ impl Keyed {
 
     /// A message whose key is not known is looked at again: the group would not come across it otherwise.
     pub(super) fn look_again_if_unknown(&mut self, seq: Seq) {
-        if self.keys.key(seq).is_none() && seq <= self.arrived {
+        if self.keys.key(seq).is_none() && !self.keys.unreadable.contains(seq) && seq <= self.arrived {
             self.keys.again.insert(SeqRange::one(seq));
         }
     }

@@ -334,3 +334,31 @@ fn what_is_too_old_is_let_go_when_its_lease_ends() {
         "#]],
     );
 }
+
+#[test]
+fn after_a_reset_attempts_are_counted_anew() {
+    check(
+        "retries 1 / set backoff 0s 0s / publish 1 / A joins 1 / A nacks 1 / reset beginning / A nacks 1 / A nacks 1 \
+         / parked",
+        expect![[r#"
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    A: retrying
+            0s    deliver 1#2 to A
+            0s    append failed 1 until 0s
+            0s    append handed 1
+            0s    append reset to 0
+            0s    read 1
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    A: retrying
+            0s    deliver 1#2 to A
+            0s    append failed 1 until 0s
+            0s    append handed 1
+            0s    A: parked
+            0s    append parked 1 by Nack
+            0s    parked 1 after 2: #1 A (no reason given); #2 A (no reason given)
+            0s    reasons: 1 (no reason given)
+        "#]],
+    );
+}

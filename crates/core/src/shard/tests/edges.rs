@@ -199,8 +199,11 @@ fn messages_may_be_kept_for_long_and_not_for_ever() {
     assert_eq!(refused(log), Err("retention.max_age".to_owned()));
     // What an earlier release has let in does no harm.
     let mut rig = Rig::new(StreamSettings::default());
-    let entry =
-        Entry::StreamChanged { stream: rig.stream, settings: settings(limits(Duration::MAX)), at: BEGIN };
+    let entry = Entry::StreamChanged {
+        stream: rig.stream,
+        settings: settings(limits(Duration::MAX)).into(),
+        at: BEGIN,
+    };
     entry.encode(rig.shard.entries());
     let mut again = rig.recovered();
     let stored = again.publish(

@@ -10,14 +10,28 @@ use forebay_broker::api::{Lease, Settlement};
 use forebay_core::types::{ConsumerId, GroupName, StreamName, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
+use super::super::links;
 use super::held::{Held, HeldEvent, Proof};
 use super::measure::{Measured, Times};
+use super::service::ALL;
 
 /// A stream and a group of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Names {
     pub(crate) stream: StreamName,
     pub(crate) group: GroupName,
+}
+
+impl Names {
+    /// Whether this is a subscription to `$all`: a group on its links.
+    pub(crate) fn is_all(&self) -> bool {
+        self.stream.as_str().strip_prefix(links::OF_ALL) == Some(self.group.as_str())
+    }
+
+    /// The stream that clients subscribe to.
+    pub(crate) fn source(&self) -> &str {
+        if self.is_all() { ALL } else { self.stream.as_str() }
+    }
 }
 
 /// All groups that this door has consumers of.

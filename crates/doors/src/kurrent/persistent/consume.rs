@@ -11,11 +11,12 @@ use std::task::{Context, Poll, ready};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use forebay_broker::api::{
-    CallError, Caller, Clock, Consumer, Delivered, Event, LeaseRun, SettleRequest, Settlement,
+    CallError, Caller, Clock, Consumer, Delivered, Event, Found, LeaseRun, SettleRequest, Settlement,
 };
 use forebay_core::types::{Seq, StreamName};
 use forebay_wire::kurrent::client::{RecordedEvent, SubscriptionConfirmation, Uuid};
 use forebay_wire::kurrent::persistent_subscriptions as wire;
+use futures_util::stream::FuturesOrdered;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tonic::metadata::MetadataMap;
@@ -42,8 +43,25 @@ const UNNAMED: &str = "<unknown>";
 /// The longest name of a connection that is kept.
 const NAME_BYTES_MAX: usize = 255;
 
-/// The event that a link leads to. `None` if it is gone.
-type Target = Pin<Box<dyn Future<Output = Result<Option<RecordedEvent>, Status>> + Send>>;
+/// Links whose events are read at a time.
+const RESOLVING_MAX: usize = 16;
+
+/// What a client is shown of a message.
+struct Shown {
+    /// `None` if the event that a link leads to is gone.
+    event: Option<RecordedEvent>,
+    link: Option<RecordedEvent>,
+}
+
+impl Shown {
+    /// The record that the client answers for.
+    fn original(&self) -> Option<&RecordedEvent> {
+        self.link.as_ref().or(self.event.as_ref())
+    }
+}
+
+/// A message, while the event that it leads to is read. `None` if there is nothing to show.
+type Resolving = Pin<Box<dyn Future<Output = (Delivered, Result<Option<Shown>, Status>)> + Send>>;
 
 pub(super) struct Consume {
     door: KurrentDoor,
@@ -64,8 +82,8 @@ pub(super) struct Consume {
     /// Links are followed.
     resolve_links: bool,
     confirmation: Option<wire::ReadResp>,
-    /// A link, while the event that it leads to is read.
-    resolving: Option<(Delivered, Target)>,
+    /// Messages whose events are being read, in order.
+    resolving: FuturesOrdered<Resolving>,
     /// Messages that were delivered to the consumer and not sent yet, and what it is told after them.
     sending: VecDeque<Delivered>,
     events: VecDeque<Event>,
@@ -119,7 +137,7 @@ pub(super) async fn open(
     });
     let group = door.persistent.calls.of(&names);
     let dropped = group.enter(consumer.id(), call.clone());
-    let subscription_id = format!("{}::{}", names.stream, names.group);
+    let subscription_id = format!("{}::{}", names.source(), names.group);
     let confirmation = SubscriptionConfirmation { subscription_id };
     let content = Some(read_resp::Content::SubscriptionConfirmation(confirmation));
     let opened = Consume {
@@ -138,7 +156,7 @@ pub(super) async fn open(
         form: Form::wanted(options.uuid_option.as_ref()).unwrap_or(Form::Structured),
         resolve_links: noted.is_some_and(|noted| noted.settings.resolve_links),
         confirmation: Some(wire::ReadResp { content }),
-        resolving: None,
+        resolving: FuturesOrdered::new(),
         sending: VecDeque::new(),
         events: VecDeque::new(),
         fresh: Vec::new(),
@@ -243,25 +261,37 @@ impl Consume {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<wire::ReadResp, Status>> {
         loop {
             let Some(consumer) = &mut self.consumer else { return Poll::Ready(Err(status::stopping())) };
-            if let Some((message, target)) = &mut self.resolving {
-                let found = ready!(target.as_mut().poll(cx));
-                consumer.encoded(message.content.len());
-                let resolved = self.resolving.take();
-                return Poll::Ready(found.and_then(|event| match resolved {
-                    Some((link, _)) => self.send(&link, Some(event)),
-                    None => Err(status::stopping()),
-                }));
-            }
-            if let Some(message) = self.sending.pop_front() {
-                if self.resolve_links
-                    && let Some((seq, stream)) = stored(&self.names, &message).link()
+            if self.resolve_links || self.names.is_all() {
+                while self.resolving.len() < RESOLVING_MAX
+                    && let Some(message) = self.sending.pop_front()
                 {
-                    let target = target(self.caller.clone(), stream, seq, self.form);
-                    self.resolving = Some((message, Box::pin(target)));
+                    let resolver = Resolver {
+                        caller: self.caller.clone(),
+                        names: self.names.clone(),
+                        form: self.form,
+                        resolve_links: self.resolve_links,
+                    };
+                    self.resolving.push_back(Box::pin(resolver.resolve(message)));
+                }
+                if !self.resolving.is_empty() {
+                    let Some((message, shown)) = ready!(Pin::new(&mut self.resolving).poll_next(cx)) else {
+                        continue;
+                    };
+                    consumer.encoded(message.content.len());
+                    match shown {
+                        Ok(Some(shown)) => return Poll::Ready(Ok(self.send(&message, shown))),
+                        Ok(None) => self.pass_over(&message),
+                        Err(status) => return Poll::Ready(Err(status)),
+                    }
                     continue;
                 }
+            }
+            if let Some(message) = self.sending.pop_front() {
                 consumer.encoded(message.content.len());
-                return Poll::Ready(self.send(&message, None));
+                let record = stored(&self.names, &message).recorded(self.form);
+                return Poll::Ready(
+                    record.map(|event| self.send(&message, Shown { event: Some(event), link: None })),
+                );
             }
             if self.events.is_empty() {
                 if consumer.poll_unencoded(cx, &mut self.fresh, EVENTS_AT_A_TIME).is_pending() {
@@ -275,9 +305,10 @@ impl Consume {
             match self.events.pop_front() {
                 Some(Event::Delivery(delivery)) => self.sending.extend(delivery.into_each()),
                 Some(Event::CutOff) => return Poll::Ready(Err(Status::aborted("Consumer too slow"))),
+                Some(Event::LogUnsure) => return Poll::Ready(Err(status::stopping())),
                 Some(Event::GroupGone) => {
-                    let Names { stream, group } = &self.names;
-                    return Poll::Ready(Err(status::group_dropped(stream.as_str(), group.as_str())));
+                    let names = &self.names;
+                    return Poll::Ready(Err(status::group_dropped(names.source(), names.group.as_str())));
                 }
                 // Clients are not told what becomes of an answer.
                 Some(Event::Settled(_) | Event::Committed(..)) | None => {}
@@ -285,15 +316,18 @@ impl Consume {
         }
     }
 
-    /// A message as an event, which the call holds from now on. If it is a link that was followed, with the event that
-    /// it leads to; clients answer for the link.
-    fn send(
-        &self,
-        message: &Delivered,
-        target: Option<Option<RecordedEvent>>,
-    ) -> Result<wire::ReadResp, Status> {
-        let record = stored(&self.names, message).recorded(self.form)?;
-        let id = EventId::read(record.id.as_ref()).unwrap_or_default();
+    /// The event that a message of a subscription to `$all` leads to is gone, so there is nothing to do for it.
+    fn pass_over(&self, message: &Delivered) {
+        if let Some(answers) = &self.call.answers {
+            let _ = answers.send((vec![message.lease], Action::Skip.settlement("")));
+        }
+    }
+
+    /// A message as an event, which the call holds from now on.
+    fn send(&self, message: &Delivered, shown: Shown) -> wire::ReadResp {
+        let original = shown.original();
+        let id = EventId::read(original.and_then(|record| record.id.as_ref())).unwrap_or_default();
+        let commit = original.map_or(places::commit(message.ordinal), |record| record.commit_position);
         let now = self.clock.now();
         let held = HeldEvent {
             seq: message.lease.seq,
@@ -304,17 +338,13 @@ impl Consume {
         };
         self.group.sent(now, id.0, held);
         let retries = i32::try_from(message.attempt.0.saturating_sub(1)).unwrap_or(i32::MAX);
-        let (event, link) = match target {
-            None => (Some(record), None),
-            Some(event) => (event, Some(record)),
-        };
         let event = read_resp::ReadEvent {
-            event,
-            link,
-            position: Some(Position::CommitPosition(places::commit(message.ordinal))),
+            event: shown.event,
+            link: shown.link,
+            position: Some(Position::CommitPosition(commit)),
             count: Some(Count::RetryCount(retries)),
         };
-        Ok(wire::ReadResp { content: Some(read_resp::Content::Event(event)) })
+        wire::ReadResp { content: Some(read_resp::Content::Event(event)) }
     }
 
     fn leave(&mut self) {
@@ -337,22 +367,66 @@ fn stored<'a>(names: &'a Names, message: &'a Delivered) -> Stored<'a> {
     }
 }
 
-async fn target(
+/// Reads the events that links lead to.
+struct Resolver {
     caller: Caller,
-    stream: StreamName,
-    seq: Seq,
+    names: Names,
     form: Form,
-) -> Result<Option<RecordedEvent>, Status> {
-    let page = match caller.read(stream.clone(), seq, 1).await {
-        Ok(page) => page,
-        // A client that may not read the event gets the link alone.
-        Err(CallError::NoSuchStream { .. } | CallError::StreamGone | CallError::Denied(_)) => {
-            return Ok(None);
+    /// Links are followed.
+    resolve_links: bool,
+}
+
+/// An event that a link leads to.
+enum Target {
+    There(StreamName, Box<Found>),
+    Gone,
+    /// The client may not read it.
+    Denied,
+}
+
+impl Resolver {
+    async fn resolve(self, message: Delivered) -> (Delivered, Result<Option<Shown>, Status>) {
+        let shown = match self.names.is_all() {
+            true => self.of_all(&message).await,
+            false => self.show(stored(&self.names, &message)).await.map(Some),
+        };
+        (message, shown)
+    }
+
+    /// A subscription to `$all` has links to its events, and shows the events. One that the client may not read is
+    /// shown as the link alone.
+    async fn of_all(&self, message: &Delivered) -> Result<Option<Shown>, Status> {
+        let link = stored(&self.names, message);
+        let Some((seq, stream)) = link.link() else { return Ok(None) };
+        match self.target(stream, seq).await? {
+            Target::There(stream, found) => self.show(Stored::found(&stream, &found)).await.map(Some),
+            Target::Gone => Ok(None),
+            Target::Denied => Ok(Some(Shown { event: None, link: Some(link.recorded(self.form)?) })),
         }
-        Err(error) => return Err(status::of_call(&error)),
-    };
-    let found = page.messages.first().filter(|found| found.seq == seq);
-    found.map(|found| Stored::found(&stream, found).recorded(form)).transpose()
+    }
+
+    /// An event, and the one that it leads to if it is a link and links are followed.
+    async fn show(&self, stored: Stored<'_>) -> Result<Shown, Status> {
+        let record = stored.recorded(self.form)?;
+        let link = if self.resolve_links { stored.link() } else { None };
+        let Some((seq, stream)) = link else { return Ok(Shown { event: Some(record), link: None }) };
+        let event = match self.target(stream, seq).await? {
+            Target::There(stream, found) => Some(Stored::found(&stream, &found).recorded(self.form)?),
+            Target::Gone | Target::Denied => None,
+        };
+        Ok(Shown { event, link: Some(record) })
+    }
+
+    async fn target(&self, stream: StreamName, seq: Seq) -> Result<Target, Status> {
+        let page = match self.caller.read(stream.clone(), seq, 1).await {
+            Ok(page) => page,
+            Err(CallError::NoSuchStream { .. } | CallError::StreamGone) => return Ok(Target::Gone),
+            Err(CallError::Denied(_)) => return Ok(Target::Denied),
+            Err(error) => return Err(status::of_call(&error)),
+        };
+        let found = page.messages.into_iter().next().filter(|found| found.seq == seq);
+        Ok(found.map_or(Target::Gone, |found| Target::There(stream, Box::new(found))))
+    }
 }
 
 impl Stream for Consume {
@@ -367,10 +441,7 @@ impl Stream for Consume {
             return Poll::Ready(None);
         }
         let end = match Pin::new(&mut call.dropped).poll(cx) {
-            Poll::Ready(_) => {
-                let Names { stream, group } = &call.names;
-                Some(status::group_dropped(stream.as_str(), group.as_str()))
-            }
+            Poll::Ready(_) => Some(status::group_dropped(call.names.source(), call.names.group.as_str())),
             Poll::Pending => call.poll_requests(cx).err(),
         };
         let polled = match end {

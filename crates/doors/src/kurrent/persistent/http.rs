@@ -20,7 +20,7 @@ use super::calls::{Answered, Names};
 use super::held::{HeldEvent, Proof};
 use super::info::Info;
 use super::parked::{self, ParkedStream};
-use super::service::{Action, Refusal, Subscriptions};
+use super::service::{ALL, Action, Refusal, Subscriptions};
 use json::{atom_link, changed, detail, link, merge, settings_of, summary};
 
 /// The media type of pulled events.
@@ -153,9 +153,6 @@ impl From<Refusal> for Refused {
                 "the subscription has as many consumers as it may".to_owned(),
             ),
             Refusal::Failed(reason) => (StatusCode::BAD_REQUEST, reason),
-            Refusal::All => {
-                (StatusCode::BAD_REQUEST, "persistent subscriptions to $all are not supported".to_owned())
-            }
             Refusal::Tombstone => (StatusCode::GONE, "the stream was deleted for ever".to_owned()),
             Refusal::Call(error) => (status_of(&error), error.to_string()),
         };
@@ -233,6 +230,14 @@ struct Asked<'a> {
     base: String,
 }
 
+/// A subscription that should be there, to a stream: those to `$all` are used over gRPC.
+fn of_stream(stream: &str, group: &str) -> Result<Names, Refused> {
+    if stream == ALL {
+        return Err(bad("a subscription to $all is created, changed, deleted and consumed over gRPC only"));
+    }
+    Ok(Names::existing(stream, group)?)
+}
+
 impl Asked<'_> {
     async fn answer(
         &self,
@@ -258,12 +263,12 @@ impl Asked<'_> {
                 Ok(answer)
             }
             Route::Update(stream, group) => {
-                let (names, settings) = (Names::existing(&stream, &group)?, settings_of(body)?);
+                let (names, settings) = (of_stream(&stream, &group)?, settings_of(body)?);
                 self.change(|of, caller| async move { of.update(&caller, names, settings).await }).await?;
                 Ok(json_answer(StatusCode::OK, &changed("Success")))
             }
             Route::Delete(stream, group) => {
-                let names = Names::existing(&stream, &group)?;
+                let names = of_stream(&stream, &group)?;
                 self.change(|of, caller| async move { of.delete(&caller, names).await }).await?;
                 Ok(json_answer(StatusCode::OK, &changed("Success")))
             }
@@ -274,7 +279,7 @@ impl Asked<'_> {
             }
             Route::Pull(stream, group, count) => self.pull(&stream, &group, count.as_deref(), headers).await,
             Route::Answer(stream, group, id, refuses) => {
-                let names = Names::existing(&stream, &group)?;
+                let names = of_stream(&stream, &group)?;
                 self.settle(names, id.as_deref(), refuses).await
             }
             Route::Replay(stream, group) => self.parked(&stream, &group, Work::Replay).await,
@@ -334,7 +339,7 @@ impl Asked<'_> {
         count: Option<&str>,
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Refused> {
-        let names = Names::existing(stream, group)?;
+        let names = of_stream(stream, group)?;
         if !takes_competing(headers) {
             let message = format!("events are pulled as {COMPETING}");
             return Err(Refused(StatusCode::NOT_ACCEPTABLE, message));
@@ -532,8 +537,8 @@ impl Asked<'_> {
             };
             for entry in found {
                 let Some(message) = &entry.report.message else { continue };
-                let stored = Stored::found(&names.stream, message);
-                let mut shown = self.event(&stored, stream, embed);
+                let stored = Stored::found(&entry.stream, message);
+                let mut shown = self.event(&stored, entry.stream.as_str(), embed);
                 if embed != Embed::None {
                     shown["positionEventNumber"] = json!(entry.revision);
                     shown["positionStreamId"] = json!(name);

@@ -4,10 +4,11 @@
 use std::sync::atomic::Ordering;
 
 use forebay_broker::api::{Bound, ConsumerReport, GroupReport, JobReport, JobState, Status, Work};
-use forebay_core::types::{Seq, Timestamp};
+use forebay_core::types::{Ordinal, Seq, Timestamp};
 
 use super::super::places;
 use super::calls::{GroupCalls, lock};
+use super::service::ALL;
 use super::settings::{Noted, Settings};
 
 /// Shown for a consumer that did not say who it is.
@@ -22,15 +23,47 @@ pub(crate) struct Info {
     pub(crate) average_per_second: i32,
     pub(crate) total_items: i64,
     pub(crate) count_since_last_measurement: i64,
-    /// Revisions.
-    pub(crate) last_checkpointed: Option<u64>,
-    pub(crate) last_known: Option<u64>,
+    pub(crate) last_checkpointed: Option<At>,
+    pub(crate) last_known: Option<At>,
+    pub(crate) start_from: String,
     pub(crate) settings: Settings,
     pub(crate) read_buffer_count: i32,
     pub(crate) retry_buffer_count: i32,
     pub(crate) total_in_flight: i32,
     pub(crate) outstanding: i32,
     pub(crate) parked: i64,
+}
+
+/// A place of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    /// In a stream.
+    Revision(u64),
+    /// Among all events.
+    Position(u64),
+}
+
+impl At {
+    pub(crate) fn text(self) -> String {
+        match self {
+            At::Revision(revision) => revision.to_string(),
+            At::Position(commit) => places::position_text(commit, commit),
+        }
+    }
+
+    pub(crate) fn number(self) -> i64 {
+        let (At::Revision(number) | At::Position(number)) = self;
+        i64::try_from(number).unwrap_or(i64::MAX)
+    }
+}
+
+/// How far a subscription to `$all` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AllProgress {
+    /// Events up to it are done with.
+    pub(crate) done: Ordinal,
+    /// Events up to it are known.
+    pub(crate) known: Ordinal,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +87,7 @@ impl Info {
         noted: Option<&Noted>,
         calls: Option<&GroupCalls>,
         jobs: &[JobReport],
+        all: Option<AllProgress>,
     ) -> Info {
         let figures = &report.figures;
         let connected = report.consumers.iter().filter(|consumer| consumer.bound == Bound::Connection);
@@ -63,16 +97,24 @@ impl Info {
         let since_last = calls.map_or(0, |calls| lock(&calls.measured).look(now, now, delivered).0);
         // As long as nothing is settled the checkpoint is only where the group began.
         let has_progress = figures.counters.settled() + figures.counters.parked > 0;
+        let settings = Settings::shown(&report.settings, noted);
+        let position =
+            |ordinal: Ordinal| (ordinal > Ordinal(0)).then(|| At::Position(places::commit(ordinal)));
+        let (checkpoint, last_known) = match all {
+            Some(AllProgress { done, known }) => (position(done), position(known)),
+            None => (revision(figures.checkpoint), revision(figures.last_known)),
+        };
         Info {
-            stream: report.stream.as_str().to_owned(),
+            stream: if all.is_some() { ALL } else { report.stream.as_str() }.to_owned(),
             group: report.name.as_str().to_owned(),
             status: status(report, jobs),
             average_per_second: rate(report.throughput.delivered.second),
             total_items: long(delivered),
             count_since_last_measurement: since_last,
-            last_checkpointed: revision(figures.checkpoint).filter(|_| has_progress),
-            last_known: revision(figures.last_known),
-            settings: Settings::shown(&report.settings, noted),
+            last_checkpointed: checkpoint.filter(|_| has_progress),
+            last_known,
+            start_from: settings.start.text(all.is_some()),
+            settings,
             read_buffer_count: int(figures.ready),
             retry_buffer_count: int(figures.waiting),
             total_in_flight: connections.iter().fold(0, |sum: i32, one| sum.saturating_add(one.in_flight)),
@@ -130,8 +172,8 @@ fn status(report: &GroupReport, jobs: &[JobReport]) -> String {
     words.join(", ")
 }
 
-fn revision(seq: Seq) -> Option<u64> {
-    places::revision(seq)
+fn revision(seq: Seq) -> Option<At> {
+    places::revision(seq).map(At::Revision)
 }
 
 fn rate(per_second: f64) -> i32 {

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use forebay_broker::api::{Caller, Cause, Direction, Filter, GroupReport, ParkedReport};
-use forebay_core::types::{GroupName, Seq, StreamName};
+use forebay_broker::api::{CallError, Caller, Cause, Direction, Filter, GroupReport, ParkedReport};
+use forebay_core::types::{Seq, StreamName};
 use forebay_wire::kurrent::client::stream_options::RevisionOption;
 use forebay_wire::kurrent::client::{RecordedEvent, StreamIdentifier, StreamOptions};
 use forebay_wire::kurrent::streams::ReadResp;
@@ -40,11 +40,7 @@ pub(crate) fn candidates(name: &str) -> Vec<Names> {
     let Some(inner) = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX)) else {
         return Vec::new();
     };
-    let names = |at: usize| {
-        let stream = StreamName::of_any(&inner[..at]).ok()?;
-        let group = GroupName::parse(&inner[at + SEPARATOR.len()..]).ok()?;
-        Some(Names { stream, group })
-    };
+    let names = |at: usize| Names::existing(&inner[..at], &inner[at + SEPARATOR.len()..]).ok();
     inner.match_indices(SEPARATOR).filter_map(|(at, _)| names(at)).collect()
 }
 
@@ -63,6 +59,8 @@ pub(crate) struct Entry {
     /// Its number in the stream.
     pub(crate) revision: u64,
     pub(crate) report: ParkedReport,
+    /// The stream of the event.
+    pub(crate) stream: StreamName,
     /// `<revision>@<stream>` of the event.
     pub(crate) data: String,
     /// When it was parked, why, and the event's revision, as JSON.
@@ -122,8 +120,11 @@ impl ParkedStream {
             }
             let first = self.next;
             self.next += page.items.len() as u64;
-            let numbered = page.items.into_iter().zip(first..);
-            return Ok(numbered.map(|(report, revision)| self.entry(report, revision)).collect());
+            let mut entries = Vec::with_capacity(page.items.len());
+            for (report, revision) in page.items.into_iter().zip(first..) {
+                entries.push(self.entry(report, revision).await?);
+            }
+            return Ok(entries);
         }
         Ok(Vec::new())
     }
@@ -169,15 +170,35 @@ impl ParkedStream {
         (self.after, self.next) = (Some(Seq::START), 0);
     }
 
-    fn entry(&self, report: ParkedReport, revision: u64) -> Entry {
+    async fn entry(&self, mut report: ParkedReport, revision: u64) -> Result<Entry, Refusal> {
+        let own = &self.names.stream;
+        let link = match &report.message {
+            Some(found) if self.names.is_all() => Stored::found(own, found).link(),
+            _ => None,
+        };
         let event = places::revision_text(report.seq);
-        let data = format!("{event}@{}", self.names.stream);
+        let (stream, data) = match link {
+            None => (own.clone(), format!("{event}@{own}")),
+            // Of a subscription to `$all` the links are parked, and their events are shown.
+            Some((seq, stream)) => {
+                let data = format!("{}@{stream}", places::revision_text(seq));
+                let page = match self.caller.read(stream.clone(), seq, 1).await {
+                    Ok(page) => page.messages,
+                    Err(CallError::NoSuchStream { .. } | CallError::StreamGone | CallError::Denied(_)) => {
+                        Vec::new()
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                report.message = page.into_iter().next().filter(|found| found.seq == seq);
+                (stream, data)
+            }
+        };
         let metadata = json!({
             "added": added(report.parked.at().0),
             "reason": reason(&report, self.max_retries),
             "subscriptionEventNumber": event,
         });
-        Entry { revision, report, data, metadata: metadata.to_string() }
+        Ok(Entry { revision, report, stream, data, metadata: metadata.to_string() })
     }
 }
 
@@ -283,7 +304,7 @@ impl Reading {
         let (event, link) = match self.read.resolve_links {
             false => (Some(link), None),
             true => {
-                let target = message.map(|found| Stored::found(&self.stream.names.stream, found));
+                let target = message.map(|found| Stored::found(&entry.stream, found));
                 (target.map(|stored| stored.recorded(self.read.form)).transpose()?, Some(link))
             }
         };

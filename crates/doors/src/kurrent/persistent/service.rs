@@ -4,17 +4,19 @@
 use std::collections::HashMap;
 
 use forebay_broker::api::{
-    Bundle, CallError, Caller, Door, GroupReport, JobTerms, MemberRefusal, Right, Select, Settlement, Start,
-    StreamSettings, Verb, Work,
+    Bundle, CallError, Caller, Door, GroupReport, GroupSettings, JobTerms, MemberRefusal, Purge, Retention,
+    Right, Select, Settlement, Start, StreamSettings, Verb, Work,
 };
-use forebay_core::types::{GroupName, StreamName};
+use forebay_core::types::{GroupName, Ordinal, StreamName};
 use tokio::sync::Mutex;
 
+use super::super::links::{self, AllTerms};
 use super::super::marks::{self, Mark};
+use super::super::places;
 use super::super::streams::write::new_stream as new_stream_settings;
 use super::calls::{Calls, Names};
-use super::info::Info;
-use super::settings::{self, Invalid, NOTE_PREFIX, Noted, Settings};
+use super::info::{AllProgress, Info};
+use super::settings::{self, ConsumerStrategy, Invalid, NOTE_PREFIX, Noted, Settings, StartFrom};
 
 /// Groups and notes that are asked for at a time.
 const PAGE: usize = 1_000;
@@ -30,8 +32,6 @@ pub(crate) enum Refusal {
     Full,
     /// The request breaks a rule, which is named.
     Failed(String),
-    /// A subscription to all streams.
-    All,
     /// The stream was tombstoned.
     Tombstone,
     Call(CallError),
@@ -64,7 +64,10 @@ impl From<CallError> for Refusal {
 fn stream_name(text: &str) -> Result<StreamName, Refusal> {
     match text {
         "" => Err(Refusal::Failed("the stream name must not be empty".to_owned())),
-        ALL => Err(Refusal::All),
+        text if text == ALL || text.starts_with(links::OF_ALL) => Err(Refusal::Failed(format!(
+            "the stream name must not be $all or begin with {}. value=`{text}`",
+            links::OF_ALL
+        ))),
         text => StreamName::of_any(text)
             .map_err(|error| Refusal::Failed(format!("the stream name {error}. value=`{text}`"))),
     }
@@ -79,9 +82,20 @@ impl Names {
         Ok(Names { stream, group })
     }
 
+    /// Of a subscription to `$all`.
+    pub(crate) fn of_all(group: &str) -> Result<Names, Refusal> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Refusal::Failed(format!("the group name {error}. value=`{group}`"))
+        };
+        let name = GroupName::parse(group).map_err(|error| failed(&error))?;
+        let stream = links::stream_of_all(group).ok_or_else(|| failed(&"is too long for $all"))?;
+        Ok(Names { stream, group: name })
+    }
+
     /// Of a subscription that should be there. One with a name that no subscription can have is not.
     pub(crate) fn existing(stream: &str, group: &str) -> Result<Names, Refusal> {
-        Names::new(stream, group).map_err(|refusal| match refusal {
+        let names = if stream == ALL { Names::of_all(group) } else { Names::new(stream, group) };
+        names.map_err(|refusal| match refusal {
             Refusal::Failed(_) => Refusal::Missing,
             refusal => refusal,
         })
@@ -165,6 +179,12 @@ impl Subscriptions {
         let _changing = self.changing.lock().await;
         let Names { stream, group } = names;
         caller.check(Right::Create, &stream, &group)?;
+        if links::is_named(&stream) {
+            if is_tombstone(&self.own, &stream).await? {
+                return Err(Refusal::Tombstone);
+            }
+            links::ready(&self.own, &stream).await?;
+        }
         let is_new = match self.own.stream(stream.clone()).await {
             Ok(report) if report.groups.contains(&group) => return Err(Refusal::Exists),
             Ok(_) => false,
@@ -183,6 +203,73 @@ impl Subscriptions {
         Ok(())
     }
 
+    /// Creates a subscription to `$all`: a stream of links to the events that it wants, and a group on it.
+    pub(crate) async fn create_of_all(
+        &self,
+        caller: &Caller,
+        names: Names,
+        given: Settings,
+        mut terms: AllTerms,
+    ) -> Result<(), Refusal> {
+        given.check()?;
+        let _changing = self.changing.lock().await;
+        let Names { stream, group } = names;
+        caller.check(Right::Create, &stream, &group)?;
+        match self.own.stream(stream.clone()).await {
+            Ok(_) => return Err(Refusal::Exists),
+            Err(CallError::NoSuchStream { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let seen = self.seen_before(given.start).await?;
+        // There may be a feeder of a subscription of this name that another door has deleted.
+        self.own.stop_links(&stream).await?;
+        let before = self.own.link_stream(Door::KURRENT, &stream).await?;
+        terms.by_correlation = given.strategy == ConsumerStrategy::PinnedByCorrelation;
+        let terms = terms.to_vec();
+        let bundle = Bundle::beside(stream.clone())
+            // Links are removed when they are settled.
+            .stream(stream.clone(), |settings| settings.retention = Retention::Work)
+            .links(Door::KURRENT, &stream, seen, &terms, before.as_ref())
+            .note(Noted::of_all(given.clone()).note(&stream, &group));
+        let shape = move |settings: &mut GroupSettings| {
+            given.shape(settings);
+            settings.start = Start::Beginning;
+        };
+        caller.commit(bundle.group(stream.clone(), group, shape)).await?;
+        links::feed(&self.own, &stream, &terms)?;
+        Ok(())
+    }
+
+    /// The last event that a subscription to `$all` is not given.
+    async fn seen_before(&self, start: StartFrom) -> Result<Ordinal, Refusal> {
+        let end = self.own.log_end().await?;
+        match start {
+            StartFrom::Start | StartFrom::Revision(_) => Ok(Ordinal(0)),
+            StartFrom::End => Ok(end),
+            StartFrom::Position { commit, .. } => {
+                let at = places::ordinal(commit);
+                if at > end {
+                    let end = places::commit(end);
+                    let reason = format!("commit_position must be at most {end}. value=`{commit}`");
+                    return Err(Refusal::Failed(reason));
+                }
+                Ok(Ordinal(at.0.saturating_sub(1)))
+            }
+        }
+    }
+
+    /// Lets a subscription to `$all` that has done nothing begin elsewhere.
+    async fn begin_again(&self, stream: &StreamName, seen: Ordinal) -> Result<(), Refusal> {
+        self.own.stop_links(stream).await?;
+        let Some(links) = self.own.link_stream(Door::KURRENT, stream).await? else { return Ok(()) };
+        // In this order a crash in between leaves links twice, and loses none.
+        let bundle = Bundle::beside(stream.clone());
+        self.own.commit(bundle.links(Door::KURRENT, stream, seen, &links.terms, Some(&links))).await?;
+        self.own.purge(stream.clone(), Purge::default()).await?;
+        links::feed(&self.own, stream, &links.terms)?;
+        Ok(())
+    }
+
     /// Changes settings, and then ends the calls of its consumers, which connect again.
     pub(crate) async fn update(&self, caller: &Caller, names: Names, asked: Settings) -> Result<(), Refusal> {
         asked.check()?;
@@ -195,12 +282,19 @@ impl Subscriptions {
         let begins_elsewhere = Settings::shown(&report.settings, noted.as_ref()).start != start;
         let counters = &report.figures.counters;
         let is_untouched = counters.settled() + counters.parked == 0;
+        let is_moved = begins_elsewhere && is_untouched;
+        let seen = match names.is_all() && is_moved {
+            true => Some(self.seen_before(start).await?),
+            false => None,
+        };
         let note = Noted::updated(asked.clone(), noted.as_ref(), &report.settings).note(&stream, &group);
         let change = move |settings: &mut _| asked.change(noted.as_ref(), settings);
         let bundle = Bundle::beside(stream.clone()).group(stream.clone(), group.clone(), change).note(note);
         caller.commit(bundle).await?;
         // Another start counts as long as there is no checkpoint.
-        if begins_elsewhere && is_untouched {
+        if let Some(seen) = seen {
+            self.begin_again(&stream, seen).await?;
+        } else if is_moved {
             match self.own.reset(stream.clone(), group.clone(), start.to_group(), false).await {
                 // Beyond the end of the stream, which then is where it begins.
                 Err(CallError::NotChanged(_)) => self.own.reset(stream, group, Start::End, false).await?,
@@ -214,6 +308,19 @@ impl Subscriptions {
     pub(crate) async fn delete(&self, caller: &Caller, names: Names) -> Result<(), Refusal> {
         let _changing = self.changing.lock().await;
         let Names { stream, group } = &names;
+        if names.is_all() {
+            caller.check(Right::Delete, stream, group)?;
+            self.own.figures(stream.clone(), group.clone()).await?;
+            self.own.stop_links(stream).await?;
+            let bundle = links::deletion(stream).note(settings::no_note(stream, group));
+            let deleted = caller.commit(bundle).await;
+            if deleted.is_err() {
+                self.resume(stream).await?;
+            }
+            self.calls.forget(&names);
+            deleted?;
+            return Ok(());
+        }
         caller.delete_group(stream.clone(), group.clone()).await?;
         let gone = settings::no_note(stream, group);
         // A note that stays behind is removed at the next start.
@@ -221,6 +328,32 @@ impl Subscriptions {
         self.calls.forget(&names);
         removed?;
         Ok(())
+    }
+
+    /// Feeds a link stream again that is still there.
+    async fn resume(&self, stream: &StreamName) -> Result<(), CallError> {
+        match self.own.link_stream(Door::KURRENT, stream).await? {
+            Some(links) => links::feed(&self.own, stream, &links.terms),
+            None => Ok(()),
+        }
+    }
+
+    /// How far a subscription to `$all` is.
+    async fn progress(&self, report: &GroupReport) -> Result<AllProgress, CallError> {
+        let stream = &report.stream;
+        let known = match self.own.links_fed(stream) {
+            Some(place) => place,
+            None => {
+                let links = self.own.link_stream(Door::KURRENT, stream).await?;
+                links.map_or(Ordinal(0), |links| links.place)
+            }
+        };
+        // Everything before the first event that is not done with, whether it was wanted or not.
+        let next = report.figures.checkpoint.next();
+        let page = self.own.read(stream.clone(), next, 1).await?;
+        let open = page.messages.first().and_then(|found| links::place_of_target(&found.content));
+        let done = open.map_or(known, |place| Ordinal(place.0.saturating_sub(1)));
+        Ok(AllProgress { done, known })
     }
 
     pub(crate) async fn noted(&self, names: &Names) -> Result<Option<Noted>, Refusal> {
@@ -242,13 +375,18 @@ impl Subscriptions {
             0 => Vec::new(),
             _ => self.own.jobs(names.stream.clone(), names.group.clone()).await.unwrap_or_default(),
         };
+        let all = match names.is_all() {
+            true => Some(self.progress(report).await?),
+            false => None,
+        };
         let calls = self.calls.find(&names);
-        Ok(Info::of(self.own.broker().clock().now(), report, noted, calls.as_deref(), &jobs))
+        Ok(Info::of(self.own.broker().clock().now(), report, noted, calls.as_deref(), &jobs, all))
     }
 
     /// The subscriptions to one stream, or all. A stream that does not exist has none, and that is a refusal.
     pub(crate) async fn list(&self, caller: &Caller, stream: Option<&str>) -> Result<Vec<Info>, Refusal> {
-        let stream = match stream.map(stream_name).transpose() {
+        let of_all = stream == Some(ALL);
+        let stream = match stream.filter(|_| !of_all).map(stream_name).transpose() {
             Err(Refusal::Failed(_)) => return Err(Refusal::Missing),
             stream => stream?,
         };
@@ -261,11 +399,18 @@ impl Subscriptions {
         loop {
             let page = caller.groups(stream.clone(), after, PAGE).await?;
             for report in &page.items {
+                let names = Names { stream: report.stream.clone(), group: report.name.clone() };
+                if of_all && !names.is_all() {
+                    continue;
+                }
                 let noted = notes.get(&(report.stream.clone(), report.name.clone()));
                 all.push(self.info_of(report, noted).await?);
             }
             after = page.next;
             if after.is_none() {
+                if of_all && all.is_empty() {
+                    return Err(Refusal::Missing);
+                }
                 return Ok(all);
             }
         }
@@ -303,7 +448,16 @@ impl Subscriptions {
                 }
             }
         }
-        Ok(())
+        // The links of a subscription to `$all` are for its group alone.
+        for links in self.own.link_streams(Door::KURRENT).await? {
+            let Some(group) = links.stream.as_str().strip_prefix(links::OF_ALL) else { continue };
+            let group = GroupName::stored(group);
+            if let Err(CallError::NoSuchGroup { .. }) = self.own.figures(links.stream.clone(), group).await {
+                self.own.stop_links(&links.stream).await?;
+                self.own.commit(links::deletion(&links.stream)).await?;
+            }
+        }
+        links::start(&self.own).await
     }
 
     /// Brings parked events back, or discards them: all, or so many of the oldest. Answers how many there are.

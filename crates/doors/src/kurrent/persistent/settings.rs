@@ -13,6 +13,8 @@ use forebay_broker::api::{
 use forebay_core::types::{GroupName, Seq, StreamName};
 use serde::{Deserialize, Serialize};
 
+use super::super::places;
+
 /// All notes of this module begin with it.
 pub(crate) const NOTE_PREFIX: u8 = b'p';
 /// A message timeout of zero ends at the next look at the clock, which the clients' own server takes once a second.
@@ -32,6 +34,11 @@ pub(crate) enum StartFrom {
     End,
     /// With this event.
     Revision(u64),
+    /// With the event at this position. Of a subscription to `$all`.
+    Position {
+        commit: u64,
+        prepare: u64,
+    },
 }
 
 impl StartFrom {
@@ -40,7 +47,19 @@ impl StartFrom {
         match self {
             StartFrom::Start => 0,
             StartFrom::End => -1,
-            StartFrom::Revision(revision) => i64::try_from(revision).unwrap_or(i64::MAX),
+            StartFrom::Revision(revision) | StartFrom::Position { commit: revision, .. } => {
+                i64::try_from(revision).unwrap_or(i64::MAX)
+            }
+        }
+    }
+
+    /// The text that clients read back, of a subscription to `$all` or to a stream.
+    pub(crate) fn text(self, is_all: bool) -> String {
+        match self {
+            StartFrom::Position { commit, prepare } => places::position_text(commit, prepare),
+            StartFrom::Start if is_all => places::position_text(0, 0),
+            StartFrom::End if is_all => "C:-1/P:-1".to_owned(),
+            _ => self.number().to_string(),
         }
     }
 
@@ -71,7 +90,8 @@ impl StartFrom {
 
     pub(crate) fn to_group(self) -> Start {
         match self {
-            StartFrom::Start | StartFrom::Revision(0) => Start::Beginning,
+            // Links before the position of a subscription to `$all` are not made.
+            StartFrom::Start | StartFrom::Revision(0) | StartFrom::Position { .. } => Start::Beginning,
             StartFrom::End => Start::End,
             StartFrom::Revision(revision) => Start::Seq(Seq(revision.saturating_add(1))),
         }
@@ -227,6 +247,9 @@ impl Settings {
             StartFrom::Revision(revision) if revision > REVISION_MAX => {
                 Err(Invalid(format!("revision must be at most {REVISION_MAX}. value=`{revision}`")))
             }
+            StartFrom::Position { commit, prepare } if prepare > commit => Err(Invalid(format!(
+                "prepare_position must be at most commit_position ({commit}). value=`{prepare}`"
+            ))),
             _ => Ok(()),
         }
     }
@@ -356,6 +379,11 @@ impl Noted {
     /// Of a group that is created with these settings.
     pub(crate) fn new(settings: Settings) -> Noted {
         Noted { begun: settings.start, settings }
+    }
+
+    /// Of a group on the links of a subscription to `$all`, which begins with the first of them.
+    pub(crate) fn of_all(settings: Settings) -> Noted {
+        Noted { begun: StartFrom::Start, settings }
     }
 
     /// After an update of a group that has this note, or none.

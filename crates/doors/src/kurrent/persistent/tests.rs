@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use forebay_broker::api::{
-    Backoff, BatchBuilder, Broker, BrokerConfig, CallError, Caller, Clock, Dedupe, Grants, Message,
+    Backoff, BatchBuilder, Broker, BrokerConfig, CallError, Caller, Clock, Dedupe, Door, Grants, Message,
     Principal, PublishOptions, Retention, Strategy, Work,
 };
 use forebay_core::types::{GroupName, Seq, StreamName};
@@ -15,6 +15,7 @@ use forebay_wire::kurrent::persistent_subscriptions as wire;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
+use super::super::links::AllTerms;
 use super::calls::Names;
 use super::http::test::{self, route_name};
 use super::parked::{self, ParkedStream};
@@ -174,9 +175,73 @@ async fn a_subscription_that_is_not_there_is_missing() {
     rig.create("s", "g", Settings::default()).await.expect("it is new");
     subscriptions.delete(caller, names("s", "g")).await.expect("it is deleted");
     assert_eq!(subscriptions.list(caller, Some("s")).await, Ok(Vec::new()), "the stream is there");
-    assert!(matches!(Names::new("$all", "g"), Err(Refusal::All)));
+    assert!(matches!(Names::new("$all", "g"), Err(Refusal::Failed(_))));
+    assert!(matches!(Names::new("$all::g", "g"), Err(Refusal::Failed(_))));
+    assert!(matches!(Names::of_all(&"g".repeat(250)), Err(Refusal::Failed(_))));
+    assert_eq!(subscriptions.list(caller, Some("$all")).await, Err(Refusal::Missing));
     assert!(matches!(Names::new("s", "a/b"), Err(Refusal::Failed(_))));
     assert!(matches!(Names::existing("", "g"), Err(Refusal::Missing)));
+}
+
+#[tokio::test]
+async fn a_subscription_to_all_is_a_group_on_links_to_its_events() {
+    let rig = Rig::start().await;
+    let Ok(of) = Names::of_all("g") else { panic!("it is a name") };
+    let info = async |rig: &Rig| rig.subscriptions.info(&rig.caller, &of).await.expect("it is there");
+    let fed = async |rig: &Rig| {
+        let end = rig.caller.log_end().await.expect("it answers");
+        rig.caller.links_reach(&of.stream, end).await;
+    };
+    rig.append("a", 0..2).await;
+    let (given, terms) = (Settings::default(), AllTerms::default());
+    let create = async |given: Settings| {
+        rig.subscriptions.create_of_all(&rig.caller, of.clone(), given, terms.clone()).await
+    };
+    let beyond = StartFrom::Position { commit: 3, prepare: 3 };
+    assert!(matches!(create(Settings { start: beyond, ..given.clone() }).await, Err(Refusal::Failed(_))));
+    create(given.clone()).await.expect("it is new");
+    assert_eq!(create(given.clone()).await, Err(Refusal::Exists));
+    rig.append("b", 2..3).await;
+    fed(&rig).await;
+    let shown = info(&rig).await;
+    assert_eq!((shown.stream.as_str(), shown.group.as_str(), shown.read_buffer_count), ("$all", "g", 3));
+    assert_eq!((shown.start_from.as_str(), shown.last_checkpointed), ("C:0/P:0", None));
+    assert!(shown.last_known.is_some_and(|at| at.number() >= 3));
+    for listed in [Some("$all"), None] {
+        let listed = rig.subscriptions.list(&rig.caller, listed).await.expect("there is one");
+        let sources: Vec<_> = listed.iter().map(|info| info.stream.as_str()).collect();
+        assert_eq!(sources, ["$all"]);
+    }
+    // As long as nothing was settled it may begin elsewhere.
+    let end = Settings { start: StartFrom::End, ..given.clone() };
+    rig.subscriptions.update(&rig.caller, of.clone(), end).await.expect("it is updated");
+    fed(&rig).await;
+    let shown = info(&rig).await;
+    assert_eq!((shown.start_from.as_str(), shown.read_buffer_count), ("C:-1/P:-1", 0));
+    let second = StartFrom::Position { commit: 2, prepare: 2 };
+    let at = Settings { start: second, ..given.clone() };
+    rig.subscriptions.update(&rig.caller, of.clone(), at.clone()).await.expect("it is updated");
+    fed(&rig).await;
+    let shown = info(&rig).await;
+    assert_eq!((shown.start_from.as_str(), shown.read_buffer_count), ("C:2/P:2", 2));
+    assert_eq!(shown.settings, at);
+    // A door that opens again goes on with the feeder, and one without its group is removed.
+    rig.caller.stop_links(&of.stream).await.expect("it may");
+    rig.append("a", 3..4).await;
+    rig.subscriptions.restart(&rig.caller).await.expect("it is started");
+    fed(&rig).await;
+    assert_eq!(info(&rig).await.read_buffer_count, 3);
+    let http = rig.http(Method::DELETE, "/subscriptions/%24all/g", "").await;
+    assert_eq!(http.0, StatusCode::BAD_REQUEST, "{}", http.1);
+    assert_eq!(rig.http(Method::GET, "/subscriptions/%24all/g/info", "").await.0, StatusCode::OK);
+    rig.subscriptions.delete(&rig.caller, of.clone()).await.expect("it is deleted");
+    assert_eq!(rig.subscriptions.info(&rig.caller, &of).await, Err(Refusal::Missing));
+    assert_eq!(rig.caller.link_streams(Door::KURRENT).await, Ok(Vec::new()));
+    assert!(rig.caller.stream(of.stream.clone()).await.is_err(), "its links are gone");
+    create(given).await.expect("it is new again");
+    rig.caller.delete_group(of.stream.clone(), of.group.clone()).await.expect("another door may");
+    rig.subscriptions.restart(&rig.caller).await.expect("it is swept");
+    assert!(rig.caller.stream(of.stream.clone()).await.is_err(), "links without a group are removed");
 }
 
 #[tokio::test]
@@ -412,7 +477,6 @@ fn every_refusal_has_its_status() {
         (Refusal::Missing, Code::NotFound),
         (Refusal::Full, Code::FailedPrecondition),
         (Refusal::Failed("why".to_owned()), Code::Internal),
-        (Refusal::All, Code::Unimplemented),
         (Refusal::Tombstone, Code::FailedPrecondition),
         (Refusal::Call(CallError::Stopping), Code::Unavailable),
     ] {

@@ -25,7 +25,7 @@ use crate::kurrent::event::{self, Stored};
 use crate::kurrent::ids::{EventId, Form};
 use crate::kurrent::marks::Mark;
 use crate::kurrent::persistent::{self, ParkedRead};
-use crate::kurrent::{KurrentDoor, Replies, places, status};
+use crate::kurrent::{KurrentDoor, Replies, links, places, status};
 
 /// Events that are read at a time, if there is room for them.
 pub(super) const PAGE: Most = Most { messages: 500, bytes: 1 << 20 };
@@ -201,6 +201,7 @@ impl Once {
         if mark == Some(Mark::Tombstone) {
             return Err(status::stream_deleted(stream.as_str()));
         }
+        ready(&door, &view.caller, &stream).await?;
         let report = match view.caller.stream(stream.clone()).await {
             Ok(report) if report.figures.last > Seq::START && mark.is_none() => report,
             Ok(_) | Err(CallError::NoSuchStream { .. }) => {
@@ -328,6 +329,7 @@ impl Follow {
         if door.marks.of(&stream) == Some(Mark::Tombstone) {
             return Err(status::stream_deleted(stream.as_str()));
         }
+        ready(&door, &view.caller, &stream).await?;
         let last = last_of(&view.caller, &stream).await?;
         let next = match of.revision_option {
             Some(RevisionOption::Revision(revision)) => Seq(places::seq(revision).0.saturating_add(1)),
@@ -390,6 +392,14 @@ impl Follow {
             _ => status::of_call(&error),
         }
     }
+}
+
+/// A stream of a category or a type comes about when a client that may know of it first reads it.
+async fn ready(door: &KurrentDoor, caller: &Caller, stream: &StreamName) -> Result<(), Status> {
+    if !links::is_named(stream) || !caller.sees_stream(stream) {
+        return Ok(());
+    }
+    links::ready(&door.own, stream).await.map_err(|error| status::of_call(&error))
 }
 
 /// Where the stream ends. A stream that does not exist is created, without events, so that its first one can be waited

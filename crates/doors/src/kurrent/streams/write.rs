@@ -21,7 +21,7 @@ use super::recent::Known;
 use crate::kurrent::event::{Proposed, Stored};
 use crate::kurrent::ids::EventId;
 use crate::kurrent::marks::{self, Mark};
-use crate::kurrent::{KurrentDoor, places, status};
+use crate::kurrent::{KurrentDoor, links, places, status};
 
 /// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +110,10 @@ pub(in crate::kurrent) async fn begin(
 ) -> Result<Rest, Refused> {
     if stream.as_str() == "$all" {
         return Err(status::invalid("events cannot be appended to $all").into());
+    }
+    if links::is_fed(&stream) {
+        let problem = format!("events cannot be appended to a stream of links. stream=`{stream}`");
+        return Err(status::invalid(problem).into());
     }
     let mark = door.marks.of(&stream);
     if mark == Some(Mark::Tombstone) {

@@ -341,6 +341,7 @@ impl Consume {
                         self.reply.committed.push(committed(self.clock.now(), ticket, *done, &streams));
                     }
                     Event::CutOff => return Err(status::cut_off()),
+                    Event::LogUnsure => return Err(status::log_unsure()),
                     Event::GroupGone => {
                         let gone = Refusal::of_call(self.clock.now(), &CallError::GroupGone);
                         return Err(status::refused(&gone));

@@ -128,6 +128,12 @@ pub(super) fn cut_off() -> Status {
     refused(&Refusal::new(Kind::Busy, text))
 }
 
+/// The server may have lost the log.
+pub(super) fn log_unsure() -> Status {
+    let text = "the server cannot reach the log, so another node may own it; leases of connections are over";
+    refused(&Refusal::new(Kind::NotOwner, text))
+}
+
 pub(super) fn no_such_service(name: &str) -> Status {
     refused(&Refusal::new(Kind::NoSuchPath, format!("no such service. service=`{name}`")))
 }

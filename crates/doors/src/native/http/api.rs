@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::dashboard;
 use super::document::{self, Parameter};
 use super::failure::Failure;
-use super::{Door, consume, credentials, groups, live, log, parked, streams, transact};
+use super::{Door, connections, consume, credentials, groups, live, log, parked, streams, transact};
 use crate::telemetry::CallName;
 
 const STREAM: &str = "/streams/{stream}";
@@ -38,12 +38,14 @@ pub(in crate::native) fn calls() -> Api {
     let mut api = Api::default();
     stream_calls(&mut api);
     message_calls(&mut api);
+    life_calls(&mut api);
     log_calls(&mut api);
     group_calls(&mut api);
     consumer_calls(&mut api);
     parked_calls(&mut api);
     job_calls(&mut api);
     credential_calls(&mut api);
+    connection_calls(&mut api);
     live_calls(&mut api);
     api
 }
@@ -174,6 +176,18 @@ fn message_calls(api: &mut Api) {
             .fails(&[404])
             .grpc("FollowStream"),
         streams::follow,
+    );
+}
+
+fn life_calls(api: &mut Api) {
+    let life = "What became of a message in each group: its state, attempts, who has it until when, and its failures. \
+                Failures need a right to see parked messages.";
+    api.add(
+        Call::new(Method::GET, "/streams/{stream}/messages/{seq}/life", "getMessageLife", life)
+            .tag("streams")
+            .gives::<json::MessageLife>(200)
+            .fails(&[404, 409]),
+        streams::life,
     );
 }
 
@@ -446,6 +460,23 @@ fn credential_calls(api: &mut Api) {
     );
 }
 
+fn connection_calls(api: &mut Api) {
+    let of = |method, path, id, what| Call::new(method, path, id, what).tag("server");
+    let list = "Connections of clients that are open, on all ports, the oldest first.";
+    api.add(
+        of(Method::GET, "/connections", "listConnections", list)
+            .query(page())
+            .gives::<json::ConnectionList>(200),
+        connections::list,
+    );
+    let close = "Close a connection. Its requests end without an answer, and its consumers leave their groups. For \
+                 operators of the whole server.";
+    api.add(
+        of(Method::DELETE, "/connections/{connection}", "closeConnection", close).fails(&[404]),
+        connections::close,
+    );
+}
+
 fn live_calls(api: &mut Api) {
     let get = |path, id, what| Call::new(Method::GET, path, id, what).tag("server");
     let server = "Version, stage and counts of the server.";
@@ -454,7 +485,10 @@ fn live_calls(api: &mut Api) {
         get("/livez", "isAlive", "200 while the server runs.").gives_text(200, "text/plain"),
         live::livez,
     );
-    let ready = "200 while the server accepts work; 503 while it drains or stops.";
+    let cluster = "The owner of the log, the nodes of the cluster, and the NATS servers that keep the log.";
+    api.add(get("/cluster", "getCluster", cluster).gives::<json::ClusterReport>(200), live::cluster);
+    let ready = "200 while the server accepts work, and on a standby that reaches the owner; 503 while it drains or \
+                 stops.";
     api.add(get("/readyz", "isReady", ready).gives_text(200, "text/plain"), live::readyz);
     let metrics = "Metrics in the text format of Prometheus.";
     api.add(get("/metrics", "getMetrics", metrics).gives_text(200, "text/plain"), live::metrics);

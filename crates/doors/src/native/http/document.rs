@@ -103,6 +103,7 @@ pub(super) fn path_variable(name: &str) -> Value {
             ("Name of the problem.".to_owned(), json!({ "type": "string", "enum": kinds }))
         }
         "id" => ("Id of the token or access key.".to_owned(), json!({ "type": "string", "minLength": 1 })),
+        "connection" => ("Id of the connection.".to_owned(), json!({ "type": "string", "minLength": 1 })),
         other => unreachable!("a variable without a schema: {other}"),
     };
     json!({ "name": name, "in": "path", "required": true, "description": what, "schema": schema })

@@ -77,6 +77,20 @@ pub(super) async fn server(
     Ok(Reply(StatusCode::OK, report::server(&service.server().await?, door.broker().stage())))
 }
 
+/// Needs the same right as the report on the server.
+pub(super) async fn cluster(
+    State(door): State<Door>,
+    Entered(service): Entered,
+    _: NoQuery,
+) -> Result<Reply<json::ClusterReport>, Failure> {
+    let server = service.server().await?;
+    let report = match &door.0.cluster {
+        Some(cluster) => cluster.report().await,
+        None => json::ClusterReport { term: server.epoch, ..json::ClusterReport::default() },
+    };
+    Ok(Reply(StatusCode::OK, report))
+}
+
 /// What a kind of problem means, for people that follow its `type`.
 pub(super) async fn problem(Path(slug): Path<String>, _: NoQuery) -> Result<Response, Failure> {
     let kind = Kind::ALL.iter().find(|kind| kind.slug() == slug);

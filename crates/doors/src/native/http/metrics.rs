@@ -103,6 +103,22 @@ const METRICS: &[Metric] = &[
         "How often the log has been opened; each start adds one.",
         Server(|of| Some(f64::from(of.server.epoch))),
     ),
+    counter(
+        "forebay_cluster_terms_total",
+        "How often this node has become the owner of the cluster's log since it started. Missing without a cluster.",
+        Server(|of| Some(of.server.engine.terms).filter(|terms| *terms > 0).and_then(count)),
+    ),
+    gauge(
+        "forebay_cluster_tenure_seconds",
+        "How long this node may still serve without another sign that it owns the log. Missing without a cluster.",
+        Server(|of| of.server.engine.tenure_left.map(|left| left.as_secs_f64())),
+    ),
+    counter(
+        "forebay_cluster_stalls_total",
+        "How often deliveries had to wait in this term because another node might own the log. Missing without a \
+         cluster.",
+        Server(|of| of.server.engine.tenure_left.and(count(of.server.engine.stalls))),
+    ),
     gauge(
         "process_resident_memory_bytes",
         "Memory of the process, where the system tells.",
@@ -578,9 +594,11 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::net::SocketAddr;
     use std::time::Duration;
 
     use forebay_broker::api::Doors;
+    use forebay_core::types::Timestamp;
 
     use super::*;
 
@@ -606,7 +624,7 @@ mod tests {
         let doors = Doors::default();
         let native = doors.door("native");
         native.listens.store(true, Ordering::Relaxed);
-        let _connected = native.connect();
+        let _connected = native.connect(SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp(0));
         doors.door("http").count("get_streams", Some("busy"));
         let mut server = ServerReport::default();
         server.engine.syncs = 2;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use forebay_broker::api::{
-    Bound, Cause, ConsumerReport, Counters, Failure, GroupReport, JobReport, JobState, ParkedReport, Rates,
-    ScalingReport, ServerReport, Stage, Status, StreamReport, Summary, Work,
+    Bound, Cause, ConsumerReport, Counters, Failure, GroupReport, JobReport, JobState, Life, LifeState,
+    ParkedReport, Rates, ScalingReport, ServerReport, Stage, Status, StreamReport, Summary, Work,
 };
+use forebay_core::types::{GroupName, Timestamp};
 use forebay_wire::json::{self, Time};
 
 use super::message;
@@ -159,6 +160,45 @@ pub(super) fn parked(report: &ParkedReport) -> json::Parked {
         consumer: of.failure().consumer.as_ref().map(ToString::to_string),
         history: of.failures.iter().map(failure).collect(),
     }
+}
+
+pub(super) fn life(group: &GroupName, of: &Life) -> json::GroupLife {
+    let at = |at: Timestamp| Some(Time(at.0));
+    let mut life = json::GroupLife {
+        group: group.to_string(),
+        state: json::MessageState::Pending,
+        attempts: Some(of.attempts),
+        first_delivered_at: of.first.and_then(at),
+        consumer: None,
+        leased_at: None,
+        lease_until: None,
+        retry_at: None,
+        parked_at: None,
+        history: of.failures.iter().map(failure).collect(),
+    };
+    life.state = match &of.state {
+        LifeState::Untouched => json::MessageState::Pending,
+        LifeState::Ready => json::MessageState::Ready,
+        LifeState::Waiting { until } => {
+            life.retry_at = at(*until);
+            json::MessageState::Waiting
+        }
+        LifeState::Leased { consumer, granted, deadline, .. } => {
+            life.consumer = consumer.as_ref().map(ToString::to_string);
+            (life.leased_at, life.lease_until) = (at(*granted), at(*deadline));
+            json::MessageState::Leased
+        }
+        LifeState::Moving => json::MessageState::Moving,
+        LifeState::Parked { at: parked } => {
+            life.parked_at = at(*parked);
+            json::MessageState::Parked
+        }
+        LifeState::Settled => {
+            life.attempts = None;
+            json::MessageState::Settled
+        }
+    };
+    life
 }
 
 fn failure(failure: &Failure) -> json::Failure {

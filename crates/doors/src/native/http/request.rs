@@ -97,6 +97,21 @@ impl FromRequestParts<Door> for InGroup {
     }
 }
 
+/// A call on a message of a stream.
+pub(super) struct InMessage(pub(super) StreamName, pub(super) u64);
+
+impl FromRequestParts<Door> for InMessage {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<InMessage, Failure> {
+        let variables = variables(parts, door).await?;
+        let [stream, seq] = &variables[..] else { unreachable!("the path has a position") };
+        let refuse =
+            |_| Failure::new(Kind::NoSuchPath, format!("a position is a whole number. position=`{seq}`"));
+        Ok(InMessage(stream_name(stream)?, seq.parse().map_err(refuse)?))
+    }
+}
+
 /// A call on something with a number, in a group.
 pub(super) struct Numbered<T>(pub(super) StreamName, pub(super) GroupName, pub(super) T);
 

@@ -9,7 +9,7 @@ use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
 use super::live::{HeldReply, Reply};
-use super::request::{Entered, InStream, Json, Messages, NoQuery, OfStream, Query, bad_parameter};
+use super::request::{Entered, InMessage, InStream, Json, Messages, NoQuery, OfStream, Query, bad_parameter};
 use super::{Door, message, report, sse};
 use crate::native::service::{From, Service, filter, position};
 
@@ -23,6 +23,17 @@ pub(super) async fn create(
 ) -> Answer<json::StreamReport> {
     let is_new = service.create_stream(stream.clone(), patch).await?;
     report_of(&service, if is_new { StatusCode::CREATED } else { StatusCode::OK }, stream).await
+}
+
+/// What became of a message in each group.
+pub(super) async fn life(
+    Entered(service): Entered,
+    InMessage(stream, seq): InMessage,
+    _: NoQuery,
+) -> Answer<json::MessageLife> {
+    let lives = service.lives(stream.clone(), seq).await?;
+    let groups = lives.iter().map(|(group, life)| report::life(group, life)).collect();
+    Ok(Reply(StatusCode::OK, json::MessageLife { stream: stream.to_string(), seq, groups }))
 }
 
 async fn report_of(service: &Service, status: StatusCode, stream: StreamName) -> Answer<json::StreamReport> {

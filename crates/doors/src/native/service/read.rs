@@ -1,10 +1,12 @@
 //! Reading a stream without taking anything from it, and following it.
 
-use forebay_broker::api::{Direction, Filter, Hold, Most, ReadPage, Reader, Stretch};
-use forebay_core::types::{Seq, StreamName};
+use forebay_broker::api::{Direction, Filter, Hold, Life, Most, ReadPage, Reader, Stretch};
+use forebay_core::types::{GroupName, Seq, StreamName};
+use forebay_wire::problem::Kind;
 
 use super::{Answer, MESSAGE_BYTES, Service, content_bytes, page, position, reply_bytes};
 use crate::native::limits::{FOLLOW_PAGE, FOLLOW_PAGE_BYTES, PAGE_BYTES_MAX, POSITION_MAX};
+use crate::native::problem::Refusal;
 
 /// The size of the reply that a page becomes.
 fn size_of(page: &ReadPage) -> usize {
@@ -21,6 +23,22 @@ pub(in crate::native) enum From {
 }
 
 impl Service {
+    /// What became of a message in each group of its stream.
+    pub(in crate::native) async fn lives(
+        &self,
+        stream: StreamName,
+        seq: u64,
+    ) -> Answer<Vec<(GroupName, Life)>> {
+        let kept = self.answer(self.caller.stream(stream.clone()).await)?.figures;
+        if seq == 0 || seq > kept.last.0 {
+            let text = format!("no message has this position yet. position=`{seq}` last=`{}`", kept.last.0);
+            let mut refusal = Refusal::new(Kind::NoSuchPosition, text);
+            refusal.last_seq = Some(kept.last.0);
+            return Err(refusal);
+        }
+        self.answer(self.caller.lives(stream, Seq(seq)).await)
+    }
+
     /// A page of messages: from a position on, or from there back.
     pub(in crate::native) async fn read(
         &self,

@@ -34,8 +34,17 @@ use shape::Shape;
 
 /// Calls that only one protocol can have.
 const ONLY_GRPC: [&str; 2] = ["Consume", "Publish"];
-const ONLY_HTTP: [&str; 8] =
-    ["/", "/events", "/livez", "/metrics", "/openapi.json", "/problems/{kind}", "/readyz", "/server"];
+const ONLY_HTTP: [&str; 9] = [
+    "/",
+    "/cluster",
+    "/events",
+    "/livez",
+    "/metrics",
+    "/openapi.json",
+    "/problems/{kind}",
+    "/readyz",
+    "/server",
+];
 
 const FRAME_BYTES_MAX: usize = 32 << 20;
 const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);

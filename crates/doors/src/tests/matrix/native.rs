@@ -52,7 +52,11 @@ fn http_request(call: &str) -> (String, String, &'static str) {
     let (id, group) =
         if call == "PUT /streams/{stream}/groups/{group}" { ("none", "new") } else { ("none", "team") };
     let mut path = path.replace("{stream}", "work").replace("{group}", group).replace("{id}", id);
-    path = path.replace("{seq}", "1").replace("{job}", "1").replace("{kind}", "denied");
+    path = path
+        .replace("{seq}", "1")
+        .replace("{job}", "1")
+        .replace("{kind}", "denied")
+        .replace("{connection}", "none");
     if call == "DELETE /streams/{stream}" {
         path.push_str("?force=true");
     }

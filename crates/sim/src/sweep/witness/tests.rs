@@ -55,6 +55,7 @@ fn found(count: u8) -> Found {
         frame_bytes_max: 100,
         space: SpaceGauge::default(),
         tenure: Tenure::default(),
+        elapsed: None,
         remarks: Vec::new(),
     };
     Found { shard: SHARD, claim, frames: frames.collect() }

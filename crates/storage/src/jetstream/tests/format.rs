@@ -63,7 +63,8 @@ fn the_bytes_of_a_frame_do_not_change() {
 fn bodies_come_back_as_they_were() {
     assert_eq!(IndexBody::decode(&index().encode()), Some(index()));
     assert_eq!(Manifest::decode(&manifest().encode()), Some(manifest()));
-    let owner = Claimant { node: "a".to_owned(), address: "10.0.0.1:7070".to_owned(), start: 8 };
+    let others = vec![("sqs".to_owned(), "10.0.0.1:9324".to_owned())];
+    let owner = Claimant { node: "a".to_owned(), address: "10.0.0.1:7070".to_owned(), others, start: 8 };
     let term = Term { owner, before: Ending { epoch: Epoch(4), number: 5, chain: [6; 16] } };
     assert_eq!(Term::decode(&term.encode()), Some(term));
 }

@@ -50,7 +50,7 @@ impl Model {
     }
 
     fn stored(&self) -> impl Iterator<Item = Stored> + '_ {
-        (1..).zip(&self.log).map(|(sequence, bytes)| Stored { sequence, bytes: bytes.clone() })
+        (1..).zip(&self.log).map(|(sequence, bytes)| Stored { sequence, stamp: None, bytes: bytes.clone() })
     }
 }
 
@@ -256,7 +256,7 @@ fn a_missing_record_breaks_the_chain() {
     let mut other = Scribe { chain: [7; 16], ..scribe.clone() };
     let second = other.write(Kind::Beat, b"");
     let mut walk = Walk::new("model");
-    let mut feed = |bytes: &Bytes| walk.step(&Stored { sequence: 1, bytes: bytes.clone() });
+    let mut feed = |bytes: &Bytes| walk.step(&Stored { sequence: 1, stamp: None, bytes: bytes.clone() });
     feed(&claim.bytes).expect("valid");
     feed(&first[0].bytes).expect("valid");
     let error = feed(&second[0].bytes).expect_err("the chain is broken");
@@ -266,8 +266,9 @@ fn a_missing_record_breaks_the_chain() {
     let before = Ending { epoch: Epoch(0), number: 3, chain: [0; 16] };
     let mut scribe = Scribe { number: 0, chain: header.hash(), ..scribe };
     let term = scribe.write(Kind::Term, &Term { owner: Claimant::default(), before }.encode());
-    lost.step(&Stored { sequence: 1, bytes: claim.bytes }).expect("valid");
-    let error =
-        lost.step(&Stored { sequence: 2, bytes: term[0].bytes.clone() }).expect_err("records are gone");
+    lost.step(&Stored { sequence: 1, stamp: None, bytes: claim.bytes }).expect("valid");
+    let error = lost
+        .step(&Stored { sequence: 2, stamp: None, bytes: term[0].bytes.clone() })
+        .expect_err("records are gone");
     assert!(error.to_string().contains("missing"), "{error}");
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::super::info::{Connection, Info};
+use super::super::info::{At, Connection, Info};
 use super::super::parked;
 use super::super::settings::{ConsumerStrategy, Settings, StartFrom};
 use super::{Refused, bad, path_of, segment};
@@ -147,7 +147,7 @@ pub(super) fn detail(base: &str, info: &Info) -> Value {
         &mut detail,
         json!({
             "links": [link(&format!("{own}/info"), "detail"), link(&format!("{own}/replayParked"), "replayParked")],
-            "config": ShownSettings::from(&info.settings),
+            "config": ShownSettings { start_position: info.start_from.clone(), ..(&info.settings).into() },
             "countSinceLastMeasurement": info.count_since_last_measurement,
             "readBufferCount": info.read_buffer_count,
             "liveBufferCount": 0,
@@ -164,9 +164,8 @@ pub(super) fn detail(base: &str, info: &Info) -> Value {
 fn common(base: &str, info: &Info) -> Value {
     let own = format!("{base}{}", path_of(&info.stream, &info.group));
     let parked = parked::name(&info.stream, &info.group);
-    let number =
-        |revision: Option<u64>| revision.map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX));
-    let text = |revision: Option<u64>| revision.map(|revision| revision.to_string());
+    let number = |at: Option<At>| at.map_or(-1, At::number);
+    let text = |at: Option<At>| at.map(At::text);
     json!({
         "eventStreamId": info.stream,
         "groupName": info.group,

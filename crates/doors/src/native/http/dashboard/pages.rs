@@ -1,6 +1,7 @@
 //! The pages. Each is a function that asks for reports and one that writes them down.
 
 mod action;
+mod alerts;
 mod clients;
 mod delayed;
 mod group;
@@ -26,6 +27,7 @@ use super::Visit;
 use super::layout::{self, heading};
 use super::view::{Page, Section, View};
 use crate::native::service::{group_name, stream_name};
+use alerts::Board;
 
 /// Which page, of what.
 pub(super) enum Route {
@@ -173,7 +175,8 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
                 }
                 false => None,
             };
-            written(visit, |view| overview::write(view, &snapshot, charts.as_ref()))
+            let board = visit.door.alerts().map(|alerts| Board::of(alerts, service.caller()));
+            written(visit, |view| overview::write(view, &snapshot, board.as_ref(), charts.as_ref()))
         }
         Route::Streams(list) => {
             let snapshot = visit.snapshot().await?;
@@ -189,9 +192,9 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
         }
         Route::Groups(list) => {
             let snapshot = visit.snapshot().await?;
-            let sparks =
-                groups::Sparks::of(&visit.door.dashboard().history(), &snapshot, list, service.now().0);
-            written(visit, |view| groups::write(view, &snapshot, list, &sparks))
+            let rows = groups::rows(&snapshot, list);
+            let sparks = groups::Sparks::of(&visit.door.dashboard().history(), &rows, list, service.now().0);
+            written(visit, |view| groups::write(view, list, &rows, snapshot.groups.len(), &sparks))
         }
         Route::Group(stream, group) => {
             // The sampler keeps the history of the group.
@@ -219,16 +222,14 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
         }
         Route::Clients(list) => {
             let snapshot = visit.snapshot().await?;
-            let doors = match service.caller().sees_server() {
-                true => visit.door.broker().doors().all(),
-                false => Vec::new(),
-            };
-            written(visit, |view| clients::write(view, &snapshot, &doors, list))
+            let facts = clients::Facts::of(visit.door.broker(), service.caller());
+            written(visit, |view| clients::write(view, &snapshot, &facts, list))
         }
         Route::Node => {
             visit.sees_server().await?;
             let snapshot = visit.snapshot().await?;
-            written(visit, |view| node::write(view, &snapshot))
+            let facts = service.caller().operates_server().then(|| visit.door.node());
+            written(visit, |view| node::write(view, &snapshot, facts))
         }
     })
 }

@@ -8,16 +8,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::api::{
-    CallError, Caller, GroupReport, MemoryFigures, ServerReport, Stage, Status, StreamReport,
-};
+use forebay_broker::api::{CallError, Caller, GroupReport, MemoryFigures, ServerReport, Stage, StreamReport};
 use forebay_core::types::{GroupName, StreamName, Timestamp};
 use forebay_wire::attention::{Attention, GroupFacts, ServerFacts, attention};
-use forebay_wire::json::GroupStatus;
 
 use super::Dashboard;
 use super::history::{BANDS, Sample};
 use crate::native::ProcessFigures;
+use crate::native::facts::group_facts;
 use crate::native::http::Door;
 use crate::native::service::Service;
 
@@ -118,6 +116,8 @@ pub(super) struct Snapshot {
     pub(super) groups: Vec<GroupRow>,
     pub(super) consumers: Vec<ConsumerRow>,
     pub(super) attention: Vec<Attention>,
+    /// The groups in the order of the sentences; groups without one follow, the largest backlog first.
+    pub(super) by_attention: Vec<u32>,
     pub(super) totals: Totals,
     facts: ServerFacts,
     /// How long it took to take.
@@ -174,6 +174,7 @@ impl Snapshot {
         totals.add(&streams, &groups);
         let facts = if sees_server { self.facts } else { ServerFacts::default() };
         let attention = attention(&facts, groups.iter().map(|row| &row.facts));
+        let by_attention = by_attention(&attention, &groups);
         let (at, stage, process, memory) = (self.at, self.stage, self.process, self.memory);
         let taken_in = self.taken_in;
         Arc::new(Snapshot {
@@ -186,6 +187,7 @@ impl Snapshot {
             groups,
             consumers,
             attention,
+            by_attention,
             totals,
             facts,
             taken_in,
@@ -313,6 +315,7 @@ async fn take(
     let process = (door.0.process)();
     let facts = server_facts(door, &server, &process);
     let attention = attention(&facts, groups.iter().map(|row| &row.facts));
+    let by_attention = by_attention(&attention, &groups);
     Ok(Snapshot {
         at: clock.now(),
         stage: door.broker().stage(),
@@ -323,10 +326,27 @@ async fn take(
         groups,
         consumers,
         attention,
+        by_attention,
         totals,
         facts,
         taken_in: clock.now().since(began),
     })
+}
+
+/// The order of the groups, which are sorted by name. It is made once for all pages.
+fn by_attention(attention: &[Attention], groups: &[GroupRow]) -> Vec<u32> {
+    let mut ranks = vec![usize::MAX; groups.len()];
+    for (rank, one) in attention.iter().enumerate() {
+        let Some((stream, group)) = &one.subject else { continue };
+        let found = groups
+            .binary_search_by(|row| (&*row.facts.stream, &*row.facts.group).cmp(&(&**stream, &**group)));
+        if let Ok(found) = found {
+            ranks[found] = ranks[found].min(rank);
+        }
+    }
+    let mut order: Vec<u32> = (0..groups.len()).filter_map(|at| u32::try_from(at).ok()).collect();
+    order.sort_by_key(|&at| (ranks[at as usize], std::cmp::Reverse(groups[at as usize].facts.lag), at));
+    order
 }
 
 fn server_facts(door: &Door, server: &ServerReport, process: &ProcessFigures) -> ServerFacts {
@@ -363,56 +383,16 @@ fn stream_row(report: &StreamReport) -> StreamRow {
 }
 
 fn group_row(report: &GroupReport, reasons: &HashMap<(String, String), String>) -> GroupRow {
-    let GroupReport { settings, figures, throughput, .. } = report;
-    let (stream, group) = (report.stream.to_string(), report.name.to_string());
-    let seconds = |age: Option<Duration>| age.map_or(0.0, |age| age.as_secs_f64());
-    let parked_reason = match figures.parked {
+    let reason = match report.figures.parked {
         0 => None,
-        _ => reasons.get(&(stream.clone(), group.clone())).cloned(),
-    };
-    let facts = GroupFacts {
-        parked_reason,
-        stream,
-        group,
-        status: status(figures.status),
-        lag: figures.lag,
-        oldest_age: seconds(figures.oldest_age),
-        in_flight: figures.in_flight,
-        consumers: report.consumers.len().max(figures.consumers) as u64,
-        arrived: report.arrivals.minute,
-        settled: throughput.settled.minute,
-        delivered: throughput.delivered.minute,
-        retried: throughput.retried.minute,
-        timed_out: throughput.timed_out.minute,
-        parking: throughput.parked.minute,
-        parked: figures.parked,
-        parked_max: settings.parked_max.into(),
-        oldest_parked_age: seconds(figures.oldest_parked_age),
-        pace: settings.rate.map(|rate| rate.per_second),
-        window_max: settings.window_max.into(),
-        resting_for: figures.resting_for.map(|rest| rest.as_secs_f64()),
-        stuck_key_messages: figures.stuck_key.map_or(0, |(_, messages)| messages),
-        catch_up_time: report.catch_up,
+        _ => reasons.get(&(report.stream.to_string(), report.name.to_string())).cloned(),
     };
     GroupRow {
-        facts,
+        facts: group_facts(report, reason),
         arrived_now: report.arrivals.second,
-        settled_now: throughput.settled.second,
-        waiting: figures.waiting,
+        settled_now: report.throughput.settled.second,
+        waiting: report.figures.waiting,
         bands: report.processing_bands,
-    }
-}
-
-/// A status as the API names it.
-pub(super) fn status(status: Status) -> GroupStatus {
-    match status {
-        Status::Live => GroupStatus::Live,
-        Status::CatchingUp => GroupStatus::CatchingUp,
-        Status::Paused => GroupStatus::Paused,
-        Status::Idle => GroupStatus::Idle,
-        Status::WindowFull => GroupStatus::WindowFull,
-        Status::ParkedFull => GroupStatus::ParkedFull,
-        Status::KeyScanFull => GroupStatus::KeyScanFull,
     }
 }
 

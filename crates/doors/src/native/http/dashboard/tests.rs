@@ -2,16 +2,20 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode, header};
 use forebay_broker::api::{Broker, BrokerConfig, Clock, Principal};
+use forebay_core::types::Timestamp;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use crate::native::NativeConfig;
+use crate::native::alerts::Alerts;
 use crate::native::http::HttpDoor;
+use crate::native::node::{LogLine, NodeFacts, SettingRow};
 
 const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 const FRAME_BYTES_MAX: usize = 32 << 20;
@@ -23,11 +27,15 @@ struct Rig(HttpDoor);
 
 impl Rig {
     async fn start() -> Rig {
+        Rig::start_with(&NativeConfig::default()).await
+    }
+
+    async fn start_with(native: &NativeConfig) -> Rig {
         let config = BrokerConfig::new([7; 32]);
         let engine = MemoryEngine::new(MemoryLog::new(config.driver.shard, FRAME_BYTES_MAX));
         let (broker, _) =
             Broker::open(Arc::new(engine), Clock::start(), config).await.expect("a new log opens");
-        Rig(HttpDoor::new(broker, &NativeConfig::default()))
+        Rig(HttpDoor::new(broker, native))
     }
 
     async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Response<Body> {
@@ -191,6 +199,116 @@ async fn next_parts(updates: &mut Response<Body>) -> Value {
             return serde_json::from_str(data.trim()).expect("JSON");
         }
     }
+}
+
+#[tokio::test]
+async fn the_overview_shows_active_alerts_and_their_receivers() {
+    let rules = "*: lag 2".parse().expect("a rule");
+    let receivers = vec!["hooks.example.com".to_owned()];
+    let alerts = Alerts::new("here".to_owned(), rules, Duration::ZERO, receivers);
+    let rig =
+        Rig::start_with(&NativeConfig { alerts: Some(alerts.clone()), ..NativeConfig::default() }).await;
+    rig.call("PUT", "/subscriptions/orders/billing", json!({})).await;
+    let (_, page) = rig.page("/").await;
+    assert!(page.contains("No alert is active") && page.contains("hooks.example.com"), "{page}");
+    rig.call("POST", "/streams/orders/messages", json!({ "messages": [{ "body": 1 }, { "body": 2 }] })).await;
+    let told = alerts.receivers()[0].next().await;
+    assert_eq!((told.alerts.len(), &*told.server), (1, "here"));
+    assert!(alerts.receivers()[0].failed(Timestamp(1), "connection refused"));
+    let (_, page) = rig.page("/").await;
+    assert!(
+        page.contains("Active alerts") && page.contains("has 2 messages waiting; the limit is 2"),
+        "{page}"
+    );
+    assert!(
+        page.contains("has not taken notifications for") && page.contains("connection refused"),
+        "{page}"
+    );
+    // A client that may not see the group sees neither the alert nor the receivers.
+    let grants = "view:elsewhere".parse().expect("grants");
+    let request = Request::builder().uri("/").header("host", "localhost").body(Body::empty());
+    let who = Principal::new("guest", grants);
+    let page = text(rig.0.answer(FROM, who, request.expect("a request")).await).await;
+    assert!(page.contains("No alert is active"), "{page}");
+    assert!(!page.contains("billing") && !page.contains("hooks.example.com"), "{page}");
+}
+
+#[tokio::test]
+async fn the_life_of_a_message_is_told_to_machines_and_people() {
+    let rig = Rig::start().await;
+    let group = "/subscriptions/orders/billing";
+    rig.call("PUT", group, json!({})).await;
+    rig.call("POST", "/streams/orders/messages", json!({ "messages": [{ "body": 1 }] })).await;
+    let path = "/streams/orders/messages/1/life";
+    let life = rig.call("GET", path, Value::Null).await;
+    assert_eq!((&life["stream"], &life["seq"]), (&json!("orders"), &json!(1)));
+    let one = &life["groups"][0];
+    assert_eq!((&one["group"], &one["state"]), (&json!("billing"), &json!("pending")), "{life}");
+    let taken = rig.call("POST", &format!("{group}/receive"), json!({ "consumer": "ann" })).await;
+    let one = rig.call("GET", path, Value::Null).await["groups"][0].clone();
+    assert_eq!(
+        (&one["state"], &one["consumer"], &one["attempts"]),
+        (&json!("leased"), &json!("ann"), &json!(1))
+    );
+    assert!(one["leased_at"].is_string() && one["lease_until"].as_str() > one["leased_at"].as_str(), "{one}");
+    let (_, page) = rig.page("/ui/streams/orders/messages/1").await;
+    assert!(
+        page.contains("handed to") && page.contains("ann") && page.contains("has to be settled"),
+        "{page}"
+    );
+    let nack =
+        json!({ "leases": [taken["messages"][0]["lease"]], "action": "park", "reason": "no such card" });
+    rig.call("POST", &format!("{group}/nack"), nack).await;
+    let one = rig.call("GET", path, Value::Null).await["groups"][0].clone();
+    assert_eq!(
+        (&one["state"], &one["history"][0]["reason"]),
+        (&json!("parked"), &json!("no such card")),
+        "{one}"
+    );
+    assert_eq!(one["history"][0]["consumer"], "ann");
+    let (_, page) = rig.page("/ui/streams/orders/messages/1").await;
+    assert!(page.contains("attempt 1 failed") && page.contains("no such card"), "{page}");
+    // A client that may look and not see parked messages is not told why they failed.
+    let who = Principal::new("guest", "view:*".parse().expect("grants"));
+    let request = Request::builder().uri(path).header("host", "localhost").body(Body::empty());
+    let seen = text(rig.0.answer(FROM, who, request.expect("a request")).await).await;
+    assert!(seen.contains("parked") && !seen.contains("no such card"), "{seen}");
+    for (path, status) in [
+        ("/streams/orders/messages/2/life", 409),
+        ("/streams/orders/messages/0/life", 409),
+        ("/streams/orders/messages/x/life", 404),
+        ("/streams/none/messages/1/life", 404),
+    ] {
+        assert_eq!(rig.ask("GET", path, &[], &Value::Null).await.status().as_u16(), status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn settings_and_log_are_shown_to_operators_of_the_server() {
+    let row = |name, value: &str, origin: &str, is_default| SettingRow {
+        name,
+        value: value.to_owned(),
+        origin: origin.to_owned(),
+        is_default,
+        help: "It does something",
+    };
+    let node = NodeFacts {
+        settings: vec![row("listen", SCRIPT, "flag --listen", false), row("data", "./d", "default", true)],
+        build: vec![("Built for", "a machine".to_owned())],
+        started: Some(1),
+        log: Some(|| vec![LogLine { at: 1, level: "warn", text: format!("the disk is slow {SCRIPT}") }]),
+    };
+    let rig = Rig::start_with(&NativeConfig { node: Arc::new(node), ..NativeConfig::default() }).await;
+    let (_, page) = rig.page("/ui/node").await;
+    for shown in ["flag --listen", "./d", "the disk is slow", "a machine", "&lt;script&gt;"] {
+        assert!(page.contains(shown), "{shown} is not in {page}");
+    }
+    assert!(!page.contains("<script>alert"), "a value is text");
+    let who = Principal::new("guest", "monitor:*".parse().expect("grants"));
+    let request = Request::builder().uri("/ui/node").header("host", "localhost").body(Body::empty());
+    let page = text(rig.0.answer(FROM, who, request.expect("a request")).await).await;
+    assert!(page.contains("Commit times") && !page.contains("flag --listen"), "{page}");
+    assert!(!page.contains("the disk is slow"), "{page}");
 }
 
 #[tokio::test]

@@ -187,7 +187,8 @@ function showCommand(form) {
     const text = field ? typed(field) : "";
     return field?.dataset.sent === "pace" && text === "" ? "null" : text;
   };
-  let text = place.dataset.head + options(place.dataset.options, value);
+  const head = place.dataset.head.replace("{of}", form.closest("dialog")?.dataset.of ?? "");
+  let text = head + options(place.dataset.options, value);
   text = text.replace(/ rate\.per_second=null$/, " rate=null");
   $("[data-command]", place).textContent = text;
 }
@@ -209,7 +210,9 @@ async function submitCall(form) {
     if (field.name === "parked" && form.dataset.address.endsWith("/reset")) body.parked = "drop";
     else put(body, field.name, value);
   }
-  const answer = await call(form.dataset.method, form.dataset.address, body);
+  // A dialog of several rows is opened by the button of one of them.
+  const address = form.dataset.address.replace("{of}", encodeURIComponent(form.closest("dialog").dataset.of));
+  const answer = await call(form.dataset.method, address, body);
   const done = form.dataset.done.replace(/\{(\w+)\}/g, (_, name) => String(answer[name] ?? ""));
   if (form.dataset.then) {
     sessionStorage.setItem("forebay-toast", done);

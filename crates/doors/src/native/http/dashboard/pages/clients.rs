@@ -1,19 +1,52 @@
-//! Connections by door, and the consumers of all groups.
+//! Connections by door and client, and the consumers of all groups.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_broker::api::DoorStats;
+use forebay_broker::api::{Broker, Caller, ConnectionReport, DoorStats};
 use maud::{Markup, html};
 
 use super::super::format;
 use super::super::layout::{empty, figure, heading};
 use super::super::sampler::{CONSUMERS_MAX, ConsumerRow, Snapshot};
 use super::super::view::{Page, Section, View};
-use super::List;
+use super::action::Action;
 use super::parts::{ago, group_link, matches, number, page_of, pager, search};
+use super::{List, ROWS};
 
-pub(super) fn write(view: &View, snapshot: &Snapshot, doors: &[Arc<DoorStats>], list: &List) -> Page {
+/// Connections that the page looks through.
+const CONNECTIONS_MAX: usize = 2_000;
+
+/// Figures of the whole server, for a client that may see them.
+pub(super) struct Facts {
+    doors: Vec<Arc<DoorStats>>,
+    connections: Vec<ConnectionReport>,
+    has_more: bool,
+    may_close: bool,
+}
+
+impl Facts {
+    pub(super) fn of(broker: &Broker, caller: &Caller) -> Facts {
+        match caller.connections(0, CONNECTIONS_MAX) {
+            Ok(page) => Facts {
+                doors: broker.doors().all(),
+                connections: page.items,
+                has_more: page.next.is_some(),
+                may_close: caller.operates_server(),
+            },
+            Err(_) => Facts { doors: Vec::new(), connections: Vec::new(), has_more: false, may_close: false },
+        }
+    }
+}
+
+pub(super) fn write(view: &View, snapshot: &Snapshot, facts: &Facts, list: &List) -> Page {
+    let doors = &facts.doors;
+    let fits = |one: &&ConnectionReport| {
+        let who = one.who.as_deref().unwrap_or_default();
+        matches(list, &[one.door, who, &one.address.to_string()])
+    };
+    let mut open: Vec<&ConnectionReport> = facts.connections.iter().filter(fits).collect();
+    open.sort_by_key(|one| std::cmp::Reverse((one.consumers, one.requests)));
     let name = |row: &ConsumerRow| {
         matches(
             list,
@@ -37,9 +70,16 @@ pub(super) fn write(view: &View, snapshot: &Snapshot, doors: &[Arc<DoorStats>], 
                 (view.live("doors", "", doors_table(doors)))
             }
         }
+        (search(list, "clients", rows.len() + open.len(), snapshot.consumers.len() + facts.connections.len()))
+        @if !doors.is_empty() {
+            section aria-labelledby="connections-title" {
+                h2 #connections-title { "Connections" }
+                (view.live("connections", "", connections(view, &open, facts)))
+                (close_dialog(view))
+            }
+        }
         section aria-labelledby="consumers-title" {
             h2 #consumers-title { "Consumers" }
-            (search(list, "consumers", rows.len(), snapshot.consumers.len()))
             (view.live("consumers", "", consumers(view, list, &rows)))
             (pager(list, rows.len()))
             @if snapshot.consumers.len() == CONSUMERS_MAX {
@@ -88,6 +128,79 @@ fn doors_table(doors: &[Arc<DoorStats>]) -> Markup {
             }
         }
     }
+}
+
+/// The connections with the most consumers and requests.
+fn connections(view: &View, open: &[&ConnectionReport], facts: &Facts) -> Markup {
+    if open.is_empty() {
+        return html! { p.hint { "No connection fits." } };
+    }
+    html! {
+        div.table role="region" aria-label="Connections" tabindex="0" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Client" } th scope="col" { "API" } th scope="col" { "Address" }
+                        th.number scope="col" { "Consumers" } th.number scope="col" { "Requests" }
+                        th.number scope="col" { "Received" } th.number scope="col" { "Sent" }
+                        th scope="col" { "Since" }
+                        @if facts.may_close { th scope="col" { span.hidden { "Actions" } } }
+                    }
+                }
+                tbody {
+                    @for one in open.iter().take(ROWS) {
+                        tr {
+                            th scope="row" {
+                                @match &one.who {
+                                    Some(who) => { bdi.name { (who) } }
+                                    None => { span.hint { "not recognised" } }
+                                }
+                            }
+                            td { (one.door) }
+                            td.nowrap { (one.address) }
+                            (number(one.consumers)) (number(one.requests))
+                            td.number { (format::bytes(one.read)) } td.number { (format::bytes(one.written)) }
+                            td.nowrap { (ago(view, one.since.0)) }
+                            @if facts.may_close {
+                                td.number {
+                                    button.quiet type="button" data-open="close" data-of=(one.id)
+                                        aria-label=(format!("Close the connection from {}", one.address)) { "Close" }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if open.len() > ROWS || facts.has_more {
+            p.hint { "The first " (format::count(ROWS as u64)) " are shown; a search finds others." }
+        }
+    }
+}
+
+/// One dialog for all rows: the button that opens it says which connection is meant.
+fn close_dialog(view: &View) -> Markup {
+    Action {
+        id: "close",
+        label: "Close",
+        title: "Close this connection?".to_owned(),
+        text: html! {
+            p {
+                "Its requests end without an answer, and its consumers leave their groups. Most clients connect "
+                "again at once: revoke the token to keep one out."
+            }
+        },
+        method: "DELETE",
+        address: view.to("connections/{of}"),
+        body: String::new(),
+        fields: Vec::new(),
+        command: "forebay connections close {of}".to_owned(),
+        options: "",
+        confirm: None,
+        done: "Closed",
+        then: None,
+    }
+    .dialog()
 }
 
 fn consumers(view: &View, list: &List, rows: &[&ConsumerRow]) -> Markup {

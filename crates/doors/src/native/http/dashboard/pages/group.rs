@@ -97,12 +97,12 @@ impl Charts {
 pub(super) fn write(view: &View, facts: &Facts, charts: &Charts) -> Page {
     let (stream, name) = (facts.group.stream.as_str(), facts.group.name.as_str());
     let actions = actions(view, facts);
-    let is_paused = super::super::sampler::status(facts.group.figures.status) == GroupStatus::Paused;
+    let is_paused = crate::native::facts::status(facts.group.figures.status) == GroupStatus::Paused;
     let shown = |action: &&Action<'_>| !matches!((action.id, is_paused), ("pause", true) | ("resume", false));
     let content = html! {
         (heading(
             html! { span.name { span.of { (stream) "/" } (name) } },
-            view.live("state", "state", html! { (status(super::super::sampler::status(facts.group.figures.status))) }),
+            view.live("state", "state", html! { (status(crate::native::facts::status(facts.group.figures.status))) }),
             html! { @for action in actions.iter().filter(shown) { (action.button()) } },
         ))
         (view.live("said", "", said(view, facts)))

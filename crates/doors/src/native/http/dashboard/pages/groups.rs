@@ -1,6 +1,6 @@
 //! All groups.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use maud::{Markup, html};
@@ -22,11 +22,10 @@ const POINTS_MAX: u64 = 60;
 pub(super) struct Sparks(HashMap<(String, String), Vec<f32>>);
 
 impl Sparks {
-    pub(super) fn of(history: &History, snapshot: &Snapshot, list: &List, now: u64) -> Sparks {
-        let rows = rows(snapshot, list);
+    pub(super) fn of(history: &History, rows: &[&GroupRow], list: &List, now: u64) -> Sparks {
         let now = now / 1_000_000;
         let span = Span::of_recording(history.recorded(now)).seconds();
-        let shown = page_of(list, &rows).iter().filter_map(|row| {
+        let shown = page_of(list, rows).iter().filter_map(|row| {
             let (stream, group) = (&row.facts.stream, &row.facts.group);
             let ring = history.of_group(stream, group)?;
             let points = ring.points(now, span, (span / STEP).min(POINTS_MAX) as usize, |sample| sample.lag);
@@ -36,36 +35,25 @@ impl Sparks {
     }
 }
 
-pub(super) fn write(view: &View, snapshot: &Snapshot, list: &List, sparks: &Sparks) -> Page {
-    let rows = rows(snapshot, list);
+pub(super) fn write(view: &View, list: &List, rows: &[&GroupRow], all: usize, sparks: &Sparks) -> Page {
     let content = html! {
         (heading(html! { "Groups" }, html! {}, html! {}))
-        (search(list, "groups", rows.len(), snapshot.groups.len()))
-        (view.live("groups", "", table(view, list, &rows, sparks)))
+        (search(list, "groups", rows.len(), all))
+        (view.live("groups", "", table(view, list, rows, sparks)))
         (pager(list, rows.len()))
     };
     Page { title: "Groups".to_owned(), section: Section::Groups, trail: Vec::new(), content }
 }
 
-fn rows<'a>(snapshot: &'a Snapshot, list: &List) -> Vec<&'a GroupRow> {
-    let mut rows: Vec<&GroupRow> =
-        snapshot.groups.iter().filter(|row| matches(list, &[&row.facts.stream, &row.facts.group])).collect();
-    let name = |row: &GroupRow| (row.facts.stream.clone(), row.facts.group.clone());
+/// The groups of a list, in its order.
+pub(super) fn rows<'a>(snapshot: &'a Snapshot, list: &List) -> Vec<&'a GroupRow> {
+    let fits = |row: &&GroupRow| matches(list, &[&row.facts.stream, &row.facts.group]);
     let sort = list.sort.as_deref().unwrap_or(DEFAULT);
     if sort == "attention" {
-        // The order of the sentences; groups without one follow, the largest backlog first.
-        let mut ranks: HashMap<(&str, &str), usize> = HashMap::new();
-        for (rank, one) in snapshot.attention.iter().enumerate() {
-            if let Some((stream, group)) = &one.subject {
-                ranks.entry((stream, group)).or_insert(rank);
-            }
-        }
-        rows.sort_by_cached_key(|row| {
-            let rank = ranks.get(&(&row.facts.stream[..], &row.facts.group[..]));
-            (rank.copied().unwrap_or(usize::MAX), Reverse(row.facts.lag), name(row))
-        });
-        return rows;
+        let ordered = snapshot.by_attention.iter().map(|&at| &snapshot.groups[at as usize]);
+        return ordered.filter(fits).collect();
     }
+    let mut rows: Vec<&GroupRow> = snapshot.groups.iter().filter(fits).collect();
     let largest: fn(&GroupRow, &GroupRow) -> Ordering = match sort {
         "lag" => |a, b| b.facts.lag.cmp(&a.facts.lag),
         "oldest" => |a, b| b.facts.oldest_age.total_cmp(&a.facts.oldest_age),

@@ -2,15 +2,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use forebay_broker::api::{Direction, Filter, GroupReport, StreamReport};
+use forebay_broker::api::{Direction, Filter, StreamReport};
 use forebay_core::types::StreamName;
-use forebay_wire::json::StoredMessage;
+use forebay_wire::json::{GroupLife, MessageState, StoredMessage, Time};
 use forebay_wire::problem::Kind;
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::super::super::failure::Failure;
-use super::super::super::message;
+use super::super::super::{message, report};
 use super::super::format;
 use super::super::layout::{command, heading};
 use super::super::view::{Page, Section, View};
@@ -21,8 +21,8 @@ use crate::native::service::Service;
 const PREVIEW: usize = 160;
 /// Bytes of a body on the page of a message. The API gives all of it.
 const BODY_BYTES: usize = 256 << 10;
-/// Groups of which the page says whether they are done with the message.
-const GROUPS: u64 = 200;
+/// Groups of which the page tells what became of the message.
+const GROUPS: usize = 200;
 
 /// A body as text, and what it is.
 pub(super) struct Body {
@@ -99,23 +99,9 @@ pub(super) fn table(view: &View, stream: &str, messages: &[StoredMessage]) -> Ma
 pub(super) struct Facts {
     stream: StreamReport,
     message: StoredMessage,
-    groups: Vec<Standing>,
-}
-
-/// A message in a group.
-struct Standing {
-    group: GroupReport,
-    state: State,
-}
-
-enum State {
-    Parked {
-        attempts: u32,
-        reason: String,
-    },
-    Settled,
-    /// Not settled yet, and the group has come this far.
-    Open,
+    groups: Vec<GroupLife>,
+    /// Groups that are not shown.
+    more: usize,
 }
 
 pub(super) async fn load(service: &Service, name: &StreamName, seq: u64) -> Result<Facts, Failure> {
@@ -129,22 +115,10 @@ pub(super) async fn load(service: &Service, name: &StreamName, seq: u64) -> Resu
         );
         Failure::new(Kind::NoSuchPath, text)
     })?;
-    let mut groups = Vec::new();
-    for group in service.groups(Some(name.clone()), None, Some(GROUPS)).await?.items {
-        let parked = match group.figures.parked {
-            0 => None,
-            _ => service.parked_one(name.clone(), group.name.clone(), seq).await.ok(),
-        };
-        let state = match parked {
-            Some(report) => {
-                State::Parked { attempts: report.parked.attempts, reason: report.parked.reason().to_owned() }
-            }
-            None if seq <= group.figures.floor.0 => State::Settled,
-            None => State::Open,
-        };
-        groups.push(Standing { group, state });
-    }
-    Ok(Facts { stream, message, groups })
+    let lives = service.lives(name.clone(), seq).await?;
+    let groups: Vec<GroupLife> =
+        lives.iter().take(GROUPS).map(|(group, life)| report::life(group, life)).collect();
+    Ok(Facts { stream, message, more: lives.len() - groups.len(), groups })
 }
 
 pub(super) fn write(view: &View, facts: &Facts) -> Page {
@@ -204,29 +178,110 @@ fn standing(view: &View, facts: &Facts) -> Markup {
     let stream = facts.stream.name.as_str();
     html! {
         @if facts.groups.is_empty() { p.hint { "The stream has no groups." } }
-        ul.standing {
-            @for Standing { group, state } in &facts.groups {
-                @let name = group.name.as_str();
-                li {
-                    a.name href=(view.group(stream, name)) { (name) }
-                    @match state {
-                        State::Settled => { span.status.ok { "settled" } }
-                        State::Open => {
-                            span.status.busy { "not settled" }
-                            span.hint { "everything up to " (format::count(group.figures.floor.0)) " is" }
+        div.lives {
+            @for life in &facts.groups {
+                section.life {
+                    h3 { a.name href=(view.group(stream, &life.group)) { (life.group) } (state(life)) }
+                    ol.steps {
+                        li {
+                            (moment(view, facts.message.published_at))
+                            span.step { "published" }
                         }
-                        State::Parked { attempts, reason } => {
-                            a href=(format!("{}/{}", view.parked(stream, name), facts.message.seq)) {
-                                span.status.warning { "parked" }
-                            }
-                            span.hint {
-                                "after " (format::count_of((*attempts).into(), "attempt")) ": " bdi { (reason) }
+                        @if let Some(first) = life.first_delivered_at {
+                            li { (moment(view, first)) span.step { "first handed out" } }
+                        }
+                        @for failure in &life.history {
+                            li.failed {
+                                (moment(view, failure.at))
+                                span.step {
+                                    "attempt " (failure.attempt) " failed"
+                                    @if let Some(consumer) = &failure.consumer { " with " bdi.name { (consumer) } }
+                                    ": " bdi.reason { (failure.reason) }
+                                }
                             }
                         }
+                        (now(view, stream, facts.message.seq, life))
                     }
                 }
             }
         }
+        @if facts.more > 0 { p.hint { "and " (format::count_of(facts.more as u64, "group")) " more" } }
+    }
+}
+
+/// Where the message stands, in a word.
+fn state(life: &GroupLife) -> Markup {
+    let (class, word) = match life.state {
+        MessageState::Pending => ("idle", "not handed out"),
+        MessageState::Ready => ("busy", "ready again"),
+        MessageState::Waiting => ("busy", "waiting"),
+        MessageState::Leased => ("busy", "leased"),
+        MessageState::Moving => ("busy", "moving"),
+        MessageState::Parked => ("warning", "parked"),
+        MessageState::Settled => ("ok", "settled"),
+    };
+    html! {
+        span class=(format!("status {class}")) { (word) }
+        @if let Some(attempts) = life.attempts.filter(|attempts| *attempts > 0) {
+            span.hint { (format::count_of(attempts.into(), "attempt")) }
+        }
+    }
+}
+
+/// The last step: the present, or the time that is known of the end.
+fn now(view: &View, stream: &str, seq: u64, life: &GroupLife) -> Markup {
+    html! {
+        @match life.state {
+            MessageState::Pending | MessageState::Ready | MessageState::Moving => {}
+            MessageState::Waiting => {
+                @if let Some(at) = life.retry_at {
+                    li.next { (moment(view, at)) span.step { "may be handed out again" } }
+                }
+            }
+            MessageState::Leased => {
+                @if let Some(at) = life.leased_at {
+                    li.next {
+                        (moment(view, at))
+                        span.step {
+                            "handed to "
+                            @match &life.consumer {
+                                Some(consumer) if !consumer.is_empty() => { bdi.name { (consumer) } }
+                                Some(_) => { "a consumer without a name" }
+                                None => { "a consumer before the server started anew" }
+                            }
+                        }
+                    }
+                }
+                @if let Some(at) = life.lease_until {
+                    li.next { (moment(view, at)) span.step { "has to be settled or extended" } }
+                }
+            }
+            MessageState::Parked => {
+                @if let Some(at) = life.parked_at {
+                    li.failed {
+                        (moment(view, at))
+                        span.step {
+                            a href=(format!("{}/{seq}", view.parked(stream, &life.group))) { "parked" }
+                        }
+                    }
+                }
+            }
+            MessageState::Settled => {
+                li.done { span.step { "settled; the group keeps no more of it" } }
+            }
+        }
+    }
+}
+
+/// A time with how far from now it is.
+fn moment(view: &View, at: Time) -> Markup {
+    let ahead = at.0.saturating_sub(view.now) as f64 / 1e6;
+    html! {
+        @if ahead > 0.0 {
+            time datetime=(at.to_string()) title=(format!("{} UTC", format::moment(at.0))) {
+                "in " (format::age(ahead))
+            }
+        } @else { (ago(view, at.0)) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The server itself: journal, commit times, disk, memory, build.
+//! The server itself: journal, commit times, disk, memory, build, settings and the last lines of the log.
 
 use forebay_broker::api::Stage;
 use maud::{Markup, html};
@@ -7,8 +7,14 @@ use super::super::format;
 use super::super::layout::{figure, heading};
 use super::super::sampler::Snapshot;
 use super::super::view::{Page, Section, View};
+use super::parts::ago;
+use crate::native::node::{LogLine, NodeFacts, SettingRow};
 
-pub(super) fn write(view: &View, snapshot: &Snapshot) -> Page {
+/// Lines of the log on the page.
+const LINES: usize = 100;
+
+/// With settings and log for an operator of the whole server.
+pub(super) fn write(view: &View, snapshot: &Snapshot, facts: Option<&NodeFacts>) -> Page {
     let content = html! {
         (heading(html! { "Node" }, html! { "Forebay " (env!("CARGO_PKG_VERSION")) }, html! {}))
         (view.live("figures", "", figures(snapshot)))
@@ -23,13 +29,23 @@ pub(super) fn write(view: &View, snapshot: &Snapshot) -> Page {
                 h2 #memory-title { "Memory and files" } (view.live("memory", "", memory(snapshot)))
             }
             section aria-labelledby="build-title" {
-                h2 #build-title { "Server" } (view.live("build", "", build(snapshot)))
+                h2 #build-title { "Server" } (view.live("build", "", build(view, snapshot, facts)))
             }
         }
-        p.hint {
-            "The settings of the server and where each comes from: " code { "forebay config show" }
-            ". All figures for machines: " a href=(view.to("metrics")) { "/metrics" } "."
+        @if let Some(facts) = facts {
+            @if let Some(log) = facts.log {
+                section aria-labelledby="log-title" {
+                    h2 #log-title { "Recent log" }
+                    (view.live("log", "", lines(view, &log())))
+                }
+            }
+            @if !facts.settings.is_empty() {
+                section aria-labelledby="settings-title" {
+                    h2 #settings-title { "Settings" } (settings(&facts.settings))
+                }
+            }
         }
+        p.hint { "All figures for machines: " a href=(view.to("metrics")) { "/metrics" } "." }
     };
     Page { title: "Node".to_owned(), section: Section::Node, trail: Vec::new(), content }
 }
@@ -115,7 +131,7 @@ fn memory(snapshot: &Snapshot) -> Markup {
     }
 }
 
-fn build(snapshot: &Snapshot) -> Markup {
+fn build(view: &View, snapshot: &Snapshot, facts: Option<&NodeFacts>) -> Markup {
     let server = &snapshot.server;
     let stage = match snapshot.stage {
         Stage::Running => "running",
@@ -125,6 +141,12 @@ fn build(snapshot: &Snapshot) -> Markup {
     html! {
         dl.facts {
             (row("Version", env!("CARGO_PKG_VERSION").to_owned())) (row("Stage", stage.to_owned()))
+            @if let Some(facts) = facts {
+                @for (name, value) in &facts.build { (row(name, value.clone())) }
+                @if let Some(started) = facts.started {
+                    (row("Started", format!("{} ago", format::age(view.since(started)))))
+                }
+            }
             (row("The log was opened", format::count_of(server.epoch.into(), "time")))
             (row("Streams", format::count(server.streams as u64)))
             (row("Groups", format::count(server.groups as u64)))
@@ -132,5 +154,57 @@ fn build(snapshot: &Snapshot) -> Markup {
             (row("Clock ahead of the date", format::age(server.clock_ahead.max(0) as f64 / 1e6)))
             (row("A look for this dashboard takes", format!("{:.0}ms", snapshot.taken_in.as_secs_f64() * 1e3)))
         }
+    }
+}
+
+/// The last lines, the newest first.
+fn lines(view: &View, log: &[LogLine]) -> Markup {
+    html! {
+        @if log.is_empty() { p.hint { "The log has no lines yet." } } @else {
+            div.table role="region" aria-label="Recent log" tabindex="0" {
+                table.log {
+                    thead { tr { th scope="col" { "When" } th scope="col" { "Level" } th scope="col" { "Line" } } }
+                    tbody {
+                        @for line in log.iter().rev().take(LINES) {
+                            tr {
+                                td.nowrap { (ago(view, line.at)) }
+                                td { span class=(format!("status {}", colour(line.level))) { (line.level) } }
+                                td.line { bdi { (line.text) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn colour(level: &str) -> &'static str {
+    match level {
+        "error" => "critical",
+        "warn" => "warning",
+        _ => "idle",
+    }
+}
+
+fn settings(rows: &[SettingRow]) -> Markup {
+    html! {
+        div.table role="region" aria-label="Settings" tabindex="0" {
+            table.server-settings {
+                thead { tr { th scope="col" { "Setting" } th scope="col" { "Value" } th scope="col" { "From" } } }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            th scope="row" { span.name title=(row.help) { (row.name) } }
+                            td.line { bdi { (row.value) } }
+                            td.nowrap {
+                                @if row.is_default { span.hint { "default" } } @else { bdi { (row.origin) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        p.hint { "The same on the command line: " code { "forebay config show" } ", with the flags of the server." }
     }
 }

@@ -10,6 +10,7 @@ use super::super::layout::{empty, figure, heading};
 use super::super::sampler::Snapshot;
 use super::super::view::{Page, Section, View};
 use super::Span;
+use super::alerts::Board;
 
 /// Sentences on the page. There may be thousands, and a reader acts on the first ones.
 const SENTENCES: usize = 12;
@@ -43,7 +44,12 @@ impl Charts {
 }
 
 /// Without charts for a client that may not see figures of the whole server.
-pub(super) fn write(view: &View, snapshot: &Snapshot, charts: Option<&Charts>) -> Page {
+pub(super) fn write(
+    view: &View,
+    snapshot: &Snapshot,
+    alerts: Option<&Board>,
+    charts: Option<&Charts>,
+) -> Page {
     let is_empty = snapshot.streams.is_empty();
     let charts = charts.filter(|_| !is_empty);
     let content = html! {
@@ -51,6 +57,7 @@ pub(super) fn write(view: &View, snapshot: &Snapshot, charts: Option<&Charts>) -
         // All of it is live, so that a page that was opened before the first stream shows that stream.
         (view.live("first-steps", "", shown(is_empty, first_steps)))
         (view.live("attention", "", shown(!is_empty, || sentences(view, &snapshot.attention))))
+        @if let Some(alerts) = alerts { (view.live("alerts", "", alerts.write(view))) }
         (view.live("totals", "", shown(!is_empty, || totals(view, snapshot))))
         (view.live("spans", "", charts.map_or_else(|| html! {}, |charts| spans(charts.span))))
         (view.live("charts", "charts", charts.map_or_else(|| html! {}, pictures)))

@@ -11,7 +11,6 @@ use super::super::super::{message, report};
 use super::super::chart::{bar, positions};
 use super::super::format;
 use super::super::layout::{empty, figure, heading};
-use super::super::sampler;
 use super::super::view::{Page, Section, View, encoded};
 use super::action::{Action, Field, Sent};
 use super::message::table as message_table;
@@ -202,7 +201,7 @@ fn axis(view: &View, facts: &Facts) -> Markup {
                     @let words = format!("settled up to {} of {}", figures.floor.0, last);
                     li {
                         a.name href=(view.group(group.stream.as_str(), name)) { (name) }
-                        (status(sampler::status(figures.status)))
+                        (status(crate::native::facts::status(figures.status)))
                         (positions(first, last, figures.floor.0, figures.counters.last_processed.0, &words))
                         span.lag { (format::short(figures.lag as f64)) " behind" }
                     }

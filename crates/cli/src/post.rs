@@ -1,0 +1,41 @@
+//! The client for requests to services of others, over http and https.
+
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::connect::CONNECT_PATIENCE;
+
+/// How long a connection is kept for the next request.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
+pub(crate) type Poster = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// Believes certificates of the public authorities.
+pub(crate) fn client() -> Poster {
+    let mut tcp = HttpConnector::new();
+    // The next layer knows https.
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_PATIENCE));
+    let connector = HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1();
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_MAX)
+        .build(connector.wrap_connector(tcp))
+}
+
+/// The innermost source of an error. The outer ones only say where it was noticed.
+pub(crate) fn cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let mut cause = error;
+    while let Some(below) = cause.source() {
+        cause = below;
+    }
+    cause
+}
