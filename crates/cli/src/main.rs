@@ -5,6 +5,7 @@ mod bench;
 mod cert;
 mod clock;
 mod commands;
+mod complete;
 mod config;
 mod connect;
 mod context;
@@ -30,7 +31,7 @@ mod work;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::print::Output;
@@ -142,21 +143,18 @@ enum Command {
     #[command(after_help = backup::RESTORE_EXAMPLES)]
     Restore(backup::Restore),
     /// Print a completion script for a shell.
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    #[command(after_help = complete::EXAMPLES)]
     Completions {
         /// The shell.
         shell: Shell,
     },
+    /// Part of the completion scripts: names that may stand at the end of a command line.
+    #[command(hide = true)]
+    Complete(complete::Complete),
     /// Print the manual, or write the manual pages of all commands.
     #[command(after_help = man::EXAMPLES)]
     Man(man::Man),
 }
-
-const COMPLETIONS_EXAMPLES: &str = "\
-Examples:
-  forebay completions bash > ~/.local/share/bash-completion/completions/forebay
-  forebay completions zsh > ~/.zfunc/_forebay       with ~/.zfunc in $fpath
-  forebay completions fish > ~/.config/fish/completions/forebay.fish";
 
 fn main() -> ExitCode {
     let Cli { command, output, server } = Cli::parse();
@@ -198,7 +196,8 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options, output),
         Command::Backup(options) => backup::back_up(&options, output),
         Command::Restore(options) => backup::restore(&options, output),
-        Command::Completions { shell } => completions(shell),
+        Command::Completions { shell } => complete::print_script(shell),
+        Command::Complete(options) => complete::run(&options),
         Command::Man(options) => man::run(&options),
     };
     match done {
@@ -215,14 +214,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn completions(shell: Shell) -> anyhow::Result<()> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut script);
-    print::print_bytes(&script)
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

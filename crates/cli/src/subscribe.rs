@@ -99,7 +99,7 @@ pub(crate) fn run(options: &Sub, output: Output) -> anyhow::Result<()> {
         let most = if options.settlement().is_some() { CREDIT } else { CREDIT_MAX };
         let credit = options.max.map_or(most, |max| u32::try_from(max).unwrap_or(most).min(most));
         let consumer = client.consumer(stream, group).name(&options.name).credit(credit).credit_bytes(None);
-        let consumer = consumer.open().await.map_err(|error| options.not_opened(&error))?;
+        let consumer = consumer.open().await.map_err(|error| not_opened(&options.group, &error))?;
         if output == Output::Text && std::io::stderr().is_terminal() {
             say(&format!("waiting for messages of {}; ^C ends", options.group));
         }
@@ -118,19 +118,18 @@ pub(crate) async fn create_group(client: &Client, path: &GroupPath) -> anyhow::R
     }
 }
 
-impl Sub {
-    /// Why the group's messages cannot be consumed.
-    fn not_opened(&self, error: &CallError) -> anyhow::Error {
-        let absent = error.is(ProblemKind::NoSuchGroup) || error.is(ProblemKind::NoSuchStream);
-        if !absent {
-            return from_call(error);
-        }
-        anyhow!(Exit::NotFound).context(format!(
-            "there is no group {}. `forebay group list` lists the groups, and --create creates this one",
-            self.group
-        ))
+/// Why the messages of a group cannot be consumed.
+pub(crate) fn not_opened(path: &GroupPath, error: &CallError) -> anyhow::Error {
+    let absent = error.is(ProblemKind::NoSuchGroup) || error.is(ProblemKind::NoSuchStream);
+    if !absent {
+        return from_call(error);
     }
+    anyhow!(Exit::NotFound).context(format!(
+        "there is no group {path}. `forebay group list` lists the groups, and --create creates this one"
+    ))
+}
 
+impl Sub {
     /// What to do with messages that are printed.
     fn settlement(&self) -> Option<Settlement> {
         let nack = match self.nack {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
-use forebay_client::worker::{BreakerPolicy, Concurrency, WorkerStats};
+use forebay_client::worker::{BreakerPolicy, Concurrency, WorkerError, WorkerStats};
 use forebay_client::{Client, Fault, Job, Worker};
 use hyper::Uri;
 use serde_json::json;
@@ -38,7 +38,7 @@ use crate::failure;
 use crate::log::{self, Format, Level};
 use crate::print::{Output, print};
 use crate::settings::values::{duration, or_none};
-use crate::subscribe::create_group;
+use crate::subscribe::{create_group, not_opened};
 
 pub(crate) const EXAMPLES: &str = "\
 --exec runs CMD with `sh -c` for each message, with the body on its standard input. Its exit code decides what
@@ -60,12 +60,15 @@ Idempotency-Key. The response decides:
   any other            it is parked; redirects are not followed
 A pause is a header Retry-After, in seconds or as a date.
 
+A group that does not exist is an error, so that a mistyped name does not create one; --create creates it.
+
 While most messages fail, the worker receives fewer, so that they do not use up their retries (--no-breaker turns
 this off). SIGINT or SIGTERM stops it: it receives nothing more, and running handlers may finish. A second signal
 stops it at once.
 
 Examples:
   forebay work emails/senders --exec ./send.sh
+  forebay work emails/senders --create --exec ./send.sh     create the group with the default settings first
   forebay work emails/senders --exec 'python3 send.py --fast' --concurrency 8 --timeout 2m
   forebay work images/thumbs --exec 'convert - -resize 200 \"out/$FOREBAY_ID.png\"'
   forebay work emails/senders --push http://127.0.0.1:8000/send --rate 10/s
@@ -95,9 +98,12 @@ const CHECK: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("handler").required(true).args(["exec", "push"]))]
 pub(crate) struct Work {
-    /// The group, as STREAM/GROUP. It is created if it does not exist.
+    /// The group, as STREAM/GROUP.
     #[arg(value_name = "STREAM/GROUP")]
     group: GroupPath,
+    /// Create the group, and its stream, if it does not exist.
+    #[arg(long)]
+    create: bool,
     /// Run this command for each message.
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
@@ -205,7 +211,7 @@ async fn work(options: &Work, output: Output, console: Console) -> anyhow::Resul
         (None, None) => unreachable!("one of them is required"),
     };
     let client = options.server.client("forebay-work").await?;
-    if create_group(&client, &options.group).await? {
+    if options.create && create_group(&client, &options.group).await? {
         console.say(format!("created the group {}", options.group));
     }
     let printer = Arc::new(EventPrinter::new(console, output));
@@ -247,7 +253,10 @@ async fn start(
     if !options.no_breaker {
         worker = worker.breaker(BreakerPolicy { failure_ratio: FAILURE_RATIO, ..Default::default() });
     }
-    worker.start().await.map_err(|error| failure::from_worker(&error))
+    worker.start().await.map_err(|error| match &error {
+        WorkerError::Refused(refused) => not_opened(&options.group, refused),
+        _ => failure::from_worker(&error),
+    })
 }
 
 fn own_name() -> String {

@@ -16,20 +16,75 @@ use serde::de::DeserializeOwned;
 /// use forebay_client::Payload;
 /// use serde::{Deserialize, Serialize};
 ///
-/// #[derive(Serialize, Deserialize)]
+/// #[derive(Serialize, Deserialize, Payload)]
+/// #[payload(type = "email.send")]
 /// struct SendEmail {
 ///     to: String,
 /// }
 ///
+/// // The second shape of the type, with a media type of its own.
+/// #[derive(Serialize, Deserialize, Payload)]
+/// #[payload(type = "email.send", schema = 2, content_type = "application/vnd.example.email+json")]
+/// struct SendEmailToMany {
+///     to: Vec<String>,
+/// }
+///
+/// assert_eq!((SendEmail::TYPE, SendEmail::SCHEMA, SendEmail::CONTENT_TYPE), ("email.send", 1, None));
+/// assert_eq!((SendEmailToMany::TYPE, SendEmailToMany::SCHEMA), ("email.send", 2));
+/// assert_eq!(SendEmailToMany::CONTENT_TYPE, Some("application/vnd.example.email+json"));
+/// ```
+///
+/// `#[derive(Payload)]` does no more than this, which can be written by hand, for generic types for example:
+///
+/// ```
+/// # use forebay_client::Payload;
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize)]
+/// # struct SendEmail;
 /// impl Payload for SendEmail {
 ///     const TYPE: &'static str = "email.send";
 /// }
+/// ```
+///
+/// A type without a name, an unknown argument, a version below 1 and a content type that is not JSON do not compile:
+///
+/// ```compile_fail
+/// # use forebay_client::Payload;
+/// # use serde::{Deserialize, Serialize};
+/// #[derive(Serialize, Deserialize, Payload)]
+/// struct Nameless;
+/// ```
+///
+/// ```compile_fail
+/// # use forebay_client::Payload;
+/// # use serde::{Deserialize, Serialize};
+/// #[derive(Serialize, Deserialize, Payload)]
+/// #[payload(type = "a", version = 2)]
+/// struct Unknown;
+/// ```
+///
+/// ```compile_fail
+/// # use forebay_client::Payload;
+/// # use serde::{Deserialize, Serialize};
+/// #[derive(Serialize, Deserialize, Payload)]
+/// #[payload(type = "a", schema = 0)]
+/// struct Early;
+/// ```
+///
+/// ```compile_fail
+/// # use forebay_client::Payload;
+/// # use serde::{Deserialize, Serialize};
+/// #[derive(Serialize, Deserialize, Payload)]
+/// #[payload(type = "a", content_type = "text/plain")]
+/// struct NotJson;
 /// ```
 pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
     /// The name of the type, the same in every language.
     const TYPE: &'static str;
     /// The version of the type's shape. A message without a version has version 1.
     const SCHEMA: u64 = 1;
+    /// The media type of the body, if it is a more special one than `application/json`.
+    const CONTENT_TYPE: Option<&'static str> = None;
 }
 
 /// A message to publish.
@@ -57,7 +112,11 @@ impl Message {
         // Of an object or a list everybody sees that it is JSON.
         let is_plain = !matches!(body.first(), Some(b'{' | b'['));
         let message = Message::new(body).kind(T::TYPE).schema(T::SCHEMA);
-        Ok(if is_plain { message.content_type("application/json") } else { message })
+        Ok(match T::CONTENT_TYPE {
+            Some(content_type) => message.content_type(content_type),
+            None if is_plain => message.content_type("application/json"),
+            None => message,
+        })
     }
 
     /// A message with this text as its body. Other APIs show it as text, whatever it looks like.

@@ -2,12 +2,13 @@
 
 mod alerts;
 mod bench;
+mod complete;
 mod connections;
 mod demo;
 mod operate;
-mod publish;
 #[cfg(feature = "sqs")]
-mod readme;
+mod pages;
+mod publish;
 mod rig;
 mod secrets;
 mod start;

@@ -40,7 +40,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn start(server: &Server, words: &[&str]) -> Worker {
         let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .arg("work")
+            .args(["work", "--create"])
             .args(words)
             .env("FOREBAY_SERVER", &server.address)
             .stdin(Stdio::null())
@@ -94,7 +94,7 @@ impl Drop for Worker {
 
 /// Works until there is nothing more to do, and answers what became of everything.
 pub(crate) fn work(server: &Server, words: &[&str]) -> Value {
-    let all = [&["work"], words, &["--idle", "1s", "-o", "json"]].concat();
+    let all = [&["work", "--create"], words, &["--idle", "1s", "-o", "json"]].concat();
     server.run(&all).json()
 }
 

@@ -59,7 +59,7 @@ fn a_handler_knows_everything_about_its_message_and_nothing_about_another() {
     // What this process has itself must not be taken for what the second message has.
     let environment =
         [("FOREBAY_SERVER", &*server.address), ("FOREBAY_ID", "mine"), ("FOREBAY_HEADER_X", "mine")];
-    run(&["work", "emails/senders", "--exec", &command, "--idle", "1s"], "", &environment).good();
+    run(&["work", "emails/senders", "--create", "--exec", &command, "--idle", "1s"], "", &environment).good();
     let read =
         |name: &str| std::fs::read(folder.file(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     let variables = |name: &str| -> BTreeMap<String, String> {
@@ -115,7 +115,7 @@ fn what_handlers_print_is_passed_on_with_their_message_and_cannot_act_on_a_termi
     let server = Server::start();
     server.run(&["pub", "jobs", "a"]).good();
     let command = "printf 'out \\033[2J\\n'; echo err >&2; sleep 0.1; printf 'no end'";
-    let ran = server.run(&["work", "jobs/team", "--exec", command, "--idle", "1s"]);
+    let ran = server.run(&["work", "jobs/team", "--create", "--exec", command, "--idle", "1s"]);
     assert_eq!((ran.code, &*ran.printed), (0, ""), "{ran:?}");
     for line in [
         "created the group jobs/team\n",
@@ -128,7 +128,7 @@ fn what_handlers_print_is_passed_on_with_their_message_and_cannot_act_on_a_termi
         assert!(ran.said.contains(line), "{line} is not in {}", ran.said);
     }
     server.run(&["pub", "jobs", "b"]).good();
-    let ran = server.run(&["work", "jobs/team", "--exec", command, "--idle", "1s", "-o", "json"]);
+    let ran = server.run(&["work", "jobs/team", "--create", "--exec", command, "--idle", "1s", "-o", "json"]);
     let lines: Vec<serde_json::Value> =
         ran.said.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect();
     let err = lines.iter().find(|line| line["output"] == "stderr").unwrap_or_else(|| panic!("{lines:?}"));
@@ -178,6 +178,7 @@ fn what_cannot_work_is_said_before_any_message_is_taken() {
     refused(&["--exec", "cat", "--header", "a: b"], 2, &["cannot be used with"]);
     refused(&["--exec", "cat", "--server", "ftp://x"], 2, &["http"]);
     refused(&["--exec", "cat", "--server", "127.0.0.1:1"], 7, &["Is it running?"]);
+    refused(&["--exec", "cat"], 8, &["there is no group jobs/team", "--create"]);
     let groups = server.run(&["group", "list", "-o", "json"]).json();
     assert_eq!(groups["groups"], json!([]));
 }

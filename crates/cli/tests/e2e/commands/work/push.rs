@@ -143,7 +143,7 @@ fn a_service_that_asks_for_time_gets_it() {
             _ => ("200 OK".to_owned(), String::new()),
         }
     });
-    let words = ["work", "jobs/team", "--push", &service.url(), "--idle", "3s", "-o", "json"];
+    let words = ["work", "jobs/team", "--create", "--push", &service.url(), "--idle", "3s", "-o", "json"];
     let became = server.run(&words).json();
     assert_eq!((&became["done"], &became["retried"]), (&1.into(), &1.into()), "{became}");
     let came = service.came("\"busy\"");
@@ -166,8 +166,19 @@ fn one_that_is_overloaded_costs_no_attempt_and_lets_the_group_rest() {
             _ => ("200 OK".to_owned(), String::new()),
         }
     });
-    let words =
-        ["work", "jobs/team", "--push", &service.url(), "--idle", "3s", "--concurrency", "1", "-o", "json"];
+    let words = [
+        "work",
+        "jobs/team",
+        "--create",
+        "--push",
+        &service.url(),
+        "--idle",
+        "3s",
+        "--concurrency",
+        "1",
+        "-o",
+        "json",
+    ];
     let became = server.run(&words).json();
     assert_eq!((&became["done"], &became["throttled"]), (&2.into(), &1.into()), "{became}");
     let first = service.came("\"first\"");
