@@ -1,5 +1,7 @@
 //! The journal on the real file system. [`Bench`] knows the API; the tests tell stories with it.
 
+mod crypt;
+mod encrypted;
 mod engine;
 mod faults;
 mod golden;
