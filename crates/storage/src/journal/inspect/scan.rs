@@ -569,8 +569,8 @@ impl<D: Disk, E> Scan<'_, D, E> {
             }
         }
         let runs = runs..entries.start;
-        let content = match self.open(place, head, position, bytes, (&runs, &entries), contents, &mut damaged)
-        {
+        let sections = [&bytes[runs.clone()], &bytes[entries.clone()], contents];
+        let content = match self.open(place, head, position, sections, &mut damaged) {
             Ok((content, what)) => {
                 flaw = what.unwrap_or(flaw);
                 content
@@ -601,15 +601,14 @@ impl<D: Disk, E> Scan<'_, D, E> {
         });
     }
 
-    /// Decrypts a frame, where that is due. Chunks of its payload that do not decrypt are added to `damaged`.
+    /// Decrypts a frame by its runs, entries and payload on disk, where that is due. Chunks of its payload that do
+    /// not decrypt are added to `damaged`.
     fn open(
         &self,
         place: &Place<'_, D::File>,
         head: &FrameHeader,
         position: u64,
-        bytes: &[u8],
-        (runs, entries): (&Range<usize>, &Range<usize>),
-        contents: &[u8],
+        [runs, entries, contents]: [&[u8]; 3],
         damaged: &mut Vec<Range<usize>>,
     ) -> Result<(Content, Option<Flaw>), Flaw> {
         let key = match &place.lock {
@@ -620,7 +619,7 @@ impl<D: Disk, E> Scan<'_, D, E> {
         };
         let Some(key) = key else { return Ok((Content::Plain, None)) };
         let place = head.place(self.of.format.id, position);
-        let entries = key.open_entries(&place, &bytes[runs.clone()], &bytes[entries.clone()])?;
+        let entries = key.open_entries(&place, runs, entries)?;
         let mut payload = contents.to_vec();
         payload.resize(head.payload_len as usize, 0);
         let len = payload.len();
