@@ -10,6 +10,7 @@ mod connect;
 mod context;
 mod demo;
 mod doctor;
+mod encryption;
 mod exit;
 mod failure;
 mod http;
@@ -106,6 +107,8 @@ enum Command {
     Token(commands::credential::Token),
     /// Create, list and revoke access keys, with which SQS clients authenticate.
     Key(commands::credential::Key),
+    /// Make keys for encryption at rest, and show which keys a data folder needs.
+    Encryption(encryption::Encryption),
     /// Make a certificate for trying out TLS.
     Cert(cert::Cert),
     /// Keep the address of a server and a token for later commands.
@@ -176,6 +179,7 @@ fn main() -> ExitCode {
         Command::Parked(options) => commands::parked::run(&options, output),
         Command::Token(options) => commands::credential::run_token(&options, output),
         Command::Key(options) => commands::credential::run_key(&options, output),
+        Command::Encryption(options) => encryption::run(&options, output),
         Command::Cert(options) => cert::run(&options, output),
         Command::Login(options) => login::run(&options, output),
         Command::Top(options) => commands::top::run(&options, output),

@@ -49,6 +49,8 @@ pub(crate) struct Settings {
     pub(crate) admin_token_file: Option<PathBuf>,
     pub(crate) require_auth: bool,
     pub(crate) audit_file: Option<PathBuf>,
+    pub(crate) encryption_key_file: Option<PathBuf>,
+    pub(crate) encryption_key_command: Option<String>,
     pub(crate) allow_anyone: bool,
     /// None: text on a terminal, JSON elsewhere.
     pub(crate) log: Option<Format>,
@@ -167,6 +169,8 @@ impl Settings {
             admin_token_file: None,
             require_auth: false,
             audit_file: None,
+            encryption_key_file: None,
+            encryption_key_command: None,
             allow_anyone: false,
             log: None,
             log_level: Level::Info,
