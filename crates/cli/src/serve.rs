@@ -6,19 +6,13 @@ mod cluster;
 #[cfg(not(feature = "jetstream"))]
 #[path = "serve/no_cluster.rs"]
 mod cluster;
+mod doors;
 mod ending;
 mod identity;
 #[cfg(feature = "kurrent")]
 mod kurrent;
-#[cfg(not(feature = "kurrent"))]
-#[path = "serve/no_kurrent.rs"]
-mod kurrent;
-mod optional;
 mod process;
 #[cfg(feature = "sqs")]
-mod sqs;
-#[cfg(not(feature = "sqs"))]
-#[path = "serve/no_sqs.rs"]
 mod sqs;
 mod tls;
 
@@ -36,8 +30,7 @@ use forebay_broker::error::OpenError as BrokerError;
 use forebay_core::group::Bound;
 use forebay_core::settings::{StreamLimits, StreamSettings};
 use forebay_core::types::{ShardId, Timestamp};
-use forebay_doors::kit::tls::Tls;
-use forebay_doors::native::{self, NativeConfig};
+use forebay_doors::native::NativeConfig;
 use forebay_storage::engine::Engine;
 use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::recorded::{Recorded, Recorder};
@@ -52,6 +45,7 @@ use crate::log;
 use crate::log::Level;
 use crate::settings::{self, EngineKind, Origin, Settings, Sources};
 use crate::units;
+use doors::{Doors, Row};
 use ending::End;
 use identity::Identity;
 pub(crate) use identity::check_private;
@@ -113,13 +107,8 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let listener = runtime.block_on(listen(settings.listen))?;
     let is_default =
         |name: &str| given.iter().any(|one| one.setting.name == name && one.origin == Origin::Default);
-    let sqs = runtime.block_on(sqs::prepare(&settings, &identity, tls.clone(), !is_default("sqs")))?;
-    let kurrent =
-        runtime.block_on(kurrent::prepare(&settings, &identity, tls.clone(), !is_default("kurrent")))?;
-    let mut remarks = Vec::new();
-    let (sqs, kurrent) = (sqs.open(&mut remarks), kurrent.open(&mut remarks));
-    let identity = Arc::new(identity);
-    let doors = Doors { native: listener, sqs, kurrent, remarks, connections_max, identity, tls };
+    let mut doors = runtime.block_on(Doors::open(listener, &settings, identity, tls, is_default))?;
+    doors.connections_max = connections_max;
     if settings.engine == EngineKind::JetStream {
         let served = runtime.block_on(cluster::serve(&settings, started, doors));
         runtime.shutdown_timeout(FAREWELL);
@@ -154,11 +143,11 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     let has_tls = tls::read(settings)?.is_some();
     let identity = Identity::read(settings, |name| std::env::var(name).ok())?;
     identity.check_before(settings, identity::LISTEN, settings.listen)?;
-    sqs::check(settings, &identity)?;
+    doors::check(settings, &identity)?;
     let keys = Keys::of(settings);
     keys.check()?;
-    let reached = [Some(settings.listen), settings.sqs];
-    let is_reached = reached.into_iter().flatten().any(|address| !address.ip().is_loopback());
+    let others = doors::ROWS.iter().filter_map(|row| (row.address)(settings));
+    let is_reached = others.chain([settings.listen]).any(|address| !address.ip().is_loopback());
     let mut remarks = Vec::new();
     let mut remark = |is_so: bool, text: &str| remarks.extend(is_so.then(|| text.to_owned()));
     remark(
@@ -329,12 +318,7 @@ async fn serve_broker(
     (settings, started): (&Settings, Started),
 ) -> anyhow::Result<()> {
     let address = doors.native.local_addr().context("cannot tell the address")?;
-    let sqs = doors.sqs.as_ref().map(|door| door.address);
-    let kurrent = doors.kurrent.as_ref().map(|door| door.address);
-    let begun = doors.identity.begin(&broker, address).and_then(|()| match &doors.sqs {
-        Some(door) => door.check_reach(&broker),
-        None => Ok(()),
-    });
+    let begun = doors.identity.begin(&broker, address).and_then(|()| doors.check_reach(&broker));
     if let Err(error) = begun {
         broker.stop();
         let _ = running.await;
@@ -348,7 +332,7 @@ async fn serve_broker(
     if let Some(max) = doors.connections_max {
         broker.doors().limit_connections(max);
     }
-    say_that_it_listens(&broker, settings, started, address, [("SQS", sqs), ("Kurrent", kurrent)]).await;
+    say_that_it_listens(&broker, settings, started, address, &doors.addresses()).await;
     for remark in &doors.remarks {
         tracing::warn!("{remark}");
     }
@@ -360,10 +344,10 @@ async fn say_that_it_listens(
     settings: &Settings,
     started: Started,
     address: SocketAddr,
-    others: [(&'static str, Option<SocketAddr>); 2],
+    others: &[(&'static Row, Option<SocketAddr>)],
 ) {
-    let also = others.map(|(name, at)| at.map(|at| format!(", {name} on {at}")).unwrap_or_default()).concat();
-    let [sqs, kurrent] = others.map(|(_, at)| at.map(|at| at.to_string()));
+    let also: String =
+        others.iter().filter_map(|(row, at)| at.map(|at| format!(", {} on {at}", row.name))).collect();
     let place = match (settings.engine, &settings.cluster) {
         (EngineKind::JetStream, Some(cluster)) => format!("the NATS streams of cluster {cluster}"),
         _ if settings.memory => "memory".to_owned(),
@@ -378,17 +362,16 @@ async fn say_that_it_listens(
         units::of(report.groups as u64, "group"),
         units::age(opened_in),
     );
-    let facts = [
-        ("address", address.to_string().into()),
-        ("sqs", sqs.into()),
-        ("kurrent", kurrent.into()),
+    let mut facts = vec![("address", address.to_string().into())];
+    facts.extend(others.iter().map(|(row, at)| (row.setting, at.map(|at| at.to_string()).into())));
+    facts.extend([
         ("data", place.into()),
         ("streams", report.streams.into()),
         ("groups", report.groups.into()),
         ("version", version.into()),
         ("epoch", epoch.into()),
         ("opened_in", opened_in.into()),
-    ];
+    ]);
     log::line(Level::Info, &text, &facts);
 }
 
@@ -410,7 +393,7 @@ async fn until_told(
         process: process::figures,
         history: true,
     };
-    let mut door = tokio::spawn(serve_doors(broker.clone(), doors, config));
+    let mut door = tokio::spawn(doors.serve(broker.clone(), config));
     let ended = tokio::select! {
         end = ending::end(&mut running, &mut door, FAREWELL) => match end {
             End::Task(ended) => ended,
@@ -444,61 +427,6 @@ async fn until_told(
             .context("storage failed; unconfirmed messages may or may not be stored")),
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
-}
-
-/// The sockets of a server, and the door behind each.
-struct Doors {
-    native: TcpListener,
-    sqs: Option<sqs::Door>,
-    kurrent: Option<kurrent::Door>,
-    /// Why a door is closed that an operator might expect to be open.
-    remarks: Vec<String>,
-    /// Connections that all doors together may have.
-    connections_max: Option<usize>,
-    identity: Arc<Identity>,
-    tls: Option<Tls>,
-}
-
-impl Doors {
-    /// The same sockets for a later term of office, after the doors of this one have closed.
-    #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
-    fn again(&self) -> std::io::Result<Doors> {
-        Ok(Doors {
-            native: listen_again(&self.native)?,
-            sqs: self.sqs.as_ref().map(sqs::Door::again).transpose()?,
-            kurrent: self.kurrent.as_ref().map(kurrent::Door::again).transpose()?,
-            remarks: self.remarks.clone(),
-            connections_max: self.connections_max,
-            identity: self.identity.clone(),
-            tls: self.tls.clone(),
-        })
-    }
-}
-
-/// The same socket once more.
-#[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
-fn listen_again(listener: &TcpListener) -> std::io::Result<TcpListener> {
-    use std::os::fd::AsFd as _;
-    let socket = listener.as_fd().try_clone_to_owned()?;
-    TcpListener::from_std(std::net::TcpListener::from(socket))
-}
-
-/// Serves all doors until the broker stops and the calls have ended.
-async fn serve_doors(broker: Broker, doors: Doors, native: NativeConfig) -> std::io::Result<()> {
-    let sqs = async {
-        match doors.sqs {
-            Some(door) => door.serve(broker.clone()).await,
-            None => Ok(()),
-        }
-    };
-    let kurrent = async {
-        match doors.kurrent {
-            Some(door) => door.serve(broker.clone()).await,
-            None => Ok(()),
-        }
-    };
-    let native = native::serve_with(broker.clone(), doors.native, broker.stopping(), native);
-    tokio::try_join!(native, sqs, kurrent).map(drop)
 }
 
 /// Says every now and then what the server waits for.

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -12,10 +13,9 @@ use forebay_broker::recovery::RecoveryError;
 use forebay_doors::native;
 use forebay_storage::engine::StorageError;
 use forebay_storage::jetstream::{Claimant, JetStreamConfig, JetStreamEngine, JetStreamError, Ownership};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{Doors, Signals, Started, broker_config, kurrent, random, serve_broker, sqs};
+use super::{Doors, Signals, Started, broker_config, random, serve_broker};
 use crate::exit::Exit;
 use crate::log;
 use crate::log::Level;
@@ -146,17 +146,19 @@ async fn open_again(
 
 /// Tells clients that this node does not own the log.
 async fn stand_by(doors: &Doors, reason: watch::Receiver<String>) -> Infallible {
-    let at = async |listener: Option<&TcpListener>| match listener {
-        Some(listener) => native::stand_by(listener, doors.tls.clone(), reason.clone()).await,
-        None => std::future::pending().await,
-    };
-    let sqs = doors.sqs.as_ref().map(sqs::Door::listener);
-    let kurrent = doors.kurrent.as_ref().map(kurrent::Door::listener);
-    tokio::select! {
-        never = at(Some(&doors.native)) => never,
-        never = at(sqs) => never,
-        never = at(kurrent) => never,
-    }
+    let mut standing: Vec<_> = doors
+        .listeners()
+        .map(|listener| Box::pin(native::stand_by(listener, doors.tls.clone(), reason.clone())))
+        .collect();
+    std::future::poll_fn(|context| {
+        for one in &mut standing {
+            if let Poll::Ready(never) = one.as_mut().poll(context) {
+                match never {}
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// Claims the log and serves.

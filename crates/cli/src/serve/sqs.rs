@@ -1,60 +1,38 @@
-//! The SQS door of a server: where it listens, and whose requests it believes.
+//! The SQS door of a server: its settings, and whose requests it believes.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use forebay_broker::broker::Broker;
 use forebay_doors::kit::identity::Anonymous;
-use forebay_doors::kit::tls::Tls;
 use forebay_doors::sqs::{self, AccessKey, KeyRing, SqsConfig, UrlOptions, is_account};
 use tokio::net::TcpListener;
 
-use super::identity::{Identity, on_change};
-use super::optional::{self, Prepared};
+use super::doors::{Protocol, Serving, Site};
+use super::identity::on_change;
 use crate::exit::Exit;
 use crate::safe::printable;
-use crate::settings::Settings;
 
-/// The door, ready to be opened.
-pub(super) struct Door {
-    listener: TcpListener,
-    pub(super) address: SocketAddr,
+struct Sqs {
     config: SqsConfig,
     /// The file of access keys.
     file: Option<PathBuf>,
 }
 
-impl Door {
-    #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
-    pub(super) fn listener(&self) -> &TcpListener {
-        &self.listener
-    }
-
-    /// The same socket once more.
-    pub(super) fn again(&self) -> std::io::Result<Door> {
-        let listener = super::listen_again(&self.listener)?;
-        let (config, file) = (self.config.clone(), self.file.clone());
-        Ok(Door { listener, address: self.address, config, file })
-    }
-
-    /// Refuses an address that others can reach if no client can have an access key.
-    pub(super) fn check_reach(&self, broker: &Broker) -> anyhow::Result<()> {
+impl Protocol for Sqs {
+    fn check_reach(&self, broker: &Broker, address: SocketAddr) -> anyhow::Result<()> {
         let credentials = broker.credentials();
         let has_none = self.config.keys.is_empty() && !credentials.has_keys() && !credentials.has_tokens();
-        if self.config.anonymous == Anonymous::Refused && has_none {
-            Err(no_keys(self.address))
-        } else {
-            Ok(())
-        }
+        if self.config.anonymous == Anonymous::Refused && has_none { Err(no_keys(address)) } else { Ok(()) }
     }
 
-    /// Serves until the broker stops and the calls have ended.
-    pub(super) async fn serve(self, broker: Broker) -> std::io::Result<()> {
-        let stop = broker.stopping();
-        if let Some(file) = self.file {
-            let ring = self.config.keys.clone();
+    fn serve(&self, broker: Broker, listener: TcpListener) -> Serving {
+        let (stop, config) = (broker.stopping(), self.config.clone());
+        if let Some(file) = self.file.clone() {
+            let ring = config.keys.clone();
             tokio::spawn(on_change(file, move |path| match read_keys(path) {
                 Ok(keys) => {
                     tracing::info!(keys = keys.len(), "the access keys were read again");
@@ -67,68 +45,45 @@ impl Door {
                 }
             }));
         }
-        sqs::serve(broker.entrance(), self.listener, stop, self.config).await
+        Box::pin(async move { sqs::serve(broker.entrance(), listener, stop, config).await })
     }
 }
 
-/// Listens, if the settings say so.
-pub(super) async fn prepare(
-    settings: &Settings,
-    identity: &Identity,
-    tls: Option<Tls>,
-    is_asked_for: bool,
-) -> anyhow::Result<Prepared<Door>> {
-    let Some(address) = settings.sqs else { return Ok(Prepared::Closed) };
+pub(super) fn prepare(site: &Site<'_>) -> anyhow::Result<Arc<dyn Protocol>> {
+    let (settings, identity) = (site.settings, site.identity);
     let keys = match &settings.sqs_keys {
         Some(path) => read_keys(path).context(Exit::NotUnderstood)?,
         None => Vec::new(),
     };
-    let anonymous = identity.anonymous(address);
+    let anonymous = identity.anonymous(site.address);
     if keys.is_empty() {
         let has_log = !settings.memory && settings.data.exists();
         match anonymous {
-            Anonymous::Owner if !address.ip().is_loopback() => tracing::warn!(
+            Anonymous::Owner if !site.address.ip().is_loopback() => tracing::warn!(
                 "anyone who reaches the SQS port may do everything: --allow-anyone is set, and there is no file of \
                  access keys"
             ),
-            Anonymous::Refused if !has_log && !identity.has_admin() => return Err(no_keys(address)),
+            Anonymous::Refused if !has_log && !identity.has_admin() => return Err(no_keys(site.address)),
             _ => {}
         }
     }
-    let (listener, address) = match optional::listen("SQS", "--sqs", address, is_asked_for).await? {
-        Ok(listening) => listening,
-        Err(remark) => return Ok(Prepared::Taken(remark)),
-    };
     let config = SqsConfig {
         connections_max: settings.max_connections,
         connections_per_address: settings.max_connections_per_address,
         body_bytes_max: settings.request_bytes as usize,
         keys: KeyRing::new(keys),
         anonymous,
-        tls: tls.clone(),
+        tls: site.tls.clone(),
         urls: UrlOptions {
             public_base: settings.sqs_url.clone(),
             trust_forwarded: settings.sqs_trust_forwarded,
-            is_tls: tls.is_some(),
+            is_tls: site.tls.is_some(),
         },
         host_names: settings.host_names.clone(),
         waits: settings.sqs_waits,
         seed: super::random()?,
     };
-    let file = settings.sqs_keys.clone();
-    Ok(Prepared::Open(Box::new(Door { listener, address, config, file })))
-}
-
-/// Checks the settings of the door without opening it.
-pub(super) fn check(settings: &Settings, identity: &Identity) -> anyhow::Result<()> {
-    let Some(address) = settings.sqs else { return Ok(()) };
-    let keys = settings.sqs_keys.as_deref().map(read_keys).transpose().context(Exit::NotUnderstood)?;
-    let has_log = !settings.memory && settings.data.exists();
-    let may_have_keys = keys.is_some() || has_log || identity.has_admin();
-    match identity.anonymous(address) {
-        Anonymous::Refused if !may_have_keys => Err(no_keys(address)),
-        _ => Ok(()),
-    }
+    Ok(Arc::new(Sqs { config, file: settings.sqs_keys.clone() }))
 }
 
 fn no_keys(address: SocketAddr) -> anyhow::Error {

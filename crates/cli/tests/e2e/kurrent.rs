@@ -49,6 +49,9 @@ fn an_address_that_others_can_reach_is_refused_and_a_port_in_use_is_an_error() {
         "{}",
         refused.said
     );
+    let checked = forebay(&["config", "check", "--memory", "--kurrent", "0.0.0.0:2113"], "");
+    assert_ne!(checked.code, 0);
+    assert!(checked.said.contains("--kurrent"), "{}", checked.said);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let in_use = serve(&address);
