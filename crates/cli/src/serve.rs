@@ -160,7 +160,7 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
         "audit_file is not set: administrative calls leave no record",
     );
     remark(
-        !keys.is_given() && !settings.memory && settings.engine == EngineKind::Journal,
+        is_reached && !keys.is_given() && !settings.memory && settings.engine == EngineKind::Journal,
         "encryption_key_file is not set: the data folder is not encrypted",
     );
     remark(settings.memory, "memory: all data is lost when the server exits");

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_core::fault::{Fault, plant};
 
+use crate::disk::SimDisk;
 use crate::situation::Situations;
 use crate::world::World;
 
@@ -52,9 +53,13 @@ pub(crate) fn reads_fail() -> bool {
 
 /// Runs one history. A panic anywhere in it is a failure of its seed.
 pub fn run(seed: u64, steps: u32) -> Result<Outcome, Failure> {
+    run_on(SimDisk::new(), seed, steps)
+}
+
+fn run_on(disk: SimDisk, seed: u64, steps: u32) -> Result<Outcome, Failure> {
     keep_panics_quiet();
     let history = AssertUnwindSafe(|| {
-        let mut world = World::new(seed);
+        let mut world = World::new(seed, disk);
         for step in 0..steps {
             STEP.with(|at| *at.borrow_mut() = step);
             world.step();
@@ -142,6 +147,20 @@ mod tests {
         for seed in 1_000..1_200 {
             if let Err(failure) = run(seed, STEPS) {
                 panic!("seed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text);
+            }
+        }
+    }
+
+    #[test]
+    fn promises_are_kept_in_an_encrypted_folder_and_its_history_is_the_same_again() {
+        for seed in 3_000..3_060 {
+            let outcome = run_on(SimDisk::encrypted(), seed, STEPS);
+            let outcome = outcome.unwrap_or_else(|failure| {
+                panic!("seed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text)
+            });
+            if seed < 3_004 {
+                let again = run_on(SimDisk::encrypted(), seed, STEPS).expect("the seed passes");
+                assert_eq!(outcome.trace, again.trace);
             }
         }
     }

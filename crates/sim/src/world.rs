@@ -161,9 +161,8 @@ impl Trace {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> World {
+    pub(crate) fn new(seed: u64, disk: SimDisk) -> World {
         let mut dice = Dice::from(seed);
-        let disk = SimDisk::new();
         let now = Timestamp(1_000_000_000);
         let mut world = World {
             disk,
