@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use forebay_storage::journal::Keyring;
 use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::inspect::{self, Copied, CopyError};
 use serde::Serialize;
 
 use crate::doctor::report::{Report, size};
 use crate::doctor::{self, Progress, check_new, epoch_jump};
+use crate::encryption::KeyFlags;
 use crate::exit::Exit;
 use crate::print::Output;
 use crate::serve::open_error;
@@ -21,7 +23,8 @@ Examples:
   forebay backup --data /var/lib/forebay --to /backup/monday -o json
 
 The backup contains everything that was confirmed before it began. The copy is verified before success is
-reported.
+reported. The backup of an encrypted folder is encrypted with the same keys. Without them the checksums of the
+copy are verified, and not its contents.
 
 Exit codes:
   0  the backup is complete and sound
@@ -50,6 +53,8 @@ pub(crate) struct Backup {
     /// The target folder. It is created if it does not exist, and must be empty.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
+    #[command(flatten)]
+    keys: KeyFlags,
 }
 
 #[derive(Debug, Args)]
@@ -60,6 +65,8 @@ pub(crate) struct Restore {
     /// The new data folder. It is created if it does not exist, and must be empty.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    #[command(flatten)]
+    keys: KeyFlags,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,23 +84,25 @@ struct CopyReport {
 
 pub(crate) fn back_up(options: &Backup, output: Output) -> anyhow::Result<()> {
     check_new(&options.to, &options.data)?;
+    let keys = options.keys.read()?;
     let (from, to) = disks(&options.data, &options.to)?;
     let mut progress = Progress::new("copied", folder_bytes(&options.data));
     let copied = inspect::back_up(&from, &to, &mut |bytes| progress.passed(bytes))
         .map_err(|error| copy_error(error, &options.data))?;
     drop(progress);
-    finish(copied, &options.to, output, "Backed up")
+    finish(copied, &options.to, keys.as_ref(), output, "Backed up")
 }
 
 pub(crate) fn restore(options: &Restore, output: Output) -> anyhow::Result<()> {
     check_new(&options.data, &options.from)?;
+    let keys = options.keys.read()?;
     let (from, to) = disks(&options.from, &options.data)?;
     let mut progress = Progress::new("copied", folder_bytes(&options.from));
     let jump = epoch_jump()?;
     let copied = inspect::restore(&from, &to, jump, &mut |bytes| progress.passed(bytes))
         .map_err(|error| copy_error(error, &options.from))?;
     drop(progress);
-    finish(copied, &options.data, output, "Restored")
+    finish(copied, &options.data, keys.as_ref(), output, "Restored")
 }
 
 fn disks(from: &Path, to: &Path) -> anyhow::Result<(FolderDisk, FolderDisk)> {
@@ -119,9 +128,15 @@ fn copy_error(error: CopyError, from: &Path) -> anyhow::Error {
 }
 
 /// Checks the whole copy as the doctor does, and prints the result.
-fn finish(copied: Copied, to: &Path, output: Output, done: &str) -> anyhow::Result<()> {
+fn finish(
+    copied: Copied,
+    to: &Path,
+    keys: Option<&Keyring>,
+    output: Output,
+    done: &str,
+) -> anyhow::Result<()> {
     let place = to.display().to_string();
-    let found = doctor::diagnose(&doctor::inspect(to)?, "verified");
+    let found = doctor::diagnose(&doctor::inspect(to, keys)?, "verified");
     let copy = Report::of(&place, &found);
     let report = CopyReport {
         bytes: copied.bytes,
@@ -132,8 +147,17 @@ fn finish(copied: Copied, to: &Path, output: Output, done: &str) -> anyhow::Resu
         messages: copy.messages,
         copy,
     };
-    let sound = report.copy.sound;
+    let is_locked = report.copy.locked.is_some() && report.copy.damage.is_empty();
+    let sound = report.copy.sound || is_locked;
     doctor::print(output, &report, || {
+        if is_locked {
+            return format!(
+                "{done} into {place}: {}, log up to position {}. The copy is encrypted. Its checksums were verified \
+                 and are good; its contents were not read, because the key was not given.\n",
+                size(report.bytes),
+                report.position
+            );
+        }
         if !sound {
             return report.copy.text();
         }

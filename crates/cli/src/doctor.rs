@@ -12,10 +12,11 @@ use forebay_broker::salvage::{self, Diagnosis};
 use forebay_core::types::{Epoch, Limits};
 use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::inspect::Inspection;
-use forebay_storage::journal::{JournalConfig, OpenError};
+use forebay_storage::journal::{JournalConfig, Keyring, OpenError};
 use serde::Serialize;
 
 use self::report::{Loss, Report, size};
+use crate::encryption::KeyFlags;
 use crate::exit::{Exit, say};
 use crate::print::Output;
 use crate::serve::{open_error, random_id};
@@ -26,6 +27,8 @@ Examples:
   forebay doctor --data /var/lib/forebay -o json
   forebay doctor --data damaged --salvage rescued
                                          write a new folder with everything that can be read
+  forebay doctor --data plain --salvage sealed --encryption-key-file keys
+                                         write an encrypted copy; also after a new key was put first in the file
 
 The folder itself is never changed. The command reads everything that has a checksum, and restores the state
 in memory as a server would.
@@ -33,7 +36,7 @@ in memory as a server would.
 Exit codes:
   0  the folder is sound; with --salvage, the new folder is
   3  the folder is in use by a server
-  4  the folder is damaged, or from a newer release
+  4  the folder is damaged, from a newer release, or encrypted with a key that was not given
   1  anything else, such as a folder that does not exist";
 
 #[derive(Debug, Args)]
@@ -44,6 +47,8 @@ pub(crate) struct Doctor {
     /// Write everything that can be read into this new folder, and report the losses.
     #[arg(long, value_name = "NEWDIR")]
     salvage: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyFlags,
 }
 
 /// The JSON report of a salvage.
@@ -60,7 +65,11 @@ pub(crate) fn run(options: &Doctor, output: Output) -> anyhow::Result<()> {
     if let Some(to) = &options.salvage {
         check_new(to, &options.data)?;
     }
-    let inspection = inspect(&options.data)?;
+    let keys = options.keys.read()?;
+    let inspection = inspect(&options.data, keys.as_ref())?;
+    if let (Some(_), Some(locked)) = (&options.salvage, inspection.locked()) {
+        return Err(open_error(locked).context("nothing can be salvaged without the key"));
+    }
     let place = options.data.display().to_string();
     let found = diagnose(&inspection, "checked");
     let report = Report::of(&place, &found);
@@ -69,12 +78,16 @@ pub(crate) fn run(options: &Doctor, output: Output) -> anyhow::Result<()> {
         if report.sound {
             return Ok(());
         }
-        return Err(anyhow::Error::new(Exit::DataRefused).context("the data folder is damaged"));
+        let what = match report.locked {
+            Some(_) if report.damage.is_empty() => "contents were not verified, because a key is missing",
+            _ => "the data folder is damaged",
+        };
+        return Err(anyhow::Error::new(Exit::DataRefused).context(what));
     };
     if output == Output::Text {
         write_out(&report.text())?;
     }
-    let (lost, salvaged) = salvage(&inspection, found, to)?;
+    let (lost, salvaged) = salvage(&inspection, found, to, keys)?;
     let report = SalvageReport { found: report, lost: Loss::of(&lost), salvaged };
     print(output, &report, || {
         let mut text = format!("\nSalvaged into {}.\n", to.display());
@@ -91,10 +104,10 @@ pub(crate) fn run(options: &Doctor, output: Output) -> anyhow::Result<()> {
 }
 
 /// Takes a folder to look at it.
-pub(crate) fn inspect(folder: &Path) -> anyhow::Result<Inspection<FolderDisk>> {
+pub(crate) fn inspect(folder: &Path, keys: Option<&Keyring>) -> anyhow::Result<Inspection<FolderDisk>> {
     let disk = FolderDisk::read_only(folder)
         .with_context(|| format!("cannot read the folder {}", folder.display()))?;
-    Inspection::open(disk).map_err(|error| match error {
+    Inspection::open_with(disk, keys).map_err(|error| match error {
         OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             anyhow::anyhow!("there is no journal in {}", folder.display())
         }
@@ -113,6 +126,7 @@ fn salvage(
     inspection: &Inspection<FolderDisk>,
     found: Diagnosis,
     to: &Path,
+    keys: Option<Keyring>,
 ) -> anyhow::Result<(salvage::Losses, Report)> {
     let clock = Clock::start();
     let limits = Limits::DEFAULT;
@@ -126,6 +140,7 @@ fn salvage(
     let config = JournalConfig {
         epoch_floor: epoch_floor.max(rescued.shard.epoch()),
         opened_at: clock.now(),
+        keys: keys.clone(),
         ..inspection.config_like(random_id()?)
     };
     let disk = FolderDisk::new(to).with_context(|| format!("cannot make the folder {}", to.display()))?;
@@ -133,7 +148,7 @@ fn salvage(
     salvage::write(inspection, rescued, disk, &config, &mut |bytes| progress.passed(bytes))
         .with_context(|| format!("cannot write {}", to.display()))?;
     drop(progress);
-    let salvaged = inspect(to)?;
+    let salvaged = inspect(to, keys.as_ref())?;
     let report = Report::of(&to.display().to_string(), &diagnose(&salvaged, "verified"));
     Ok((losses, report))
 }

@@ -28,7 +28,7 @@ Exit codes:
   1  the command failed; the message says why
   2  the command line, a setting or a request is invalid
   3  the data folder is in use by another process
-  4  the data folder is damaged, a backup, or from a newer release; it was not changed
+  4  the data folder is damaged, a backup, from a newer release, or needs another key; it was not changed
   5  the server cannot listen on the address
   6  storage failed while the server was running
   7  the server could not be reached

@@ -11,6 +11,7 @@ mod connect;
 mod context;
 mod demo;
 mod doctor;
+mod encryption;
 mod exit;
 mod failure;
 mod http;
@@ -113,6 +114,8 @@ enum Command {
     Key(commands::credential::Key),
     /// Show a cluster: the owner of the log, the nodes, and the NATS servers.
     Cluster(commands::cluster::Cluster),
+    /// Make keys for encryption at rest, and show which keys a data folder needs.
+    Encryption(encryption::Encryption),
     /// Make a certificate for trying out TLS.
     Cert(cert::Cert),
     /// Keep the address of a server and a token for later commands.
@@ -186,6 +189,7 @@ fn main() -> ExitCode {
         Command::Token(options) => commands::credential::run_token(&options, output),
         Command::Key(options) => commands::credential::run_key(&options, output),
         Command::Cluster(options) => commands::cluster::run(&options, output),
+        Command::Encryption(options) => encryption::run(&options, output),
         Command::Cert(options) => cert::run(&options, output),
         Command::Login(options) => login::run(&options, output),
         Command::Top(options) => commands::top::run(&options, output),

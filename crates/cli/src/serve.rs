@@ -38,11 +38,12 @@ use forebay_doors::native::NativeConfig;
 use forebay_storage::engine::Engine;
 use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::recorded::{Recorded, Recorder};
-use forebay_storage::journal::{JournalConfig, JournalEngine, OpenError, Stopwatch};
+use forebay_storage::journal::{JournalConfig, JournalEngine, Keyring, OpenError, Stopwatch};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::encryption::Keys;
 use crate::exit::Exit;
 use crate::log;
 use crate::log::Level;
@@ -51,6 +52,7 @@ use crate::units;
 use doors::{Doors, Row};
 use ending::End;
 use identity::Identity;
+pub(crate) use identity::check_private;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
 const FRAME_BYTES_MAX: usize = 12 << 20;
@@ -100,6 +102,12 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     let identity = Identity::read(&settings, |name| std::env::var(name).ok())?;
     identity.check_before(&settings, identity::LISTEN, settings.listen)?;
     let alerts = alerts::read(&settings)?;
+    let keys = Keys::of(&settings).read()?;
+    if keys.is_some() && (settings.memory || settings.engine == EngineKind::JetStream) {
+        return Err(anyhow::Error::new(Exit::NotUnderstood).context(
+            "encryption keys are for a log in a data folder, and this server has none: NATS encrypts its own files",
+        ));
+    }
     let connections_max = process::raise_open_files(settings.max_connections);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     // First the port: a server that cannot listen has no business with the data folder.
@@ -122,7 +130,7 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
         return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
     }
-    let engine = Arc::new(open_journal(&settings, clock)?);
+    let engine = Arc::new(open_journal(&settings, clock, keys)?);
     let served = runtime.block_on(serve(engine.clone(), &settings, started, doors));
     // Ends background tasks that are still running, which may hold on to the engine.
     runtime.shutdown_timeout(FAREWELL);
@@ -148,6 +156,8 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     identity.check_before(settings, identity::LISTEN, settings.listen)?;
     doors::check(settings, &identity)?;
     alerts::read(settings)?;
+    let keys = Keys::of(settings);
+    keys.check()?;
     let others = doors::ROWS.iter().filter_map(|row| (row.address)(settings));
     let is_reached = others.chain([settings.listen]).any(|address| !address.ip().is_loopback());
     let mut remarks = Vec::new();
@@ -164,6 +174,10 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     remark(
         !settings.alert_webhooks.is_empty() && settings.alert_secret_file.is_none(),
         "alert_secret_file is not set: receivers of alerts cannot tell who sent them",
+    );
+    remark(
+        is_reached && !keys.is_given() && !settings.memory && settings.engine == EngineKind::Journal,
+        "encryption_key_file is not set: the data folder is not encrypted",
     );
     remark(settings.memory, "memory: all data is lost when the server exits");
     remark(
@@ -189,7 +203,11 @@ fn plant_fault() -> anyhow::Result<()> {
 /// to play a loss of power.
 const DISK_RECORDING: &str = "FOREBAY_DISK_RECORDING";
 
-fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngine<Recorded<FolderDisk>>> {
+fn open_journal(
+    settings: &Settings,
+    clock: Clock,
+    keys: Option<Keyring>,
+) -> anyhow::Result<JournalEngine<Recorded<FolderDisk>>> {
     let folder = &settings.data;
     let disk = FolderDisk::new(folder)
         .with_context(|| format!("cannot use the data folder {}; --data takes another", folder.display()))?;
@@ -220,6 +238,7 @@ fn open_journal(settings: &Settings, clock: Clock) -> anyhow::Result<JournalEngi
         folder_bytes_max: settings.disk_max_bytes,
         opened_at: clock.now(),
         stopwatch: Stopwatch::new(move || clock.now()),
+        keys,
         ..JournalConfig::new(random_id()?)
     };
     JournalEngine::open(disk, &config).map_err(|error| {
@@ -234,6 +253,9 @@ pub(crate) fn open_error(error: OpenError) -> anyhow::Error {
         OpenError::Refused { .. }
         | OpenError::Unfinished { .. }
         | OpenError::Backup
+        | OpenError::NoKey { .. }
+        | OpenError::WrongKey { .. }
+        | OpenError::NotEncrypted { .. }
         | OpenError::TooNew { .. }
         | OpenError::UnknownFeatures { .. } => Some(Exit::DataRefused),
         OpenError::FolderTooSmall { .. } => Some(Exit::NotUnderstood),

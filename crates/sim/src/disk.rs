@@ -19,8 +19,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use forebay_storage::journal::crypt::{Keyring, MasterKey};
 use forebay_storage::journal::disk::Stage;
 
 use crate::dice::Dice;
@@ -37,6 +39,13 @@ pub struct SimDisk {
     /// Which process this handle belongs to. A handle of a process that was killed can do nothing more,
     /// so that a journal that is dropped late cannot write into its successor's files.
     process: u64,
+}
+
+static ENCRYPT: AtomicBool = AtomicBool::new(false);
+
+/// From now on, the folder of every new disk is encrypted.
+pub fn encrypt_all() {
+    ENCRYPT.store(true, Ordering::Relaxed);
 }
 
 /// Which calls a fuse or a planted error counts.
@@ -105,6 +114,8 @@ struct State {
     error_struck: Option<Struck>,
     read_bytes_max: usize,
     bad_reads: BadReads,
+    /// The state of the source of random numbers for the keys of an encrypted folder; `None` if it is not encrypted.
+    entropy: Option<u64>,
 }
 
 /// Reads that fail while frames are read in service.
@@ -168,8 +179,31 @@ impl SimDisk {
             error_struck: None,
             read_bytes_max: 0,
             bad_reads: BadReads::default(),
+            entropy: ENCRYPT.load(Ordering::Relaxed).then_some(1),
         };
         SimDisk { state: Arc::new(Mutex::new(state)), process: 0 }
+    }
+
+    /// A disk whose folder is encrypted. Its keys follow from its history, as everything else does.
+    pub fn encrypted() -> SimDisk {
+        let disk = SimDisk::new();
+        disk.state().entropy = Some(1);
+        disk
+    }
+
+    /// The keys of the folder, if it is encrypted.
+    pub fn keys(&self) -> Option<Keyring> {
+        self.state().entropy?;
+        let state = self.state.clone();
+        let entropy = move |bytes: &mut [u8]| {
+            let mut state = state.lock().expect("no call on the disk panics half way");
+            let next = state.entropy.map_or(1, |last| last + 1);
+            state.entropy = Some(next);
+            let mut dice = Dice::from(next);
+            bytes.fill_with(|| dice.u64() as u8);
+            Ok(())
+        };
+        Some(Keyring::new(vec![MasterKey::new(&[7; 32])], entropy).expect("there is one key"))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_core::fault::{Fault, plant};
 
+use crate::disk::SimDisk;
 use crate::situation::Situations;
 use crate::world::World;
 
@@ -48,13 +49,13 @@ pub fn let_reads_fail() {
 
 /// Runs one history. A panic anywhere in it is a failure of its seed.
 pub fn run(seed: u64, steps: u32) -> Result<Outcome, Failure> {
-    run_on(seed, steps, READS_FAIL.load(Ordering::Relaxed))
+    run_on(SimDisk::new(), seed, steps, READS_FAIL.load(Ordering::Relaxed))
 }
 
-fn run_on(seed: u64, steps: u32, bad_places: bool) -> Result<Outcome, Failure> {
+fn run_on(disk: SimDisk, seed: u64, steps: u32, bad_places: bool) -> Result<Outcome, Failure> {
     keep_panics_quiet();
     let history = AssertUnwindSafe(|| {
-        let mut world = World::new(seed, bad_places);
+        let mut world = World::new(seed, disk, bad_places);
         for step in 0..steps {
             STEP.with(|at| *at.borrow_mut() = step);
             world.step();
@@ -146,6 +147,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn promises_are_kept_in_an_encrypted_folder_and_its_history_is_the_same_again() {
+        for seed in 3_000..3_060 {
+            let outcome = run_on(SimDisk::encrypted(), seed, STEPS, false);
+            let outcome = outcome.unwrap_or_else(|failure| {
+                panic!("seed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text)
+            });
+            if seed < 3_004 {
+                let again = run_on(SimDisk::encrypted(), seed, STEPS, false).expect("the seed passes");
+                assert_eq!(outcome.trace, again.trace);
+            }
+        }
+    }
+
     /// Seeds that once broke a promise.
     #[test]
     fn a_reader_keeps_what_it_has_not_read_when_reclaim_has_copied_it() {
@@ -164,7 +179,7 @@ mod tests {
     #[test]
     fn an_ordered_group_delivers_nothing_that_it_passed_over() {
         for seed in [1, 77] {
-            run_on(seed, STEPS, true).expect("the seed passes");
+            run_on(SimDisk::new(), seed, STEPS, true).expect("the seed passes");
         }
     }
 

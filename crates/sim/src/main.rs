@@ -11,7 +11,7 @@ use std::time::Instant;
 use forebay_core::fault::Fault;
 use forebay_sim::history::{self, Failure, STEPS};
 use forebay_sim::situation::{Situation, Situations};
-use forebay_sim::{shell, sweep, tale};
+use forebay_sim::{disk, shell, sweep, tale};
 
 const HELP: &str = "\
 Runs simulated histories of Forebay.
@@ -26,6 +26,7 @@ Usage:
   forebay-sim sweep [crash|corruption] [--full]        crash and corruption sweeps of the journal
 
 With --bad-places, places of the disk go bad in every history: a read fails once or for ever.
+With --encrypted, every data folder is encrypted.
 
 Examples:
   forebay-sim sim --seeds 20000
@@ -44,6 +45,10 @@ fn main() -> ExitCode {
     if let Some(at) = words.iter().position(|word| *word == "--bad-places") {
         words.remove(at);
         history::let_reads_fail();
+    }
+    if let Some(at) = words.iter().position(|word| *word == "--encrypted") {
+        words.remove(at);
+        disk::encrypt_all();
     }
     let passed = match words[..] {
         ["sim", ref options @ ..] => parse(options, &["--seeds", "--from", "--steps"]).map(|given| {

@@ -122,7 +122,8 @@ fn journal_config(new_id: u128, now: Timestamp) -> JournalConfig {
 
 impl Server {
     pub(crate) fn open(disk: &SimDisk, new_id: u128, now: Timestamp) -> Result<Server, Down> {
-        Server::open_with(disk, &journal_config(new_id, now), driver_config(), now)
+        let config = JournalConfig { keys: disk.keys(), ..journal_config(new_id, now) };
+        Server::open_with(disk, &config, driver_config(), now)
     }
 
     fn open_with(

@@ -166,9 +166,8 @@ impl Trace {
 
 impl World {
     /// `bad_places`: places of the disk may go bad.
-    pub(crate) fn new(seed: u64, bad_places: bool) -> World {
+    pub(crate) fn new(seed: u64, disk: SimDisk, bad_places: bool) -> World {
         let mut dice = Dice::from(seed);
-        let disk = SimDisk::new();
         let now = Timestamp(1_000_000_000);
         let mut world = World {
             disk,

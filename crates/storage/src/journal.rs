@@ -12,6 +12,7 @@ pub mod disk;
 
 mod block;
 mod chores;
+pub mod crypt;
 mod engine;
 mod filling;
 mod format;
@@ -42,6 +43,8 @@ pub use self::reader::Reader;
 pub use self::writer::Writer;
 
 use self::block::{BLOCK_HEADER, FRAME_HEADER, JournalId, PAGE};
+pub use self::crypt::Keyring;
+use self::crypt::{KeyId, KeyUse};
 use self::disk::{Disk, DiskFile, Stage};
 use self::format::{Format, Layout};
 use self::image::Catalog;
@@ -88,6 +91,8 @@ pub struct JournalConfig {
     pub opened_at: Timestamp,
     /// Measures how long syncs take.
     pub stopwatch: Stopwatch,
+    /// The keys of an encrypted folder. A new folder is encrypted if there are any.
+    pub keys: Option<Keyring>,
 }
 
 /// Tells the time for measuring how long something takes. The default tells none: the journal reads no clock.
@@ -141,6 +146,7 @@ impl JournalConfig {
             new_id,
             opened_at: Timestamp::ZERO,
             stopwatch: Stopwatch::default(),
+            keys: None,
         }
     }
 
@@ -210,13 +216,15 @@ impl Journal {
             Some(format) => (format, load_mark(&disk, names, format.id)?),
             None => make(&disk, config, names)?,
         };
+        keys_wanted(&disk, &format, names).check(config.keys.as_ref())?;
+        let keys = config.keys.as_ref();
         let needed = space::Space::<D>::folder_bytes_needed(config, &format.layout);
         if let Some(max) = config.folder_bytes_max.filter(|max| *max < needed) {
             return Err(OpenError::FolderTooSmall { max, needed });
         }
         let slot = mark.now();
-        let examined = recovery::examine(&disk, &format, slot, names)?;
-        let images = Catalog::load(&disk, &format, names, slot, examined.end())?;
+        let examined = recovery::examine(&disk, &format, slot, names, keys)?;
+        let images = Catalog::load(&disk, &format, names, slot, examined.end(), keys)?;
 
         let mut remarks: Vec<String> = disk.remark().into_iter().collect();
         remarks.extend(examined.remarks.iter().cloned());
@@ -312,6 +320,71 @@ fn load_mark<D: Disk>(disk: &D, names: &[String], id: JournalId) -> Result<Mark<
         .ok_or_else(|| OpenError::refused("R6", mark::NAME, 0, "neither slot is valid"))
 }
 
+/// The master keys that the files of a folder need.
+struct KeysWanted {
+    is_encrypted: bool,
+    /// By file.
+    files: Vec<(String, KeyId)>,
+}
+
+/// Reads the header of each segment and image. One that cannot be read is left to recovery.
+fn keys_wanted<D: Disk>(disk: &D, format: &Format, names: &[String]) -> KeysWanted {
+    let mut files = Vec::new();
+    let key_of = |name: &String| {
+        let file = disk.open(name).ok()?;
+        let wrapped = if let Some(number) = segment::number(name) {
+            let mut page = [0; PAGE as usize];
+            let len = file.read_at(&mut page, 0).ok()?;
+            let head = segment::Head::decode(&page[..len], format.id, format.layout.base(number)).ok();
+            head.map_or_else(|| segment::Head::key_copy(&page[..len]), |head| head.key)
+        } else {
+            image::number(name)?;
+            image::key_of(&file).ok()?.ok()?
+        };
+        wrapped.map(|wrapped| (name.clone(), wrapped.id()))
+    };
+    if format.is_encrypted {
+        files.extend(names.iter().filter_map(key_of));
+    }
+    KeysWanted { is_encrypted: format.is_encrypted, files }
+}
+
+impl KeysWanted {
+    /// Whether the keys are those of the folder.
+    fn check(&self, keys: Option<&Keyring>) -> Result<(), OpenError> {
+        match (self.is_encrypted, keys) {
+            (false, None) => Ok(()),
+            (false, Some(keys)) => Err(OpenError::NotEncrypted { given: keys.ids().collect() }),
+            (true, None) => {
+                Err(OpenError::NoKey { keys: self.used().into_iter().map(|used| used.key).collect() })
+            }
+            (true, Some(keys)) => match self.files.iter().find(|(_, key)| !keys.has(*key)) {
+                None => Ok(()),
+                Some((file, key)) => {
+                    let given = keys.ids().collect();
+                    Err(OpenError::WrongKey { file: file.clone(), key: *key, given })
+                }
+            },
+        }
+    }
+
+    /// Each key once, with the number of its files.
+    fn used(&self) -> Vec<KeyUse> {
+        let mut used: Vec<KeyUse> = Vec::new();
+        for (name, key) in &self.files {
+            let at = used.iter().position(|other| other.key == *key).unwrap_or_else(|| {
+                used.push(KeyUse { key: *key, segments: 0, images: 0 });
+                used.len() - 1
+            });
+            match segment::number(name) {
+                Some(_) => used[at].segments += 1,
+                None => used[at].images += 1,
+            }
+        }
+        used
+    }
+}
+
 /// Makes a journal in an empty folder. FORMAT comes last, so that a folder has one only once the rest is
 /// there; what an interrupted attempt left behind is made anew.
 fn make<D: Disk>(
@@ -338,6 +411,7 @@ fn make<D: Disk>(
         layout,
         epoch_floor: config.epoch_floor,
         is_backup: false,
+        is_encrypted: config.keys.is_some(),
     };
     let made = || {
         let file = shared::create_anew(disk, mark::NAME)?;
@@ -379,6 +453,23 @@ pub enum OpenError {
          --from BACKUP --data FOLDER`, and start the server on that folder"
     )]
     Backup,
+    #[error(
+        "the data folder is encrypted, and no key was given. --encryption-key-file and --encryption-key-command \
+         name one. keys=`{}`",
+        listed(keys)
+    )]
+    NoKey { keys: Vec<KeyId> },
+    #[error(
+        "a file of the data folder is encrypted with a key that was not given. file=`{file}` key=`{key}` given=`{}`",
+        listed(given)
+    )]
+    WrongKey { file: String, key: KeyId, given: Vec<KeyId> },
+    #[error(
+        "a key was given, but the data folder is not encrypted. Start the server without the key, or write an \
+         encrypted copy of the folder with `forebay doctor --data FOLDER --salvage NEWFOLDER` and the key. given=`{}`",
+        listed(given)
+    )]
+    NotEncrypted { given: Vec<KeyId> },
     /// The journal is damaged. Nothing was changed.
     #[error(
         "the journal is damaged and was left as it is: {text}. Restore a backup, or salvage what can be \
@@ -401,6 +492,10 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+}
+
+fn listed(keys: &[KeyId]) -> String {
+    keys.iter().map(KeyId::to_string).collect::<Vec<_>>().join(",")
 }
 
 impl OpenError {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_storage::conformance::{SHARD, Subject};
 use forebay_storage::engine_conforms;
+use forebay_storage::journal::crypt::{Keyring, MasterKey};
 use forebay_storage::journal::disk::FolderDisk;
 use forebay_storage::journal::{JournalConfig, JournalEngine};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
@@ -51,5 +52,32 @@ impl Drop for OnDisk {
     }
 }
 
+/// The same, encrypted.
+struct Encrypted(OnDisk);
+
+impl Subject for Encrypted {
+    type Engine = JournalEngine;
+
+    fn new() -> Encrypted {
+        Encrypted(OnDisk::new())
+    }
+
+    async fn engine(&self) -> JournalEngine {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let entropy = |bytes: &mut [u8]| {
+            for byte in bytes {
+                *byte =
+                    (NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+            }
+            Ok(())
+        };
+        let keys = Keyring::new(vec![MasterKey::new(&[7; 32])], entropy).expect("there is one key");
+        let disk = FolderDisk::new(&self.0.0).expect("the folder is there");
+        let config = JournalConfig { keys: Some(keys), ..JournalConfig::small(7) };
+        JournalEngine::open(disk, &config).expect("the journal opens")
+    }
+}
+
 engine_conforms!(memory, Memory);
 engine_conforms!(journal, OnDisk);
+engine_conforms!(encrypted_journal, Encrypted);

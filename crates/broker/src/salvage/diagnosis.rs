@@ -49,6 +49,8 @@ pub struct Diagnosis {
     pub scanned: Scanned,
     pub images: Vec<ImageFound>,
     pub findings: Vec<Finding>,
+    /// Why contents cannot be read, if the folder is encrypted and a key is missing. Only checksums were compared then.
+    pub locked: Option<String>,
     /// Why a server would not start.
     pub refusal: Option<String>,
     pub remarks: Vec<String>,
@@ -65,7 +67,7 @@ pub struct Diagnosis {
 impl Diagnosis {
     pub fn is_sound(&self) -> bool {
         let harmless = self.findings.iter().all(|finding| finding.damage.kind.is_harmless());
-        self.refusal.is_none() && harmless && self.losses.is_none()
+        self.refusal.is_none() && harmless && self.losses.is_none() && self.locked.is_none()
     }
 
     /// Messages that some group has not settled, or that a stream keeps.
@@ -138,12 +140,17 @@ pub fn diagnose<D: Disk>(
         scanned,
         images,
         findings: Vec::new(),
+        locked: inspection.locked().map(|error| error.to_string()),
         refusal: None,
         remarks,
         streams: Vec::new(),
         losses: None,
         rescued: None,
     };
+    if diagnosis.locked.is_some() {
+        diagnosis.findings = findings(damages, &affected, None);
+        return diagnosis;
+    }
     let harmless = damages.iter().all(|damage| damage.kind.is_harmless());
     match &recovered {
         Ok((now, driver)) => {

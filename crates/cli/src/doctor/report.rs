@@ -16,6 +16,8 @@ pub(crate) struct Report {
     /// Whether a server would start, whatever else is wrong.
     pub(crate) starts: bool,
     pub(crate) refusal: Option<String>,
+    /// Why only checksums were compared, if a key is missing.
+    pub(crate) locked: Option<String>,
     format_version: u32,
     journal: String,
     shard: u32,
@@ -190,8 +192,9 @@ impl Report {
         Report {
             folder: folder.to_owned(),
             sound: found.is_sound(),
-            starts: found.refusal.is_none(),
+            starts: found.refusal.is_none() && found.locked.is_none(),
             refusal: found.refusal.clone(),
+            locked: found.locked.clone(),
             format_version: found.facts.version,
             journal: found.facts.fingerprint.clone(),
             shard: found.facts.shard.0,
@@ -248,6 +251,17 @@ impl Report {
         if self.sound {
             let _ = writeln!(out, "\nThe folder is sound.");
             return out;
+        }
+        if let Some(locked) = &self.locked {
+            let _ = writeln!(
+                out,
+                "\nENCRYPTED. Contents, names and the state were not read: {locked}. The checksums of all segments and \
+                 images were compared."
+            );
+            if self.damage.is_empty() {
+                let _ = writeln!(out, "The checksums are good.");
+                return out;
+            }
         }
         let _ =
             writeln!(out, "\nDAMAGED. {} wrong:", count(self.damage.len() as u64, "thing is", "things are"));

@@ -158,7 +158,7 @@ fn token(text: &str) -> anyhow::Result<Secret> {
 }
 
 /// Refuses a file that other users of the machine can read or write.
-pub(super) fn check_private(path: &Path, what: &str) -> anyhow::Result<()> {
+pub(crate) fn check_private(path: &Path, what: &str) -> anyhow::Result<()> {
     let mode = std::fs::metadata(path)?.permissions().mode() & 0o777;
     if mode & 0o007 != 0 {
         bail!(

@@ -264,6 +264,26 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |settings, text| values::into(&mut settings.audit_stream, values::switch(text)),
     },
     Setting {
+        name: "encryption_key_file",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "File with the master keys of the data folder, one a line, in hexadecimal digits or base64. New files \
+               are encrypted with the first one. FOREBAY_ENCRYPTION_KEY has the keys themselves instead",
+        set: |settings, text| {
+            values::into(&mut settings.encryption_key_file, values::or_none(text, values::path))
+        },
+    },
+    Setting {
+        name: "encryption_key_command",
+        value: Some("COMMAND|none"),
+        default: "none",
+        help: "Command that prints the master keys of the data folder, such as a call of a key management service. It \
+               is run by sh, once, at the start",
+        set: |settings, text| {
+            values::into(&mut settings.encryption_key_command, values::or_none(text, values::text))
+        },
+    },
+    Setting {
         name: "allow_anyone",
         value: None,
         default: "false",

@@ -9,7 +9,7 @@ mod limits;
 mod live;
 mod operate;
 mod parked;
-mod rig;
+pub(crate) mod rig;
 mod scarce;
 mod streams;
 mod wrong;

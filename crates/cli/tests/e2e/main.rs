@@ -5,6 +5,7 @@
 mod cluster;
 mod commands;
 mod doctor;
+mod encryption;
 mod exactly_once;
 mod grpc;
 mod http;

@@ -33,13 +33,15 @@ pub struct Scale {
     pub folders: u64,
     /// Bytes outside headers are sampled, one in so many, and from 8 on the rest is sampled too.
     pub one_in: u64,
+    /// Whether the folders are encrypted.
+    pub encrypted: bool,
 }
 
 impl Scale {
     /// For every build: some ten thousand damages.
-    pub const REDUCED: Scale = Scale { seed: 1, folders: 1, one_in: 200 };
+    pub const REDUCED: Scale = Scale { seed: 1, folders: 1, one_in: 200, encrypted: false };
     /// For a release: more than a million damages.
-    pub const FULL: Scale = Scale { seed: 1, folders: 10, one_in: 7 };
+    pub const FULL: Scale = Scale { seed: 1, folders: 10, one_in: 7, encrypted: false };
 }
 
 /// What a damaged folder came to.
@@ -74,7 +76,7 @@ const READ_BYTES_MAX: usize = 1 << 20;
 
 pub fn run(scale: Scale) -> Report {
     let mut report = Report::default();
-    for folder in folders(scale.seed, scale.folders) {
+    for folder in folders(scale.seed, scale.folders, scale.encrypted) {
         report.folders += 1;
         report.frames += folder.witness.owed() as u64;
         let mut dice = Dice::from(scale.seed);
@@ -216,7 +218,15 @@ mod tests {
 
     #[test]
     fn no_damage_to_a_single_file_goes_unnoticed() {
-        let report = run(Scale::REDUCED);
+        check(&run(Scale::REDUCED));
+    }
+
+    #[test]
+    fn no_damage_to_a_single_encrypted_file_goes_unnoticed() {
+        check(&run(Scale { encrypted: true, ..Scale::REDUCED }));
+    }
+
+    fn check(report: &Report) {
         let total = report.total();
         assert_eq!(total.silent, 0, "{report}");
         assert!(total.states() > 2_000 && report.frames > 100, "{report}");

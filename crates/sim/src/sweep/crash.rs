@@ -32,13 +32,21 @@ pub struct Scale {
     pub random_losses: u64,
     /// One in this many states crashes again, at each call of its recovery.
     pub again_one_in: u64,
+    /// Whether the folder is encrypted.
+    pub encrypted: bool,
 }
 
 impl Scale {
     /// For every build: some ten thousand states.
-    pub const REDUCED: Scale = Scale { scripts: 3, seed: 1, steps: 12, random_losses: 2, again_one_in: 40 };
+    pub const REDUCED: Scale =
+        Scale { scripts: 3, seed: 1, steps: 12, random_losses: 2, again_one_in: 40, encrypted: false };
     /// For a release: a quarter of a million states.
-    pub const FULL: Scale = Scale { scripts: 40, seed: 1, steps: 24, random_losses: 6, again_one_in: 60 };
+    pub const FULL: Scale =
+        Scale { scripts: 40, seed: 1, steps: 24, random_losses: 6, again_one_in: 60, encrypted: false };
+
+    fn disk(self) -> SimDisk {
+        if self.encrypted { SimDisk::encrypted() } else { SimDisk::new() }
+    }
 }
 
 /// What happens at the chosen call.
@@ -103,7 +111,7 @@ impl Sweep {
 
     fn run(&mut self, report: &mut Report) {
         report.scripts += 1;
-        let disk = SimDisk::new();
+        let disk = self.scale.disk();
         if let Err(halt) = self.play(&disk).1 {
             report.fail(format!("seed {}, without a crash: {halt}", self.seed));
             return;
@@ -124,7 +132,7 @@ impl Sweep {
     }
 
     fn interrupt(&mut self, call: u64, interruption: Interruption, report: &mut Report) {
-        let disk = SimDisk::new();
+        let disk = self.scale.disk();
         match interruption {
             Interruption::Crash => disk.crash_at(Count::Changes, call),
             Interruption::Error(kind) => disk.fail_at(Count::Changes, call, kind),
@@ -259,7 +267,15 @@ mod tests {
 
     #[test]
     fn nothing_acknowledged_is_lost_wherever_the_journal_stops() {
-        let report = run(Scale::REDUCED);
+        check(&run(Scale::REDUCED));
+    }
+
+    #[test]
+    fn nothing_acknowledged_is_lost_where_the_folder_is_encrypted() {
+        check(&run(Scale { encrypted: true, ..Scale::REDUCED }));
+    }
+
+    fn check(report: &Report) {
         assert_eq!(report.failures, 0, "{report}");
         assert!(report.states > 2_000, "{report}");
         assert!(report.states_again > 100, "{report}");

@@ -77,7 +77,7 @@ const TRIMMED: &[Step] = &[
 ];
 
 /// `count` folders of each sort.
-pub(crate) fn folders(seed: u64, count: u64) -> Vec<Folder> {
+pub(crate) fn folders(seed: u64, count: u64, encrypted: bool) -> Vec<Folder> {
     let scripts = [("plain", PLAIN), ("images", IMAGES), ("trimmed", TRIMMED)];
     let endings = [
         Ending::CleanStop,
@@ -87,18 +87,25 @@ pub(crate) fn folders(seed: u64, count: u64) -> Vec<Folder> {
     ];
     let mut folders = Vec::new();
     for seed in seed..seed + count {
-        folders.push(make(format!("fresh, seed {seed}"), &[], Ending::CleanStop, seed));
+        folders.push(make(format!("fresh, seed {seed}"), &[], Ending::CleanStop, seed, encrypted));
         for (name, script) in scripts {
             for ending in endings {
-                folders.push(make(format!("{name}, {ending:?}, seed {seed}"), script, ending, seed));
+                folders.push(make(
+                    format!("{name}, {ending:?}, seed {seed}"),
+                    script,
+                    ending,
+                    seed,
+                    encrypted,
+                ));
             }
         }
     }
     folders
 }
 
-fn make(name: String, script: &[Step], ending: Ending, seed: u64) -> Folder {
-    let mut player = Player::new(SimDisk::new(), Witness::default(), seed);
+fn make(name: String, script: &[Step], ending: Ending, seed: u64, encrypted: bool) -> Folder {
+    let disk = if encrypted { SimDisk::encrypted() } else { SimDisk::new() };
+    let mut player = Player::new(disk, Witness::default(), seed);
     let mut past = Vec::new();
     player.open(Fallback::Never).expect("an empty folder opens");
     for step in script {

@@ -38,7 +38,9 @@ impl Trouble {
     pub(crate) fn names_the_place(&self) -> bool {
         match self {
             Trouble::Open(OpenError::TooNew { .. } | OpenError::UnknownFeatures { .. }) => true,
-            Trouble::Open(OpenError::Refused { file, .. }) => !file.is_empty(),
+            Trouble::Open(OpenError::Refused { file, .. } | OpenError::WrongKey { file, .. }) => {
+                !file.is_empty()
+            }
             Trouble::Storage(StorageError::Damaged { file, .. }) => !file.is_empty(),
             Trouble::Open(_) | Trouble::Storage(_) => false,
         }
@@ -76,8 +78,12 @@ impl From<StorageError> for Trouble {
 impl Rig {
     /// Opens the journal and reads everything in it, in order and by location.
     pub(crate) fn open(disk: &SimDisk) -> Result<(Rig, Found), Trouble> {
-        let config =
-            JournalConfig { shard: SHARD, frame_bytes_max: 16 << 10, ..JournalConfig::small(JOURNAL_ID) };
+        let config = JournalConfig {
+            shard: SHARD,
+            frame_bytes_max: 16 << 10,
+            keys: disk.keys(),
+            ..JournalConfig::small(JOURNAL_ID)
+        };
         let Opened { writer, chores, reader, claim } = Journal::open(disk.clone(), &config)?;
         let frames = read_all(&reader, claim.start)?;
         read_singly(&reader, &frames)?;

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use forebay_core::types::{Epoch, Position, Seq, ShardId, StreamId};
 
 use crate::engine::{Frame, Run};
+use crate::journal::crypt::FramePlace;
 
 /// Blocks begin and end on multiples of this.
 pub(crate) const PAGE: u64 = 4096;
@@ -33,9 +34,11 @@ const BLOCK_VERSION: u16 = 1;
 pub(crate) const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"FRAM");
 /// Flags that a reader may ignore if it does not know them; all others it has to know.
 const FLAGS_OPTIONAL: u16 = 0x00ff;
+/// Of a frame: its entries and its payload are encrypted.
+const FLAG_SEALED: u16 = 0x0100;
 
 /// The random number of a journal, and the checksum state after it, from which all others start.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JournalId {
     pub(crate) number: u128,
     seed: u32,
@@ -128,6 +131,8 @@ pub(crate) struct BlockHeader {
     pub(crate) frames: u32,
     pub(crate) body_len: u32,
     pub(crate) body_crc: u32,
+    /// Id of the master key of an encrypted segment; 0 in a plain one.
+    pub(crate) key: u32,
 }
 
 impl BlockHeader {
@@ -145,6 +150,7 @@ impl BlockHeader {
         out[64..68].copy_from_slice(&self.epoch.0.to_le_bytes());
         out[68..72].copy_from_slice(&self.frames.to_le_bytes());
         out[72..76].copy_from_slice(&self.body_len.to_le_bytes());
+        out[76..80].copy_from_slice(&self.key.to_le_bytes());
         out[80..84].copy_from_slice(&self.body_crc.to_le_bytes());
         let crc = crc32c::crc32c(&out[..124]);
         out[124..128].copy_from_slice(&crc.to_le_bytes());
@@ -177,7 +183,7 @@ impl BlockHeader {
         if u16_at(bytes, 8) != BLOCK_VERSION || u16_at(bytes, 14) as usize != BLOCK_HEADER {
             return Err("the block has a version that this release does not know");
         }
-        if u16_at(bytes, 12) & !FLAGS_OPTIONAL != 0 || u32_at(bytes, 76) != 0 {
+        if u16_at(bytes, 12) & !FLAGS_OPTIONAL != 0 {
             return Err("the block needs a feature that this release does not know");
         }
         let kind = match bytes[10] {
@@ -196,6 +202,7 @@ impl BlockHeader {
             frames: u32_at(bytes, 68),
             body_len: u32_at(bytes, 72),
             body_crc: u32_at(bytes, 80),
+            key: u32_at(bytes, 76),
         };
         if header.block_len() > len_max {
             return Err("the block claims to be larger than blocks may be");
@@ -243,6 +250,8 @@ pub(crate) struct FrameHeader {
     pub(crate) table_crc: u32,
     pub(crate) number: u32,
     pub(crate) block_offset: u32,
+    /// Whether entries and payload are encrypted. Their lengths are those on disk.
+    pub(crate) is_sealed: bool,
 }
 
 impl FrameHeader {
@@ -250,6 +259,8 @@ impl FrameHeader {
     fn encode(&self, seed: u32) -> [u8; FRAME_HEADER] {
         let mut out = [0; FRAME_HEADER];
         out[0..4].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
+        let flags = if self.is_sealed { FLAG_SEALED } else { 0 };
+        out[4..6].copy_from_slice(&flags.to_le_bytes());
         out[6..8].copy_from_slice(&(FRAME_HEADER as u16).to_le_bytes());
         out[8..12].copy_from_slice(&self.shard.0.to_le_bytes());
         out[12..16].copy_from_slice(&self.runs.to_le_bytes());
@@ -280,7 +291,9 @@ impl FrameHeader {
         if crc32c::crc32c_append(id.seed_at(position), &bytes[..44]) != u32_at(bytes, 44) {
             return Err("the frame header does not match its checksum");
         }
-        if u16_at(bytes, 6) as usize != FRAME_HEADER || u16_at(bytes, 4) & !FLAGS_OPTIONAL != 0 {
+        if u16_at(bytes, 6) as usize != FRAME_HEADER
+            || u16_at(bytes, 4) & !(FLAGS_OPTIONAL | FLAG_SEALED) != 0
+        {
             return Err("the frame needs a feature that this release does not know");
         }
         let header = FrameHeader {
@@ -292,11 +305,18 @@ impl FrameHeader {
             table_crc: u32_at(bytes, 36),
             number: u32_at(bytes, 28),
             block_offset: u32_at(bytes, 32),
+            is_sealed: u16_at(bytes, 4) & FLAG_SEALED != 0,
         };
         if header.len() > len_max {
             return Err("the frame claims to be larger than the room it is in");
         }
         Ok(header)
+    }
+
+    /// The place of an encrypted frame, to which its contents are bound.
+    pub(crate) fn place(&self, journal: JournalId, position: u64) -> FramePlace {
+        let FrameHeader { shard, entries_len, payload_len, .. } = *self;
+        FramePlace { journal, position, shard: shard.0, entries_len, payload_len }
     }
 
     /// Length of the chunk table.
@@ -361,6 +381,16 @@ pub(crate) struct Front<'b> {
 impl<'b> Front<'b> {
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + use<'b> {
         decode_runs(self.runs)
+    }
+}
+
+pub(crate) fn encode_runs(runs: &[Run], out: &mut Vec<u8>) {
+    for run in runs {
+        out.extend_from_slice(&run.stream.0.to_le_bytes());
+        out.extend_from_slice(&run.first.0.to_le_bytes());
+        assert!(run.count <= Run::COUNT_MAX, "a run has fewer messages than that");
+        let count = if run.copied { run.count | RUN_COPIED } else { run.count };
+        out.extend_from_slice(&count.to_le_bytes());
     }
 }
 
@@ -449,7 +479,7 @@ impl Encoder {
         let mut offset = BLOCK_HEADER as u64;
         for (number, frame) in frames.iter().enumerate() {
             let position = header.position + offset;
-            self.encode_frame(id.seed_at(position), number, offset, frame);
+            self.encode_frame(id.seed_at(position), number, offset, frame, header.key != 0);
             positions.push(Position(position));
             offset += frame_len(frame);
         }
@@ -464,7 +494,7 @@ impl Encoder {
     }
 
     /// `seed` is that of the frame's position.
-    fn encode_frame(&mut self, seed: u32, number: usize, offset: u64, frame: &Frame) {
+    fn encode_frame(&mut self, seed: u32, number: usize, offset: u64, frame: &Frame, is_sealed: bool) {
         let start = self.scratch.len();
         let table = start + FRAME_HEADER;
         self.scratch.resize(table, 0);
@@ -475,13 +505,7 @@ impl Encoder {
             self.scratch.extend_from_slice(&crc.to_le_bytes());
         }
         let runs = self.scratch.len();
-        for run in &frame.runs {
-            self.scratch.extend_from_slice(&run.stream.0.to_le_bytes());
-            self.scratch.extend_from_slice(&run.first.0.to_le_bytes());
-            assert!(run.count <= Run::COUNT_MAX, "a run has fewer messages than that");
-            let count = if run.copied { run.count | RUN_COPIED } else { run.count };
-            self.scratch.extend_from_slice(&count.to_le_bytes());
-        }
+        encode_runs(&frame.runs, &mut self.scratch);
         let copied = self.place(number, frame, |frame| &frame.entries);
         let mut entries_crc = crc32c::crc32c_append(seed, &self.scratch[runs..]);
         if !copied {
@@ -496,6 +520,7 @@ impl Encoder {
             table_crc,
             number: number as u32,
             block_offset: offset as u32,
+            is_sealed,
         }
         .encode(seed);
         self.scratch[start..table].copy_from_slice(&head);

@@ -191,11 +191,11 @@ impl<D: Disk> Chores<D> {
             let unsealed = segments.iter().find(|(number, segment)| {
                 !segment.sealed && Some(**number) != active && !self.damaged.contains(number)
             });
-            unsealed.map(|(&number, &segment)| (number, segment))
+            unsealed.map(|(&number, segment)| (number, segment.end))
         };
-        let Some((number, segment)) = found else { return Ok(false) };
+        let Some((number, end)) = found else { return Ok(false) };
         self.shared.disk.at(Stage::Sealing);
-        let sealed = self.seal(number, segment.end);
+        let sealed = self.seal(number, end);
         self.shared.disk.at(Stage::Idle);
         match sealed {
             Ok(()) => {}
@@ -209,7 +209,7 @@ impl<D: Disk> Chores<D> {
         if let Some(segment) = self.shared.segments().get_mut(&number) {
             segment.sealed = true;
         }
-        tracing::debug!(segment = number, bytes = segment.end, "segment sealed");
+        tracing::debug!(segment = number, bytes = end, "segment sealed");
         Ok(true)
     }
 
@@ -253,7 +253,7 @@ impl<D: Disk> Chores<D> {
         let next = {
             let segments = self.shared.segments();
             let mut later = segments.range(self.scrubbed + 1..).filter(|(_, segment)| segment.sealed);
-            later.next().map(|(&number, &segment)| (number, segment.end))
+            later.next().map(|(&number, segment)| (number, segment.end))
         };
         let Some((number, end)) = next else { return self.scrub_images() };
         self.scrubbed = number;

@@ -14,7 +14,9 @@ const FEATURE_MARK: u32 = 1;
 /// The folder is a backup. Only copies are made from it; a server on it would have epochs, and so leases, that the
 /// server of the original has too.
 const FEATURE_BACKUP: u32 = 2;
-const FEATURES_KNOWN: u32 = FEATURE_MARK | FEATURE_BACKUP;
+/// Every segment and every image is encrypted.
+const FEATURE_ENCRYPTED: u32 = 4;
+const FEATURES_KNOWN: u32 = FEATURE_MARK | FEATURE_BACKUP | FEATURE_ENCRYPTED;
 const BYTES: usize = 64;
 
 /// Sizes that everything else is computed from.
@@ -82,6 +84,7 @@ pub(crate) struct Format {
     pub(crate) layout: Layout,
     pub(crate) epoch_floor: Epoch,
     pub(crate) is_backup: bool,
+    pub(crate) is_encrypted: bool,
 }
 
 impl Format {
@@ -90,7 +93,9 @@ impl Format {
         out[0..8].copy_from_slice(&MAGIC.to_le_bytes());
         out[8..12].copy_from_slice(&VERSION.to_le_bytes());
         out[16..32].copy_from_slice(&self.id.number.to_le_bytes());
-        let features = if self.is_backup { FEATURE_MARK | FEATURE_BACKUP } else { FEATURE_MARK };
+        let backup = if self.is_backup { FEATURE_BACKUP } else { 0 };
+        let encrypted = if self.is_encrypted { FEATURE_ENCRYPTED } else { 0 };
+        let features = FEATURE_MARK | backup | encrypted;
         out[32..36].copy_from_slice(&features.to_le_bytes());
         out[36..40].copy_from_slice(&self.shard.0.to_le_bytes());
         out[40..48].copy_from_slice(&self.layout.segment_bytes.to_le_bytes());
@@ -129,6 +134,7 @@ impl Format {
             layout,
             epoch_floor: Epoch(u32_at(bytes, 56)),
             is_backup: u32_at(bytes, 32) & FEATURE_BACKUP != 0,
+            is_encrypted: u32_at(bytes, 32) & FEATURE_ENCRYPTED != 0,
         })
     }
 }

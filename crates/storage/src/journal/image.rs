@@ -19,6 +19,7 @@ use crate::engine::{Image, ImagePart, SavedPart, StorageError};
 use crate::journal::OpenError;
 use crate::journal::block::{Flaw, JournalId, u32_at, u64_at, u128_at};
 use crate::journal::chores::unreadable;
+use crate::journal::crypt::{DataKey, KeyedFile, Keyring, WRAPPED, WrappedKey};
 use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::format::Format;
 use crate::journal::mark::Slot;
@@ -59,8 +60,9 @@ pub(crate) struct Held {
 /// An image, by its manifest.
 ///
 /// The file, little endian: magic "FBYIMAGE" (8), version (4), part count (4), journal id (16), number
-/// (8), number of the image before, 0 if none (8), zero (12), crc32c of this and the manifest (4). Then for
-/// each part: kind (1), zero (3), id (4), sub (4), crc32c of the bytes (4), through (8), file (8), offset
+/// (8), number of the image before, 0 if none (8), key id, 0 if it is not encrypted (4), zero (8), crc32c of this
+/// and the manifest (4). Then, if it is encrypted, its wrapped data key (128). Then for each part: kind (1), zero
+/// (3), id (4), sub (4), crc32c of the bytes (4), through (8), file (8), offset
 /// (8), length (8). Then the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
@@ -69,6 +71,8 @@ pub(crate) struct Manifest {
     /// smaller numbers are only there for the parts that they hold.
     pub(crate) previous: u64,
     pub(crate) parts: Vec<Held>,
+    /// The data key of this file, if it is encrypted.
+    pub(crate) key: Option<WrappedKey>,
 }
 
 impl Manifest {
@@ -89,6 +93,10 @@ impl Manifest {
         out[16..32].copy_from_slice(&id.number.to_le_bytes());
         out[32..40].copy_from_slice(&self.number.to_le_bytes());
         out[40..48].copy_from_slice(&self.previous.to_le_bytes());
+        if let Some(key) = &self.key {
+            out[48..52].copy_from_slice(&key.id().0.to_le_bytes());
+            out.extend_from_slice(key.bytes());
+        }
         for part in &self.parts {
             out.extend_from_slice(&[part.key.kind, 0, 0, 0]);
             out.extend_from_slice(&part.key.id.to_le_bytes());
@@ -114,7 +122,11 @@ impl Manifest {
         if u128_at(bytes, 16) != id.number || u64_at(bytes, 32) != number {
             return Err("the manifest belongs to another image");
         }
-        let parts = bytes[HEADER..].chunks_exact(ENTRY).map(|entry| Held {
+        let (key, entries) = match u32_at(bytes, 48) {
+            0 => (None, &bytes[HEADER..]),
+            _ => (Some(wrapped_key(bytes)?), &bytes[HEADER + WRAPPED..]),
+        };
+        let parts = entries.chunks_exact(ENTRY).map(|entry| Held {
             key: PartKey { kind: entry[0], id: u32_at(entry, 4), sub: u32_at(entry, 8) },
             crc: u32_at(entry, 12),
             through: u64_at(entry, 16),
@@ -122,7 +134,7 @@ impl Manifest {
             offset: u64_at(entry, 32),
             len: u64_at(entry, 40),
         });
-        Ok(Manifest { number, previous: u64_at(bytes, 40), parts: parts.collect() })
+        Ok(Manifest { number, previous: u64_at(bytes, 40), parts: parts.collect(), key })
     }
 
     pub(crate) fn read<D: Disk>(disk: &D, id: JournalId, number: u64) -> io::Result<Result<Manifest, Flaw>> {
@@ -130,7 +142,8 @@ impl Manifest {
         let mut header = [0; HEADER];
         let len = file.read_at(&mut header, 0)?;
         let count = if len < HEADER { 0 } else { u64::from(u32_at(&header, 12)) };
-        let len = HEADER as u64 + ENTRY as u64 * count;
+        let key = if len < HEADER || u32_at(&header, 48) == 0 { 0 } else { WRAPPED as u64 };
+        let len = HEADER as u64 + key + ENTRY as u64 * count;
         if file.size()? < len {
             return Ok(Err("the file ends within the manifest"));
         }
@@ -150,7 +163,80 @@ fn part_crc(id: JournalId, file: u64, offset: u64, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
 
-pub(crate) fn read_part<D: Disk>(disk: &D, id: JournalId, part: &Held) -> io::Result<Result<Bytes, Flaw>> {
+/// The data key in the header of an encrypted image.
+fn wrapped_key(header: &[u8]) -> Result<WrappedKey, Flaw> {
+    let key = WrappedKey::decode(header.get(HEADER..HEADER + WRAPPED).unwrap_or(&[]))?;
+    if key.id().0 != u32_at(header, 48) {
+        return Err("the image names two keys");
+    }
+    Ok(key)
+}
+
+/// The data key in an image file; `None` where it is not encrypted.
+pub(crate) fn key_of<F: DiskFile>(file: &F) -> io::Result<Result<Option<WrappedKey>, Flaw>> {
+    let mut header = [0; HEADER + WRAPPED];
+    let len = file.read_at(&mut header, 0)?;
+    if len < HEADER || u64_at(&header, 0) != MAGIC {
+        return Ok(Err("it is no image of a version that this release knows"));
+    }
+    Ok(if u32_at(&header, 48) == 0 { Ok(None) } else { wrapped_key(&header[..len]).map(Some) })
+}
+
+/// What the content of an encrypted part is bound to, beside its offset.
+fn part_binding(id: JournalId, key: PartKey, file: u64) -> [u8; 33] {
+    let mut out = [0; 33];
+    out[..16].copy_from_slice(&id.number.to_le_bytes());
+    out[16..24].copy_from_slice(&file.to_le_bytes());
+    out[24] = key.kind;
+    out[25..29].copy_from_slice(&key.id.to_le_bytes());
+    out[29..].copy_from_slice(&key.sub.to_le_bytes());
+    out
+}
+
+/// Reads parts of images, and decrypts them where the folder is encrypted.
+pub(crate) struct Parts<'k> {
+    pub(crate) keys: Option<&'k Keyring>,
+    /// The key of the file that was read last.
+    last: Option<(u64, DataKey)>,
+}
+
+impl<'k> Parts<'k> {
+    pub(crate) fn new(keys: Option<&'k Keyring>) -> Parts<'k> {
+        Parts { keys, last: None }
+    }
+
+    pub(crate) fn read<D: Disk>(
+        &mut self,
+        disk: &D,
+        id: JournalId,
+        part: &Held,
+    ) -> io::Result<Result<Bytes, Flaw>> {
+        let bytes = match read_stored(disk, id, part)? {
+            Ok(bytes) => bytes,
+            Err(flaw) => return Ok(Err(flaw)),
+        };
+        let Some(keys) = self.keys else { return Ok(Ok(bytes.into())) };
+        if self.last.as_ref().is_none_or(|(file, _)| *file != part.file) {
+            let key = key_of(&disk.open(&name(part.file))?)?.and_then(|wrapped| {
+                let wrapped = wrapped.ok_or("the image is not encrypted, but the folder is")?;
+                keys.unwrap(&wrapped, id, KeyedFile::Image(part.file))
+            });
+            match key {
+                Ok(key) => self.last = Some((part.file, key)),
+                Err(flaw) => return Ok(Err(flaw)),
+            }
+        }
+        let (_, key) = self.last.as_ref().expect("the key was just found");
+        Ok(key.open_part(part.offset, &part_binding(id, part.key, part.file), bytes))
+    }
+}
+
+/// The bytes of a part as they are on disk, compared with their checksum.
+pub(crate) fn read_stored<D: Disk>(
+    disk: &D,
+    id: JournalId,
+    part: &Held,
+) -> io::Result<Result<Vec<u8>, Flaw>> {
     let file = match disk.open(&name(part.file)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(Err("a file that holds one of its parts is missing"));
@@ -166,7 +252,7 @@ pub(crate) fn read_part<D: Disk>(disk: &D, id: JournalId, part: &Held) -> io::Re
     if read < bytes.len() || part_crc(id, part.file, part.offset, &bytes) != part.crc {
         return Ok(Err("one of its parts does not match its checksum"));
     }
-    Ok(Ok(bytes.into()))
+    Ok(Ok(bytes))
 }
 
 /// The images that are kept.
@@ -179,6 +265,8 @@ pub(crate) struct Catalog {
     same: BTreeSet<PartKey>,
     /// Copies that were found damaged, by file and offset.
     damaged: BTreeSet<(u64, u64)>,
+    /// Where the folder is encrypted.
+    keys: Option<Keyring>,
 }
 
 /// The copies of a part: in the newest image, and in the older one if that has the same content.
@@ -206,9 +294,10 @@ impl Catalog {
         names: &[String],
         mark: Slot,
         end: u64,
+        keys: Option<&Keyring>,
     ) -> Result<Loaded, OpenError> {
         let mut loaded = Loaded {
-            catalog: Catalog { next: 1, ..Catalog::default() },
+            catalog: Catalog { next: 1, keys: keys.cloned(), ..Catalog::default() },
             parts: Vec::new(),
             remarks: Vec::new(),
             unusable: Vec::new(),
@@ -224,6 +313,11 @@ impl Catalog {
             let Some(number) = candidate else { break };
             let unreadable = |error: io::Error| OpenError::unreadable(&name(number), 0, &error);
             let manifest = Manifest::read(disk, format.id, number).map_err(unreadable)?;
+            let manifest = manifest.and_then(|manifest| match (keys.is_some(), manifest.key.is_some()) {
+                (true, false) => Err("the image is not encrypted, but the folder is"),
+                (false, true) => Err("the image is encrypted, but the folder is not"),
+                _ => Ok(manifest),
+            });
             candidate = match &manifest {
                 Ok(manifest) => Some(manifest.previous).filter(|previous| numbers.contains(previous)),
                 // Which one was kept beside it is not known; it had the next smaller number.
@@ -238,7 +332,9 @@ impl Catalog {
                 break;
             }
             let whole = match manifest {
-                Ok(manifest) => load_parts(disk, format.id, manifest, mark.trimmed).map_err(unreadable)?,
+                Ok(manifest) => {
+                    load_parts(disk, format.id, keys, manifest, mark.trimmed).map_err(unreadable)?
+                }
                 Err(flaw) => Err(flaw),
             };
             match whole {
@@ -317,9 +413,17 @@ impl Catalog {
         let worn = worn(disk, &image, &copies)?;
         let mut same = BTreeSet::new();
         let previous = self.newest.as_ref().map_or(0, |newest| newest.number);
-        let mut manifest = Manifest { number, previous, parts: Vec::with_capacity(image.parts.len()) };
+        // A new key for each attempt: one that failed may have left a file that is encrypted with another one.
+        let keys = match &self.keys {
+            None => None,
+            Some(keys) => Some(keys.make(id, KeyedFile::Image(number))?),
+        };
+        let wrapped = keys.as_ref().map(|(_, wrapped)| *wrapped);
+        let parts = Vec::with_capacity(image.parts.len());
+        let mut manifest = Manifest { number, previous, parts, key: wrapped };
         let mut contents: Vec<Bytes> = Vec::new();
-        let mut offset = (HEADER + ENTRY * image.parts.len()) as u64;
+        let key_bytes = if wrapped.is_some() { WRAPPED } else { 0 };
+        let mut offset = (HEADER + key_bytes + ENTRY * image.parts.len()) as u64;
         for part in image.parts {
             let ImagePart { key, through, bytes } = part;
             let bytes = match (bytes, copies.get(&key)) {
@@ -338,6 +442,10 @@ impl Catalog {
                     }
                     bytes
                 }
+            };
+            let bytes = match &keys {
+                None => bytes,
+                Some((data, _)) => data.seal_part(offset, &part_binding(id, key, number), &bytes),
             };
             let (crc, len) = (part_crc(id, number, offset, &bytes), bytes.len() as u64);
             manifest.parts.push(Held { key, through: through.0, file: number, offset, len, crc });
@@ -386,7 +494,7 @@ impl Catalog {
         let mut damaged = None;
         for (held, is_newest) in [Some(copies.newest), copies.older].into_iter().flatten().zip([true, false])
         {
-            match read_part(disk, id, &held) {
+            match Parts::new(self.keys.as_ref()).read(disk, id, &held) {
                 Ok(Ok(bytes)) => return Ok((bytes, is_newest)),
                 Ok(Err(flaw)) => damaged = Some((flaw.to_owned(), held)),
                 Err(error) if is_passing(&error) => return Err(SaveError::Io(error)),
@@ -421,7 +529,7 @@ impl Catalog {
         }
         let mut damaged = BTreeSet::new();
         for held in manifests().flat_map(|manifest| &manifest.parts).filter(|held| held.file == file) {
-            let flaw = match read_part(disk, id, held) {
+            let flaw = match read_stored(disk, id, held) {
                 Ok(Ok(_)) => continue,
                 Ok(Err(flaw)) => flaw.to_owned(),
                 Err(error) if is_passing(&error) => return Err(error),
@@ -479,15 +587,17 @@ fn worn<D: Disk>(disk: &D, image: &Image, copies: &BTreeMap<PartKey, Copies>) ->
 fn load_parts<D: Disk>(
     disk: &D,
     id: JournalId,
+    keys: Option<&Keyring>,
     manifest: Manifest,
     trimmed: u64,
 ) -> io::Result<Result<(Manifest, Vec<SavedPart>), Flaw>> {
     if manifest.covered() < trimmed {
         return Ok(Err("the log after it was trimmed"));
     }
+    let mut reader = Parts::new(keys);
     let mut parts = Vec::with_capacity(manifest.parts.len());
     for part in &manifest.parts {
-        match read_part(disk, id, part)? {
+        match reader.read(disk, id, part)? {
             Ok(bytes) => parts.push(SavedPart { key: part.key, through: Position(part.through), bytes }),
             Err(flaw) => return Ok(Err(flaw)),
         }

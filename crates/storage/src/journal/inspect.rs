@@ -21,14 +21,15 @@ use forebay_core::types::{Epoch, PartKey, Position, ShardId};
 
 use crate::engine::{Claim, SpaceGauge, Tenure};
 use crate::journal::block::{BLOCK_HEADER, JournalId, PAGE, u64_at, u128_at};
+use crate::journal::crypt::{KeyUse, Keyring, WrappedKey};
 use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::format::{self, Format, Layout};
-use crate::journal::image::{self, Catalog, Held, Manifest};
+use crate::journal::image::{self, Catalog, Held, Manifest, Parts};
 use crate::journal::mark::{self, Slot};
 use crate::journal::segment::{self, Head};
 use crate::journal::{
-    BLOCK_BYTES_MAX, JournalConfig, OpenError, frame_bytes_max, load_format, load_mark, next_epoch, recovery,
-    shared, unfinished,
+    BLOCK_BYTES_MAX, JournalConfig, KeysWanted, OpenError, frame_bytes_max, keys_wanted, load_format,
+    load_mark, next_epoch, recovery, shared, unfinished,
 };
 
 pub use self::copy::{Copied, CopyError, back_up, restore};
@@ -66,6 +67,8 @@ pub enum DamageKind {
     Missing,
     /// The index at the end of a segment. It can be made anew from the segment.
     Footer,
+    /// One of the two copies of a segment's data key.
+    Key,
     /// A part of an image of the state, or all of it.
     Image,
     Mark,
@@ -87,6 +90,7 @@ impl DamageKind {
             DamageKind::Chain => "chain",
             DamageKind::Missing => "missing",
             DamageKind::Footer => "footer",
+            DamageKind::Key => "key",
             DamageKind::Image => "image",
             DamageKind::Mark => "mark",
             DamageKind::Format => "format",
@@ -135,6 +139,14 @@ pub struct PartFound {
     held: Held,
 }
 
+/// The master keys that the files of a folder need; `None` if it is not encrypted. A server may be using the folder.
+pub fn keys_used<D: Disk>(disk: &D) -> Result<Option<Vec<KeyUse>>, OpenError> {
+    let names = disk.list().map_err(|source| OpenError::io("list the data folder", source))?;
+    let format = load_format(disk, &names)?
+        .ok_or_else(|| OpenError::io("find a journal there", io::ErrorKind::NotFound.into()))?;
+    Ok(format.is_encrypted.then(|| keys_wanted(disk, &format, &names).used()))
+}
+
 /// A journal's folder under inspection. No server can open the journal meanwhile.
 pub struct Inspection<D: Disk> {
     disk: D,
@@ -144,12 +156,19 @@ pub struct Inspection<D: Disk> {
     /// The damage of FORMAT and MARK.
     flaws: Vec<Damage>,
     refused: Option<OpenError>,
+    wanted: KeysWanted,
+    keys: Option<Keyring>,
     _lock: Option<D::Lock>,
 }
 
 impl<D: Disk> Inspection<D> {
     /// Takes the folder to look at it. Where FORMAT is lost, what it said is found in the segments.
     pub fn open(disk: D) -> Result<Inspection<D>, OpenError> {
+        Inspection::open_with(disk, None)
+    }
+
+    /// The same, with the keys of an encrypted folder. Those of a folder that is not encrypted are not used.
+    pub fn open_with(disk: D, keys: Option<&Keyring>) -> Result<Inspection<D>, OpenError> {
         let lock = match disk.lock("LOCK") {
             Ok(lock) => Some(lock),
             // A copy of a folder need not have one.
@@ -188,7 +207,24 @@ impl<D: Disk> Inspection<D> {
                 None
             }
         };
-        Ok(Inspection { disk, names, format, mark, flaws, refused, _lock: lock })
+        let wanted = keys_wanted(&disk, &format, &names);
+        let keys = keys.filter(|_| format.is_encrypted).cloned();
+        Ok(Inspection { disk, names, format, mark, flaws, refused, wanted, keys, _lock: lock })
+    }
+
+    /// The master keys that segments and images are encrypted with.
+    pub fn keys_used(&self) -> Vec<KeyUse> {
+        self.wanted.used()
+    }
+
+    /// Whether the folder is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.format.is_encrypted
+    }
+
+    /// The reason why contents cannot be read, if a key is missing. Checksums can be compared all the same.
+    pub fn locked(&self) -> Option<OpenError> {
+        self.wanted.check(self.keys.as_ref()).err()
     }
 
     /// The damage of FORMAT and MARK.
@@ -222,8 +258,10 @@ impl<D: Disk> Inspection<D> {
         }
         let mark = self.mark.expect("a folder whose MARK cannot be read is refused");
         let config = JournalConfig::new(0);
-        let examined = recovery::examine(&self.disk, &self.format, mark, &self.names)?;
-        let images = Catalog::load(&self.disk, &self.format, &self.names, mark, examined.end())?;
+        self.wanted.check(self.keys.as_ref())?;
+        let keys = self.keys.as_ref();
+        let examined = recovery::examine(&self.disk, &self.format, mark, &self.names, keys)?;
+        let images = Catalog::load(&self.disk, &self.format, &self.names, mark, examined.end(), keys)?;
         let end = Position(examined.end());
         let mut remarks = examined.remarks.clone();
         remarks.extend(images.remarks);
@@ -287,7 +325,7 @@ impl<D: Disk> Inspection<D> {
 
     /// The bytes of a part, if they are as they were written.
     pub fn image_part(&self, part: &PartFound) -> Option<Bytes> {
-        image::read_part(&self.disk, self.format.id, &part.held).ok()?.ok()
+        self.parts().read(&self.disk, self.format.id, &part.held).ok()?.ok()
     }
 
     /// The configuration of a new folder that is to take the contents of this one.
@@ -299,13 +337,20 @@ impl<D: Disk> Inspection<D> {
             block_bytes_max: u32::try_from(layout.block_bytes_max)
                 .map_or(BLOCK_BYTES_MAX, |bytes| bytes.min(BLOCK_BYTES_MAX)),
             frame_bytes_max: usize::MAX,
+            keys: self.keys.clone(),
             ..JournalConfig::new(new_id)
         }
     }
 
+    /// Without the keys, the bytes as they are on disk.
+    fn parts(&self) -> Parts<'_> {
+        Parts::new(self.keys.as_ref().filter(|_| self.locked().is_none()))
+    }
+
     fn verify_image(&self, manifest: &Manifest, damages: &mut Vec<Damage>) -> ImageFound {
+        let mut reader = self.parts();
         let parts = manifest.parts.iter().map(|held| {
-            let flaw = match image::read_part(&self.disk, self.format.id, held) {
+            let flaw = match reader.read(&self.disk, self.format.id, held) {
                 Ok(Ok(_)) => None,
                 Ok(Err(flaw)) => Some(flaw.to_owned()),
                 Err(error) => Some(format!("a part cannot be read ({error})")),
@@ -351,11 +396,20 @@ impl<D: Disk> Inspection<D> {
 
     /// The header of a segment, or a description of its damage.
     fn head(&self, number: u64) -> Result<Head, String> {
-        let unreadable = |error: io::Error| format!("it cannot be read ({error})");
-        let file = self.disk.open(&segment::name(number)).map_err(unreadable)?;
-        let mut page = [0; PAGE as usize];
-        let len = file.read_at(&mut page, 0).map_err(unreadable)?;
-        Head::decode(&page[..len], self.format.id, self.format.layout.base(number)).map_err(str::to_owned)
+        let page = self.first_page(number).map_err(|error| format!("it cannot be read ({error})"))?;
+        Head::decode(&page, self.format.id, self.format.layout.base(number)).map_err(str::to_owned)
+    }
+
+    /// The second copy of a segment's data key.
+    fn key_copy(&self, number: u64) -> Option<WrappedKey> {
+        Head::key_copy(&self.first_page(number).ok()?)
+    }
+
+    fn first_page(&self, number: u64) -> io::Result<Vec<u8>> {
+        let mut page = vec![0; PAGE as usize];
+        let len = self.disk.open(&segment::name(number))?.read_at(&mut page, 0)?;
+        page.truncate(len);
+        Ok(page)
     }
 }
 
@@ -391,7 +445,15 @@ fn rebuild_format<D: Disk>(disk: &D, names: &[String]) -> Option<Format> {
         let block_bytes_max = room.data_max().checked_sub(PAGE)?;
         let layout = Layout { segment_bytes, block_bytes_max };
         let head = Head::decode(page, id, base).ok()?;
+        let is_encrypted = head.key.is_some();
         layout.check().ok()?;
-        Some(Format { id, shard: ShardId(0), layout, epoch_floor: head.link.epoch, is_backup: false })
+        Some(Format {
+            id,
+            shard: ShardId(0),
+            layout,
+            epoch_floor: head.link.epoch,
+            is_backup: false,
+            is_encrypted,
+        })
     })
 }

@@ -18,9 +18,10 @@ use forebay_core::types::{Epoch, Position, ShardId};
 
 use crate::engine::{Damage, ReadBudget, Readout, StorageError, StoredFrame};
 use crate::journal::block::{
-    BLOCK_HEADER, BlockHeader, CHUNK, FRAME_HEADER, FrameHeader, Kind, PAGE, Tag, decode_runs,
+    BLOCK_HEADER, BlockHeader, CHUNK, FRAME_HEADER, Flaw, FrameHeader, Kind, PAGE, Tag, decode_runs,
 };
 use crate::journal::chores::unreadable;
+use crate::journal::crypt::{DataKey, PLAIN_CHUNK};
 use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::segment::{self, Head, Link, Window, follows};
 use crate::journal::shared::{Shared, is_passing};
@@ -54,6 +55,7 @@ struct OpenSegment<F> {
     name: String,
     number: u64,
     file: F,
+    key: Option<Arc<DataKey>>,
     blocks: Mutex<Blocks>,
 }
 
@@ -168,9 +170,9 @@ impl<D: Disk> Reader<D> {
 
     /// The file of a segment; `None` if it is no longer kept, and the reason if it cannot be opened.
     fn segment(&self, number: u64) -> Result<Result<Option<Opened<D>>, String>, StorageError> {
-        if !self.shared.segments().contains_key(&number) {
+        let Some(key) = self.shared.segments().get(&number).map(|segment| segment.key.clone()) else {
             return Ok(Ok(None));
-        }
+        };
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.clock += 1;
         let clock = files.clock;
@@ -200,7 +202,7 @@ impl<D: Disk> Reader<D> {
         let unknown = Link { end: base + PAGE, ..Link::default() };
         let last = head.map_or(unknown, |head| head.link);
         let blocks = Mutex::new(Blocks { known: Vec::new(), last, is_chained: head.is_some() });
-        let segment = Arc::new(OpenSegment { name, number, file, blocks });
+        let segment = Arc::new(OpenSegment { name, number, file, key, blocks });
         files.open.insert(number, (segment.clone(), clock));
         if files.open.len() > files.open_max {
             let oldest = files.open.iter().min_by_key(|(_, (_, used))| *used).map(|(&number, _)| number);
@@ -377,6 +379,10 @@ impl<D: Disk> Reader<D> {
         let position = self.shared.layout.base(number) + at;
         let len = if payloads { head.payload_len as usize } else { 0 };
         let payload_at = at + head.payload_offset();
+        let key = match unlocked(file.segment.key.clone(), head) {
+            Ok(key) => key,
+            Err(flaw) => return Ok(Err(flaw.to_owned())),
+        };
         let mut missing = Vec::new();
         let mut payload = file.payload(payload_at, len, &mut missing)?;
         let front = match file.get(at + FRAME_HEADER as u64, head.front_len())? {
@@ -399,18 +405,33 @@ impl<D: Disk> Reader<D> {
             }
             Err(flaw) => missing = (0..len.div_ceil(CHUNK)).map(|index| (index, flaw.to_owned())).collect(),
         }
+        let entries = match &key {
+            None => Bytes::copy_from_slice(entries),
+            Some(key) => {
+                let place = head.place(id, position);
+                let entries = match key.open_entries(&place, runs, entries) {
+                    Ok(entries) => entries,
+                    Err(flaw) => return Ok(Err(flaw.to_owned())),
+                };
+                let is_missing = |index| missing.iter().any(|(of, _)| *of == index);
+                let flaws = key.open_payload(&place, &mut payload, is_missing);
+                missing.extend(flaws.into_iter().map(|(index, flaw)| (index, flaw.to_owned())));
+                entries
+            }
+        };
         missing.sort_unstable();
+        let stride = if key.is_some() { PLAIN_CHUNK } else { CHUNK };
         for (index, what) in missing {
-            let bytes = index * CHUNK..len.min((index + 1) * CHUNK);
+            let bytes = index * stride..payload.len().min((index + 1) * stride);
             payload[bytes.clone()].fill(0);
             let whole = BlockPlace { start: at, end: at + head.len() };
-            let place = self.damage(number, whole, payload_at + bytes.start as u64, what);
+            let place = self.damage(number, whole, payload_at + (index * CHUNK) as u64, what);
             damage.push(Damage { payload: Some(bytes), ..place });
         }
         Ok(Ok(StoredFrame {
             position: Position(position),
             epoch,
-            entries: Bytes::copy_from_slice(entries),
+            entries,
             payload: payload.into(),
             runs: decode_runs(runs).collect(),
         }))
@@ -468,6 +489,16 @@ impl<F: DiskFile> Cursor<'_, F> {
             }
         }
         Ok(bytes)
+    }
+}
+
+/// The key for a frame, where it is encrypted. In an encrypted segment all frames are: one that is not was put there
+/// by another program.
+pub(crate) fn unlocked(key: Option<Arc<DataKey>>, head: &FrameHeader) -> Result<Option<Arc<DataKey>>, Flaw> {
+    match (&key, head.is_sealed) {
+        (Some(_), true) | (None, false) => Ok(key),
+        (Some(_), false) => Err("the frame is not encrypted, but its segment is"),
+        (None, true) => Err("the frame is encrypted, and the key of its segment is not known"),
     }
 }
 

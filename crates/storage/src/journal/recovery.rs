@@ -10,10 +10,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use crate::engine::IndexRun;
 use crate::journal::OpenError;
 use crate::journal::block::{BLOCK_HEADER, BlockHeader, Flaw, PAGE};
+use crate::journal::crypt::{DataKey, KeyedFile, Keyring};
 use crate::journal::disk::{Disk, DiskFile};
 use crate::journal::format::Format;
 use crate::journal::mark::Slot;
@@ -61,6 +63,7 @@ struct Examiner<'a, D: Disk> {
     disk: &'a D,
     format: &'a Format,
     mark: Slot,
+    keys: Option<&'a Keyring>,
 }
 
 /// Looks at the whole journal and decides whether it may be opened. Changes nothing.
@@ -69,8 +72,9 @@ pub(crate) fn examine<D: Disk>(
     format: &Format,
     mark: Slot,
     names: &[String],
+    keys: Option<&Keyring>,
 ) -> Result<Examined, OpenError> {
-    Examiner { disk, format, mark }.run(names)
+    Examiner { disk, format, mark, keys }.run(names)
 }
 
 impl<D: Disk> Examiner<'_, D> {
@@ -165,6 +169,22 @@ impl<D: Disk> Examiner<'_, D> {
         first.as_ref().map_err(|flaw| self.broken_before_another(number, 0, 0, flaw))
     }
 
+    /// The data key of a segment, where the folder is encrypted. That its master key was given has been seen to.
+    fn key(&self, number: u64, head: &Head) -> Result<Option<Arc<DataKey>>, OpenError> {
+        let key = match (self.keys, &head.key) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err("the segment is encrypted, but the folder is not"),
+            (Some(_), None) => Err("the segment is not encrypted, but the folder is"),
+            (Some(keys), Some(wrapped)) => {
+                keys.unwrap(wrapped, self.format.id, KeyedFile::Segment(number)).map(Some)
+            }
+        };
+        match key {
+            Ok(key) => Ok(key.map(Arc::new)),
+            Err(flaw) => Err(OpenError::refused("key", &segment::name(number), 0, flaw)),
+        }
+    }
+
     /// R8: the chain of blocks goes on from one segment to the next.
     fn check_link(&self, number: u64, head: &Head, last: &Link) -> Result<(), OpenError> {
         let same = head.previous.sequence == last.sequence
@@ -190,6 +210,7 @@ impl<D: Disk> Examiner<'_, D> {
     ) -> Result<(), OpenError> {
         let layout = &self.format.layout;
         let base = layout.base(number);
+        let key = self.key(number, head)?;
         let end = next.previous.end;
         if end < head.link.end || end > base + layout.data_max() {
             let text = "the segment does not continue the one before it";
@@ -205,7 +226,7 @@ impl<D: Disk> Examiner<'_, D> {
         let sealed = footer.is_some();
         if let Some(Footer { runs: Some(runs), last_frame, .. }) = footer {
             found.runs.extend(runs);
-            found.segments.insert(number, Segment { end: end - base, last_frame, sealed });
+            found.segments.insert(number, Segment { end: end - base, last_frame, sealed, key });
             found.last = last;
             return Ok(());
         }
@@ -223,7 +244,7 @@ impl<D: Disk> Examiner<'_, D> {
         }
         found.runs.extend(runs.runs);
         let last_frame = walked.last_frame;
-        found.segments.insert(number, Segment { end: end - base, last_frame, sealed });
+        found.segments.insert(number, Segment { end: end - base, last_frame, sealed, key });
         found.last = walked.last;
         Ok(())
     }
@@ -259,7 +280,8 @@ impl<D: Disk> Examiner<'_, D> {
         }
         found.runs.extend(runs.runs);
         let last_frame = walked.last_frame;
-        found.segments.insert(number, Segment { end: offset, last_frame, sealed: false });
+        let key = self.key(number, head)?;
+        found.segments.insert(number, Segment { end: offset, last_frame, sealed: false, key });
         found.last = walked.last;
         if let Some(torn) = &found.torn {
             found.remarks.push(remark(torn));

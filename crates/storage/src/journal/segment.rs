@@ -16,6 +16,7 @@ use crate::journal::block::{
     BLOCK_HEADER, BlockHeader, FRAME_HEADER, Flaw, FrameHeader, JournalId, Kind, PAGE, Tag, encode_plain,
     u32_at, u64_at,
 };
+use crate::journal::crypt::{WRAPPED, WrappedKey};
 use crate::journal::disk::DiskFile;
 use crate::journal::format::Layout;
 use crate::journal::is_passing;
@@ -51,9 +52,15 @@ pub(crate) struct Head {
     pub(crate) previous: Link,
     /// This block.
     pub(crate) link: Link,
+    /// The data key of the segment, if it is encrypted.
+    pub(crate) key: Option<WrappedKey>,
 }
 
-const HEAD_BODY: usize = 144;
+const HEAD_FIXED: usize = 16;
+const HEAD_BODY: usize = HEAD_FIXED + WRAPPED;
+/// Where in its block the header has the data key once more, in another sector: a damaged sector must not cost the
+/// contents of a whole segment.
+const KEY_COPY: usize = 2048;
 const _: () = assert!(BLOCK_HEADER + HEAD_BODY <= 512, "a segment header is written whole or not at all");
 
 impl Head {
@@ -64,10 +71,14 @@ impl Head {
         previous: Link,
         epoch: Epoch,
         created: u64,
+        key: Option<&WrappedKey>,
     ) -> (Bytes, Link) {
         let mut body = [0; HEAD_BODY];
         body[0..8].copy_from_slice(&previous.end.to_le_bytes());
         body[8..16].copy_from_slice(&created.to_le_bytes());
+        if let Some(key) = key {
+            body[HEAD_FIXED..].copy_from_slice(key.bytes());
+        }
         let header = BlockHeader {
             kind: Kind::SegmentHeader,
             position: base,
@@ -78,10 +89,21 @@ impl Head {
             frames: 0,
             body_len: 0,
             body_crc: 0,
+            key: key.map_or(0, |key| key.id().0),
         };
-        let (bytes, tag) = encode_plain(id, header, &body);
+        let (mut bytes, tag) = encode_plain(id, header, &body);
+        if let Some(key) = key {
+            let mut copied = bytes.to_vec();
+            copied[KEY_COPY..KEY_COPY + WRAPPED].copy_from_slice(key.bytes());
+            bytes = copied.into();
+        }
         let end = base + bytes.len() as u64;
         (bytes, Link { sequence: header.sequence, tag, epoch, end })
+    }
+
+    /// The second copy of the data key in the first block of a segment.
+    pub(crate) fn key_copy(page: &[u8]) -> Option<WrappedKey> {
+        WrappedKey::decode(page.get(KEY_COPY..KEY_COPY + WRAPPED)?).ok()
     }
 
     pub(crate) fn decode(page: &[u8], id: JournalId, base: u64) -> Result<Head, Flaw> {
@@ -96,7 +118,18 @@ impl Head {
             return Err("the segment header does not match its checksum");
         }
         let sequence = header.sequence.checked_sub(1).ok_or("the segment header has no sequence")?;
+        let key = match header.key {
+            0 => None,
+            id => {
+                let key = WrappedKey::decode(body.get(HEAD_FIXED..HEAD_BODY).unwrap_or(&[]))?;
+                if key.id().0 != id {
+                    return Err("the segment header names two keys");
+                }
+                Some(key)
+            }
+        };
         Ok(Head {
+            key,
             previous: Link { sequence, tag: header.previous, epoch: Epoch(0), end: u64_at(body, 0) },
             link: Link {
                 sequence: header.sequence,
@@ -156,6 +189,8 @@ impl Footer {
             frames: 0,
             body_len: 0,
             body_crc: 0,
+            // Its contents are positions in the log, which are not encrypted.
+            key: 0,
         };
         encode_plain(id, header, &body).0
     }

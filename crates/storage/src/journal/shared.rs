@@ -13,6 +13,7 @@ use forebay_core::types::ShardId;
 
 use crate::engine::{EngineFigures, StorageError};
 use crate::journal::block::{JournalId, PAGE, padded};
+use crate::journal::crypt::{DataKey, Keyring};
 use crate::journal::disk::{Disk, DiskFile, Stage, os_code};
 use crate::journal::filling::Filling;
 use crate::journal::format::{Format, Layout};
@@ -30,13 +31,16 @@ const PLACES_MAX: usize = 10_000;
 const FILL_BYTES: usize = 64 << 10;
 
 /// A segment file that holds part of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Segment {
     /// Offset at which its blocks end; of the active segment, when it was begun.
     pub(crate) end: u64,
     /// Offset of its last frame, 0 without frames.
     pub(crate) last_frame: u64,
     pub(crate) sealed: bool,
+    /// Its data key, if it is encrypted. Kept here, so that damage to its header does not cost its contents while the
+    /// journal is open.
+    pub(crate) key: Option<Arc<DataKey>>,
 }
 
 /// The segments that belong to the journal, by number. The last one is active.
@@ -70,6 +74,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) shard: ShardId,
     pub(crate) layout: Layout,
     pub(crate) frame_bytes_max: usize,
+    /// Where the folder is encrypted.
+    pub(crate) keys: Option<Keyring>,
     pub(crate) space: Space<D>,
     hurried_bytes: u64,
     durable_end: AtomicU64,
@@ -103,6 +109,7 @@ impl<D: Disk> Shared<D> {
             shard: format.shard,
             layout: format.layout,
             frame_bytes_max: frame_bytes_max(config, &format.layout),
+            keys: config.keys.clone(),
             space,
             hurried_bytes: config.hurried_bytes,
             durable_end: AtomicU64::new(0),

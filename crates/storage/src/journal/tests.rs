@@ -1,5 +1,7 @@
 //! The journal on the real file system. [`Bench`] knows the API; the tests tell stories with it.
 
+mod crypt;
+mod encrypted;
 mod engine;
 mod faults;
 mod golden;
@@ -15,8 +17,9 @@ use bytes::Bytes;
 use forebay_core::types::{Position, Seq, ShardId, StreamId};
 
 use super::disk::{Disk, FolderDisk};
+use super::inspect::Inspection;
 use super::{Journal, JournalConfig, OpenError, Opened};
-use crate::engine::{Frame, ReadBudget, Run, StorageError, StoredFrame};
+use crate::engine::{Frame, Image, ImagePart, ReadBudget, Run, StorageError, StoredFrame};
 
 pub(crate) const ID: u128 = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
 pub(crate) const SEGMENT: u64 = 64 << 10;
@@ -138,6 +141,11 @@ impl<D: Disk> Bench<D> {
     }
 
     #[track_caller]
+    pub(crate) fn save(&mut self, parts: Vec<ImagePart>) {
+        self.journal.chores.save(Image { parts }).expect("it is saved");
+    }
+
+    #[track_caller]
     pub(crate) fn read_all(&self) -> Vec<StoredFrame> {
         self.journal.reader.read(Position::START, ALL).expect("the log can be read")
     }
@@ -172,4 +180,9 @@ pub(crate) fn refused_by(rule: &str, folder: &TempFolder) -> String {
         Err(error) => panic!("refused for another reason: {error}"),
         Ok(_) => panic!("it was opened"),
     }
+}
+
+/// Takes a folder to look at it.
+pub(crate) fn look_into<D: Disk>(disk: D) -> Result<Inspection<D>, OpenError> {
+    Inspection::open(disk)
 }

@@ -14,13 +14,22 @@ use forebay_core::types::{Epoch, Position};
 
 use crate::engine::{Durable, Frame, StorageError};
 use crate::journal::JournalConfig;
-use crate::journal::block::{BLOCK_HEADER, BlockHeader, Encoder, Kind, frame_len, padded};
+use crate::journal::block::{BLOCK_HEADER, BlockHeader, Encoder, JournalId, Kind, frame_len, padded};
+use crate::journal::crypt::{DataKey, KeyedFile, Sealer, WrappedKey, frame_growth};
 use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::segment::{Head, Link};
 use crate::journal::shared::{EmptySegment, Segment, Shared, is_passing};
 
 /// A sync that takes longer than this is worth a line in the log.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
+
+/// How the blocks of an encrypted segment are written.
+struct Sealing {
+    sealer: Sealer,
+    key: u32,
+    /// The frames of one block, encrypted.
+    frames: Vec<Frame>,
+}
 
 /// Writes to the active segment. Nothing else does.
 pub struct Writer<D: Disk> {
@@ -35,6 +44,7 @@ pub struct Writer<D: Disk> {
     /// Offset of the last frame in the active segment, 0 without frames.
     last_frame: u64,
     encoder: Encoder,
+    sealing: Option<Sealing>,
     positions: Vec<Position>,
     block_frames_max: usize,
     created: u64,
@@ -57,7 +67,7 @@ impl<D: Disk> Writer<D> {
             if spare.is_some() { shared.reuse_segment(segment)? } else { shared.make_short(segment, 0)? };
         shared.disk.at(Stage::Recovering);
         let created = config.opened_at.0;
-        let last = begin(&shared, &file, segment, last, epoch, created)?;
+        let (last, sealing) = begin(&shared, &file, segment, last, epoch, created)?;
         shared.spare().begun(segment, data_max < shared.layout.data_max());
         Ok(Writer {
             shared,
@@ -68,6 +78,7 @@ impl<D: Disk> Writer<D> {
             last,
             last_frame: 0,
             encoder: Encoder::default(),
+            sealing,
             positions: Vec::new(),
             block_frames_max: config.block_frames_max.max(1),
             created,
@@ -135,8 +146,13 @@ impl<D: Disk> Writer<D> {
             frames: 0,
             body_len: 0,
             body_crc: 0,
+            key: self.sealing.as_ref().map_or(0, |sealing| sealing.key),
         };
         self.positions.clear();
+        let frames = match &mut self.sealing {
+            None => frames,
+            Some(sealing) => sealing.seal(shared.id, header.position, frames),
+        };
         let (tag, len) = self.encoder.encode(shared.id, header, frames, &mut self.positions);
         shared.disk.at(Stage::Committing);
         self.file.write_at(&self.encoder.slices(frames), self.last.end - base)?;
@@ -183,7 +199,7 @@ impl<D: Disk> Writer<D> {
             closed.last_frame = self.last_frame;
         }
         let begun = begin(&shared, &file, segment, self.last, self.epoch, self.created);
-        self.last = begun.map_err(|error| shared.poison(error))?;
+        (self.last, self.sealing) = begun.map_err(|error| shared.poison(error))?;
         self.file = file;
         self.segment = segment;
         self.data_max = data_max;
@@ -209,7 +225,21 @@ fn count_sync<D: Disk>(shared: &Shared<D>, took: Option<Duration>, frames: usize
     }
 }
 
-/// Writes the header of a segment and makes it, and MARK, durable.
+impl Sealing {
+    fn seal(&mut self, id: JournalId, block: u64, frames: &[Frame]) -> &[Frame] {
+        let mut position = block + BLOCK_HEADER as u64;
+        self.frames.clear();
+        for frame in frames {
+            let sealed = self.sealer.seal(id, position, frame);
+            position += frame_len(&sealed);
+            self.frames.push(sealed);
+        }
+        &self.frames
+    }
+}
+
+/// Writes the header of a segment and makes it, and MARK, durable. An encrypted segment gets a new key, also if
+/// an interrupted attempt has written a header with another one.
 fn begin<D: Disk>(
     shared: &Shared<D>,
     file: &D::File,
@@ -217,9 +247,14 @@ fn begin<D: Disk>(
     last: Link,
     epoch: Epoch,
     created: u64,
-) -> io::Result<Link> {
+) -> io::Result<(Link, Option<Sealing>)> {
     let base = shared.layout.base(segment);
-    let (bytes, link) = Head::encode(shared.id, base, last, epoch, created);
+    let keys: Option<(DataKey, WrappedKey)> = match &shared.keys {
+        None => None,
+        Some(keys) => Some(keys.make(shared.id, KeyedFile::Segment(segment))?),
+    };
+    let wrapped = keys.as_ref().map(|(_, wrapped)| wrapped);
+    let (bytes, link) = Head::encode(shared.id, base, last, epoch, created, wrapped);
     file.write_at(&[IoSlice::new(&bytes)], 0)?;
     file.sync_data()?;
     shared.mark().write(|mark| {
@@ -228,9 +263,18 @@ fn begin<D: Disk>(
         mark.clean = false;
     })?;
     shared.sync_mark()?;
-    shared.segments().insert(segment, Segment { end: link.end - base, last_frame: 0, sealed: false });
+    let (key, sealing) = match keys {
+        None => (None, None),
+        Some((key, wrapped)) => {
+            let key = Arc::new(key);
+            let sealer = Sealer::new(key.clone());
+            (Some(key), Some(Sealing { sealer, key: wrapped.id().0, frames: Vec::new() }))
+        }
+    };
+    let begun = Segment { end: link.end - base, last_frame: 0, sealed: false, key };
+    shared.segments().insert(segment, begun);
     shared.set_durable_end(link.end);
-    Ok(link)
+    Ok((link, sealing))
 }
 
 /// Whether a frame is one of this shard and fits in a block, and how long it is there.
@@ -240,7 +284,7 @@ fn check_frame<D: Disk>(shared: &Shared<D>, frame: &Frame) -> Result<u64, Storag
     }
     let bytes = frame.entries.len() + frame.payload.len();
     let limit = shared.frame_bytes_max;
-    let len = frame_len(frame);
+    let len = frame_len(frame) + if shared.keys.is_some() { frame_growth(frame) } else { 0 };
     if bytes > limit || BLOCK_HEADER as u64 + len > shared.layout.block_bytes_max {
         return Err(StorageError::FrameTooLarge { bytes, limit });
     }

@@ -8,7 +8,9 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_core::types::{Epoch, Position};
 
 use super::{Damage, DamageKind, Inspection};
@@ -18,7 +20,9 @@ use crate::journal::block::{
     decode_runs,
 };
 use crate::journal::chores;
+use crate::journal::crypt::{DataKey, KeyedFile, PLAIN_CHUNK};
 use crate::journal::disk::{Disk, DiskFile};
+use crate::journal::reader::unlocked;
 use crate::journal::segment::{self, Footer, Head, Link, RunJoiner, Window, follows};
 
 /// How much is read at once.
@@ -54,6 +58,8 @@ pub struct ScannedFrame<'a> {
 pub struct Scanned {
     pub blocks: u64,
     pub frames: u64,
+    /// Frames that are encrypted with a key that was not given. They are not handed out.
+    pub locked: u64,
     /// Segments with a good footer.
     pub sealed: u64,
     /// Where the first segment begins, and where the last good block ends.
@@ -127,6 +133,18 @@ struct Place<'a, F> {
     data_end: u64,
     /// Whether nothing was begun after it.
     is_tail: bool,
+    lock: Lock,
+}
+
+/// The data key of a segment.
+enum Lock {
+    /// It is not encrypted.
+    None,
+    Open(Arc<DataKey>),
+    /// Its master key was not given.
+    NotGiven,
+    /// Both copies of it are damaged.
+    Lost,
 }
 
 impl<D: Disk, E> Scan<'_, D, E> {
@@ -214,11 +232,16 @@ impl<D: Disk, E> Scan<'_, D, E> {
             until,
             data_end: until.unwrap_or(first.size).min(first.size),
             is_tail,
+            lock: self.lock_of(first),
             name,
         };
         match &first.head {
             Ok(head) => {
                 self.check_link(&place, head)?;
+                if head.key.is_some() && head.key != self.of.key_copy(first.number) {
+                    let what = "the second copy of the segment's data key is damaged; the first one is good";
+                    self.damage(place.damage(DamageKind::Key, 0, PAGE, what))?;
+                }
                 self.last = Some(head.link);
                 self.came_to(head.link.end);
             }
@@ -233,6 +256,23 @@ impl<D: Disk, E> Scan<'_, D, E> {
             Some(end) if !self.flawed => self.footer(&place, first.size, end),
             _ => Ok(()),
         }
+    }
+
+    fn lock_of(&self, first: &First) -> Lock {
+        if !self.of.format.is_encrypted {
+            return Lock::None;
+        }
+        if self.of.locked().is_some() {
+            return Lock::NotGiven;
+        }
+        let wrapped = match &first.head {
+            Ok(head) => head.key,
+            Err(_) => self.of.key_copy(first.number),
+        };
+        let key = wrapped.zip(self.of.keys.as_ref()).and_then(|(wrapped, keys)| {
+            keys.unwrap(&wrapped, self.of.format.id, KeyedFile::Segment(first.number)).ok()
+        });
+        key.map_or(Lock::Lost, |key| Lock::Open(Arc::new(key)))
     }
 
     fn came_to(&mut self, end: u64) {
@@ -429,14 +469,16 @@ impl<D: Disk, E> Scan<'_, D, E> {
                 }
             }
             self.scanned.frames += 1;
-            (self.visit)(Found::Frame(ScannedFrame {
-                position,
-                epoch,
-                entries: &bytes[piece.entries],
-                runs,
-                payload: &bytes[piece.payload],
-                damaged: piece.damaged,
-            }))?;
+            let (entries, payload) = match &piece.content {
+                Content::Plain => (&bytes[piece.entries], &bytes[piece.payload]),
+                Content::Opened { entries, payload } => (&entries[..], &payload[..]),
+                Content::Locked => {
+                    self.scanned.locked += 1;
+                    continue;
+                }
+            };
+            let damaged = piece.damaged;
+            (self.visit)(Found::Frame(ScannedFrame { position, epoch, entries, runs, payload, damaged }))?;
         }
         Ok(())
     }
@@ -526,13 +568,68 @@ impl<D: Disk, E> Scan<'_, D, E> {
                 }
             }
         }
+        let runs = runs..entries.start;
+        let sections = [&bytes[runs.clone()], &bytes[entries.clone()], contents];
+        let content = match self.open(place, head, position, sections, &mut damaged) {
+            Ok((content, what)) => {
+                flaw = what.unwrap_or(flaw);
+                content
+            }
+            Err(flaw) => {
+                found.damages.push(damage(DamageKind::Entries, head.len(), flaw));
+                return;
+            }
+        };
         for range in &damaged {
             let from = at + (payload + range.start) as u64;
             found.damages.push(place.damage(DamageKind::Payload, from, range.len() as u64, flaw));
         }
         let payload = payload.min(bytes.len());
-        let runs = runs..entries.start;
-        found.pieces.push(Piece { at: next, runs, entries, payload: payload..payload + have, damaged });
+        if let Content::Opened { payload, .. } = &content {
+            for range in &mut damaged {
+                let plain = |at: usize| (at / CHUNK * PLAIN_CHUNK + at % CHUNK).min(payload.len());
+                *range = plain(range.start)..plain(range.end);
+            }
+        }
+        found.pieces.push(Piece {
+            at: next,
+            runs,
+            entries,
+            payload: payload..payload + have,
+            damaged,
+            content,
+        });
+    }
+
+    /// Decrypts a frame by its runs, entries and payload on disk, where that is due. Chunks of its payload that do
+    /// not decrypt are added to `damaged`.
+    fn open(
+        &self,
+        place: &Place<'_, D::File>,
+        head: &FrameHeader,
+        position: u64,
+        [runs, entries, contents]: [&[u8]; 3],
+        damaged: &mut Vec<Range<usize>>,
+    ) -> Result<(Content, Option<Flaw>), Flaw> {
+        let key = match &place.lock {
+            Lock::NotGiven => return Ok((Content::Locked, None)),
+            Lock::Lost => return Err("both copies of the segment's data key are damaged"),
+            Lock::None => unlocked(None, head)?,
+            Lock::Open(key) => unlocked(Some(key.clone()), head)?,
+        };
+        let Some(key) = key else { return Ok((Content::Plain, None)) };
+        let place = head.place(self.of.format.id, position);
+        let entries = key.open_entries(&place, runs, entries)?;
+        let mut payload = contents.to_vec();
+        payload.resize(head.payload_len as usize, 0);
+        let len = payload.len();
+        let is_damaged = |chunk: usize| damaged.iter().any(|range| range.contains(&(chunk * CHUNK)));
+        let flaws = key.open_payload(&place, &mut payload, is_damaged);
+        for (chunk, _) in &flaws {
+            damaged.push(chunk * CHUNK..len.min((chunk + 1) * CHUNK));
+        }
+        damaged.sort_unstable_by_key(|range| range.start);
+        Ok((Content::Opened { entries, payload }, flaws.first().map(|(_, flaw)| *flaw)))
     }
 
     /// The footer of a segment that has none but good blocks.
@@ -644,6 +741,19 @@ struct Piece {
     entries: Range<usize>,
     payload: Range<usize>,
     damaged: Vec<Range<usize>>,
+    content: Content,
+}
+
+/// Where the content of a frame is.
+enum Content {
+    /// In the stretch.
+    Plain,
+    Opened {
+        entries: Bytes,
+        payload: Vec<u8>,
+    },
+    /// It cannot be read without its key.
+    Locked,
 }
 
 /// The first place in the range at which a frame begins that `is_good` says is one.

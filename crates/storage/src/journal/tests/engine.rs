@@ -7,11 +7,16 @@ use super::*;
 use crate::engine::{Appended, Engine, Image};
 use crate::journal::{JournalEngine, Scrubbed, Stopwatch};
 
+/// Segments that are made in a hurry are short.
+fn hurried() -> JournalConfig {
+    JournalConfig { keys: config().keys, ..JournalConfig::small(ID) }
+}
+
 #[test]
 fn everything_that_was_appended_before_the_end_is_answered_and_there() {
     let folder = TempFolder::new();
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
-    let engine = JournalEngine::open(disk, &JournalConfig::small(ID)).expect("it opens");
+    let engine = JournalEngine::open(disk, &hurried()).expect("it opens");
     let appended: Vec<_> = (1..=50).map(|seq| engine.append(frame(seq, 2000))).collect();
     engine.close().expect("it stops cleanly");
     for answer in appended {
@@ -26,7 +31,7 @@ fn everything_that_was_appended_before_the_end_is_answered_and_there() {
 fn after_a_failure_every_answer_is_unknown() {
     let folder = TempFolder::new();
     let disk = FaultyDisk::new(&folder);
-    let engine = JournalEngine::open(disk.clone(), &JournalConfig::small(ID)).expect("it opens");
+    let engine = JournalEngine::open(disk.clone(), &hurried()).expect("it opens");
     engine.append(frame(1, 100)).wait().expect("it becomes durable");
     disk.state.changes.store(0, Ordering::Relaxed);
     let appended: Vec<_> = (2..=20).map(|seq| engine.append(frame(seq, 100))).collect();
@@ -44,7 +49,7 @@ fn after_a_failure_every_answer_is_unknown() {
 fn a_commit_waits_until_the_next_segment_finds_a_descriptor() {
     let folder = TempFolder::new();
     let disk = FaultyDisk::new(&folder);
-    let engine = JournalEngine::open(disk.clone(), &JournalConfig::small(ID)).expect("it opens");
+    let engine = JournalEngine::open(disk.clone(), &hurried()).expect("it opens");
     engine.append(frame(1, 100)).wait().expect("it becomes durable");
     disk.state.no_descriptors.store(true, Ordering::Relaxed);
     // More than the active segment and one that may be ready have room for.
@@ -66,7 +71,7 @@ fn a_commit_waits_until_the_next_segment_finds_a_descriptor() {
 fn more_frames_than_agreed_are_refused_at_once() {
     let folder = TempFolder::new();
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
-    let config = JournalConfig { frames_max: 2, ..JournalConfig::small(ID) };
+    let config = JournalConfig { frames_max: 2, ..hurried() };
     let engine = JournalEngine::open(disk, &config).expect("it opens");
     let appended: Vec<_> = (1..=200).map(|seq| engine.append(frame(seq, 10))).collect();
     let answers: Vec<_> = appended.into_iter().map(Appended::wait).collect();
@@ -83,7 +88,7 @@ fn more_frames_than_agreed_are_refused_at_once() {
 fn the_chores_are_done_in_the_background() {
     let folder = TempFolder::new();
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
-    let engine = JournalEngine::open(disk, &JournalConfig::small(ID)).expect("it opens");
+    let engine = JournalEngine::open(disk, &hurried()).expect("it opens");
     for seq in 1..=30 {
         engine.append(frame(seq, 5000)).wait().expect("it becomes durable");
     }
@@ -105,7 +110,7 @@ fn figures_tell_of_syncs_frames_reads_and_images() {
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
     let time = AtomicU64::new(0);
     let stopwatch = Stopwatch::new(move || Timestamp(time.fetch_add(300, Ordering::Relaxed)));
-    let config = JournalConfig { stopwatch, ..JournalConfig::small(ID) };
+    let config = JournalConfig { stopwatch, ..hurried() };
     let engine = JournalEngine::open(disk, &config).expect("it opens");
     for seq in 1..=30 {
         engine.append(frame(seq, 5000)).wait().expect("it becomes durable");

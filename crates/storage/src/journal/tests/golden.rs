@@ -7,9 +7,10 @@ use forebay_core::types::{Epoch, PartKey};
 
 use super::*;
 use crate::engine::{Image, ImagePart, IndexRun};
+use crate::journal::crypt::Keyring;
 
-fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/v1")
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
 }
 
 /// Blocks of one and of three frames.
@@ -31,9 +32,9 @@ fn golden_frame(seq: u64) -> Frame {
 }
 
 /// Several segments, the first ones sealed and trimmed, two images, and a torn tail.
-fn make() -> TempFolder {
+fn make(keys: Option<Keyring>) -> TempFolder {
     let folder = TempFolder::new();
-    let mut config = config();
+    let mut config = JournalConfig { keys, ..config() };
     config.segment_bytes = 32 << 10;
     config.block_bytes_max = 16 << 10;
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
@@ -64,21 +65,31 @@ fn make() -> TempFolder {
 
 #[test]
 fn a_folder_of_format_1_is_opened() {
+    is_opened(&fixture("v1"), None);
+}
+
+#[test]
+fn an_encrypted_folder_of_format_1_is_opened() {
+    is_opened(&fixture("v1-encrypted"), Some(crypt::keyring(&[1])));
+}
+
+fn is_opened(fixture: &Path, keys: Option<Keyring>) {
     if std::env::var("FOREBAY_FIXTURES").is_ok_and(|wish| wish == "write") {
-        let made = make();
-        std::fs::create_dir_all(fixture()).expect("the folder can be made");
+        let made = make(keys.clone());
+        std::fs::create_dir_all(fixture).expect("the folder can be made");
         for entry in std::fs::read_dir(made.path()).expect("it can be listed") {
             let entry = entry.expect("it can be listed");
-            std::fs::copy(entry.path(), fixture().join(entry.file_name())).expect("it can be copied");
+            std::fs::copy(entry.path(), fixture.join(entry.file_name())).expect("it can be copied");
         }
     }
     let folder = TempFolder::new();
-    for entry in std::fs::read_dir(fixture()).expect("the fixture is there") {
+    for entry in std::fs::read_dir(fixture).expect("the fixture is there") {
         let entry = entry.expect("it can be listed");
         std::fs::copy(entry.path(), folder.file(&entry.file_name().to_string_lossy()))
             .expect("it can be copied");
     }
-    let mut bench = open(&folder);
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let mut bench = Bench::open(disk, &JournalConfig { keys, ..config() }).expect("it opens");
     let claim = &bench.journal.claim;
     assert_eq!(claim.epoch, Epoch(2));
     assert_eq!(claim.parts.len(), 1);

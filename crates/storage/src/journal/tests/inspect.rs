@@ -8,10 +8,10 @@ use bytes::Bytes;
 use forebay_core::types::{PartKey, Position};
 
 use super::faults::FaultyDisk;
-use super::{SEGMENT, TempFolder, config, open};
+use super::{SEGMENT, TempFolder, config, look_into, open};
 use crate::engine::{Image, ImagePart};
 use crate::journal::disk::{Disk, FolderDisk};
-use crate::journal::inspect::{CopyError, Damage, DamageKind, Found, Inspection, back_up, restore};
+use crate::journal::inspect::{CopyError, Damage, DamageKind, Found, back_up, restore};
 use crate::journal::{Journal, OpenError, Opened};
 
 /// What a frame says: its entries, its contents, and whether all of those are good.
@@ -27,7 +27,7 @@ fn look_closely(folder: &TempFolder) -> (Seen, Vec<Damage>, Vec<String>) {
 }
 
 fn look_at(disk: impl Disk) -> (Seen, Vec<Damage>, Vec<String>) {
-    let inspection = Inspection::open(disk).expect("nobody uses the folder");
+    let inspection = look_into(disk).expect("nobody uses the folder");
     let mut seen = Seen::new();
     let (_, mut damages) = inspection.images();
     damages.extend(inspection.flaws().iter().cloned());
@@ -145,13 +145,13 @@ fn a_page_that_cannot_be_read_is_named_and_costs_what_lies_there() {
 fn looking_changes_nothing_and_keeps_others_out() {
     let folder = busy_folder();
     let disk = FolderDisk::read_only(folder.path()).expect("the folder is there");
-    let inspection = Inspection::open(disk).expect("nobody uses the folder");
+    let inspection = look_into(disk).expect("nobody uses the folder");
     assert!(matches!(super::try_open(&folder), Err(OpenError::InUse)));
     assert!(inspection.claim().is_ok());
     drop(inspection);
     let bench = open(&folder);
     let disk = FolderDisk::read_only(folder.path()).expect("the folder is there");
-    assert!(matches!(Inspection::open(disk), Err(OpenError::InUse)));
+    assert!(matches!(look_into(disk), Err(OpenError::InUse)));
     bench.check_all();
 }
 
@@ -165,7 +165,7 @@ fn a_cut_file_is_damage_and_a_torn_block_is_not() {
 
     let folder = busy_folder();
     let disk = FolderDisk::read_only(folder.path()).expect("the folder is there");
-    let end = Inspection::open(disk).expect("nobody uses it").claim().expect("it is sound").end.0;
+    let end = look_into(disk).expect("nobody uses it").claim().expect("it is sound").end.0;
     let name = crate::journal::segment::name(end / SEGMENT);
     let at = (end % SEGMENT) as usize;
     folder.change(&name, |bytes| bytes[at..at + 600].fill(9));
@@ -281,7 +281,7 @@ fn a_folder_that_was_begun_is_opened_by_nothing_until_it_is_finished() {
         Err(OpenError::Unfinished { maker: "forebay doctor --salvage" })
     ));
     let read_only = || FolderDisk::read_only(folder.path()).expect("the folder is there");
-    assert!(matches!(Inspection::open(read_only()), Err(OpenError::Unfinished { .. })));
+    assert!(matches!(look_into(read_only()), Err(OpenError::Unfinished { .. })));
     let target = TempFolder::new();
     let to = FolderDisk::new(target.path()).expect("the folder is there");
     for copied in [back_up(&read_only(), &to, &mut |_| {}), restore(&read_only(), &to, 1, &mut |_| {})] {
@@ -290,5 +290,5 @@ fn a_folder_that_was_begun_is_opened_by_nothing_until_it_is_finished() {
     assert!(Journal::begin(disk.clone(), &config()).is_err(), "it is not begun twice");
     Journal::finish(&disk).expect("it is whole");
     open(&folder).check_all();
-    assert!(Inspection::open(read_only()).is_ok());
+    assert!(look_into(read_only()).is_ok());
 }

@@ -50,6 +50,7 @@ fn header(position: u64, previous: Link) -> BlockHeader {
         frames: 0,
         body_len: 0,
         body_crc: 0,
+        key: 0,
     }
 }
 
@@ -92,7 +93,7 @@ impl crate::journal::disk::DiskFile for Memory {
 /// A segment with one header block and one commit block with these frames.
 fn segment_with(frames: &[Frame]) -> (Memory, Head, Link, Vec<Position>) {
     let base = LAYOUT.base(3);
-    let (bytes, link) = Head::encode(id(), base, Link { end: 5, ..Link::default() }, Epoch(4), 99);
+    let (bytes, link) = Head::encode(id(), base, Link { end: 5, ..Link::default() }, Epoch(4), 99, None);
     let head = Head::decode(&bytes, id(), base).expect("the header is good");
     assert_eq!(head.link, link);
     let mut file = bytes.to_vec();
@@ -218,7 +219,7 @@ proptest! {
         let _ = Slot::decode(&bytes, id());
         let _ = Format::decode(&bytes);
         let base = LAYOUT.base(3);
-        let head = Head { previous: Link::default(), link: Link { end: base, ..Link::default() } };
+        let head = Head { previous: Link::default(), link: Link { end: base, ..Link::default() }, key: None };
         let memory = Memory(bytes);
         walk(&memory, &head, true);
         let mut window = Window::new(&memory, memory.0.len() as u64, 512);
@@ -258,10 +259,11 @@ proptest! {
 
     #[test]
     fn format_and_mark_survive_the_round_trip(
-        number in any::<u128>(), durable_end in any::<u64>(), clean in any::<bool>(), is_backup in any::<bool>()
+        number in any::<u128>(), durable_end in any::<u64>(), clean in any::<bool>(),
+        is_backup in any::<bool>(), is_encrypted in any::<bool>()
     ) {
         let id = JournalId::new(number);
-        let format = Format { id, shard: ShardId(3), layout: LAYOUT, epoch_floor: Epoch(7), is_backup };
+        let format = Format { id, shard: ShardId(3), layout: LAYOUT, epoch_floor: Epoch(7), is_backup, is_encrypted };
         prop_assert!(Format::decode(&format.encode()).is_ok_and(|found| found == format));
         let slot = Slot { counter: 1, durable_end, sequence: 2, first: 3, trimmed: 4, clean };
         prop_assert_eq!(Slot::decode(&slot.encode(id), id), Some(slot));
