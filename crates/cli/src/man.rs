@@ -35,8 +35,8 @@ fn write_pages(command: &clap::Command, folder: &Path) -> anyhow::Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     let file = folder.join(format!("{name}.1"));
     std::fs::write(&file, page(command)?).with_context(|| format!("cannot write {}", file.display()))?;
-    let visible = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help");
-    visible.into_iter().try_for_each(|one| write_pages(one, folder))
+    let mut visible = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help");
+    visible.try_for_each(|one| write_pages(one, folder))
 }
 
 fn page(command: &clap::Command) -> anyhow::Result<Vec<u8>> {

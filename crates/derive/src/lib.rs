@@ -8,8 +8,8 @@ use proc_macro::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree}
 /// Implements `Payload` for a struct or an enum. See `forebay_client::Payload`.
 #[proc_macro_derive(Payload, attributes(payload))]
 pub fn payload(input: TokenStream) -> TokenStream {
-    let tokens = Declaration::read(input).and_then(|declaration| declaration.implementation());
-    tokens.unwrap_or_else(|wrong| wrong.into_error())
+    let tokens = Declaration::read(input).and_then(Declaration::implementation);
+    tokens.unwrap_or_else(Wrong::into_error)
 }
 
 /// Why the attribute or the type cannot be used, and where.
