@@ -46,8 +46,11 @@ pub(super) struct Row {
     pub(super) setting: &'static str,
     pub(super) address: fn(&Settings) -> Option<SocketAddr>,
     /// `None` in a build without the protocol.
-    prepare: Option<fn(&Site<'_>) -> anyhow::Result<Arc<dyn Protocol>>>,
+    prepare: Option<Prepare>,
 }
+
+/// Reads and checks the settings of a protocol.
+type Prepare = fn(&Site<'_>) -> anyhow::Result<Arc<dyn Protocol>>;
 
 /// The place where a protocol is to be served.
 pub(super) struct Site<'a> {

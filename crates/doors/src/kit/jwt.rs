@@ -396,7 +396,7 @@ fn decode(text: &str) -> Option<Vec<u8>> {
 
 /// A time in seconds, as tokens have it.
 fn time(seconds: f64) -> Option<Timestamp> {
-    (seconds.is_finite() && (0.0..1e12).contains(&seconds)).then(|| Timestamp((seconds * 1e6) as u64))
+    (seconds.is_finite() && (0.0..1e12).contains(&seconds)).then_some(Timestamp((seconds * 1e6) as u64))
 }
 
 #[cfg(test)]
