@@ -333,7 +333,8 @@ fn a_claim_tells_how_much_time_has_passed_since_the_last_frame() {
         let name = unique();
         let first = JetStreamEngine::open(config(&servers, &name, "a")).await.expect("it opens");
         let claim = first.claim(SHARD).await.expect("it can be claimed");
-        assert_eq!(claim.elapsed.expect("servers have stamps").stamped, Duration::ZERO, "there is no frame");
+        let none = claim.elapsed.expect("servers have stamps").stamped;
+        assert!(none < Duration::from_millis(500), "there is no frame: {none:?}");
         first.append(frame(1)).await.expect("it becomes durable");
         let began = tokio::time::Instant::now();
         tokio::time::sleep(Duration::from_millis(800)).await;

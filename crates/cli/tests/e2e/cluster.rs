@@ -1,8 +1,10 @@
 //! Nodes on one NATS server: a standby carries clients to the owner, and takes over what the owner confirmed.
 
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_client::{Client, Message};
 use serde_json::Value;
 
 use crate::http::client::{Connection, Reply};
@@ -108,7 +110,9 @@ impl Node {
             let acks = serde_json::json!({ "leases": leases }).to_string();
             self.ok("POST", "/subscriptions/work/team/ack", &acks);
         }
-        got.iter().map(|message| message["body"].as_u64().expect("a number")).collect()
+        let text = |message: &Value| message["body_text"].as_str()?.parse().ok();
+        let number = |message: &Value| message["body"].as_u64().or_else(|| text(message));
+        got.iter().map(|message| number(message).expect("a number")).collect()
     }
 }
 
@@ -193,6 +197,51 @@ fn a_standby_takes_over_what_was_confirmed() {
     assert_eq!(third.take(), [7, 8]);
     assert_eq!(third.ok("GET", "/server", "")["epoch"], 3);
     third.process.stop();
+}
+
+/// Messages that are on their way when their owner is killed.
+const ON_THEIR_WAY: u64 = 300;
+
+#[test]
+fn the_sdk_publishes_through_a_takeover_and_nothing_is_lost_or_doubled() {
+    let Some(servers) = Servers::start(1, "sync_interval: always") else { return };
+    let cluster = unique();
+    let first = Node::start(&servers, &cluster, "a", "listening on");
+    first.ok("PUT", "/streams/work", "{}");
+    first.ok("PUT", "/subscriptions/work/team", "{}");
+    let second = Node::start(&servers, &cluster, "b", "standing by: node a");
+    // By the owner and by the standby, which passes connections on.
+    let addresses =
+        [format!("{},{}", first.address, second.address), format!("{},{}", second.address, first.address)];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut sending = tokio::task::JoinSet::new();
+        for (nth, address) in (0..).zip(addresses) {
+            let client = Client::connect(address).await.expect("a node answers");
+            let producer = Arc::new(client.producer("work").build());
+            for number in nth * ON_THEIR_WAY..(nth + 1) * ON_THEIR_WAY {
+                let producer = producer.clone();
+                sending.spawn(async move { producer.send(Message::text(number.to_string())).await?.await });
+            }
+        }
+        sending.join_next().await.expect("there are some").expect("no panic").expect("it is confirmed");
+        first.process.kill();
+        while let Some(sent) = sending.join_next().await {
+            sent.expect("no panic").expect("it is confirmed, by one owner or the other");
+        }
+    });
+    second.serves();
+    let mut bodies: Vec<u64> = Vec::new();
+    loop {
+        let some = second.take();
+        if some.is_empty() {
+            break;
+        }
+        bodies.extend(some);
+    }
+    bodies.sort_unstable();
+    assert_eq!(bodies, (0..2 * ON_THEIR_WAY).collect::<Vec<_>>(), "each of them once");
+    second.process.stop();
 }
 
 #[test]
