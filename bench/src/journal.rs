@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use forebay_core::types::{Seq, ShardId, StreamId};
 use forebay_storage::engine::{Frame, Run};
+use forebay_storage::journal::crypt::{Keyring, MasterKey};
 
 use crate::arguments::Arguments;
 use crate::measure::{Stopwatch, median, quantile};
@@ -47,6 +48,8 @@ const SHAPES: [Shape; 10] = [
 
 /// How much more than the bare loop the journal may take.
 const BAR: f64 = 1.20;
+/// How much of the throughput of a plain journal an encrypted one has at least.
+const ENCRYPTED_BAR: f64 = 0.80;
 
 /// A size is measured until its time is up, or this much is written.
 const BYTES_MAX: u64 = 512 << 20;
@@ -67,9 +70,12 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let folder = arguments.folder()?;
     let given = [arguments.take("frames")?, arguments.take("messages")?, arguments.take("body")?];
     arguments.finish()?;
-    let shapes = match given {
-        [None, None, None] => SHAPES.to_vec(),
-        [frames, messages, body] => vec![Shape::new(frames, messages, body)?],
+    let (shapes, encrypted_shapes) = match given {
+        [None, None, None] => (SHAPES.to_vec(), vec![SHAPES[0], SHAPES[2], SHAPES[6], SHAPES[8]]),
+        [frames, messages, body] => {
+            let shape = Shape::new(frames, messages, body)?;
+            (vec![shape], vec![shape])
+        }
     };
     // The lower decile is for shared machines: it has the runs that were seldom interrupted.
     println!(
@@ -108,6 +114,36 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<(), Box<dyn Error>> {
             median(&mut journal.cpu) * 1e6,
             median(&mut bare.cpu) * 1e6,
             if ratio <= BAR { "met" } else { "MISSED" },
+        );
+    }
+    println!();
+    println!(
+        "{:30} {:>8} {:>7} | {:>9} {:>9} {:>10} | {:>8} {:>8}",
+        "encrypted beside plain, in µs",
+        "bytes",
+        "commits",
+        "plain",
+        "encrypted",
+        "throughput",
+        "CPU",
+        "encrypted"
+    );
+    for shape in encrypted_shapes {
+        let folder = folder.join(format!("journal-{}", std::process::id()));
+        let result = measure_encrypted(shape, &folder, Duration::from_secs_f64(seconds));
+        std::fs::remove_dir_all(&folder)?;
+        let Encrypted { block, mut plain, mut encrypted } = result?;
+        let middle = (median(&mut plain.wall), median(&mut encrypted.wall));
+        let ratio = middle.0 / middle.1;
+        println!(
+            "{:30} {block:>8} {:>7} | {:>9.1} {:>9.1} {ratio:>10.3} | {:>8.1} {:>8.1}  {}: at least {ENCRYPTED_BAR}",
+            shape.name(),
+            plain.wall.len(),
+            middle.0 * 1e6,
+            middle.1 * 1e6,
+            median(&mut plain.cpu) * 1e6,
+            median(&mut encrypted.cpu) * 1e6,
+            if ratio >= ENCRYPTED_BAR { "met" } else { "MISSED" },
         );
     }
     Ok(())
@@ -209,6 +245,59 @@ fn measure(shape: Shape, folder: &Path, long: Duration) -> Result<Measured, Box<
         written += block;
     }
     Ok(measured)
+}
+
+struct Encrypted {
+    block: u64,
+    plain: Times,
+    encrypted: Times,
+}
+
+/// A journal beside one that is encrypted, commit by commit in turns.
+fn measure_encrypted(shape: Shape, folder: &Path, long: Duration) -> Result<Encrypted, Box<dyn Error>> {
+    // Any random numbers would do; they cost nothing here, since each segment takes them once.
+    let mut next: u8 = 0;
+    let mut keys = || {
+        next += 1;
+        let seed = next;
+        let fill = move |bytes: &mut [u8]| {
+            bytes.fill(seed);
+            Ok(())
+        };
+        Keyring::new(vec![MasterKey::new(&[7; 32])], fill)
+    };
+    let mut logs = [None, Some(())].map(|encrypted| (encrypted, Vec::new()));
+    let mut open = Vec::new();
+    for (name, (encrypted, _)) in ["plain", "encrypted"].into_iter().zip(&logs) {
+        let path = folder.join(name);
+        // Opened again, it goes on in the segment that was made ready.
+        JournalLog::open_with(&path, encrypted.map(|()| keys()).transpose()?)?.0.tidy()?;
+        let mut log = JournalLog::open_with(&path, encrypted.map(|()| keys()).transpose()?)?.0;
+        log.tidy()?;
+        open.push(log);
+    }
+    let frames = shape.frames();
+    for (log, (_, receipts)) in open.iter_mut().zip(&mut logs) {
+        for _ in 0..2 {
+            log.commit(&mut frames.clone(), receipts)?;
+        }
+    }
+    let block = logs[1].1[frames.len()].get().0 - logs[1].1[0].get().0;
+    let mut times = [Times::default(), Times::default()];
+    let (begun, mut written) = (Instant::now(), 0);
+    while times[1].wall.len() < COMMITS_MIN || (begun.elapsed() < long && written < BYTES_MAX) {
+        let first = times[0].wall.len() % 2;
+        for which in [first, 1 - first] {
+            let mut waiting = frames.clone();
+            let receipts = &mut logs[which].1;
+            receipts.clear();
+            times[which].measure(|| open[which].commit(&mut waiting, receipts))?;
+            open[which].tidy()?;
+        }
+        written += block;
+    }
+    let [plain, encrypted] = times;
+    Ok(Encrypted { block, plain, encrypted })
 }
 
 /// Writes into a file that was filled with zeros, from front to back and then again from the front.

@@ -40,7 +40,7 @@ Usage: forebay-bench <bench> [arguments]
 
 Benches:
   cost     Publish, deliver and ack through core, driver and a log in memory, on one thread
-  journal  The journal's commit beside a bare loop that writes and syncs as many bytes
+  journal  The journal's commit beside a bare loop that writes and syncs as many bytes, and beside an encrypted one
   backlog  Ten million messages waiting: memory, time to the first delivery, cost of a cycle
   deep     Millions of messages in the way: a stuck key, a priority, delays, an outage
   turns    The longest turn of what could take long: ten thousand leases, a million parked messages

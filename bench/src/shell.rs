@@ -14,7 +14,7 @@ use forebay_core::types::{
 };
 use forebay_storage::engine::{Claim, Durable, Frame, Image, ReadBudget, Saved, StorageError, StoredFrame};
 use forebay_storage::journal::disk::FolderDisk;
-use forebay_storage::journal::{Chores, Journal, JournalConfig, Reader, Writer};
+use forebay_storage::journal::{Chores, Journal, JournalConfig, Keyring, Reader, Writer};
 use forebay_storage::memory::MemoryLog;
 
 /// What a shell needs of an engine, without waiting for anything but the disk.
@@ -71,7 +71,16 @@ const JOURNAL_ID: u128 = 0x0bad_5eed_0bad_5eed_0bad_5eed_0bad_5eed;
 
 impl JournalLog {
     pub(crate) fn open(folder: &Path) -> Result<(JournalLog, Claim), Box<dyn Error>> {
-        let opened = Journal::open(FolderDisk::new(folder)?, &JournalConfig::new(JOURNAL_ID))?;
+        JournalLog::open_with(folder, None)
+    }
+
+    /// Encrypted, if there are keys.
+    pub(crate) fn open_with(
+        folder: &Path,
+        keys: Option<Keyring>,
+    ) -> Result<(JournalLog, Claim), Box<dyn Error>> {
+        let config = JournalConfig { keys, ..JournalConfig::new(JOURNAL_ID) };
+        let opened = Journal::open(FolderDisk::new(folder)?, &config)?;
         let log = JournalLog { writer: opened.writer, chores: opened.chores, reader: opened.reader };
         Ok((log, opened.claim))
     }

@@ -280,7 +280,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         help: "Command that prints the master keys of the data folder, such as a call of a key management service. It \
                is run by sh, once, at the start",
         set: |settings, text| {
-            values::into(&mut settings.encryption_key_command, values::or_none(text, values::text))
+            values::into(&mut settings.encryption_key_command, values::or_none(text, values::command))
         },
     },
     Setting {

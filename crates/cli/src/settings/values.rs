@@ -125,6 +125,11 @@ pub(super) fn engine(text: &str) -> Result<EngineKind, String> {
     }
 }
 
+/// A command for a shell.
+pub(super) fn command(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 /// Texts that are separated by commas; `none` stands for none of them.
 pub(super) fn texts(text: &str) -> Result<Vec<String>, String> {
     if text == "none" {
