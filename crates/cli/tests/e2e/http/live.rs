@@ -45,6 +45,10 @@ const CONTRACT: &str = "
     GET /streams/{stream}/groups/{group}/jobs/{job}
     DELETE /streams/{stream}/groups/{group}/jobs/{job}
     GET /streams/{stream}/groups/{group}/scaling
+    GET /streams/{stream}/messages/{seq}/life
+    GET /connections
+    DELETE /connections/{connection}
+    GET /cluster
     GET /server
     GET /problems/{kind}
     GET /livez
@@ -76,7 +80,7 @@ fn the_document_has_the_calls_of_the_contract_and_the_server_has_those_of_the_do
         let (method, path) = call.split_once(' ').expect("a method and a path");
         let path = path.replace("{stream}", "none").replace("{group}", "none");
         let path = path.replace("{seq}", "1").replace("{job}", "1").replace("{kind}", "busy");
-        let path = path.replace("{id}", "none");
+        let path = path.replace("{id}", "none").replace("{connection}", "1000000");
         let mut connection = server.connect();
         connection.send_request(method, &path, &[], "");
         let reply =

@@ -110,7 +110,7 @@ async fn text_is_text_by_whichever_door_it_comes_and_goes() {
     // A handler finds the same bytes on its standard input.
     let out = Folder::made("texts-handled");
     let command = format!("cat > {}/$FOREBAY_SEQ.body", out.path());
-    doors.server.run(&["work", "mix/workers", "--exec", &command, "--idle", "1s"]);
+    doors.server.run(&["work", "mix/workers", "--create", "--exec", &command, "--idle", "1s"]);
     for (n, text) in texts.iter().flat_map(|text| std::iter::repeat_n(text, 5)).enumerate() {
         let body = std::fs::read_to_string(out.file(&format!("{}.body", n + 1))).expect("it was handled");
         assert_eq!(&body, text, "message {}", n + 1);
