@@ -476,7 +476,8 @@ impl World {
         let has_ended =
             |world: &World| world.clients.iter().all(|client| !world.executor.is_alive(client.task));
         self.run_until("a call of a client", has_ended).await;
-        // A call that its caller dropped may still store messages. This one is answered when those before it are durable.
+        // A call that its caller dropped may still store messages. This one is answered when those before it are
+        // durable.
         let (caller, stream) = (self.caller(), self.shared.streams[0].clone());
         let exists = async move { caller.create_stream(stream, |_| {}).await };
         self.ask("calls that were dropped", exists).await.expect("the stream is there already");
