@@ -13,11 +13,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::engine::Frame;
-use crate::journal::block::{CHUNK, Flaw, JournalId, encode_runs, u32_at};
+use crate::journal::block::{CHUNK, Flaw, JournalId, encode_runs, frame_len, u32_at};
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
@@ -252,7 +252,7 @@ fn nonce(place: u64, section: u32) -> Nonce {
 
 impl DataKey {
     /// Appends `plain` to `out`, encrypted.
-    fn seal(&self, place: u64, section: u32, binding: &[u8], plain: &[u8], out: &mut Vec<u8>) {
+    fn seal(&self, place: u64, section: u32, binding: &[u8], plain: &[u8], out: &mut BytesMut) {
         let start = out.len();
         out.extend_from_slice(plain);
         let aad = Aad::from(binding);
@@ -268,9 +268,9 @@ impl DataKey {
 
     /// A part of an image, which lies at `offset` of this key's file.
     pub(crate) fn seal_part(&self, offset: u64, binding: &[u8], plain: &[u8]) -> Bytes {
-        let mut out = Vec::with_capacity(plain.len() + TAG);
+        let mut out = BytesMut::with_capacity(plain.len() + TAG);
         self.seal(offset, 0, binding, plain, &mut out);
-        out.into()
+        out.freeze()
     }
 
     pub(crate) fn open_part(&self, offset: u64, binding: &[u8], mut bytes: Vec<u8>) -> Result<Bytes, Flaw> {
@@ -340,13 +340,17 @@ pub(crate) struct FramePlace {
 impl FramePlace {
     fn binding(&self, runs: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(36 + runs.len());
+        self.bind(&mut out);
+        out.extend_from_slice(runs);
+        out
+    }
+
+    fn bind(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.journal.number.to_le_bytes());
         out.extend_from_slice(&self.position.to_le_bytes());
         out.extend_from_slice(&self.shard.to_le_bytes());
         out.extend_from_slice(&self.entries_len.to_le_bytes());
         out.extend_from_slice(&self.payload_len.to_le_bytes());
-        out.extend_from_slice(runs);
-        out
     }
 }
 
@@ -368,16 +372,35 @@ pub(crate) struct Sealer {
     key: Arc<DataKey>,
     /// Positions before this one are used up.
     next: u64,
+    /// The frames of the last block, and the room that they are in. Both are used again and again.
+    frames: Vec<Frame>,
+    room: BytesMut,
+    binding: Vec<u8>,
 }
 
 impl Sealer {
     /// `key` was made for this segment just now.
     pub(crate) fn new(key: Arc<DataKey>) -> Sealer {
-        Sealer { key, next: 0 }
+        Sealer { key, next: 0, frames: Vec::new(), room: BytesMut::new(), binding: Vec::new() }
     }
 
-    /// The frame as it is written at `position`.
-    pub(crate) fn seal(&mut self, journal: JournalId, position: u64, frame: &Frame) -> Frame {
+    /// The frames of one block as they are written, one after the other, from `position` on.
+    pub(crate) fn seal(&mut self, journal: JournalId, mut position: u64, frames: &[Frame]) -> &[Frame] {
+        // The room can be used again once no section lies in it.
+        for sealed in &mut self.frames {
+            (sealed.entries, sealed.payload) = (Bytes::new(), Bytes::new());
+        }
+        self.frames.resize_with(frames.len(), Frame::default);
+        let len = |frame: &Frame| frame.entries.len() + TAG + sealed_len(frame.payload.len());
+        self.room.reserve(frames.iter().map(len).sum());
+        for (index, frame) in frames.iter().enumerate() {
+            self.seal_one(journal, position, frame, index);
+            position += frame_len(&self.frames[index]);
+        }
+        &self.frames
+    }
+
+    fn seal_one(&mut self, journal: JournalId, position: u64, frame: &Frame, index: usize) {
         assert!(position >= self.next, "no position is encrypted twice under one key");
         self.next = position + 1;
         let place = FramePlace {
@@ -387,16 +410,18 @@ impl Sealer {
             entries_len: (frame.entries.len() + TAG) as u32,
             payload_len: sealed_len(frame.payload.len()) as u32,
         };
-        let mut runs = Vec::new();
-        encode_runs(&frame.runs, &mut runs);
-        let mut out = Vec::with_capacity(place.entries_len as usize + place.payload_len as usize);
-        self.key.seal(position, 0, &place.binding(&runs), &frame.entries, &mut out);
-        let binding = place.binding(&[]);
+        self.binding.clear();
+        place.bind(&mut self.binding);
+        let (fixed, room) = (self.binding.len(), &mut self.room);
+        encode_runs(&frame.runs, &mut self.binding);
+        self.key.seal(position, 0, &self.binding, &frame.entries, room);
+        let sealed = &mut self.frames[index];
+        sealed.entries = room.split().freeze();
         for (index, chunk) in frame.payload.chunks(PLAIN_CHUNK).enumerate() {
-            self.key.seal(position, 1 + index as u32, &binding, chunk, &mut out);
+            self.key.seal(position, 1 + index as u32, &self.binding[..fixed], chunk, room);
         }
-        let mut entries = Bytes::from(out);
-        let payload = entries.split_off(place.entries_len as usize);
-        Frame { shard: frame.shard, entries, payload, runs: frame.runs.clone() }
+        sealed.payload = room.split().freeze();
+        sealed.shard = frame.shard;
+        sealed.runs.clone_from(&frame.runs);
     }
 }

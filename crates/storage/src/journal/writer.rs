@@ -14,7 +14,7 @@ use forebay_core::types::{Epoch, Position};
 
 use crate::engine::{Durable, Frame, StorageError};
 use crate::journal::JournalConfig;
-use crate::journal::block::{BLOCK_HEADER, BlockHeader, Encoder, JournalId, Kind, frame_len, padded};
+use crate::journal::block::{BLOCK_HEADER, BlockHeader, Encoder, Kind, frame_len, padded};
 use crate::journal::crypt::{DataKey, KeyedFile, Sealer, WrappedKey, frame_growth};
 use crate::journal::disk::{Disk, DiskFile, Stage};
 use crate::journal::segment::{Head, Link};
@@ -27,8 +27,6 @@ const SLOW_SYNC: Duration = Duration::from_secs(1);
 struct Sealing {
     sealer: Sealer,
     key: u32,
-    /// The frames of one block, encrypted.
-    frames: Vec<Frame>,
 }
 
 /// Writes to the active segment. Nothing else does.
@@ -151,7 +149,7 @@ impl<D: Disk> Writer<D> {
         self.positions.clear();
         let frames = match &mut self.sealing {
             None => frames,
-            Some(sealing) => sealing.seal(shared.id, header.position, frames),
+            Some(sealing) => sealing.sealer.seal(shared.id, header.position + BLOCK_HEADER as u64, frames),
         };
         let (tag, len) = self.encoder.encode(shared.id, header, frames, &mut self.positions);
         shared.disk.at(Stage::Committing);
@@ -225,19 +223,6 @@ fn count_sync<D: Disk>(shared: &Shared<D>, took: Option<Duration>, frames: usize
     }
 }
 
-impl Sealing {
-    fn seal(&mut self, id: JournalId, block: u64, frames: &[Frame]) -> &[Frame] {
-        let mut position = block + BLOCK_HEADER as u64;
-        self.frames.clear();
-        for frame in frames {
-            let sealed = self.sealer.seal(id, position, frame);
-            position += frame_len(&sealed);
-            self.frames.push(sealed);
-        }
-        &self.frames
-    }
-}
-
 /// Writes the header of a segment and makes it, and MARK, durable. An encrypted segment gets a new key, also if
 /// an interrupted attempt has written a header with another one.
 fn begin<D: Disk>(
@@ -268,7 +253,7 @@ fn begin<D: Disk>(
         Some((key, wrapped)) => {
             let key = Arc::new(key);
             let sealer = Sealer::new(key.clone());
-            (Some(key), Some(Sealing { sealer, key: wrapped.id().0, frames: Vec::new() }))
+            (Some(key), Some(Sealing { sealer, key: wrapped.id().0 }))
         }
     };
     let begun = Segment { end: link.end - base, last_frame: 0, sealed: false, key };

@@ -193,8 +193,28 @@ fn after_every_stop_the_log_goes_on_under_a_new_key_and_old_segments_stay_as_the
 fn a_position_is_not_encrypted_twice_under_one_key() {
     let (key, _) = keyring(&[1]).make(id(), KeyedFile::Segment(1)).expect("there is entropy");
     let mut sealer = Sealer::new(key.into());
-    sealer.seal(id(), 5_000, &frame(1, 10));
-    sealer.seal(id(), 5_000, &frame(2, 10));
+    sealer.seal(id(), 5_000, &[frame(1, 10)]);
+    sealer.seal(id(), 5_000, &[frame(2, 10)]);
+}
+
+#[test]
+fn the_frames_of_a_block_are_encrypted_one_after_the_other_and_the_room_is_used_again() {
+    let (key, wrapped) = keyring(&[1]).make(id(), KeyedFile::Segment(1)).expect("there is entropy");
+    let mut sealer = Sealer::new(key.into());
+    let key = keyring(&[1]).unwrap(&wrapped, id(), KeyedFile::Segment(1)).expect("it is its key");
+    let mut position = 5_000;
+    for round in 0..20u64 {
+        let frames: Vec<Frame> =
+            (0..1 + round % 4).map(|n| frame(round * 10 + n, 70_000 * n as usize)).collect();
+        let sealed = sealer.seal(id(), position, &frames);
+        assert_eq!(sealed.len(), frames.len());
+        for (sealed, frame) in sealed.iter().zip(&frames) {
+            let (entries, payload) = open_all(&key, position, sealed).expect("it decrypts");
+            assert_eq!((&entries, &payload[..]), (&frame.entries, &frame.payload[..]));
+            assert_eq!((sealed.shard, &sealed.runs), (frame.shard, &frame.runs));
+            position += frame_len(sealed);
+        }
+    }
 }
 
 #[test]
@@ -339,7 +359,8 @@ proptest! {
         frame in any_frame(), position in 0..u64::MAX - 1, flip in any::<proptest::sample::Index>()
     ) {
         let (key, wrapped) = keyring(&[3]).make(id(), KeyedFile::Segment(1)).expect("there is entropy");
-        let sealed = Sealer::new(key.into()).seal(id(), position, &frame);
+        let mut sealer = Sealer::new(key.into());
+        let sealed = sealer.seal(id(), position, std::slice::from_ref(&frame))[0].clone();
         prop_assert_eq!(frame_len(&sealed), frame_len(&frame) + frame_growth(&frame));
         let key = keyring(&[3]).unwrap(&wrapped, id(), KeyedFile::Segment(1)).expect("it is its key");
         let (entries, payload) = open_all(&key, position, &sealed).expect("it decrypts");
