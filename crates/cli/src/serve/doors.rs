@@ -53,6 +53,10 @@ pub(super) struct Row {
 type Prepare = fn(&Site<'_>) -> anyhow::Result<Arc<dyn Protocol>>;
 
 /// The place where a protocol is to be served.
+#[cfg_attr(
+    not(any(feature = "kurrent", feature = "sqs")),
+    allow(dead_code, reason = "there is no row to serve")
+)]
 pub(super) struct Site<'a> {
     pub(super) settings: &'a Settings,
     pub(super) identity: &'a Identity,
