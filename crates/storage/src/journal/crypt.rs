@@ -7,7 +7,7 @@
 //! A data key encrypts each stretch of bytes under a nonce that is the stretch's own place: the position of its frame
 //! and the number of its section, or the offset of its part in an image. No place of a file is encrypted twice, because
 //! a file gets a new data key whenever it is begun, nothing goes on in a file that an earlier process began, and a
-//! [`Sealer`] takes positions in ascending order only.
+//! `Sealer` takes positions in ascending order only.
 
 use std::fmt;
 use std::io;
