@@ -12,6 +12,7 @@
 //! | `open` | checks of the servers, and the streams |
 //! | `claim` | taking a log |
 //! | `keeper` | the task that writes it |
+//! | `inspect` | a log that is only read |
 //! | `presence` | nodes that tell each other how they stand |
 //! | `engine` | the [`Engine`](crate::engine::Engine) |
 //!
@@ -26,6 +27,7 @@ mod config;
 mod engine;
 mod images;
 mod index;
+mod inspect;
 mod keeper;
 mod link;
 mod open;
@@ -39,6 +41,7 @@ mod tests;
 
 pub use config::JetStreamConfig;
 pub use engine::{JetStreamEngine, LogState, Ownership, Survey};
+pub use inspect::JetStreamLog;
 pub use link::Server;
 pub use open::JetStreamError;
 pub use presence::NodeState;

@@ -200,6 +200,18 @@ impl Journal {
         Journal::open_taken(disk, lock, &names, config)
     }
 
+    /// Makes a journal in an empty folder that is to become a copy of another log, or goes on with one. Nothing else
+    /// opens the folder before [`Journal::finish`].
+    pub fn begin_copy<D: Disk>(disk: D, config: &JournalConfig, of: &str) -> Result<Opened<D>, OpenError> {
+        let (lock, names) = take(&disk)?;
+        let is_ours = unfinished::begin_copy(&disk, &names, of)
+            .map_err(|source| OpenError::io("mark the folder", source))?;
+        if !is_ours {
+            return Err(OpenError::NotEmpty);
+        }
+        Journal::open_taken(disk, lock, &names, config)
+    }
+
     /// All contents of a folder that was begun are durable.
     pub fn finish<D: Disk>(disk: &D) -> Result<(), OpenError> {
         unfinished::end(disk).map_err(|source| OpenError::io("finish the folder", source))
@@ -443,10 +455,13 @@ pub enum OpenError {
     /// The folder was being made from another one, and is not whole.
     #[error(
         "the folder is the unfinished result of an interrupted `{maker}`, and messages are missing from it. \
-         Delete the folder, and run the command again. file=`{}`",
+         {advice}. file=`{}`",
         unfinished::NAME
     )]
-    Unfinished { maker: &'static str },
+    Unfinished { maker: &'static str, advice: &'static str },
+    /// The folder is no place for a copy.
+    #[error("the target is not empty and not an unfinished copy of this source, and was not changed")]
+    NotEmpty,
     /// The folder is a backup, which nothing may change.
     #[error(
         "the folder is a backup, and a server would change it. Make a data folder from it with `forebay restore \

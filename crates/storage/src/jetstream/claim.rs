@@ -87,7 +87,8 @@ pub(crate) async fn claim(link: &Link, config: &JetStreamConfig) -> Result<Claim
     let mut epoch = Epoch(0);
     for _ in 0..TRIES {
         let seen = link.persist(doing, || look(link)).await?;
-        epoch = Epoch(seen.epoch.0 + 1);
+        let floor = if seen.epoch.0 == 0 { config.epoch_floor.0 } else { 0 };
+        epoch = Epoch(seen.epoch.0.max(floor) + 1);
         let (header, message) = record::claim(epoch, &config.claimant);
         let sequence = match link.claim(seen.claim, message.bytes.clone()).await {
             Ok(sequence) => sequence,
@@ -102,19 +103,20 @@ pub(crate) async fn claim(link: &Link, config: &JetStreamConfig) -> Result<Claim
                 }
             }
         };
-        if let Some(claimed) = read_log(link, config, &header, sequence).await? {
+        if let Some(claimed) = read_log(link, config, sequence, Some(&header)).await? {
             return Ok(claimed);
         }
     }
     Err(StorageError::Fenced { epoch })
 }
 
-/// Reads the log up to the own claim. `None` if the claim is void, because another one was faster.
-async fn read_log(
+/// Reads the log up to a record that is there: the own claim, or the last one if nothing is claimed. `None` if the
+/// claim is void, because another one was faster.
+pub(crate) async fn read_log(
     link: &Link,
     config: &JetStreamConfig,
-    own: &Header,
     sequence: u64,
+    own: Option<&Header>,
 ) -> Result<Option<Claimed>, StorageError> {
     let info = link.persist("read the log", || link.info(&link.log)).await?;
     if info.last < sequence {
@@ -134,11 +136,11 @@ async fn read_log(
     let mut index = IndexBuilder::new(config.place_bytes, at.position);
     let mut ending = walk.ending();
     let (mut was_released, mut last_of_others) = (true, 0);
-    let mut is_own = false;
+    let mut is_own = own.is_none();
     let (mut frame_stamp, mut claim_stamp) = (None, None);
     let mut waiting: Option<(Place, Vec<Run>)> = None;
     let mut next = at.sequence;
-    'log: loop {
+    'log: while next <= sequence {
         let found = read_some(link, &link.all_log_subjects(), next, sequence).await?;
         for stored in &found {
             if stored.sequence > sequence {
@@ -162,7 +164,7 @@ async fn read_log(
                         chain: walk.chain,
                     };
                 }
-                Step::Claim if stored.sequence == sequence => {
+                Step::Claim if stored.sequence == sequence && own.is_some() => {
                     (ending, was_released) = before;
                     claim_stamp = stored.stamp;
                     was_released |= ending.epoch == Epoch(0);
@@ -198,9 +200,9 @@ async fn read_log(
     let elapsed = claim_stamp.zip(frame_stamp).map(|(claim, frame)| claim.since(frame)).unwrap_or_default();
     let image = find_image(link, config, sequence, walk.end, &mut remarks).await?;
     Ok(Some(Claimed {
-        epoch: own.epoch,
+        epoch: walk.epoch,
         sequence,
-        chain: own.hash(),
+        chain: walk.chain,
         ending,
         was_released,
         last_of_others,
@@ -261,7 +263,12 @@ fn join(stream: &str, info: &Info, bodies: &[IndexBody]) -> Result<Joined, Stora
 }
 
 /// Messages from a sequence on, at least one, up to another that is known to be there.
-async fn read_some(link: &Link, subject: &str, from: u64, known: u64) -> Result<Vec<Stored>, StorageError> {
+pub(crate) async fn read_some(
+    link: &Link,
+    subject: &str,
+    from: u64,
+    known: u64,
+) -> Result<Vec<Stored>, StorageError> {
     for _ in 0..400 {
         let found = link.persist("read the log", || link.read(&link.log, subject, from)).await?;
         if !found.is_empty() {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::types::{ShardId, Timestamp};
+use forebay_core::types::{Epoch, ShardId, Timestamp};
 
 use crate::jetstream::record::Claimant;
 
@@ -24,6 +24,10 @@ pub struct JetStreamConfig {
     pub cluster: String,
     pub shard: ShardId,
     pub claimant: Claimant,
+    /// The first epoch of a new log lies above this one.
+    pub epoch_floor: Epoch,
+    /// The log is to become a copy of this one. Only a log that was made for the same copy is opened then.
+    pub copy_of: Option<String>,
     /// How many servers keep each stream, when it is created.
     pub replicas: usize,
     /// The size of the log's stream, when it is created.
@@ -61,6 +65,8 @@ impl JetStreamConfig {
             cluster: cluster.to_owned(),
             shard: ShardId(0),
             claimant,
+            epoch_floor: Epoch(0),
+            copy_of: None,
             replicas: 3,
             bytes_max: None,
             reserve_bytes: 256 << 20,

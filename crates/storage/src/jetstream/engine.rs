@@ -199,6 +199,11 @@ impl JetStreamEngine {
         self.owned.get().map(|owned| owned.epoch.0)
     }
 
+    /// All of the log that this one is to be a copy of is durable here: it may be served from now on.
+    pub async fn finish_copy(&self) -> Result<(), StorageError> {
+        open::finish_copy(&self.link).await
+    }
+
     /// Makes frames that wait durable and writes down that the owner has stopped, so that the next one need not wait.
     pub async fn close(&self) {
         let Some(owned) = self.owned.get() else { return };

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::engine::StorageError;
 use crate::jetstream::JetStreamConfig;
-use crate::jetstream::link::{CallError, Link};
+use crate::jetstream::link::{CallError, Info, Link};
 use crate::jetstream::record::MESSAGE_BYTES_MAX;
 
 /// The oldest release of nats-server that has everything: reads in batches came with 2.11, and fixes for lost records
@@ -16,6 +17,8 @@ const VERSION_MIN: (u64, u64) = (2, 14);
 /// Headers of a message count toward `max_payload`.
 const HEADERS_BYTES: usize = 1 << 10;
 const FORMAT: &str = "1";
+/// Of a log that is being copied: the log that it is a copy of.
+const COPY_OF: &str = "forebay_copy_of";
 /// How long a start waits for the servers to have a leader.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const READY_PAUSE: Duration = Duration::from_millis(250);
@@ -57,12 +60,70 @@ pub enum JetStreamError {
     NotProven { server: String },
     #[error("the monitoring address cannot be read; nats_monitors names it. address=`{address}`: {why}")]
     NoMonitor { address: String, why: String },
+    #[error("the log cannot be read. stream=`{stream}`")]
+    Unreadable {
+        stream: String,
+        #[source]
+        error: StorageError,
+    },
+    #[error("there is no log of this cluster; `cluster` names it. stream=`{stream}`")]
+    NoLog { stream: String },
+    #[error(
+        "the log is the unfinished result of an interrupted `forebay copy`, and messages are missing from it. Run the \
+         same command again, and it goes on. stream=`{stream}` copy_of=`{of}`"
+    )]
+    Unfinished { stream: String, of: String },
+    #[error(
+        "the target is not empty and not an unfinished copy of this source, and was not changed; `cluster` names \
+         another. stream=`{stream}`"
+    )]
+    NotEmpty { stream: String },
     #[error("JetStream refused; `nats_replicas` and `nats_max_bytes` say how large the stream is. {why}")]
     Refused { why: String },
 }
 
 /// Connects, checks the servers, and makes the streams where they are missing. Returns the id of the log's stream.
 pub(crate) async fn open(config: &JetStreamConfig) -> Result<(Link, String), JetStreamError> {
+    let link = connect(config).await?;
+    let id = until_ready(|| make_log(&link, config)).await?;
+    until_ready(|| make_images(&link, config)).await?;
+    if !config.accept_loss {
+        check_sync(&link, config).await?;
+    }
+    Ok((link, id))
+}
+
+/// The same for a log that is only read: nothing is made, and servers that do not sync are no obstacle.
+pub(crate) async fn open_to_read(config: &JetStreamConfig) -> Result<(Link, Info), JetStreamError> {
+    let link = connect(config).await?;
+    let look = || async {
+        let info = link.info(&link.log).await.map_err(|error| match error {
+            error if error.is_not_found() => {
+                Obstacle::Lasting(JetStreamError::NoLog { stream: link.log.clone() })
+            }
+            error => Obstacle::Call(error),
+        })?;
+        check_stream(&link.log, &info.config, config).map_err(Obstacle::Lasting)?;
+        Ok(info)
+    };
+    let info = until_ready(look).await?;
+    Ok((link, info))
+}
+
+/// All of the copy is durable: the log may be served.
+pub(crate) async fn finish_copy(link: &Link) -> Result<(), StorageError> {
+    let doing = "finish the copy";
+    let info = link.persist(doing, || link.info(&link.log)).await?;
+    let mut wanted = info.config;
+    if let Some(metadata) = wanted["metadata"].as_object_mut() {
+        metadata.remove(COPY_OF);
+    }
+    let call = format!("STREAM.UPDATE.{}", link.log);
+    link.persist(doing, || link.api(&call, &wanted)).await.map(drop)
+}
+
+/// Connects and looks at the server.
+async fn connect(config: &JetStreamConfig) -> Result<Link, JetStreamError> {
     check_name(&config.cluster, 32)?;
     check_name(&config.claimant.node, 64)?;
     let servers: Vec<String> = config.servers.iter().map(|server| without_password(server)).collect();
@@ -80,12 +141,7 @@ pub(crate) async fn open(config: &JetStreamConfig) -> Result<(Link, String), Jet
     if about.max_payload < needed {
         return Err(JetStreamError::PayloadTooSmall { found: about.max_payload, needed });
     }
-    let id = until_ready(|| make_log(&link, config)).await?;
-    until_ready(|| make_images(&link, config)).await?;
-    if !config.accept_loss {
-        check_sync(&link, config).await?;
-    }
-    Ok((link, id))
+    Ok(link)
 }
 
 /// An address as it may be shown: without user and password.
@@ -146,6 +202,9 @@ async fn make_log(link: &Link, config: &JetStreamConfig) -> Result<String, Obsta
     wanted["discard"] = json!("new");
     wanted["deny_delete"] = json!(true);
     wanted["duplicate_window"] = json!(100_000_000);
+    if let Some(of) = &config.copy_of {
+        wanted["metadata"][COPY_OF] = json!(of);
+    }
     if let Some(bytes) = config.bytes_max {
         wanted["max_bytes"] = json!(bytes);
     }
@@ -205,6 +264,15 @@ fn check_stream(name: &str, found: &Value, config: &JetStreamConfig) -> Result<(
     if about["forebay_format"].as_str() != Some(FORMAT) {
         return Err(other("its format is of another release"));
     }
+    let is_log = found["subjects"][0].as_str().is_some_and(|subject| subject.starts_with("fb."));
+    let stream = name.to_owned();
+    match (about[COPY_OF].as_str(), &config.copy_of) {
+        _ if !is_log => {}
+        (None, None) => {}
+        (Some(of), None) => return Err(JetStreamError::Unfinished { stream, of: of.to_owned() }),
+        (of, Some(wanted)) if of == Some(wanted) => {}
+        (_, Some(_)) => return Err(JetStreamError::NotEmpty { stream }),
+    }
     let none = |value: &Value| value.as_i64().is_none_or(|value| value <= 0);
     if found["storage"] != "file" || found["retention"] != "limits" {
         return Err(other("it must have storage `file` and retention `limits`"));
@@ -215,7 +283,6 @@ fn check_stream(name: &str, found: &Value, config: &JetStreamConfig) -> Result<(
     if found["persist_mode"] == "async" {
         return Err(other("it must not have persist_mode `async`"));
     }
-    let is_log = found["subjects"][0].as_str().is_some_and(|subject| subject.starts_with("fb."));
     if is_log && found["discard"] != "new" {
         return Err(other("it must have discard `new`, or a full stream deletes records"));
     }

@@ -1,9 +1,9 @@
 //! The reader's rule: which records of a log are valid.
 //!
-//! Going through the log in order, a claim of epoch e+1 is valid after epoch e, and any other claim is void. Every
-//! other record is valid if its epoch is the current one and its number is the next. The rest is void: skipped and
-//! counted. An owner that lost the log has had frames on their way, and JetStream may have stored them behind the claim
-//! of the next owner; so void records are ordinary.
+//! Going through the log in order, the first claim is valid, a claim of epoch e+1 is valid after epoch e, and any
+//! other claim is void. Every other record is valid if its epoch is the current one and its number is the next. The
+//! rest is void: skipped and counted. An owner that lost the log has had frames on their way, and JetStream may have
+//! stored them behind the claim of the next owner; so void records are ordinary.
 //!
 //! A [`Walk`] is a plain value: it is fed messages in order and says what each of them is.
 
@@ -115,7 +115,9 @@ impl Walk {
     }
 
     fn on_claim(&mut self, stored: &Stored, header: &Header, body: &Bytes) -> Result<Step, StorageError> {
-        if header.epoch.0 != self.epoch.0 + 1 {
+        // The first claim of a log that was copied has a later epoch than all owners of the log it was copied from.
+        let is_next = self.epoch == Epoch(0) || header.epoch.0 == self.epoch.0 + 1;
+        if !is_next {
             return Ok(self.skip());
         }
         self.check(stored, header.crc == crc32c::crc32c(body), "the checksum of a claim is wrong")?;

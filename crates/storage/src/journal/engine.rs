@@ -84,7 +84,16 @@ struct Queues {
 impl<D: Disk> JournalEngine<D> {
     /// Opens the journal and starts its threads.
     pub fn open(disk: D, config: &JournalConfig) -> Result<JournalEngine<D>, OpenError> {
-        let Opened { writer, chores, reader, claim } = Journal::open(disk, config)?;
+        JournalEngine::start(Journal::open(disk, config)?, config)
+    }
+
+    /// The same for a folder that is to become a copy of another log.
+    pub fn open_copy(disk: D, config: &JournalConfig, of: &str) -> Result<JournalEngine<D>, OpenError> {
+        JournalEngine::start(Journal::begin_copy(disk, config, of)?, config)
+    }
+
+    fn start(opened: Opened<D>, config: &JournalConfig) -> Result<JournalEngine<D>, OpenError> {
+        let Opened { writer, chores, reader, claim } = opened;
         let shared = reader.shared().clone();
         let (appends, append_queue) = mpsc::channel(config.frames_max.max(1));
         let (reads, read_queue) = mpsc::channel(READS_MAX);

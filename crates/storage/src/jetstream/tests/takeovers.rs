@@ -272,3 +272,19 @@ fn a_missing_record_breaks_the_chain() {
         .expect_err("records are gone");
     assert!(error.to_string().contains("missing"), "{error}");
 }
+
+#[test]
+fn the_first_claim_of_a_log_may_have_any_epoch_and_later_ones_may_not() {
+    let mut walk = Walk::new("log");
+    let mut step = |sequence, epoch| {
+        let (_, claim) = record::claim(Epoch(epoch), &Claimant::default());
+        let step = walk.step(&Stored { sequence, stamp: None, bytes: claim.bytes });
+        (matches!(step, Ok(Step::Claim)), walk.epoch.0)
+    };
+    // A copy goes on above the epochs of its source.
+    assert_eq!(step(1, 70_000), (true, 70_000));
+    for (sequence, void) in [(2, 1), (3, 70_000), (4, 70_002), (5, 90_000)] {
+        assert_eq!(step(sequence, void), (false, 70_000), "{void}");
+    }
+    assert_eq!(step(6, 70_001), (true, 70_001));
+}

@@ -278,7 +278,7 @@ fn a_folder_that_was_begun_is_opened_by_nothing_until_it_is_finished() {
     drop(made);
     assert!(matches!(
         super::try_open(&folder),
-        Err(OpenError::Unfinished { maker: "forebay doctor --salvage" })
+        Err(OpenError::Unfinished { maker: "forebay doctor --salvage", .. })
     ));
     let read_only = || FolderDisk::read_only(folder.path()).expect("the folder is there");
     assert!(matches!(look_into(read_only()), Err(OpenError::Unfinished { .. })));
@@ -291,4 +291,26 @@ fn a_folder_that_was_begun_is_opened_by_nothing_until_it_is_finished() {
     Journal::finish(&disk).expect("it is whole");
     open(&folder).check_all();
     assert!(look_into(read_only()).is_ok());
+}
+
+#[test]
+fn a_copy_goes_on_in_its_own_folder_and_in_no_other() {
+    let folder = TempFolder::new();
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let begin = |of| Journal::begin_copy(disk.clone(), &config(), of);
+    drop(begin("log a").expect("an empty folder is taken"));
+    assert!(matches!(begin("log b"), Err(OpenError::NotEmpty)), "it is a copy of another log");
+    let refused = super::try_open(&folder).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused.contains("`forebay copy`") && refused.contains("it goes on"), "{refused}");
+    let mut again = begin("log a").expect("the same copy goes on");
+    again.chores.stop().expect("it stops");
+    drop(again);
+    Journal::finish(&disk).expect("it is whole");
+    assert!(matches!(begin("log a"), Err(OpenError::NotEmpty)), "it is finished");
+    open(&folder).check_all();
+    // A loss of power may leave the mark without its text.
+    let other = TempFolder::new();
+    std::fs::write(other.path().join("UNFINISHED"), "").expect("a file");
+    let disk = FolderDisk::new(other.path()).expect("the folder is there");
+    drop(Journal::begin_copy(disk, &config(), "log a").expect("nothing else was written"));
 }
