@@ -9,6 +9,8 @@ mod complete;
 mod config;
 mod connect;
 mod context;
+#[cfg(feature = "jetstream")]
+mod copy;
 mod demo;
 mod doctor;
 mod encryption;
@@ -142,6 +144,10 @@ enum Command {
     /// Copy a data folder, even while a server uses it.
     #[command(after_help = backup::BACKUP_EXAMPLES)]
     Backup(backup::Backup),
+    /// Move the log of a data folder to NATS JetStream, or back.
+    #[cfg(feature = "jetstream")]
+    #[command(after_help = copy::EXAMPLES)]
+    Copy(copy::Copy),
     /// Create a data folder from a backup.
     #[command(after_help = backup::RESTORE_EXAMPLES)]
     Restore(backup::Restore),
@@ -159,6 +165,12 @@ enum Command {
     Man(man::Man),
 }
 
+/// For commands that talk to no server.
+fn no_server() -> anyhow::Result<()> {
+    Err(anyhow::anyhow!(exit::Exit::NotUnderstood)
+        .context("--server, --context, --token-file and --ca have no meaning for this command"))
+}
+
 fn main() -> ExitCode {
     let Cli { command, output, server } = Cli::parse();
     let done = match command {
@@ -172,9 +184,10 @@ fn main() -> ExitCode {
         | Command::Man(_)
             if server.is_given() =>
         {
-            Err(anyhow::anyhow!(exit::Exit::NotUnderstood)
-                .context("--server, --context, --token-file and --ca have no meaning for this command"))
+            no_server()
         }
+        #[cfg(feature = "jetstream")]
+        Command::Copy(_) if server.is_given() => no_server(),
         Command::Serve(sources) => serve::run(&sources),
         Command::Config(config) => config::run(&config, output),
         Command::Pub(options) => publish::run(&options, output),
@@ -200,6 +213,8 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options, output),
         Command::Backup(options) => backup::back_up(&options, output),
         Command::Restore(options) => backup::restore(&options, output),
+        #[cfg(feature = "jetstream")]
+        Command::Copy(options) => copy::run(&options, output),
         Command::Completions { shell } => complete::print_script(shell),
         Command::Complete(options) => complete::run(&options),
         Command::Man(options) => man::run(&options),

@@ -20,6 +20,9 @@ mod process;
 mod sqs;
 mod tls;
 
+#[cfg(feature = "jetstream")]
+pub(crate) use self::cluster::{log_config, refused};
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,7 +58,7 @@ use identity::Identity;
 pub(crate) use identity::check_private;
 
 /// Entries and contents of one frame. The largest batch fits with room for entries beside it.
-const FRAME_BYTES_MAX: usize = 12 << 20;
+pub(crate) const FRAME_BYTES_MAX: usize = 12 << 20;
 /// How long clients have to take the last answers when the server stops.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How often the log says why the server has not stopped yet.
@@ -252,6 +255,7 @@ pub(crate) fn open_error(error: OpenError) -> anyhow::Error {
         OpenError::InUse => Some(Exit::DataInUse),
         OpenError::Refused { .. }
         | OpenError::Unfinished { .. }
+        | OpenError::NotEmpty
         | OpenError::Backup
         | OpenError::NoKey { .. }
         | OpenError::WrongKey { .. }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use forebay_broker::broker::{Broker, BrokerConfig};
+use forebay_broker::clock::Clock;
 use forebay_broker::driver::DriverConfig;
 use forebay_broker::error::OpenError as BrokerError;
 use forebay_broker::recovery::RecoveryError;
@@ -70,18 +71,11 @@ pub(super) async fn serve(settings: &Settings, started: Started, mut doors: Door
 }
 
 fn config(settings: &Settings, started: Started, doors: &Doors) -> anyhow::Result<JetStreamConfig> {
-    let needed = |name: &str| {
-        let error = anyhow::anyhow!("{name} must be set if engine is `jetstream`. value=`none`");
-        error.context(Exit::NotUnderstood)
-    };
     if settings.memory {
         let error = anyhow::anyhow!("memory must be `false` if engine is `jetstream`. value=`true`");
         return Err(error.context(Exit::NotUnderstood));
     }
-    if settings.nats.is_empty() {
-        return Err(needed("nats"));
-    }
-    let cluster = settings.cluster.as_ref().ok_or_else(|| needed("cluster"))?;
+    check_needed(settings)?;
     let node = settings.node.clone().ok_or_else(|| needed("node"))?;
     let native = doors.native.local_addr().context("cannot tell the address")?;
     let others = doors.addresses().into_iter().filter_map(|(row, at)| Some((row.setting, at?)));
@@ -89,7 +83,29 @@ fn config(settings: &Settings, started: Started, doors: &Doors) -> anyhow::Resul
     let (address, others) = addresses(settings.advertise.as_deref(), native, &others)
         .map_err(|error| error.context(Exit::NotUnderstood))?;
     let claimant = Claimant { node, address, others, start: u64::from_le_bytes(random()?) };
-    let clock = started.clock;
+    log_config(settings, claimant, started.clock)
+}
+
+fn needed(name: &str) -> anyhow::Error {
+    let error = anyhow::anyhow!("{name} must be set if engine is `jetstream`. value=`none`");
+    error.context(Exit::NotUnderstood)
+}
+
+/// The name of the cluster, if the settings name servers and a cluster.
+fn check_needed(settings: &Settings) -> anyhow::Result<&str> {
+    if settings.nats.is_empty() {
+        return Err(needed("nats"));
+    }
+    settings.cluster.as_deref().ok_or_else(|| needed("cluster"))
+}
+
+/// The log that the settings name.
+pub(crate) fn log_config(
+    settings: &Settings,
+    claimant: Claimant,
+    clock: Clock,
+) -> anyhow::Result<JetStreamConfig> {
+    let cluster = check_needed(settings)?;
     Ok(JetStreamConfig {
         root_certificates: settings.nats_ca.clone(),
         user: settings.nats_user_file.as_deref().map(read_user).transpose()?,
@@ -245,7 +261,7 @@ fn standing(own: &Claimant, owner: &Claimant) -> Standing {
 }
 
 /// Servers or streams that were refused, with the exit code.
-fn refused(error: JetStreamError) -> anyhow::Error {
+pub(crate) fn refused(error: JetStreamError) -> anyhow::Error {
     let code = match &error {
         JetStreamError::Unreachable { .. } => Exit::Unreachable,
         JetStreamError::BadName { .. } => Exit::NotUnderstood,

@@ -11,6 +11,7 @@ use crate::http::client::{Connection, Reply};
 use crate::rig::{Process, forebay};
 use servers::{Servers, unique};
 
+mod copy;
 #[path = "../../../storage/tests/jetstream/servers.rs"]
 #[allow(dead_code)]
 mod servers;
