@@ -189,6 +189,11 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_of_the_whole_log_passes_messages_whose_acks_a_crash_takes_back() {
+        run(4_000_320, STEPS).expect("the seed passes");
+    }
+
+    #[test]
     fn every_broken_promise_is_noticed() {
         for fault in Fault::ALL {
             assert!(find_fault(fault, 500, STEPS).is_some(), "nobody notices {fault:?}");
