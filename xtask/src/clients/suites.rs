@@ -30,6 +30,8 @@ pub(super) enum Suite {
     Kurrent,
     /// The same for Node.js.
     KurrentNode,
+    /// The same for Rust.
+    KurrentRust,
 }
 
 /// A suite with all that it needs.
@@ -51,7 +53,7 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 12] = [
+    pub(super) const ALL: [Suite; 13] = [
         Suite::Python,
         Suite::Celery,
         Suite::Js,
@@ -64,6 +66,7 @@ impl Suite {
         Suite::Guides,
         Suite::Kurrent,
         Suite::KurrentNode,
+        Suite::KurrentRust,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -80,6 +83,7 @@ impl Suite {
             Suite::Guides => "guides",
             Suite::Kurrent => "kurrent",
             Suite::KurrentNode => "kurrent-node",
+            Suite::KurrentRust => "kurrent-rust",
         }
     }
 
@@ -94,7 +98,7 @@ impl Suite {
             }
             Suite::Js | Suite::Node | Suite::KurrentNode => Language::Js,
             Suite::Java => Language::Java,
-            Suite::Rust => Language::Rust,
+            Suite::Rust | Suite::KurrentRust => Language::Rust,
             Suite::Metrics => Language::Prometheus,
             Suite::Guides => Language::Go,
         }
@@ -111,7 +115,7 @@ impl Suite {
             Suite::Node => node(tools, cache, places),
             Suite::KurrentNode => kurrent_node(tools, cache, places),
             Suite::Java => java(tools, cache, places),
-            Suite::Rust => Ok(rust(tools, places)),
+            Suite::Rust | Suite::KurrentRust => Ok(rust(self, tools, places)),
         }
     }
 
@@ -135,7 +139,9 @@ impl Suite {
                 let mut counts = said.lines().filter_map(|line| line.split_once("Tests run: "));
                 Some(format!("{} tests", counts.next_back()?.1.split(',').next()?))
             }
-            Suite::Rust => Some(format!("{} tests", after("test result: ok. ")?.split_whitespace().next()?)),
+            Suite::Rust | Suite::KurrentRust => {
+                Some(format!("{} tests", after("test result: ok. ")?.split_whitespace().next()?))
+            }
         }
     }
 }
@@ -282,15 +288,23 @@ fn java(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, Strin
     })
 }
 
-fn rust(tools: &Tools, places: &Places) -> Prepared {
-    let folder = places.compat.join("rust");
+fn rust(suite: Suite, tools: &Tools, places: &Places) -> Prepared {
+    let of = if suite == Suite::KurrentRust { &places.kurrent } else { &places.compat };
     let arguments = ["test", "--quiet", "--locked"].map(OsString::from).to_vec();
-    let variables = vec![("CARGO_TARGET_DIR", places.target.clone().into_os_string())];
-    Prepared { suite: Suite::Rust, program: tools.first.clone(), arguments, folder, variables }
+    let variables = vec![
+        ("CARGO_TARGET_DIR", places.target.clone().into_os_string()),
+        // Tests of KurrentDB's protocol start servers of their own.
+        ("FOREBAY_BIN", places.target.join("release").join("forebay").into_os_string()),
+    ];
+    Prepared { suite, program: tools.first.clone(), arguments, folder: of.join("rust"), variables }
 }
 
-pub(super) fn compile_rust(places: &Places) -> Result<(), String> {
-    let mut build = rust(&tools::cargo(), places).command();
+/// Compiles a suite that is in Rust; of another one there is nothing to compile.
+pub(super) fn compile(suite: Suite, places: &Places) -> Result<(), String> {
+    if suite.language() != Language::Rust {
+        return Ok(());
+    }
+    let mut build = rust(suite, &tools::cargo(), places).command();
     build.arg("--no-run");
     quietly(build)
 }
