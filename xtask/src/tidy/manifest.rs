@@ -6,7 +6,7 @@
 use super::{Finding, SourceFile};
 
 /// Each crate of the workspace, and the crates of the workspace that it may use.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("forebay-model", &[]),
     ("forebay-core", &["forebay-model"]),
     ("forebay-storage", &["forebay-core"]),
