@@ -19,7 +19,7 @@ use suites::{Prepared, Suite};
 
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask compat [python|celery|js|java|rust|package|node|metrics|document|guides|kurrent|kurrent-node|
-                           kurrent-rust|all] ...
+                           kurrent-rust|kurrent-java|all] ...
                           [--endpoint URL]
 
 Builds the server as it is released, starts it with a data folder of its own, and runs the suites of compat/ against
@@ -27,8 +27,8 @@ its SQS door: boto3 and Query by hand (python), Celery with workers that are kil
 JavaScript (js), Java (java) and Rust (rust). The suites `package` and `node` are those of our own packages
 for Python and Node.js in clients/, `metrics` holds metrics, alert rules and the Grafana dashboard against
 Prometheus, `document` holds the HTTP API against its OpenAPI document, `guides` compiles and runs the guide's
-programs, and `kurrent`, `kurrent-node` and `kurrent-rust` play the official clients of KurrentDB for Python, Node.js
-and Rust; these start servers of their own. All of them, if none is named.
+programs, and `kurrent`, `kurrent-node`, `kurrent-rust` and `kurrent-java` play the official clients of KurrentDB for
+Python, Node.js, Rust and Java; these start servers of their own. All of them, if none is named.
 
 Packages are kept in the folder `forebay/compat` of the user's cache. As root, where there is apt-get, a toolchain
 that is missing is installed. What cannot be had is said, and its suites are skipped; with CI set that is an error.

@@ -32,6 +32,8 @@ pub(super) enum Suite {
     KurrentNode,
     /// The same for Rust.
     KurrentRust,
+    /// The same for Java.
+    KurrentJava,
 }
 
 /// A suite with all that it needs.
@@ -53,7 +55,7 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 13] = [
+    pub(super) const ALL: [Suite; 14] = [
         Suite::Python,
         Suite::Celery,
         Suite::Js,
@@ -67,6 +69,7 @@ impl Suite {
         Suite::Kurrent,
         Suite::KurrentNode,
         Suite::KurrentRust,
+        Suite::KurrentJava,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -84,6 +87,7 @@ impl Suite {
             Suite::Kurrent => "kurrent",
             Suite::KurrentNode => "kurrent-node",
             Suite::KurrentRust => "kurrent-rust",
+            Suite::KurrentJava => "kurrent-java",
         }
     }
 
@@ -97,7 +101,7 @@ impl Suite {
                 Language::Python
             }
             Suite::Js | Suite::Node | Suite::KurrentNode => Language::Js,
-            Suite::Java => Language::Java,
+            Suite::Java | Suite::KurrentJava => Language::Java,
             Suite::Rust | Suite::KurrentRust => Language::Rust,
             Suite::Metrics => Language::Prometheus,
             Suite::Guides => Language::Go,
@@ -114,7 +118,7 @@ impl Suite {
             Suite::Js => js(tools, cache, places),
             Suite::Node => node(tools, cache, places),
             Suite::KurrentNode => kurrent_node(tools, cache, places),
-            Suite::Java => java(tools, cache, places),
+            Suite::Java | Suite::KurrentJava => java(self, tools, cache, places),
             Suite::Rust | Suite::KurrentRust => Ok(rust(self, tools, places)),
         }
     }
@@ -134,7 +138,7 @@ impl Suite {
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
             Suite::Js | Suite::Node | Suite::KurrentNode => Some(format!("{} tests", after("# pass ")?)),
-            Suite::Java => {
+            Suite::Java | Suite::KurrentJava => {
                 // Of the last line that counts: those before it are of single classes.
                 let mut counts = said.lines().filter_map(|line| line.split_once("Tests run: "));
                 Some(format!("{} tests", counts.next_back()?.1.split(',').next()?))
@@ -265,8 +269,9 @@ fn kurrent_node(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepare
     Ok(Prepared { suite: Suite::KurrentNode, program: tools.first.clone(), arguments, folder, variables })
 }
 
-fn java(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
-    let folder = places.compat.join("java");
+fn java(suite: Suite, tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let of = if suite == Suite::KurrentJava { &places.kurrent } else { &places.compat };
+    let folder = of.join("java");
     let define = |name: &str, path: PathBuf| {
         let mut definition = OsString::from(format!("-D{name}="));
         definition.push(path);
@@ -274,18 +279,14 @@ fn java(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, Strin
     };
     let mut arguments: Vec<OsString> = vec!["-B".into(), "--no-transfer-progress".into()];
     arguments.push(define("maven.repo.local", cache.folder("maven")));
-    arguments.push(define("compat.build", places.target.join("compat").join("java")));
+    arguments.push(define("compat.build", places.target.join("compat").join(suite.name())));
     arguments.push("test".into());
     let mut build = Command::new(&tools.second);
     build.args(&arguments).args(["-q", "-DskipTests"]).current_dir(&folder);
     quietly(build)?;
-    Ok(Prepared {
-        suite: Suite::Java,
-        program: tools.second.clone(),
-        arguments,
-        folder,
-        variables: Vec::new(),
-    })
+    // Tests of KurrentDB's protocol start servers of their own.
+    let variables = vec![("FOREBAY_BIN", places.target.join("release").join("forebay").into_os_string())];
+    Ok(Prepared { suite, program: tools.second.clone(), arguments, folder, variables })
 }
 
 fn rust(suite: Suite, tools: &Tools, places: &Places) -> Prepared {

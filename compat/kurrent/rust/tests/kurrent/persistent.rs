@@ -411,6 +411,8 @@ async fn nothing_acked_comes_again_after_the_server_was_killed() {
         reading.ack(&held[event]).await;
     }
     eventually(|| info(&client, &stream), |info| info.stats.total_in_flight_messages == 3).await;
+    // An ack is in the log with the next write, and this is one.
+    append(&client, &stream, "T", 1).await;
     server.kill_and_start();
     let end = reading.end().await;
     assert!(
@@ -427,5 +429,6 @@ async fn nothing_acked_comes_again_after_the_server_was_killed() {
         assert_eq!((revision(&event), retries), (expected, 1));
         again.ack(&event).await;
     }
+    assert_eq!(again.take(1).await.1, [6]);
     again.has_nothing().await;
 }
