@@ -139,7 +139,7 @@ pub async fn serve_with(
     config: NativeConfig,
 ) -> std::io::Result<()> {
     // It ends with the broker, or with this door.
-    let _feeding = AbortOnDrop(tokio::spawn(broker.entrance().feed_sources()));
+    let _feeding = AbortOnDrop(tokio::spawn(broker.clone().feed_sources()));
     let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let stats = broker.doors().door("native");
     let (memory, clock) = (broker.memory().clone(), broker.clock());
