@@ -15,7 +15,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use forebay_broker::api::Stage;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::super::failure::Failure;
 use super::super::sse::{HEARTBEAT_TEXT, begin, write_event};
@@ -27,8 +26,9 @@ pub(super) const FIRST_SNAPSHOT: Duration = Duration::from_secs(10);
 /// A page is written at least this often: a chart moves on while nothing happens.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(15);
 
-/// A page that was written this long ago is sent to other clients as it is, if nothing has happened since.
-const SHARED_FOR: Duration = Duration::from_secs(5);
+/// A page that was written this long ago is sent to other clients as it is, if nothing has happened since; in
+/// microseconds.
+const SHARED_FOR: u64 = 5_000_000;
 
 /// The pages that are open now, by their address, for clients that see the same.
 #[derive(Default)]
@@ -45,7 +45,8 @@ type Parts = Arc<[(Fragment, u64)]>;
 
 /// A page as it was written at a moment, of a snapshot.
 struct Rendering {
-    at: Instant,
+    /// The time when it was written and the time of the snapshot, in microseconds since 1970.
+    at: u64,
     of: u64,
     parts: Parts,
 }
@@ -72,9 +73,10 @@ impl Room {
     /// The live parts of the page: those that were written for another client, or written now.
     async fn parts(&self, visit: &Visit, has_changed: bool) -> Result<Parts, Failure> {
         let mut last = self.last.lock().await;
-        let newest = visit.door.dashboard().newest();
+        let (newest, now) = (visit.door.dashboard().newest(), visit.service.now().0);
         if let Some(last) = &*last {
-            let is_fresh = if has_changed { last.of >= newest } else { last.at.elapsed() < SHARED_FOR };
+            let is_fresh =
+                if has_changed { last.of >= newest } else { now.saturating_sub(last.at) < SHARED_FOR };
             if is_fresh {
                 return Ok(last.parts.clone());
             }
@@ -85,7 +87,7 @@ impl Room {
             (part, hash)
         };
         let parts: Parts = view.into_fragments().into_iter().map(hashed).collect();
-        *last = Some(Rendering { at: Instant::now(), of: newest, parts: parts.clone() });
+        *last = Some(Rendering { at: now, of: newest, parts: parts.clone() });
         Ok(parts)
     }
 }
