@@ -56,7 +56,7 @@ pub(super) struct List {
 }
 
 /// Rows on one page of a list.
-const ROWS: usize = 100;
+const ROWS: usize = 50;
 
 impl List {
     fn parse(query: &mut Query) -> Result<List, Failure> {
