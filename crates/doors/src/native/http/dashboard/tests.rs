@@ -36,7 +36,7 @@ impl Rig {
         let engine = MemoryEngine::new(MemoryLog::new(config.driver.shard, FRAME_BYTES_MAX));
         let (broker, _) =
             Broker::open(Arc::new(engine), Clock::start(), config).await.expect("a new log opens");
-        Rig(HttpDoor::new(broker, native))
+        Rig(HttpDoor::new(broker.entrance(), native))
     }
 
     async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Response<Body> {
