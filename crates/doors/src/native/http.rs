@@ -190,7 +190,7 @@ pub(super) struct HttpDoor {
 impl HttpDoor {
     pub(super) fn new(broker: Entrance, config: &NativeConfig) -> HttpDoor {
         let of_native = broker.doors().door("native");
-        let gate = Arc::new(Gate::new(broker.entrance(), config.anonymous, of_native));
+        let gate = Arc::new(Gate::new(broker.clone(), config.anonymous, of_native));
         let api = api::calls();
         let stats = broker.doors().door("http");
         let door = Door(Arc::new(Shared {
