@@ -138,6 +138,8 @@ pub async fn serve_with(
     stop: impl Future<Output = ()> + Send,
     config: NativeConfig,
 ) -> std::io::Result<()> {
+    // It ends with the broker, or with this door.
+    let _feeding = AbortOnDrop(tokio::spawn(broker.entrance().feed_sources()));
     let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let stats = broker.doors().door("native");
     let (memory, clock) = (broker.memory().clone(), broker.clock());
@@ -160,6 +162,15 @@ pub async fn serve_with(
     };
     accept::connections(listener, stop, connections, http::BUSY_REPLY, (&stats, clock), one).await;
     Ok(())
+}
+
+/// A task that ends with its owner.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A client that no door has recognised.
