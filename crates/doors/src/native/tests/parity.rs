@@ -74,8 +74,8 @@ impl Pair {
     async fn start() -> Pair {
         let clock = Clock::still();
         let brokers = [broker(clock).await, broker(clock).await];
-        let http = HttpDoor::new(brokers[0].clone(), &NativeConfig::default());
-        let grpc = ForebayClient::new(grpc::routes(brokers[1].clone(), Principal::owner()));
+        let http = HttpDoor::new(brokers[0].entrance(), &NativeConfig::default());
+        let grpc = ForebayClient::new(grpc::routes(brokers[1].entrance(), Principal::owner()));
         Pair { brokers, http, grpc, calls: http_calls(), made: BTreeSet::new() }
     }
 
