@@ -45,6 +45,7 @@ use axum::http::{Request, Response};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use forebay_broker::api::{DoorStats, Entrance, Pool, Principal, Share};
+use forebay_wire::json;
 
 #[cfg(feature = "dashboard")]
 use super::alerts::Alerts;
@@ -103,6 +104,19 @@ impl Door {
     fn enter(&self, who: Principal, from: Option<SocketAddr>, share: Option<Share>) -> Service {
         let share = share.unwrap_or_else(|| self.0.broker.memory().share());
         Service::new(self.0.broker.enter(who, from), share)
+    }
+
+    /// How the cluster stands; empty for a server with a log of its own.
+    async fn cluster_report(&self, epoch: u32) -> json::ClusterReport {
+        match &self.0.cluster {
+            Some(cluster) => cluster.report().await,
+            None => json::ClusterReport { term: epoch, ..json::ClusterReport::default() },
+        }
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn is_in_cluster(&self) -> bool {
+        self.0.cluster.is_some()
     }
 
     /// The server itself, for work that is done once for several clients.
@@ -176,7 +190,7 @@ pub(super) struct HttpDoor {
 impl HttpDoor {
     pub(super) fn new(broker: Entrance, config: &NativeConfig) -> HttpDoor {
         let of_native = broker.doors().door("native");
-        let gate = Arc::new(Gate::new(broker.entrance(), config.anonymous, of_native));
+        let gate = Arc::new(Gate::new(broker.clone(), config.anonymous, of_native));
         let api = api::calls();
         let stats = broker.doors().door("http");
         let door = Door(Arc::new(Shared {
