@@ -214,6 +214,13 @@ mod tests {
     }
 
     #[test]
+    fn reclaim_comes_to_an_end() {
+        for seed in [7_000_858, 7_014_929] {
+            run(seed, STEPS).expect("the seed passes");
+        }
+    }
+
+    #[test]
     fn every_broken_promise_is_noticed() {
         for fault in Fault::ALL {
             assert!(find_fault(fault, 500, STEPS).is_some(), "nobody notices {fault:?}");
