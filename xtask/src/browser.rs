@@ -10,11 +10,12 @@ use crate::{cargo_command, finish, root};
 
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask browser [NAME]
-       cargo xtask screenshots [--after SECONDS]
+       cargo xtask screenshots [--after SECONDS] [--readme]
 
 `browser` runs the tests of the dashboard in Chromium without a window, against the real server; all of them, or those
 with NAME in their names. `screenshots` starts a server with producers and consumers, lets it work for four minutes
 or as long as it is told, and writes pictures of every page, wide and narrow, light and dark, to target/screenshots.
+With --readme it also replaces the pictures of the README, in docs/images. Each has at most 250 KB.
 
 Chromium is looked for in PATH. As root, where there is apt-get, it is installed if it is missing. axe-core, which
 checks the pages for people who cannot see or use a mouse, is installed with npm into the folder `forebay/browser` of
@@ -71,8 +72,12 @@ pub(crate) fn run(name: Option<&str>) -> Result<(), String> {
     finish(command, &line)
 }
 
-/// Writes pictures of every page, after the server has worked for so long.
-pub(crate) fn screenshots(seconds: u32) -> Result<(), String> {
+/// The pictures of the README, and the most bytes that one may have.
+const README: [&str; 3] = ["overview", "parked", "parked-messages"];
+const README_BYTES_MAX: u64 = 250_000;
+
+/// Writes pictures of every page, after the server has worked for so long; and those of the README, if that is asked.
+pub(crate) fn screenshots(seconds: u32, for_readme: bool) -> Result<(), String> {
     let chromium = find().map_err(|missing| missing.to_string())?;
     let folder = root().join("target/screenshots");
     let line: Vec<&str> = TESTS.into_iter().chain(["--", "--exact", "screenshots"]).collect();
@@ -81,5 +86,19 @@ pub(crate) fn screenshots(seconds: u32) -> Result<(), String> {
     command.env("FOREBAY_SCREENSHOTS_AFTER", seconds.to_string());
     finish(command, &line)?;
     println!("xtask screenshots: the pictures are in {}", folder.display());
+    if for_readme {
+        for name in README {
+            let picture = folder.join(format!("readme-{name}.png"));
+            let bytes =
+                std::fs::metadata(&picture).map_err(|error| format!("{}: {error}", picture.display()))?.len();
+            if bytes > README_BYTES_MAX {
+                let file = picture.display();
+                return Err(format!("{file} must have at most {README_BYTES_MAX} bytes. bytes=`{bytes}`"));
+            }
+            let to = root().join(format!("docs/images/{name}.png"));
+            std::fs::copy(&picture, &to).map_err(|error| format!("{}: {error}", to.display()))?;
+        }
+        println!("xtask screenshots: the pictures of the README are replaced");
+    }
     Ok(())
 }

@@ -19,7 +19,7 @@ use suites::{Prepared, Suite};
 
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask compat [python|celery|js|java|rust|package|node|metrics|document|guides|kurrent|kurrent-node|
-                           all] ...
+                           kurrent-rust|kurrent-java|all] ...
                           [--endpoint URL]
 
 Builds the server as it is released, starts it with a data folder of its own, and runs the suites of compat/ against
@@ -27,8 +27,8 @@ its SQS door: boto3 and Query by hand (python), Celery with workers that are kil
 JavaScript (js), Java (java) and Rust (rust). The suites `package` and `node` are those of our own packages
 for Python and Node.js in clients/, `metrics` holds metrics, alert rules and the Grafana dashboard against
 Prometheus, `document` holds the HTTP API against its OpenAPI document, `guides` compiles and runs the guide's
-programs, and `kurrent` and `kurrent-node` play the official clients of KurrentDB for Python and Node.js; these start
-servers of their own. All of them, if none is named.
+programs, and `kurrent`, `kurrent-node`, `kurrent-rust` and `kurrent-java` play the official clients of KurrentDB for
+Python, Node.js, Rust and Java; these start servers of their own. All of them, if none is named.
 
 Packages are kept in the folder `forebay/compat` of the user's cache. As root, where there is apt-get, a toolchain
 that is missing is installed. What cannot be had is said, and its suites are skipped; with CI set that is an error.
@@ -76,9 +76,8 @@ impl Plan {
 }
 
 pub(crate) fn run(plan: &Plan) -> Result<(), String> {
-    if plan.suites.contains(&Suite::Rust) {
-        compile()?;
-    }
+    let places = Places::find()?;
+    plan.suites.iter().try_for_each(|suite| suites::compile(*suite, &places))?;
     let clients = prepare(plan)?;
     match &plan.endpoint {
         Some(url) => clients.play_against(&[(SQS.to_owned(), url.clone())]),
@@ -89,9 +88,10 @@ pub(crate) fn run(plan: &Plan) -> Result<(), String> {
     }
 }
 
-/// Compiles the suite in Rust, which keeps the machine busy. All else that suites need is a matter of waiting.
+/// Compiles the suites in Rust, which keeps the machine busy. All else that suites need is a matter of waiting.
 pub(crate) fn compile() -> Result<(), String> {
-    suites::compile_rust(&Places::find()?)
+    let places = Places::find()?;
+    Suite::ALL.into_iter().try_for_each(|suite| suites::compile(suite, &places))
 }
 
 /// Gets each suite what it needs, one after the other. Those that cannot have it are left out.

@@ -33,7 +33,7 @@ Commands:
   test    Run every test of the workspace, then `compat`, then 200 simulated histories, then `torture`
   compat  Run the clients that people use against the server: [python|celery|js|java|rust|all] [--endpoint URL]
   browser Run the tests of the dashboard in Chromium: [NAME]
-  screenshots Make pictures of every page of the dashboard: [--after SECONDS]
+  screenshots Make pictures of every page of the dashboard: [--after SECONDS] [--readme]
   services Run a command with a PostgreSQL and a Redis server of its own: -- COMMAND
   model   Run the core against a plain model of it: [--commands N] [--seed S]
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
@@ -94,6 +94,7 @@ enum Task {
     /// Pictures of the dashboard, after a server has worked for so many seconds.
     Screenshots {
         after: u32,
+        for_readme: bool,
     },
     /// Clients of other makers.
     Compat(clients::Plan),
@@ -204,7 +205,7 @@ impl Task {
             Task::Features => features::run(),
             Task::Ci => ci(),
             Task::Browser { name } => browser::run(name.as_deref()),
-            Task::Screenshots { after } => browser::screenshots(*after),
+            Task::Screenshots { after, for_readme } => browser::screenshots(*after, *for_readme),
             Task::Compat(plan) => clients::run(plan),
             Task::Services { command } => services::run(command),
             Task::KeepServices(plan) => services::keep(plan),
@@ -426,14 +427,19 @@ fn model(commands: &str, seed: &str) -> Result<(), String> {
 }
 
 fn screenshots_of(arguments: &[String]) -> Result<Task, String> {
-    match arguments {
-        [] => Ok(Task::Screenshots { after: 240 }),
-        [name, seconds] if name == "--after" => {
-            let after = seconds.parse().map_err(|_| format!("--after takes seconds. value=`{seconds}`"))?;
-            Ok(Task::Screenshots { after })
+    let (mut after, mut for_readme) = (240, false);
+    let mut rest = arguments.iter();
+    while let Some(name) = rest.next() {
+        match name.as_str() {
+            "--readme" => for_readme = true,
+            "--after" => {
+                let seconds = rest.next().map_or("", String::as_str);
+                after = seconds.parse().map_err(|_| format!("--after takes seconds. value=`{seconds}`"))?;
+            }
+            other => return Err(format!("`screenshots` does not take this. argument=`{other}`")),
         }
-        other => Err(format!("`screenshots` does not take this. argument=`{}`", other.join(" "))),
     }
+    Ok(Task::Screenshots { after, for_readme })
 }
 
 fn services_of(arguments: &[String]) -> Result<Task, String> {

@@ -222,6 +222,8 @@ pub enum Resource<'a> {
     Server,
     Stream(&'a StreamName),
     Group(&'a StreamName, &'a GroupName),
+    /// Every stream whose name begins with this, those of the system excepted.
+    StreamsOf(&'a str),
     /// All notes of a door. A note beside a stream is a part of that stream.
     Notes(Door),
 }
@@ -231,7 +233,7 @@ impl Resource<'_> {
     fn is_audit(&self) -> bool {
         match self {
             Resource::Stream(stream) | Resource::Group(stream, _) => stream.as_str() == AUDIT_STREAM,
-            Resource::Server | Resource::Notes(_) => false,
+            Resource::Server | Resource::StreamsOf(_) | Resource::Notes(_) => false,
         }
     }
 }
@@ -242,6 +244,7 @@ impl fmt::Display for Resource<'_> {
             Resource::Server => f.write_str("the server"),
             Resource::Stream(stream) => write!(f, "{stream}"),
             Resource::Group(stream, group) => write!(f, "{stream}/{group}"),
+            Resource::StreamsOf(prefix) => write!(f, "{prefix}*"),
             Resource::Notes(door) => write!(f, "the notes of door {door}"),
         }
     }

@@ -5,7 +5,9 @@
 
 pub use crate::access::{AUDIT_STREAM, Action, Denied, GrantError, Grants, Principal, ROLES, Right};
 pub use crate::audit::{Audit, AuditOutcome, AuditRecord};
-pub use crate::batch::{Batch, BatchBuilder, ContentType, Dedupe, Message, Own, after, parse_content};
+pub use crate::batch::{
+    Batch, BatchBuilder, ContentType, CopiedFrom, Dedupe, Message, Own, after, parse_content,
+};
 pub use crate::broker::{
     Broker, BrokerConfig, Entrance, Event, FIRST_PUBLISH_BYTES_MAX, Room, Running, Stage,
 };
@@ -46,7 +48,7 @@ pub use forebay_core::pace::Rate;
 pub use forebay_core::producers::{ProducerRefusal, ProducerStamp};
 pub use forebay_core::settings::{
     Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey,
-    Retention, Retries, SettingsError, Strategy, StreamLimits, StreamSettings,
+    Retention, Retries, SettingsError, Source, Strategy, StreamLimits, StreamSettings,
 };
 pub use forebay_core::shard::{
     ChangeRefusal, CreateRefusal, DeleteIf, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo,

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::entry::MessageMeta;
-use forebay_core::types::{IdHash, KeyHash, Timestamp};
+use forebay_core::types::{IdHash, KeyHash, Seq, Timestamp};
 
-pub use content::{ContentType, Dedupe, Message, Own, parse_content};
+pub use content::{ContentType, CopiedFrom, Dedupe, Message, Own, parse_content};
 
 /// Messages that are stored whole or not at all.
 #[derive(Debug, Clone, Default)]
@@ -51,6 +51,17 @@ pub struct BatchBuilder {
 impl BatchBuilder {
     pub fn with_capacity(messages: usize, bytes: usize) -> BatchBuilder {
         BatchBuilder { metas: Vec::with_capacity(messages), contents: Vec::with_capacity(bytes) }
+    }
+
+    /// Adds a copy of a message of another stream. Groups that look at keys treat a copy without a key as one of the
+    /// key that is the name of that stream, so that they keep its order.
+    pub fn push_copy(&mut self, message: &Message<'_>, stream: &str, seq: Seq) {
+        let copy =
+            Message { dedupe: Dedupe::No, copied_from: Some(CopiedFrom { stream, seq }), ..message.clone() };
+        self.push(&copy);
+        if let Some(meta) = self.metas.last_mut() {
+            meta.key.get_or_insert_with(|| key_hash(stream.as_bytes()));
+        }
     }
 
     pub fn push(&mut self, message: &Message<'_>) {
@@ -95,6 +106,25 @@ pub fn after(now: Timestamp, delay: Option<Duration>) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_says_where_it_comes_from_and_keeps_the_order_of_its_stream() {
+        let mut builder = BatchBuilder::default();
+        let message = Message { id: Some("1"), body: b"x", ..Message::default() };
+        builder.push_copy(&message, "orders-7", Seq(300));
+        builder.push_copy(&Message { key: Some(b"k"), ..message.clone() }, "orders-7", Seq(301));
+        let batch = builder.build();
+        assert_eq!(batch.metas[0].key, Some(key_hash(b"orders-7")));
+        assert_eq!(batch.metas[1].key, Some(key_hash(b"k")));
+        assert_eq!(
+            (batch.metas[0].id, batch.metas[1].id),
+            (None, None),
+            "each message is copied once anyway"
+        );
+        let copied = parse_content(&batch.contents[..batch.metas[0].size as usize]).expect("a content");
+        let copied_from = Some(CopiedFrom { stream: "orders-7", seq: Seq(300) });
+        assert_eq!(copied, Message { copied_from, ..message });
+    }
 
     #[test]
     fn a_duplicate_may_be_recognised_by_something_else_than_the_id_that_is_shown() {

@@ -200,7 +200,7 @@ impl Entrance {
     }
 
     /// The feeders of link streams.
-    pub(crate) fn feeders(&self) -> &Feeders {
+    pub(crate) fn feeders(&self) -> &Arc<Feeders> {
         &self.feeders
     }
 

@@ -10,13 +10,14 @@ mod notes;
 mod operate;
 mod publish;
 mod read;
+mod sources;
 mod triage;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use forebay_core::group::{Settlement, Verb};
-use forebay_core::settings::OnExhausted;
+use forebay_core::settings::{OnExhausted, Source};
 use forebay_core::types::{GroupName, StreamName};
 
 use crate::access::{Denied, Principal, Resource, Right, authorize, sees};
@@ -37,6 +38,7 @@ pub use operate::{Created, GroupCursor};
 pub use publish::{Absent, Confirmation};
 pub use read::{Choice, Filter, LogFilter, LogMessage, LogPage, LogReader, Reader};
 pub(crate) use read::{Signal, Standing};
+pub(crate) use sources::FedStreams;
 pub use triage::{JobTerms, Select};
 
 /// A broker, as one principal may use it. Cheap to clone.
@@ -149,6 +151,18 @@ pub(crate) fn may_move(
         OnExhausted::Move(to) if before != Some(after) => {
             authorize(who, Right::Publish, Resource::Stream(to))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Settings that copy messages of other streams need the right to read all streams that these may be.
+pub(crate) fn may_feed(
+    who: &Principal,
+    before: Option<&Source>,
+    after: Option<&Source>,
+) -> Result<(), Denied> {
+    match after {
+        Some(source) if before != after => authorize(who, Right::Read, Resource::StreamsOf(&source.prefix)),
         _ => Ok(()),
     }
 }

@@ -10,12 +10,13 @@ pub(crate) const OWN_NOTES: u8 = 0;
 pub(crate) const CREDENTIALS: u8 = 9;
 
 /// Every number in use, with the name of its owner.
-const NUMBERS: [(u8, &str); 6] = [
+const NUMBERS: [(u8, &str); 7] = [
     (OWN_NOTES, "server"),
     (Door::SQS.0, "sqs"),
     (Door::KURRENT.0, "kurrent"),
     (CREDENTIALS, "credentials"),
     (Door::LINKS.0, "links"),
+    (Door::SOURCES.0, "sources"),
     (Door::HISTORY.0, "history"),
 ];
 
@@ -30,6 +31,8 @@ impl Door {
     pub const KURRENT: Door = Door(2);
     /// Link streams of all doors: how far each is fed. Only the broker names it.
     pub(crate) const LINKS: Door = Door(10);
+    /// Streams that are fed because of their setting `source`. Only the broker names it.
+    pub(crate) const SOURCES: Door = Door(11);
     /// The history of figures that the dashboard shows.
     pub const HISTORY: Door = Door(16);
     /// For the broker's own tests.

@@ -13,313 +13,45 @@
 
 mod admin;
 mod bundle;
+mod config;
 mod deliveries;
+mod delivery;
 mod fetches;
 mod frames;
 mod images;
 mod lines;
 mod locate;
+mod outbox;
 mod payloads;
 mod reads;
 mod reclaim;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
-use bytes::Bytes;
 use forebay_core::Admission;
 use forebay_core::entry::{MessageMeta, published_bytes_max};
 use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb};
 use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
-    Attempt, ConsumerId, GroupId, KeyHash, Ordinal, Position, Seq, SeqRange, ShardId, StreamId, StreamName,
-    Timestamp,
+    ConsumerId, GroupId, KeyHash, Ordinal, Position, SeqRange, ShardId, StreamId, Timestamp,
 };
-use forebay_storage::engine::{Damage, Durable, Frame, Image, ReadBudget, Saved, StoredFrame};
+use forebay_storage::engine::{Damage, Durable, Saved, StoredFrame};
 
 use crate::batch::Batch;
 use crate::index::Index;
 use crate::recovery::RecoveryError;
-use crate::window::{Found, Place, Window};
+use crate::window::{Place, Window};
 use frames::Frames;
 use images::Images;
 use payloads::Payloads;
 use reclaim::Reclaim;
 
 pub use bundle::{Bundle, Committed};
+pub use config::{DriverConfig, DriverFigures};
+pub use delivery::{Delivered, Delivery, Past, RunMessage};
+pub use outbox::{Outbox, Published, Read, Ticket};
 pub use reclaim::ReclaimFigures;
-
-/// The counts of a driver since the start, and its present state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DriverFigures {
-    /// Frames that became durable, with the bytes of their entries and contents.
-    pub frames: u64,
-    pub frame_bytes: u64,
-    /// Messages handed out whose contents were in memory, and those that had to be read.
-    pub cache_hits: u64,
-    pub cache_misses: u64,
-    /// Messages that were parked because their contents cannot be read.
-    pub damaged: u64,
-    /// Reads for contents and keys: begun, on their way now, and those that wait for their turn.
-    pub reads: u64,
-    pub reads_in_flight: u64,
-    pub reads_waiting: u64,
-    /// Images that were kept.
-    pub images: u64,
-    pub reclaim: ReclaimFigures,
-}
-
-/// Names a request to the shell, which answers it when the driver gives the ticket back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
-/// The limits of the driver, and when it acts by itself.
-#[derive(Debug, Clone)]
-pub struct DriverConfig {
-    pub shard: ShardId,
-    /// Contents that are kept in memory.
-    pub window_bytes_max: usize,
-    /// A frame that no reply waits for is written after this long, or once it has `lazy_bytes_max`.
-    pub lazy_delay: Duration,
-    pub lazy_bytes_max: usize,
-    /// Nothing is handed out while more bytes of entries than this wait for an engine that cannot write.
-    pub unwritten_bytes_max: usize,
-    /// An image is made after this much log, or this many frames.
-    pub image_log_bytes: u64,
-    pub image_frames: u64,
-    /// How much of an image one turn may take.
-    pub image_slice_bytes: usize,
-    /// How many bytes one read from the engine may bring.
-    pub read_bytes_max: usize,
-    /// Wanted messages are copied out of the front of the log once more bytes than this are dead, and more
-    /// than are live.
-    pub reclaim_dead_bytes_min: u64,
-    /// How much of the log is copied before it is let go: what the engine frees at once, a segment. The
-    /// engine's reserve has room for twice as much.
-    pub reclaim_stretch_bytes: u64,
-    /// How much one turn may copy, and one read of reclaim may bring. Each slice is a block of its own in a
-    /// journal, so it should be far more than what a block is padded to.
-    pub reclaim_slice_bytes: usize,
-    /// While the disk is full: how often to look whether something can be freed.
-    pub reclaim_interval: Duration,
-}
-
-impl Default for DriverConfig {
-    fn default() -> DriverConfig {
-        DriverConfig {
-            shard: ShardId(0),
-            window_bytes_max: 32 << 20,
-            lazy_delay: Duration::from_millis(5),
-            lazy_bytes_max: 64 << 10,
-            unwritten_bytes_max: 16 << 20,
-            image_log_bytes: 64 << 20,
-            image_frames: 250_000,
-            image_slice_bytes: 256 << 10,
-            read_bytes_max: 1 << 20,
-            reclaim_dead_bytes_min: 1 << 30,
-            reclaim_stretch_bytes: 64 << 20,
-            reclaim_slice_bytes: 256 << 10,
-            reclaim_interval: Duration::from_secs(1),
-        }
-    }
-}
-
-/// Where the messages of a batch are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Published {
-    /// All of them are new. `ordinal` is the position in the shard's log of the first; the others follow.
-    Stored { seqs: SeqRange, ordinal: Ordinal },
-    /// Some were stored before, under the same id or by their number; one admission for each message. The positions in
-    /// the log of the new ones are consecutive, starting with `ordinal`.
-    Mixed { admissions: Vec<Admission>, ordinal: Ordinal },
-}
-
-impl Published {
-    /// Where each message of the batch is, in their order, and its position in the shard's log unless it was stored
-    /// before.
-    pub fn each(&self) -> impl Iterator<Item = (Admission, Option<Ordinal>)> + '_ {
-        let (stored, mixed, mut next) = match self {
-            Published::Stored { seqs, ordinal } => (Some(*seqs), &[][..], *ordinal),
-            Published::Mixed { admissions, ordinal } => (None, &admissions[..], *ordinal),
-        };
-        let stored = stored.into_iter().flat_map(|seqs| seqs.seqs());
-        let stored = stored.map(|seq| Admission { seq, duplicate: false });
-        stored.chain(mixed.iter().copied()).map(move |admission| {
-            let ordinal = (!admission.duplicate).then_some(next);
-            next = next.plus(u64::from(!admission.duplicate));
-            (admission, ordinal)
-        })
-    }
-}
-
-/// Consecutive messages for one consumer, leased alike: a run, from the core to the wire.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivery {
-    pub group: GroupId,
-    pub consumer: ConsumerId,
-    /// Of the first message; the others follow.
-    pub lease: Lease,
-    pub attempt: Attempt,
-    /// When they were first handed out in this group. Messages that were given back untouched do not count.
-    pub first_received: Timestamp,
-    pub deadline: Timestamp,
-    pub messages: Vec<RunMessage>,
-}
-
-/// A message of a [`Delivery`], with what it does not share with the others.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunMessage {
-    /// Its position in the shard's log.
-    pub ordinal: Ordinal,
-    /// When it was published, before it was moved here if it was.
-    pub published: Timestamp,
-    pub priority: u8,
-    /// Boxed, since few messages were ever moved.
-    pub past: Option<Box<Past>>,
-    pub content: Bytes,
-}
-
-/// One message with its lease, for doors that speak of single messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivered {
-    pub lease: Lease,
-    /// Its position in the shard's log.
-    pub ordinal: Ordinal,
-    pub attempt: Attempt,
-    pub first_received: Timestamp,
-    pub deadline: Timestamp,
-    pub published: Timestamp,
-    pub priority: u8,
-    pub past: Option<Box<Past>>,
-    pub content: Bytes,
-}
-
-impl Delivery {
-    /// The contents of all messages.
-    pub fn bytes(&self) -> usize {
-        self.messages.iter().map(|message| message.content.len()).sum()
-    }
-
-    pub fn leases(&self) -> LeaseRun {
-        LeaseRun { first: self.lease, count: self.messages.len() as u32 }
-    }
-
-    /// Each message by itself, in order.
-    pub fn into_each(self) -> impl Iterator<Item = Delivered> {
-        let leases = self.leases();
-        let Delivery { attempt, first_received, deadline, .. } = self;
-        self.messages.into_iter().zip(leases.leases()).map(move |(message, lease)| {
-            let RunMessage { ordinal, published, priority, past, content } = message;
-            Delivered {
-                lease,
-                ordinal,
-                attempt,
-                first_received,
-                deadline,
-                published,
-                priority,
-                past,
-                content,
-            }
-        })
-    }
-
-    /// Takes the first messages away.
-    pub fn skip(&mut self, count: usize) {
-        self.messages.drain(..count);
-        self.lease = LeaseRun { first: self.lease, count: 1 }.nth(count as u64);
-    }
-
-    /// Only those messages whose leases are to be kept, in as many runs as they then are.
-    fn keep(mut self, mut keep: impl FnMut(Lease) -> bool, mut each: impl FnMut(Delivery)) {
-        while !self.messages.is_empty() {
-            let kept = self.leases().leases().take_while(|lease| keep(*lease)).count();
-            if kept == self.messages.len() {
-                return each(self);
-            }
-            if kept > 0 {
-                let messages = self.messages[..kept].to_vec();
-                each(Delivery { messages, ..self.clone_empty() });
-            }
-            self.skip(kept + 1);
-        }
-    }
-
-    fn clone_empty(&self) -> Delivery {
-        Delivery { messages: Vec::new(), ..*self }
-    }
-}
-
-/// The history of a message before it was moved here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Past {
-    /// How often it was handed out there.
-    pub receives: u32,
-    /// The stream that it was published to first, and its position there, if that was written down.
-    pub home: Option<(StreamId, Seq)>,
-    /// The stream that it was moved from last. None also if that is not there any more.
-    pub from: Option<StreamName>,
-}
-
-impl Delivered {
-    /// How often it was handed out before it was moved here.
-    pub fn receives(&self) -> u32 {
-        self.past.as_ref().map_or(0, |past| past.receives)
-    }
-
-    /// The stream that it was moved from last, if that is still there.
-    pub fn from(&self) -> Option<&StreamName> {
-        self.past.as_ref()?.from.as_ref()
-    }
-
-    /// The stream that it was published to first, and its position there. `stream` is the one that it is in.
-    pub fn home(&self, stream: StreamId) -> (StreamId, Seq) {
-        self.past.as_ref().and_then(|past| past.home).unwrap_or((stream, self.lease.seq))
-    }
-}
-
-/// Frames that are wanted from the engine. The read frames are handed to [`Driver::on_read`].
-#[derive(Debug, Clone, Copy)]
-pub struct Read {
-    pub id: u64,
-    pub from: Position,
-    pub budget: ReadBudget,
-}
-
-/// The work that the shell has to do, in any order, except that frames are appended in theirs.
-#[derive(Debug, Default)]
-pub struct Outbox {
-    pub frames: Vec<Frame>,
-    /// Tickets of [`Driver::publish`] and [`Driver::confirm`]: everything that was decided until then is durable.
-    pub durable: Vec<(Ticket, Durable<()>)>,
-    pub deliveries: Vec<Delivery>,
-    /// Messages that were asked for with [`Driver::fetch`].
-    pub fetched: Vec<(Ticket, Vec<Found>)>,
-    /// Consumers that are members no longer, although they have not left.
-    pub departed: Vec<(GroupId, ConsumerId)>,
-    /// Consumers without a connection who have got all that was leased to them.
-    pub served: Vec<ConsumerId>,
-    pub reads: Vec<Read>,
-    /// To be saved; [`Driver::on_saved`] follows.
-    pub image: Option<Image>,
-    /// Everything up to here may be trimmed.
-    pub trim: Option<Position>,
-}
-
-impl Outbox {
-    pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-            && self.durable.is_empty()
-            && self.deliveries.is_empty()
-            && self.fetched.is_empty()
-            && self.departed.is_empty()
-            && self.served.is_empty()
-            && self.reads.is_empty()
-            && self.image.is_none()
-            && self.trim.is_none()
-    }
-}
 
 #[derive(Debug)]
 pub struct Driver {

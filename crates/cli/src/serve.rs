@@ -423,7 +423,7 @@ async fn until_told(
         alerts,
         node: doors.node.clone(),
     };
-    let mut door = tokio::spawn(doors.serve(broker.clone(), config));
+    let mut door = tokio::spawn(doors.serve(broker.entrance(), config));
     let ended = tokio::select! {
         end = ending::end(&mut running, &mut door, FAREWELL) => match end {
             End::Task(ended) => ended,

@@ -68,7 +68,7 @@ mod tls;
 pub mod transaction;
 pub mod worker;
 
-pub use admin::settings::{Backoff, GroupSettings, Rate, Retries, Strategy, StreamSettings};
+pub use admin::settings::{Backoff, GroupSettings, Rate, Retries, Source, Strategy, StreamSettings};
 pub use client::{Client, authority};
 pub use consumer::{Consumer, Delivery};
 pub use error::{Advice, CallError, ConnectError, PublishError};

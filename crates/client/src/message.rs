@@ -293,6 +293,12 @@ impl StoredMessage {
         Some(self.message.log_position).filter(|position| *position > 0)
     }
 
+    /// The stream that the message was published to and its position there, if it was copied from there because of the
+    /// setting `source` of the stream that it is in.
+    pub fn source(&self) -> Option<(&str, u64)> {
+        given(&self.message.source_stream).map(|stream| (stream, self.message.source_seq))
+    }
+
     /// The body, as it was published. Empty if the message has none.
     pub fn body(&self) -> &Bytes {
         &self.message.body

@@ -151,10 +151,13 @@ impl Dedupe {
         Some(!self.generations[at].saved)
     }
 
-    /// `count`, then `seq | at | id` in the order in which they came, the first two as distances.
+    /// `count`, then `seq | at | id` in the order in which they came, the first two as distances. A generation that was
+    /// dropped has no ids.
     pub(crate) fn encode(&mut self, number: u32, out: &mut Vec<u8>) {
-        let at = self.generations.binary_search_by_key(&number, |generation| generation.number);
-        let generation = &mut self.generations[at.expect("an image asks for a generation that exists")];
+        let Ok(at) = self.generations.binary_search_by_key(&number, |generation| generation.number) else {
+            return put_varint(out, 0);
+        };
+        let generation = &mut self.generations[at];
         // An id that came again at the very time of the youngest one of a generation was dropped with that one.
         let known = || generation.ids.iter().filter_map(|id| Some((id, *self.seen.get(id)?)));
         put_varint(out, known().count() as u64);

@@ -158,7 +158,9 @@ impl Shard {
         match key.kind {
             REGISTRY => Some(self.changed),
             STREAM => self.streams.get(&StreamId(key.id)).map(|stream| stream.changed),
-            DEDUPE => self.streams.get(&StreamId(key.id))?.dedupe.changed(key.sub),
+            // A generation that was dropped since its stream was taken is written without ids, for its time: the window
+            // was over then, and must not be open again after a restart.
+            DEDUPE => Some(self.streams.get(&StreamId(key.id))?.dedupe.changed(key.sub).unwrap_or(true)),
             GROUP => self.groups.get(&GroupId(key.id)).map(|group| group.ledger.is_changed()),
             PARKED => self.frozen.get(&key).map(|frozen| frozen.changed),
             NOTES => Some(self.notes.bucket_changed(key.id as usize)),

@@ -37,9 +37,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, header};
-use forebay_broker::api::{
-    Broker, Clock, DoorStats, Entrance, Grants, LiveConnection, Pool, Principal, Share,
-};
+use forebay_broker::api::{Clock, DoorStats, Entrance, Grants, LiveConnection, Pool, Principal, Share};
 use forebay_wire::problem::Kind;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
@@ -126,7 +124,7 @@ impl Default for NativeConfig {
 
 /// Serves the native API with the usual limits on this socket until `stop` resolves and the calls have ended.
 pub async fn serve(
-    broker: Broker,
+    broker: Entrance,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send,
 ) -> std::io::Result<()> {
@@ -135,17 +133,19 @@ pub async fn serve(
 
 /// As [`serve`], with other limits.
 pub async fn serve_with(
-    broker: Broker,
+    broker: Entrance,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send,
     config: NativeConfig,
 ) -> std::io::Result<()> {
+    // It ends with the broker, or with this door.
+    let _feeding = AbortOnDrop(tokio::spawn(broker.clone().feed_sources()));
     let connections = accept::Limits::new(config.connections_max, config.connections_per_address);
     let stats = broker.doors().door("native");
     let (memory, clock) = (broker.memory().clone(), broker.clock());
     let http = HttpDoor::new(broker.clone(), &config);
     let services = Arc::new(Services {
-        broker: broker.entrance(),
+        broker: broker.clone(),
         gate: http.gate(),
         stats: stats.clone(),
         grpc_stats: broker.doors().door("grpc"),
@@ -162,6 +162,15 @@ pub async fn serve_with(
     };
     accept::connections(listener, stop, connections, http::BUSY_REPLY, (&stats, clock), one).await;
     Ok(())
+}
+
+/// A task that ends with its owner.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A client that no door has recognised.

@@ -351,6 +351,143 @@ impl Optional for Rate {
     const BLANK: Rate = Rate { per_second: 0.0, burst: 1 };
 }
 
+/// The messages of other streams that a stream is fed with. All conditions hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Source {
+    /// Messages of streams whose names begin with this. Empty: of all streams but those of the system.
+    pub prefix: String,
+    /// Messages of this type.
+    pub kind: Option<String>,
+    /// Messages with this header, as `name=value`.
+    pub header: Option<String>,
+}
+
+/// The longest part of a [`Source`].
+const SOURCE_BYTES_MAX: usize = 1_024;
+
+impl Source {
+    /// Messages of streams whose names begin with this.
+    pub fn prefix(prefix: impl Into<String>) -> Source {
+        Source { prefix: prefix.into(), ..Source::default() }
+    }
+
+    /// Only messages of this type.
+    #[must_use]
+    pub fn kind(self, kind: impl Into<String>) -> Source {
+        Source { kind: Some(kind.into()), ..self }
+    }
+
+    /// Only messages with this header.
+    #[must_use]
+    pub fn header(self, name: &str, value: &str) -> Source {
+        Source { header: Some(format!("{name}={value}")), ..self }
+    }
+
+    /// The name and the value of the header that messages must have.
+    pub fn header_parts(&self) -> Option<(&str, &str)> {
+        self.header.as_deref().and_then(|header| header.split_once('='))
+    }
+}
+
+const SOURCE_FIELDS: [Field; 3] = [
+    Field {
+        name: "prefix",
+        kind: Kind::Text,
+        nullable: false,
+        default: || Some(String::new()),
+        limit: Limit::None,
+        help: "Messages of streams whose names begin with this. Empty: of all streams.",
+    },
+    Field {
+        name: "type",
+        kind: Kind::Text,
+        nullable: true,
+        default: || Some("null".to_owned()),
+        limit: Limit::None,
+        help: "Only messages of this type.",
+    },
+    Field {
+        name: "header",
+        kind: Kind::Text,
+        nullable: true,
+        default: || Some("null".to_owned()),
+        limit: Limit::None,
+        help: "Only messages with this header, as `name=value`.",
+    },
+];
+
+/// The log has the prefix, which may be empty, and the others if they are given.
+impl Setting for Source {
+    const KIND: Kind = Kind::Object(&SOURCE_FIELDS);
+    const TAGS: u64 = 3;
+
+    fn text(&self) -> Option<String> {
+        let mut text = format!("{}*", self.prefix);
+        if let Some(kind) = &self.kind {
+            text = format!("{text}, type {kind}");
+        }
+        if let Some(header) = &self.header {
+            text = format!("{text}, header {header}");
+        }
+        Some(text)
+    }
+
+    fn check(&self, field: &str, _: Limit) -> Result<(), SettingsError> {
+        let parts =
+            [("prefix", Some(&self.prefix)), ("type", self.kind.as_ref()), ("header", self.header.as_ref())];
+        for (part, text) in parts {
+            let Some(text) = text else { continue };
+            if text.len() > SOURCE_BYTES_MAX || text.chars().any(char::is_control) {
+                let rule = format!("at most {SOURCE_BYTES_MAX} bytes without control characters");
+                let shown: String = text.chars().filter(|char| !char.is_control()).take(64).collect();
+                return Err(SettingsError::new(&join(field, part), rule, shown));
+            }
+        }
+        if self.prefix.starts_with('$') {
+            let rule = "the beginning of names that do not begin with $";
+            return Err(SettingsError::new(&join(field, "prefix"), rule, self.prefix.clone()));
+        }
+        if let Some(header) = &self.header
+            && self.header_parts().is_none_or(|(name, _)| name.is_empty())
+        {
+            return Err(SettingsError::new(&join(field, "header"), "name=value", header.clone()));
+        }
+        Ok(())
+    }
+
+    fn difference(&self, is: &Source, field: &str) -> Option<String> {
+        let differs = |differs: bool, part: &str| differs.then(|| join(field, part));
+        differs(self.prefix != is.prefix, "prefix")
+            .or_else(|| differs(self.kind != is.kind, "type"))
+            .or_else(|| differs(self.header != is.header, "header"))
+    }
+
+    fn store(&self, tag: u64, out: &mut Store<'_>) {
+        out(tag, Stored::Bytes(self.prefix.as_bytes()));
+        if let Some(kind) = &self.kind {
+            out(tag + 1, Stored::Bytes(kind.as_bytes()));
+        }
+        if let Some(header) = &self.header {
+            out(tag + 2, Stored::Bytes(header.as_bytes()));
+        }
+    }
+
+    fn load(&mut self, at: u64, raw: Raw<'_>) -> Result<bool, BadRaw> {
+        let text = std::str::from_utf8(raw.bytes).map_err(|_| BadRaw)?.to_owned();
+        match at {
+            0 => self.prefix = text,
+            1 => self.kind = Some(text),
+            _ => self.header = Some(text),
+        }
+        Ok(true)
+    }
+}
+
+impl Optional for Source {
+    const BLANK: Source = Source { prefix: String::new(), kind: None, header: None };
+}
+
 /// How long messages are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {

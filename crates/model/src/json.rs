@@ -12,7 +12,7 @@ use serde::de::{self, MapAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::choices::{Choice, OnExhausted, Rate, Retention, Retries, Start};
+use crate::choices::{Choice, OnExhausted, Rate, Retention, Retries, Source, Start};
 use crate::text::{Span, Time};
 use crate::types::{Seq, StreamName, Timestamp};
 
@@ -53,7 +53,7 @@ macro_rules! as_serde {
 }
 pub(crate) use as_serde;
 
-as_serde!(bool, u32, u64, f64, Rate, Retries, Retention, Start, OnExhausted);
+as_serde!(bool, u32, u64, f64, Rate, Retries, Retention, Source, Start, OnExhausted);
 
 impl Json for Duration {
     fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -165,6 +165,39 @@ impl<'de> Deserialize<'de> for Rate {
             1
         }
         Parts::deserialize(from).map(|Parts { per_second, burst }| Rate { per_second, burst })
+    }
+}
+
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("prefix", &self.prefix)?;
+        if let Some(kind) = &self.kind {
+            map.serialize_entry("type", kind)?;
+        }
+        if let Some(header) = &self.header {
+            map.serialize_entry("header", header)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Source {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Source, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(
+            deny_unknown_fields,
+            expecting = "an object with prefix, type and header, such as { \"prefix\": \"orders-\" }"
+        )]
+        struct Parts {
+            #[serde(default)]
+            prefix: String,
+            #[serde(default, rename = "type")]
+            kind: Option<String>,
+            #[serde(default)]
+            header: Option<String>,
+        }
+        Parts::deserialize(from).map(|Parts { prefix, kind, header }| Source { prefix, kind, header })
     }
 }
 

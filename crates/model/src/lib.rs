@@ -27,7 +27,7 @@ pub mod value;
 
 pub use choices::{
     Acks, Choice, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Retries,
-    Start, Strategy,
+    Source, Start, Strategy,
 };
 pub use describe::{Field, Kind};
 pub use settings::{

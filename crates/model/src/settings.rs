@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::choices::{
-    Acks, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Retries, Start,
-    Strategy,
+    Acks, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Retries, Source,
+    Start, Strategy,
 };
 use crate::describe::{Field, Kind};
 use crate::limits::{AGE_MAX, INSTANT, YEAR};
@@ -131,6 +131,8 @@ settings! {
         [7] limits: StreamLimits by StreamLimitsPatch = StreamLimits::default();
         /// What all producers together may publish. `null`: no limit.
         [11] ingress_rate: Option<Rate> = None;
+        /// The messages of other streams that are copied to this one, as they are published. `null`: none.
+        [14] source: Option<Source> = None;
     }
     internal {
         /// How long messages wait that do not say so themselves. A change moves all messages that already wait.

@@ -189,6 +189,38 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_of_the_whole_log_passes_messages_whose_acks_a_crash_takes_back() {
+        run(4_000_320, STEPS).expect("the seed passes");
+    }
+
+    #[test]
+    fn ids_of_messages_stay_known_when_the_clock_is_set_back() {
+        run(7_018_902, STEPS).expect("the seed passes");
+    }
+
+    #[test]
+    fn a_message_of_a_torn_bundle_may_be_parked_again() {
+        for seed in [7_003_713, 7_012_683] {
+            run(seed, STEPS).expect("the seed passes");
+        }
+        run_on(SimDisk::new(), 7_103_285, STEPS, true).expect("the seed passes");
+    }
+
+    #[test]
+    fn copies_are_damaged_one_at_a_time() {
+        for seed in [7_012_614, 7_013_076] {
+            run(seed, STEPS).expect("the seed passes");
+        }
+    }
+
+    #[test]
+    fn reclaim_comes_to_an_end() {
+        for seed in [7_000_858, 7_014_929] {
+            run(seed, STEPS).expect("the seed passes");
+        }
+    }
+
+    #[test]
     fn every_broken_promise_is_noticed() {
         for fault in Fault::ALL {
             assert!(find_fault(fault, 500, STEPS).is_some(), "nobody notices {fault:?}");

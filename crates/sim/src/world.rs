@@ -68,6 +68,8 @@ pub(crate) struct World {
     mishaps: bool,
     /// How many of the kept images are whole, as far as the history has to do with it: two at most.
     whole_images: u32,
+    /// The slot of MARK in which a bit was flipped, as it was then.
+    damaged_mark: Option<(usize, Vec<u8>)>,
     /// One stream, one group, no message parked: settled messages are released, and the log is trimmed.
     /// With more of them, some message nearly always holds the log back.
     plain: bool,
@@ -191,6 +193,7 @@ impl World {
             settled_since_commit: false,
             mishaps: false,
             whole_images: 0,
+            damaged_mark: None,
             plain: false,
             wild: false,
             shell: false,
@@ -429,9 +432,10 @@ impl World {
     }
 
     fn save(&mut self) {
-        let (saved, crashes) = (self.server().has_image(), self.crashes);
+        let (done, crashes) = (self.server().done, self.crashes);
         self.disk_work(Server::save);
-        if saved && crashes == self.crashes {
+        // A save that fails for a passing reason is tried again later.
+        if crashes == self.crashes && self.server().done > done {
             self.whole_images = (self.whole_images + 1).min(2);
         }
     }

@@ -5,6 +5,7 @@
 //! | `record` | the records of the log, to the byte |
 //! | `pipeline` | the writer's rule: which acknowledgements count |
 //! | `walk` | the reader's rule: which records are valid |
+//! | `tenure` | how long an owner may serve, and how long its successor waits |
 //! | `config` | settings |
 //! | `index` | where frames are, and which messages they publish |
 //! | `images` | images of the shard's state, in a stream of their own |
@@ -16,7 +17,7 @@
 //! | `presence` | nodes that tell each other how they stand |
 //! | `engine` | the [`Engine`](crate::engine::Engine) |
 //!
-//! The first three are plain values without input or output. Their tests drive them through two and more owners, lost
+//! The first four are plain values without input or output. Their tests drive them through two and more owners, lost
 //! and late acknowledgements, and leaders that forget to check.
 //!
 //! A stream is the log of one shard. Its owner is the node whose claim is the last valid one. See `pipeline` for why an
@@ -34,6 +35,7 @@ mod open;
 mod pipeline;
 mod presence;
 mod record;
+mod tenure;
 mod walk;
 
 #[cfg(test)]

@@ -151,7 +151,7 @@ impl TestServer {
         let address = listener.local_addr().map_err(|error| failed(&error))?;
         let opened = Broker::open(Arc::new(engine.another()), clock, BrokerConfig::new(SECRET)).await;
         let (broker, running) = opened.map_err(|error| failed(&error))?;
-        let serve = native::serve(broker.clone(), listener, broker.stopping());
+        let serve = native::serve(broker.entrance(), listener, broker.stopping());
         let door = tokio::spawn(async move {
             // It ends with the broker. A socket that fails shows in whatever the test does next.
             let _ = serve.await;

@@ -36,7 +36,8 @@ pub use credential::{
 pub use forebay_model::{GroupPatch as GroupSettings, Rate, Start, StreamPatch as StreamSettings};
 pub use group::{ParkedOnReset, PausedReply, ResetReply, ResetRequest};
 pub use message::{
-    Headers, LogList, Message, MessageList, PublishReply, PublishRequest, PublishResult, StoredMessage,
+    Headers, LogList, Message, MessageList, PublishReply, PublishRequest, PublishResult, SourceMessage,
+    StoredMessage,
 };
 pub use monitor::{
     Consumer, ConsumerKind, Counters, GroupList, GroupReport, GroupStatus, ProcessingTime, Rates, Scaling,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_model::types::{Seq, StreamName, Timestamp};
 use forebay_model::value::SettingsError;
 use forebay_model::{
-    BackoffPatch, CheckpointPatch, Choice, GroupPatch, OnExhausted, Rate, Retention, Retries, Start,
+    BackoffPatch, CheckpointPatch, Choice, GroupPatch, OnExhausted, Rate, Retention, Retries, Source, Start,
     StreamLimitsPatch, StreamPatch, describe,
 };
 
@@ -78,6 +78,7 @@ message! {
         dedupe_max = dedupe_max,
         limits = limits,
         ingress_rate = ingress_rate,
+        source = source,
     }
 }
 
@@ -254,6 +255,20 @@ impl OnWire<Option<v1::Rate>> for Option<Rate> {
 
     fn read(wire: &Option<v1::Rate>, _: &str, _: &mut Wrong) -> Option<Rate> {
         wire.map(Rate::from)
+    }
+}
+
+impl OnWire<Option<v1::Source>> for Option<Source> {
+    fn write(&self) -> Option<v1::Source> {
+        let Source { prefix, kind, header, .. } = self.clone()?;
+        Some(v1::Source { prefix, r#type: kind, header })
+    }
+
+    fn read(wire: &Option<v1::Source>, _: &str, _: &mut Wrong) -> Option<Source> {
+        let v1::Source { prefix, r#type, header } = wire.clone()?;
+        let mut source = Source::prefix(prefix);
+        (source.kind, source.header) = (r#type, header);
+        Some(source)
     }
 }
 

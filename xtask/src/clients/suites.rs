@@ -30,6 +30,10 @@ pub(super) enum Suite {
     Kurrent,
     /// The same for Node.js.
     KurrentNode,
+    /// The same for Rust.
+    KurrentRust,
+    /// The same for Java.
+    KurrentJava,
 }
 
 /// A suite with all that it needs.
@@ -51,7 +55,7 @@ impl Prepared {
 }
 
 impl Suite {
-    pub(super) const ALL: [Suite; 12] = [
+    pub(super) const ALL: [Suite; 14] = [
         Suite::Python,
         Suite::Celery,
         Suite::Js,
@@ -64,6 +68,8 @@ impl Suite {
         Suite::Guides,
         Suite::Kurrent,
         Suite::KurrentNode,
+        Suite::KurrentRust,
+        Suite::KurrentJava,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -80,6 +86,8 @@ impl Suite {
             Suite::Guides => "guides",
             Suite::Kurrent => "kurrent",
             Suite::KurrentNode => "kurrent-node",
+            Suite::KurrentRust => "kurrent-rust",
+            Suite::KurrentJava => "kurrent-java",
         }
     }
 
@@ -93,8 +101,8 @@ impl Suite {
                 Language::Python
             }
             Suite::Js | Suite::Node | Suite::KurrentNode => Language::Js,
-            Suite::Java => Language::Java,
-            Suite::Rust => Language::Rust,
+            Suite::Java | Suite::KurrentJava => Language::Java,
+            Suite::Rust | Suite::KurrentRust => Language::Rust,
             Suite::Metrics => Language::Prometheus,
             Suite::Guides => Language::Go,
         }
@@ -110,8 +118,8 @@ impl Suite {
             Suite::Js => js(tools, cache, places),
             Suite::Node => node(tools, cache, places),
             Suite::KurrentNode => kurrent_node(tools, cache, places),
-            Suite::Java => java(tools, cache, places),
-            Suite::Rust => Ok(rust(tools, places)),
+            Suite::Java | Suite::KurrentJava => java(self, tools, cache, places),
+            Suite::Rust | Suite::KurrentRust => Ok(rust(self, tools, places)),
         }
     }
 
@@ -130,12 +138,14 @@ impl Suite {
                 Some(format!("{} tests", line.split_whitespace().next()?))
             }
             Suite::Js | Suite::Node | Suite::KurrentNode => Some(format!("{} tests", after("# pass ")?)),
-            Suite::Java => {
+            Suite::Java | Suite::KurrentJava => {
                 // Of the last line that counts: those before it are of single classes.
                 let mut counts = said.lines().filter_map(|line| line.split_once("Tests run: "));
                 Some(format!("{} tests", counts.next_back()?.1.split(',').next()?))
             }
-            Suite::Rust => Some(format!("{} tests", after("test result: ok. ")?.split_whitespace().next()?)),
+            Suite::Rust | Suite::KurrentRust => {
+                Some(format!("{} tests", after("test result: ok. ")?.split_whitespace().next()?))
+            }
         }
     }
 }
@@ -259,8 +269,9 @@ fn kurrent_node(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepare
     Ok(Prepared { suite: Suite::KurrentNode, program: tools.first.clone(), arguments, folder, variables })
 }
 
-fn java(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
-    let folder = places.compat.join("java");
+fn java(suite: Suite, tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, String> {
+    let of = if suite == Suite::KurrentJava { &places.kurrent } else { &places.compat };
+    let folder = of.join("java");
     let define = |name: &str, path: PathBuf| {
         let mut definition = OsString::from(format!("-D{name}="));
         definition.push(path);
@@ -268,29 +279,33 @@ fn java(tools: &Tools, cache: &Cache, places: &Places) -> Result<Prepared, Strin
     };
     let mut arguments: Vec<OsString> = vec!["-B".into(), "--no-transfer-progress".into()];
     arguments.push(define("maven.repo.local", cache.folder("maven")));
-    arguments.push(define("compat.build", places.target.join("compat").join("java")));
+    arguments.push(define("compat.build", places.target.join("compat").join(suite.name())));
     arguments.push("test".into());
     let mut build = Command::new(&tools.second);
     build.args(&arguments).args(["-q", "-DskipTests"]).current_dir(&folder);
     quietly(build)?;
-    Ok(Prepared {
-        suite: Suite::Java,
-        program: tools.second.clone(),
-        arguments,
-        folder,
-        variables: Vec::new(),
-    })
+    // Tests of KurrentDB's protocol start servers of their own.
+    let variables = vec![("FOREBAY_BIN", places.target.join("release").join("forebay").into_os_string())];
+    Ok(Prepared { suite, program: tools.second.clone(), arguments, folder, variables })
 }
 
-fn rust(tools: &Tools, places: &Places) -> Prepared {
-    let folder = places.compat.join("rust");
+fn rust(suite: Suite, tools: &Tools, places: &Places) -> Prepared {
+    let of = if suite == Suite::KurrentRust { &places.kurrent } else { &places.compat };
     let arguments = ["test", "--quiet", "--locked"].map(OsString::from).to_vec();
-    let variables = vec![("CARGO_TARGET_DIR", places.target.clone().into_os_string())];
-    Prepared { suite: Suite::Rust, program: tools.first.clone(), arguments, folder, variables }
+    let variables = vec![
+        ("CARGO_TARGET_DIR", places.target.clone().into_os_string()),
+        // Tests of KurrentDB's protocol start servers of their own.
+        ("FOREBAY_BIN", places.target.join("release").join("forebay").into_os_string()),
+    ];
+    Prepared { suite, program: tools.first.clone(), arguments, folder: of.join("rust"), variables }
 }
 
-pub(super) fn compile_rust(places: &Places) -> Result<(), String> {
-    let mut build = rust(&tools::cargo(), places).command();
+/// Compiles a suite that is in Rust; of another one there is nothing to compile.
+pub(super) fn compile(suite: Suite, places: &Places) -> Result<(), String> {
+    if suite.language() != Language::Rust {
+        return Ok(());
+    }
+    let mut build = rust(suite, &tools::cargo(), places).command();
     build.arg("--no-run");
     quietly(build)
 }

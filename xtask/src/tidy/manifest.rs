@@ -6,7 +6,7 @@
 use super::{Finding, SourceFile};
 
 /// Each crate of the workspace, and the crates of the workspace that it may use.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("forebay-model", &[]),
     ("forebay-core", &["forebay-model"]),
     ("forebay-storage", &["forebay-core"]),
@@ -48,8 +48,9 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     // They see what a user sees.
     ("forebay-examples", &["forebay-client", "forebay-test"]),
     ("xtask", &[]),
-    // It sees the server as clients of SQS do, and is no member of the workspace.
+    // They see the server as clients of SQS and KurrentDB do, and are no members of the workspace.
     ("forebay-compat-sqs", &[]),
+    ("forebay-compat-kurrent", &[]),
 ];
 
 /// What the tests of a crate may use beside that: a broker needs an engine.

@@ -162,6 +162,11 @@ impl Glob {
         self.parts.len() > 1 && self.parts.iter().all(|part| part.is_empty())
     }
 
+    /// Whether every name that begins with this matches. A star at the end matches all that may follow.
+    fn matches_all_of(&self, prefix: &str) -> bool {
+        self.parts.len() > 1 && self.parts.last().is_some_and(|last| last.is_empty()) && self.matches(prefix)
+    }
+
     pub(crate) fn matches(&self, name: &str) -> bool {
         let [first, between @ .., last] = &*self.parts else {
             return self.parts.first().is_some_and(|only| **only == *name);
@@ -283,6 +288,7 @@ fn covers(pattern: &Pattern, right: Right, what: Resource<'_>) -> bool {
         Resource::Stream(stream) if right == Right::Look => pattern.shows_stream(stream),
         Resource::Stream(stream) => pattern.covers_stream(stream),
         Resource::Group(stream, group) => pattern.covers_group(stream, group),
+        Resource::StreamsOf(prefix) => pattern.group.is_none() && pattern.stream.matches_all_of(prefix),
     }
 }
 

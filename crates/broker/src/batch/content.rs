@@ -5,13 +5,15 @@
 //!
 //! ```text
 //! flags     1 byte: 1 id, 2 key, 4 type, 8 headers, 16 schema, 32 and 64 the content type, 128 more flags follow
-//! more      1 byte, if flagged: 1 there is no body, 2 the content type as text, 4 time of sending, 8 a door's own part
+//! more      1 byte, if flagged: 1 there is no body, 2 the content type as text, 4 time of sending,
+//!           8 a door's own part, 16 the message that it is a copy of
 //! id, key, type            if flagged, each: length (varint) | bytes
 //! headers                  if flagged: count (varint), then name and value, each length | bytes
 //! schema                   if flagged: varint
 //! content type             if flagged: length | bytes
 //! time of sending          if flagged: varint, in microseconds since 1970
 //! own part                 if flagged: number of the door (1 byte) | length | bytes
+//! copied from              if flagged: name of the stream, length | bytes | position, varint
 //! body                     the rest
 //! ```
 //!
@@ -19,7 +21,7 @@
 //! headers and content types are text. Keys, values of headers, own parts and bodies are bytes.
 
 use forebay_core::codec::{Cursor, DecodeError, put_bytes, put_varint};
-use forebay_core::types::Timestamp;
+use forebay_core::types::{Seq, Timestamp};
 
 use crate::door::Door;
 
@@ -44,10 +46,19 @@ pub struct Message<'a> {
     pub sent: Option<Timestamp>,
     /// Kept verbatim for the door that wrote it. Other doors do not look at it.
     pub own: Option<Own<'a>>,
+    /// The message that it is a copy of. Only the server copies messages.
+    pub copied_from: Option<CopiedFrom<'a>>,
     /// Not part of the content, as the next two.
     pub priority: u8,
     pub not_before: Option<Timestamp>,
     pub expires: Option<Timestamp>,
+}
+
+/// The message of another stream that a message is a copy of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopiedFrom<'a> {
+    pub stream: &'a str,
+    pub seq: Seq,
 }
 
 /// How a duplicate of a message is recognised.
@@ -144,7 +155,8 @@ mod more {
     pub(super) const CONTENT_TYPE: u8 = 2;
     pub(super) const SENT: u8 = 4;
     pub(super) const OWN: u8 = 8;
-    pub(super) const ALL: u8 = 15;
+    pub(super) const COPIED_FROM: u8 = 16;
+    pub(super) const ALL: u8 = 31;
 }
 
 pub(super) fn put(out: &mut Vec<u8>, message: &Message<'_>) {
@@ -152,7 +164,8 @@ pub(super) fn put(out: &mut Vec<u8>, message: &Message<'_>) {
     let more = flag_if(message.no_body, more::NO_BODY)
         | flag_if(matches!(message.content_type, ContentType::Other(_)), more::CONTENT_TYPE)
         | flag_if(message.sent.is_some(), more::SENT)
-        | flag_if(message.own.is_some(), more::OWN);
+        | flag_if(message.own.is_some(), more::OWN)
+        | flag_if(message.copied_from.is_some(), more::COPIED_FROM);
     let content_type = match message.content_type {
         ContentType::Unsaid | ContentType::Other(_) => 0,
         ContentType::Json => flag::JSON,
@@ -209,6 +222,10 @@ fn put_more(out: &mut Vec<u8>, message: &Message<'_>) {
     if let Some(Own { number, bytes }) = message.own {
         out.push(number);
         put_bytes(out, bytes);
+    }
+    if let Some(CopiedFrom { stream, seq }) = message.copied_from {
+        put_bytes(out, stream.as_bytes());
+        put_varint(out, seq.0);
     }
 }
 
@@ -273,6 +290,9 @@ fn take_more<'a>(cursor: &mut Cursor<'a>, more: u8, message: &mut Message<'a>) -
     if more & more::OWN != 0 {
         message.own = Some(Own { number: cursor.byte()?, bytes: cursor.bytes()? });
     }
+    if more & more::COPIED_FROM != 0 {
+        message.copied_from = Some(CopiedFrom { stream: cursor.text()?, seq: Seq(cursor.varint()?) });
+    }
     Ok(())
 }
 
@@ -314,7 +334,7 @@ mod tests {
     fn a_content_has_one_form() {
         for (content, why) in [
             (&[128, 0][..], "more flags that say nothing"),
-            (&[128, 16], "a flag that is not known"),
+            (&[128, 32], "a flag that is not known"),
             (&[128, 2, 10, b't', b'e', b'x', b't', b'/', b'p', b'l', b'a', b'i', b'n'], "text has its bits"),
             (&[128 | 32, 2, 3, b'a', b'/', b'b'], "two content types"),
             (&[128, 2, 0], "a content type without a name"),

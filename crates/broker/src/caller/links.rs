@@ -15,7 +15,7 @@ use std::time::Duration;
 use forebay_core::notes::{Expected, Note, NoteRefusal};
 use forebay_core::shard::{PublishOptions, PublishRefusal};
 use forebay_core::types::{Ordinal, StreamName};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::{Bundle, Caller, LogFilter, LogMessage, NoteWish};
@@ -26,7 +26,8 @@ use crate::error::{CallError, PublishError};
 use crate::reader::{Direction, Most};
 
 /// Messages that a feeder takes at a time.
-const PAGE: Most = Most { messages: 500, bytes: 1 << 20 };
+const PAGE: Most = Most { messages: PAGE_MESSAGES, bytes: 1 << 20 };
+const PAGE_MESSAGES: u64 = 500;
 /// A place without new links is written down when it is so far from the last one. A restart reads these messages again.
 const IDLE_STRIDE: u64 = 10_000;
 /// After a refusal, as of a full disk, a feeder waits so long.
@@ -106,7 +107,11 @@ impl Bundle {
 
 /// The feeders that run, by the streams that they feed.
 #[derive(Default)]
-pub(crate) struct Feeders(Mutex<HashMap<StreamName, Feeder>>);
+pub(crate) struct Feeders {
+    running: Mutex<HashMap<StreamName, Feeder>>,
+    /// The setting `source` of a stream has changed.
+    changed: Arc<Notify>,
+}
 
 struct Feeder {
     /// How far the log was looked through, and the links are durable.
@@ -116,7 +121,25 @@ struct Feeder {
 
 impl Feeders {
     fn lock(&self) -> MutexGuard<'_, HashMap<StreamName, Feeder>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is told when the setting `source` of a stream has changed.
+    pub(crate) fn changed(&self) -> Arc<Notify> {
+        self.changed.clone()
+    }
+
+    /// A stream that was fed is gone. Its feeder ends before another stream of this name may be there.
+    pub(crate) fn end(&self, stream: &StreamName) {
+        if let Some(feeder) = self.lock().remove(stream) {
+            feeder.task.abort();
+        }
+        self.changed.notify_one();
+    }
+
+    /// Whether the stream is fed now.
+    pub(super) fn is_fed(&self, stream: &StreamName) -> bool {
+        self.lock().get(stream).is_some_and(|feeder| !feeder.task.is_finished())
     }
 }
 
@@ -205,9 +228,10 @@ struct Feeding {
 
 impl Feeding {
     async fn run(self) {
+        let mut most = PAGE;
         loop {
             let stream = &self.stream;
-            match self.feed().await {
+            match self.feed(&mut most).await {
                 Ok(()) | Err(CallError::Stopping | CallError::Unknown) => return,
                 // The door has moved the place, or removed the note.
                 Err(CallError::Note(NoteRefusal::Mismatch { .. })) => {}
@@ -217,7 +241,9 @@ impl Feeding {
                     return self.remove().await;
                 }
                 Err(error) => {
-                    tracing::warn!(%stream, %error, "a link stream is not fed, and is tried again");
+                    tracing::warn!(%stream, %error, "a stream cannot be fed, and is tried again");
+                    // A stream with little room may take fewer messages.
+                    most.messages = (most.messages / 2).max(1);
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -225,19 +251,20 @@ impl Feeding {
     }
 
     /// Feeds the stream from the place that is written down. Returns when it is no link stream any more.
-    async fn feed(&self) -> Result<(), CallError> {
+    async fn feed(&self, most: &mut Most) -> Result<(), CallError> {
         let Some(links) = self.caller.link_stream(self.door, &self.stream).await? else { return Ok(()) };
         let (mut version, mut durable) = (links.version, links.place);
         self.told.send_replace(durable);
         let filter = self.feed.filter.clone();
         let mut reader = self.caller.log_reader(durable.plus(1), Direction::Forwards, filter)?;
         loop {
-            let page = reader.next(PAGE).await?;
+            let page = reader.next(*most).await?;
             let seen = Ordinal(page.next.0.saturating_sub(1)).max(durable);
             let batch = self.links_to(&page.messages);
             if !batch.is_empty() || seen.0 - durable.0 >= IDLE_STRIDE {
                 version = self.store(batch, version, value(seen, &links.terms)).await?;
                 durable = seen;
+                most.messages = (most.messages * 2).min(PAGE_MESSAGES);
             }
             self.told.send_replace(seen);
             if page.is_end {

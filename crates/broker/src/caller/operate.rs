@@ -5,11 +5,11 @@ use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{DeleteIf, Purge, ResetTo, StreamFigures};
 use forebay_core::types::{GroupName, Seq, StreamId, StreamName};
 
-use super::{Caller, may_move};
+use super::{Caller, Reply, may_feed, may_move};
 use crate::access::{Resource, Right, authorize_list, sees};
 use crate::error::CallError;
 use crate::report::{GroupReport, Page, ScalingReport, ServerReport, StreamReport};
-use crate::shard_task::{CONSUMERS_PER_LIST, find_group, find_stream};
+use crate::shard_task::{CONSUMERS_PER_LIST, ShardTask, find_group, find_stream};
 use crate::stats::ScalingTarget;
 
 /// Reports that the task makes in one turn. Lists are made of as many turns as they need.
@@ -38,8 +38,18 @@ impl Caller {
         if let Err(over) = self.broker.tenants().may_create(&name) {
             return record.close(Err(over.into()));
         }
+        let mut settings = StreamSettings::default();
+        change(&mut settings);
+        if let Err(denied) = may_feed(&self.principal, None, settings.source.as_ref()) {
+            return record.close(Err(denied.into()));
+        }
+        let changed = settings.source.is_some().then(|| self.broker.feeders().changed());
         let shard = self.shard_of(&name);
-        record.close(shard.ask(move |task, reply| task.create_stream(&name, &change, reply)).await)
+        let create = move |task: &mut ShardTask, reply: Reply<Created>| {
+            task.create_stream(&name, &change, reply);
+            changed.iter().for_each(|changed| changed.notify_one());
+        };
+        record.close(shard.ask(create).await)
     }
 
     /// Creates a group, and its stream if that is absent. If the group exists and agrees with `change`, the
@@ -80,13 +90,21 @@ impl Caller {
         change: impl FnOnce(&mut StreamSettings) + Send + 'static,
     ) -> Result<(), CallError> {
         let record = self.record(Right::Change, Resource::Stream(&name))?;
+        let (who, changed) = (self.principal.clone(), self.broker.feeders().changed());
         let done = self
             .shard_of(&name)
             .decide(move |shard, now| {
                 let stream = find_stream(shard, &name)?;
-                let mut settings = shard.stream_settings(stream).expect("it was found").clone();
+                let present = shard.stream_settings(stream).expect("it was found");
+                let mut settings = present.clone();
                 change(&mut settings);
-                Ok(shard.change_stream(now, stream, &settings)?)
+                may_feed(&who, present.source.as_ref(), settings.source.as_ref())?;
+                let is_fed_otherwise = present.source != settings.source;
+                shard.change_stream(now, stream, &settings)?;
+                if is_fed_otherwise {
+                    changed.notify_one();
+                }
+                Ok(())
             })
             .await;
         record.close(done)
@@ -123,8 +141,15 @@ impl Caller {
     /// Deletes a stream with its groups, under conditions.
     pub async fn delete_stream_if(&self, name: StreamName, condition: DeleteIf) -> Result<(), CallError> {
         let record = self.record(Right::Delete, Resource::Stream(&name))?;
-        let shard = self.shard_of(&name);
-        record.close(shard.ask(move |task, reply| task.delete_stream(&name, condition, reply)).await)
+        let (shard, feeders) = (self.shard_of(&name), self.broker.feeders().clone());
+        let delete = move |task: &mut ShardTask, reply: Reply<()>| {
+            let is_fed = task.source_of(&name).is_some();
+            task.delete_stream(&name, condition, reply);
+            if is_fed && task.source_of(&name).is_none() {
+                feeders.end(&name);
+            }
+        };
+        record.close(shard.ask(delete).await)
     }
 
     pub async fn delete_group(&self, stream: StreamName, group: GroupName) -> Result<(), CallError> {

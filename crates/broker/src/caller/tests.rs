@@ -9,6 +9,7 @@ mod links;
 mod moving;
 mod reading;
 mod rights;
+mod sources;
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -234,8 +234,8 @@ impl Reclaim {
         let end = context.frames.durable_position();
         let pin = self.pin(context.shard, context.index).unwrap_or(end).min(end);
         context.frames.take_entries(context.shard.entries(), context.outbox);
-        let slice = config.reclaim_slice_bytes as u64;
-        let (live, dead) = estimate(context.shard, context.index, pin, end, slice);
+        let slice = Slice::of(config, context.frames);
+        let (live, dead) = estimate(context.shard, context.index, pin, end, &slice);
         let low = context.storage_full;
         let floor = match low {
             // Whatever can be freed counts now.
@@ -270,10 +270,7 @@ impl Reclaim {
     fn copy(&mut self, now: Timestamp, context: &mut Context<'_>) -> bool {
         let State::Copying(stretch) = &mut self.state else { return false };
         if !stretch.found.is_empty() && stretch.frame <= context.frames.durable_number() {
-            let room = context.frames.frame_bytes_max();
-            let bytes_max = context.config.reclaim_slice_bytes.min(room / 2);
-            let messages_max = (room / MESSAGE_OVERHEAD).clamp(1, MESSAGES_MAX);
-            let mut left = Slice { bytes: bytes_max, messages: messages_max, first: true };
+            let mut left = Slice::of(context.config, context.frames);
             while let Some(stream) = stretch.found.front().map(|found| found.stream) {
                 let Some((mut messages, contents)) = take(&mut stretch.found, stream, &mut left) else {
                     break;
@@ -360,10 +357,10 @@ fn stretch_end(pin: Position, bytes: u64, unit: u64) -> Position {
 }
 
 /// How much of the log between two positions is live, and how much is dead, padding included: as the
-/// messages in it are wanted or not, or as much as the wanted ones would take if they were copied in slices of
-/// this size, whichever is less. Where a log is full of leases and retries, most of it is dead although every
-/// message is wanted.
-fn estimate(shard: &Shard, index: &Index, from: Position, to: Position, slice: u64) -> (u64, u64) {
+/// messages in it are wanted or not, or as much as the wanted ones would take if they were copied in these slices,
+/// whichever is less. Where a log is full of leases and retries, most of it is dead although every message is
+/// wanted. Copies must not look dead: they would be copied again for ever.
+fn estimate(shard: &Shard, index: &Index, from: Position, to: Position, slice: &Slice) -> (u64, u64) {
     let mut all = index.moved_messages();
     let (mut wanted, mut bytes) = (0, 0);
     for stream in shard.stream_ids() {
@@ -375,7 +372,9 @@ fn estimate(shard: &Shard, index: &Index, from: Position, to: Position, slice: u
     let span = to.0 - from.0;
     let live = u128::from(span) * u128::from(wanted.min(all)) / u128::from(all.max(1));
     let copied = u128::from(bytes) + u128::from(wanted) * u128::from(ENTRY_BYTES);
-    let copied = copied + copied * u128::from(PADDING_BYTES) / u128::from(slice.max(1));
+    let by_bytes = copied / slice.bytes.max(1) as u128;
+    let by_messages = u128::from(wanted) / slice.messages.max(1) as u128;
+    let copied = copied + by_bytes.max(by_messages) * u128::from(PADDING_BYTES);
     let live = u64::try_from(live.min(copied)).unwrap_or(span);
     (live, span - live)
 }
@@ -386,6 +385,15 @@ struct Slice {
     messages: usize,
     /// Nothing has been taken yet, so that one message goes whatever its size.
     first: bool,
+}
+
+impl Slice {
+    /// As much as one turn copies.
+    fn of(config: &DriverConfig, frames: &Frames) -> Slice {
+        let room = frames.frame_bytes_max();
+        let bytes = config.reclaim_slice_bytes.min(room / 2);
+        Slice { bytes, messages: (room / MESSAGE_OVERHEAD).clamp(1, MESSAGES_MAX), first: true }
+    }
 }
 
 /// Takes messages of the stream from the front, as many as there is room for.

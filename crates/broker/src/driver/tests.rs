@@ -8,17 +8,21 @@ mod reclaim;
 mod verbs;
 mod whole;
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use forebay_core::group::{Outcome, Verb, each_outcome};
 use forebay_core::notes::{NoteChange, NoteRefusal};
 use forebay_core::settings::{GroupSettings, StreamSettings};
 use forebay_core::shard::{BundleRefusal, ResubmitRefusal, Start, Target};
-use forebay_core::types::{Epoch, Grant, GroupName, Limits, Ordinal, Seq};
-use forebay_storage::engine::SavedPart;
+use forebay_core::types::{Attempt, Epoch, Grant, GroupName, Limits, Ordinal, Seq, StreamName};
+use forebay_storage::engine::{Frame, Image, ReadBudget, SavedPart};
 use forebay_storage::memory::MemoryLog;
 
 use super::*;
 use crate::batch::{BatchBuilder, Message};
 use crate::recovery::Recovery;
+use crate::window::Found;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 const WORKER: ConsumerId = ConsumerId(1);

@@ -10,7 +10,7 @@ use super::requests::keeps_times;
 use super::{ShardTask, Stage};
 use crate::access::Principal;
 use crate::audit::Recordings;
-use crate::caller::{Parts, SettledLeases, StreamPart, may_move};
+use crate::caller::{Parts, SettledLeases, StreamPart, may_feed, may_move};
 use crate::driver::{Bundle, Committed};
 use crate::error::CallError;
 use crate::shard_handle::Room;
@@ -105,8 +105,10 @@ impl ShardTask {
         let settings = match change {
             None => known.ok_or_else(|| CallError::NoSuchStream { stream: name.clone() })?,
             Some(change) => {
+                let before = known.as_ref().and_then(|settings| settings.source.clone());
                 let mut settings = known.unwrap_or_default();
                 change(&mut settings);
+                may_feed(who, before.as_ref(), settings.source.as_ref())?;
                 settings
             }
         };

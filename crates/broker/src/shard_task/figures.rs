@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use forebay_core::group::{Bound, Counters, GroupFigures, LeaseRun, Outcome, OutcomeRun, with_outcomes};
+use forebay_core::settings::Source;
 use forebay_core::shard::{Shard, StreamFigures};
 use forebay_core::types::{Epoch, GroupId, GroupName, StreamId, StreamName, Timestamp};
 
 use super::ShardTask;
 use crate::broker::GroupCursor;
+use crate::caller::FedStreams;
 use crate::error::CallError;
 use crate::report::{
     BANDS, ConsumerReport, GroupReport, JobReport, Page, ScalingReport, ServerReport, StreamReport,
@@ -220,6 +222,27 @@ impl ShardTask {
             published: self.statistics.streams.get(&stream).map(Meter::rates).unwrap_or_default(),
             groups: shard.groups_of(stream).map(|(name, _)| name.clone()).collect(),
         }
+    }
+
+    /// The setting `source` of a stream, if it is there and has one.
+    pub(crate) fn source_of(&self, name: &StreamName) -> Option<&Source> {
+        let shard = self.driver.shard();
+        shard.stream_settings(shard.stream_named(name)?)?.source.as_ref()
+    }
+
+    /// The streams with a setting `source` among the next `count` after this one.
+    pub(crate) fn fed_streams(&self, after: Option<&StreamName>, count: usize) -> FedStreams {
+        let shard = self.driver.shard();
+        let mut fed = FedStreams { streams: Vec::new(), next: None };
+        for (n, (name, stream)) in shard.streams_after(after).enumerate() {
+            if n == count {
+                return fed;
+            }
+            fed.next = Some(name.clone());
+            let source = shard.stream_settings(stream).and_then(|settings| settings.source.clone());
+            fed.streams.extend(source.map(|source| (name.clone(), stream, source)));
+        }
+        FedStreams { next: None, ..fed }
     }
 
     /// Streams by name, after `after`, of those that are seen. `next` may be a stream that is not.

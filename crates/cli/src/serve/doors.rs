@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use forebay_broker::broker::Broker;
+use forebay_broker::broker::Entrance;
 use forebay_doors::kit::tls::Tls;
 use forebay_doors::native::node::NodeFacts;
 use forebay_doors::native::{self, ClusterReporter, NativeConfig};
@@ -74,11 +74,11 @@ pub(super) type Serving = Pin<Box<dyn Future<Output = std::io::Result<()>> + Sen
 )]
 pub(super) trait Protocol: Send + Sync {
     /// Refuses an address that others can reach if no client can have a credential.
-    fn check_reach(&self, _broker: &Broker, _address: SocketAddr) -> anyhow::Result<()> {
+    fn check_reach(&self, _broker: &Entrance, _address: SocketAddr) -> anyhow::Result<()> {
         Ok(())
     }
 
-    fn serve(&self, broker: Broker, listener: TcpListener) -> Serving;
+    fn serve(&self, broker: Entrance, listener: TcpListener) -> Serving;
 }
 
 impl Row {
@@ -203,7 +203,7 @@ impl Doors {
     }
 
     /// Refuses addresses that others can reach if no client can have a credential.
-    pub(super) fn check_reach(&self, broker: &Broker) -> anyhow::Result<()> {
+    pub(super) fn check_reach(&self, broker: &Entrance) -> anyhow::Result<()> {
         self.others.iter().try_for_each(|door| door.protocol.check_reach(broker, door.address))
     }
 
@@ -228,7 +228,7 @@ impl Doors {
     }
 
     /// Serves every protocol until the broker stops and the calls have ended. The first failure ends all of them.
-    pub(super) async fn serve(self, broker: Broker, config: NativeConfig) -> std::io::Result<()> {
+    pub(super) async fn serve(self, broker: Entrance, config: NativeConfig) -> std::io::Result<()> {
         let mut serving = JoinSet::new();
         for door in self.others {
             serving.spawn(door.protocol.serve(broker.clone(), door.listener));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_broker::broker::Broker;
+use forebay_broker::broker::Entrance;
 use forebay_doors::kurrent::{self, KurrentConfig};
 use tokio::net::TcpListener;
 
@@ -13,9 +13,9 @@ struct Kurrent {
 }
 
 impl Protocol for Kurrent {
-    fn serve(&self, broker: Broker, listener: TcpListener) -> Serving {
+    fn serve(&self, broker: Entrance, listener: TcpListener) -> Serving {
         let (stop, config) = (broker.stopping(), self.config.clone());
-        Box::pin(async move { kurrent::serve(broker.entrance(), listener, stop, config).await })
+        Box::pin(async move { kurrent::serve(broker, listener, stop, config).await })
     }
 }
 

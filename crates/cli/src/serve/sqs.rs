@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use forebay_broker::broker::Broker;
+use forebay_broker::broker::Entrance;
 use forebay_doors::kit::identity::Anonymous;
 use forebay_doors::sqs::{self, AccessKey, KeyRing, SqsConfig, UrlOptions, is_account};
 use tokio::net::TcpListener;
@@ -23,13 +23,13 @@ struct Sqs {
 }
 
 impl Protocol for Sqs {
-    fn check_reach(&self, broker: &Broker, address: SocketAddr) -> anyhow::Result<()> {
+    fn check_reach(&self, broker: &Entrance, address: SocketAddr) -> anyhow::Result<()> {
         let credentials = broker.credentials();
         let has_none = self.config.keys.is_empty() && !credentials.has_keys() && !credentials.has_tokens();
         if self.config.anonymous == Anonymous::Refused && has_none { Err(no_keys(address)) } else { Ok(()) }
     }
 
-    fn serve(&self, broker: Broker, listener: TcpListener) -> Serving {
+    fn serve(&self, broker: Entrance, listener: TcpListener) -> Serving {
         let (stop, config) = (broker.stopping(), self.config.clone());
         if let Some(file) = self.file.clone() {
             let ring = config.keys.clone();
@@ -45,7 +45,7 @@ impl Protocol for Sqs {
                 }
             }));
         }
-        Box::pin(async move { sqs::serve(broker.entrance(), listener, stop, config).await })
+        Box::pin(async move { sqs::serve(broker, listener, stop, config).await })
     }
 }
 

@@ -64,6 +64,16 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
+    /// The time that the server has spent on a processor since it started.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).expect("a process");
+        // The name of the program ends with the last parenthesis. Times are in hundredths of a second, on every
+        // Linux that there is.
+        let after = stat.rsplit_once(')').expect("a name").1;
+        let ticks = |n: usize| after.split_whitespace().nth(n).and_then(|text| text.parse::<f64>().ok());
+        (ticks(11).expect("user time") + ticks(12).expect("system time")) / 100.0
+    }
+
     pub(crate) fn client(&self) -> Client {
         Client { address: self.address.clone(), stream: None }
     }

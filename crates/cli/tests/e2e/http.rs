@@ -11,5 +11,6 @@ mod operate;
 mod parked;
 pub(crate) mod rig;
 mod scarce;
+mod sources;
 mod streams;
 mod wrong;

@@ -56,12 +56,11 @@ impl Row {
             delay_ms: delay.unsigned_abs().saturating_sub(age),
             ttl_ms: if ttl == 0 { 0 } else { ttl.unsigned_abs().saturating_sub(age).max(1) },
             deliver_at_us: at.unsigned_abs(),
-            published_at_us: 0,
-            expires_at_us: 0,
-            log_position: 0,
             content_type: about.content_type,
             no_body: about.no_body,
             key_bytes: key_bytes.into(),
+            // The rest is said by the server.
+            ..v1::Message::default()
         };
         Ok(Row { position, stream, message })
     }

@@ -175,6 +175,8 @@ impl Shard {
             if budget.is_spent() || stream.ids_at.is_none_or(|at| at > now) {
                 return;
             }
+            // An image without these ids must say how late it is, or a clock that is set back would let them in again.
+            stream.changed = true;
             budget.spend_each(stream.dedupe.drop_oldest() as u64 / 16 + 1);
         }
     }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_broker::api::{Broker, CallError, Caller, Principal, Stage};
+use forebay_broker::api::{CallError, Caller, Entrance, Principal, Stage};
 use forebay_core::types::Timestamp;
 use forebay_wire::alert::{Alert, Event, Notification, Rules, Watch};
 use forebay_wire::attention::GroupFacts;
@@ -56,7 +56,7 @@ impl Alerts {
     }
 
     /// Looks at the groups until the server stops.
-    pub(super) async fn run(self, broker: Broker) {
+    pub(super) async fn run(self, broker: Entrance) {
         let caller = broker.enter(Principal::owner(), None);
         let clock = broker.clock();
         let mut stopped = std::pin::pin!(broker.reached(Stage::Stopping));

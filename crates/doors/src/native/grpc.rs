@@ -35,7 +35,7 @@ mod transact;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use forebay_broker::api::{Broker, Hold, Principal, Share, Work};
+use forebay_broker::api::{Entrance, Hold, Principal, Share, Work};
 use forebay_wire::keda::external_scaler_server::ExternalScalerServer;
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
@@ -52,7 +52,7 @@ const REQUEST_OVERHEAD: usize = 4 << 20;
 
 /// The services, to be served beside whatever else is on the port. `unknown` is the client of a request of which the
 /// connection does not say whose it is.
-pub(super) fn routes(broker: Broker, unknown: Principal) -> Routes {
+pub(super) fn routes(broker: Entrance, unknown: Principal) -> Routes {
     let request_bytes_max = broker.limits().batch_bytes_max as usize + REQUEST_OVERHEAD;
     let health = health::service(broker.clone());
     let scaler = ExternalScalerServer::new(NativeDoor { broker: broker.clone(), unknown: unknown.clone() });
@@ -78,7 +78,7 @@ type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 type Answer<T> = Result<Response<T>, Status>;
 
 struct NativeDoor {
-    broker: Broker,
+    broker: Entrance,
     unknown: Principal,
 }
 

@@ -44,7 +44,8 @@ use axum::http::HeaderMap;
 use axum::http::{Request, Response};
 use axum::response::IntoResponse as _;
 use bytes::Bytes;
-use forebay_broker::api::{Broker, DoorStats, Pool, Principal, Share};
+use forebay_broker::api::{DoorStats, Entrance, Pool, Principal, Share};
+use forebay_wire::json;
 
 #[cfg(feature = "dashboard")]
 use super::alerts::Alerts;
@@ -77,7 +78,7 @@ const SMALL_BODIES_BYTES: usize = 16 << 20;
 struct Door(Arc<Shared>);
 
 struct Shared {
-    broker: Broker,
+    broker: Entrance,
     gate: Arc<Gate>,
     #[cfg(feature = "dashboard")]
     is_tls: bool,
@@ -105,6 +106,19 @@ impl Door {
         Service::new(self.0.broker.enter(who, from), share)
     }
 
+    /// How the cluster stands; empty for a server with a log of its own.
+    async fn cluster_report(&self, epoch: u32) -> json::ClusterReport {
+        match &self.0.cluster {
+            Some(cluster) => cluster.report().await,
+            None => json::ClusterReport { term: epoch, ..json::ClusterReport::default() },
+        }
+    }
+
+    #[cfg(feature = "dashboard")]
+    fn is_in_cluster(&self) -> bool {
+        self.0.cluster.is_some()
+    }
+
     /// The server itself, for work that is done once for several clients.
     fn own(&self) -> Service {
         self.enter(Principal::owner(), None, None)
@@ -114,7 +128,7 @@ impl Door {
         BodyShares { messages: self.0.bodies.share(), small: self.0.small_bodies.share() }
     }
 
-    fn broker(&self) -> &Broker {
+    fn broker(&self) -> &Entrance {
         &self.0.broker
     }
 
@@ -174,9 +188,9 @@ pub(super) struct HttpDoor {
 }
 
 impl HttpDoor {
-    pub(super) fn new(broker: Broker, config: &NativeConfig) -> HttpDoor {
+    pub(super) fn new(broker: Entrance, config: &NativeConfig) -> HttpDoor {
         let of_native = broker.doors().door("native");
-        let gate = Arc::new(Gate::new(broker.entrance(), config.anonymous, of_native));
+        let gate = Arc::new(Gate::new(broker.clone(), config.anonymous, of_native));
         let api = api::calls();
         let stats = broker.doors().door("http");
         let door = Door(Arc::new(Shared {

@@ -54,6 +54,7 @@ fn other_stream() -> StreamSettings {
             on_full: OnFull::DropOldest,
         },
         ingress_rate: Some(Rate { per_second: 7.5, burst: 8 }),
+        source: Some(Source::prefix("orders-").kind("Placed").header("region", "eu")),
         delay: Duration::from_secs(7),
     }
 }
@@ -105,7 +106,7 @@ fn tags_stay_what_they_were() {
     ];
     assert_eq!(group.iter().copied().filter(|tag| expected.contains(tag)).collect::<Vec<_>>(), expected);
     let stream = tags(&|out| other_stream().store(0, out));
-    assert_eq!(stream, [3, 4, 6, 1, 2, 7, 8, 9, 10, 11, 12, 13]);
+    assert_eq!(stream, [3, 4, 6, 1, 2, 7, 8, 9, 10, 11, 12, 14, 15, 16, 13]);
 }
 
 #[test]
@@ -183,6 +184,27 @@ fn settings_that_become_none_are_named() {
     assert_eq!(GroupPatch::from(&GroupSettings::default()).cleared(), ["parked_max_age", "rate"]);
     let limits = StreamLimitsPatch::new().max_age(None).max_bytes(5);
     assert_eq!(StreamPatch::new().limits(limits).cleared(), ["limits.max_age"]);
+}
+
+#[test]
+fn a_source_has_a_prefix_and_a_header_that_can_be() {
+    let check = |source: Source| {
+        let patch = StreamPatch::new().source(source);
+        patch.check().map_err(|error| error.to_string())
+    };
+    assert_eq!(check(Source::prefix("")), Ok(()));
+    assert_eq!(check(Source::prefix("orders-").header("a", "b=c")), Ok(()));
+    assert_eq!(Source::default().header("a", "b=c").header_parts(), Some(("a", "b=c")));
+    let text = "source.prefix must be the beginning of names that do not begin with $. value=`$audit`";
+    assert_eq!(check(Source::prefix("$audit")), Err(text.to_owned()));
+    let text = "source.header must be name=value. value=`=eu`";
+    assert_eq!(check(Source::default().header("", "eu")), Err(text.to_owned()));
+    assert!(check(Source::prefix("x".repeat(1_025))).is_err() && check(Source::prefix("a\nb")).is_err());
+    let is = StreamSettings { source: Some(Source::prefix("orders-")), ..StreamSettings::default() };
+    let differs = |source: Source| StreamPatch::new().source(source).difference(&is);
+    assert_eq!(differs(Source::prefix("orders-")), None);
+    assert_eq!(differs(Source::prefix("orders")).as_deref(), Some("source.prefix"));
+    assert_eq!(differs(Source::prefix("orders-").kind("Placed")).as_deref(), Some("source.type"));
 }
 
 #[track_caller]

@@ -13,6 +13,9 @@ use crate::tale::tell;
 use crate::watch::Class;
 use crate::world::World;
 
+/// MARK has two slots, each in a page of its own.
+const SLOT: usize = 4_096;
+
 impl World {
     pub(super) fn mishap(&mut self) {
         match self.dice.roll(10) {
@@ -130,8 +133,7 @@ impl World {
     /// of it.
     fn damage_a_copy(&mut self) {
         if self.dice.chance(1, 4) {
-            self.situations.reached(Situation::MarkDamaged);
-            return self.flip_a_bit("MARK");
+            return self.damage_mark();
         }
         let images: Vec<String> = self.disk.files().into_iter().filter(|name| is_image(name)).collect();
         let [.., _, newest] = &images[..] else { return };
@@ -145,6 +147,23 @@ impl World {
         if is_newest {
             self.situations.reached(Situation::NewestImageDamaged);
         }
+    }
+
+    /// Flips a bit of MARK, unless the slot that was damaged last has not been written anew since: a start that crashes
+    /// may not come to that.
+    fn damage_mark(&mut self) {
+        let slot = |bytes: &[u8], at: usize| bytes.chunks(SLOT).nth(at).map(<[u8]>::to_vec);
+        let before = self.disk.contents("MARK").unwrap_or_default();
+        if let Some((at, damaged)) = &self.damaged_mark
+            && slot(&before, *at).as_ref() == Some(damaged)
+        {
+            return;
+        }
+        self.situations.reached(Situation::MarkDamaged);
+        self.flip_a_bit("MARK");
+        let after = self.disk.contents("MARK").unwrap_or_default();
+        let changed = before.iter().zip(&after).position(|(before, after)| before != after);
+        self.damaged_mark = changed.and_then(|at| Some((at / SLOT, slot(&after, at / SLOT)?)));
     }
 
     fn flip_a_bit(&mut self, name: &str) {

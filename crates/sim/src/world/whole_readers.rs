@@ -28,6 +28,11 @@ struct WholeReader {
     /// The last message that it was shown, and the first and the last of each stream.
     at: Option<Ordinal>,
     seen: BTreeMap<StreamId, (Seq, Seq)>,
+    /// The last message of each stream that could not be read any more when the reader came to it, before `at`. If a
+    /// crash brings that message back, because the ack that let it go was not durable, the reader has passed it.
+    passed: BTreeMap<StreamId, Seq>,
+    /// The same after `at`. A reader that connects again comes to these once more.
+    passed_since: BTreeMap<StreamId, Seq>,
     /// The server that it talks to.
     epoch: Epoch,
     has_ended: bool,
@@ -42,7 +47,41 @@ impl WholeReaders {
 impl WholeReader {
     fn new(next: Ordinal, direction: Direction, epoch: Epoch) -> WholeReader {
         let cursor = WholeCursor::new(next, direction);
-        WholeReader { cursor, step: Step::Ask, at: None, seen: BTreeMap::new(), epoch, has_ended: false }
+        WholeReader {
+            cursor,
+            step: Step::Ask,
+            at: None,
+            seen: BTreeMap::new(),
+            passed: BTreeMap::new(),
+            passed_since: BTreeMap::new(),
+            epoch,
+            has_ended: false,
+        }
+    }
+
+    /// How far it has come in a stream: messages that it was shown, and messages that it passed.
+    fn reached(&self, stream: StreamId) -> Option<Seq> {
+        let seen = self.seen.get(&stream).map(|(_, last)| last);
+        let all = [seen, self.passed.get(&stream), self.passed_since.get(&stream)];
+        let all = all.into_iter().flatten().copied();
+        match self.cursor.direction() {
+            Direction::Forwards => all.max(),
+            Direction::Backwards => all.min(),
+        }
+    }
+
+    /// Whether this message of a stream may follow now. None is left out that can be read.
+    fn may_follow(&self, stream: StreamId, seq: Seq, first: Seq) -> bool {
+        self.reached(stream).is_none_or(|before| match self.cursor.direction() {
+            Direction::Forwards => seq == before.next() || before < seq && seq == first,
+            Direction::Backwards => seq.next() == before,
+        })
+    }
+
+    fn is_shown(&mut self, stream: StreamId, seq: Seq, ordinal: Ordinal) {
+        self.at = Some(ordinal);
+        self.seen.entry(stream).or_insert((seq, seq)).1 = seq;
+        self.passed.append(&mut self.passed_since);
     }
 }
 
@@ -90,6 +129,7 @@ impl World {
                 (Direction::Forwards, Some(at)) => at.plus(1),
                 (Direction::Backwards, Some(at)) => Ordinal(at.0 - 1),
             });
+            reader.passed_since.clear();
             (reader.epoch, reader.step) = (epoch, Step::Ask);
         }
         reader.has_ended = false;
@@ -133,13 +173,17 @@ impl World {
         let shard = self.server.as_ref().expect("the server is up between steps").driver.shard();
         for stretch in stretches {
             let stream = stretch.stream;
-            let Some(kept) = shard.readable(stream) else { continue };
+            let kept = shard.readable(stream);
             let mut messages: Vec<_> = stretch.messages().collect();
             if direction == Direction::Backwards {
                 messages.reverse();
             }
-            for message in messages.into_iter().filter(|message| message.seq >= kept.first) {
+            for message in messages {
                 let (seq, ordinal, at) = (message.seq, message.ordinal, message.published);
+                let Some(kept) = kept.filter(|kept| kept.first <= seq) else {
+                    reader.passed_since.insert(stream, seq);
+                    continue;
+                };
                 tell(|| format!("  {stream:?} {seq} is shown to a reader of the whole log, {ordinal:?}"));
                 assert!(
                     seq <= kept.last,
@@ -150,14 +194,12 @@ impl World {
                     Direction::Backwards => before > ordinal,
                 });
                 assert!(is_in_order, "I21: a reader is shown {ordinal:?} after {:?}", reader.at);
-                let (_, before) = reader.seen.get(&stream).copied().unzip();
-                let is_next = before.is_none_or(|before| match direction {
-                    Direction::Forwards => seq == before.next() || before < seq && seq == kept.first,
-                    Direction::Backwards => seq.next() == before,
-                });
-                assert!(is_next, "I21: of {stream:?} {seq} is shown to a reader after {before:?}");
-                reader.at = Some(ordinal);
-                reader.seen.entry(stream).or_insert((seq, seq)).1 = seq;
+                assert!(
+                    reader.may_follow(stream, seq, kept.first),
+                    "I21: of {stream:?} {seq} is shown to a reader after {:?}",
+                    reader.reached(stream)
+                );
+                reader.is_shown(stream, seq, ordinal);
                 let meta = MessageMeta::plain(message.content.len() as u32);
                 let Some(model) = self.streams.get_mut(&stream) else { continue };
                 let uid = clients::identify(&message.content);
@@ -195,7 +237,7 @@ impl World {
                 let seen = reader.seen.get(&stream).copied();
                 let is_all = match seen {
                     // An older reader may have begun later.
-                    _ if n < old => seen.is_none_or(|(_, last)| last == end),
+                    _ if n < old => seen.is_none() || reader.reached(stream) == Some(end),
                     seen => seen == Some((begin, end)),
                 };
                 assert!(

@@ -19,8 +19,9 @@ use crate::jetstream::keeper::{Clock, Keeper, KeeperState, Order, Reply, Shared}
 use crate::jetstream::link::{CallError, Info, Link, Server};
 use crate::jetstream::open::{self, JetStreamError};
 use crate::jetstream::pipeline::{Pipeline, Window};
-use crate::jetstream::presence::{self, NodeState, Office, Presence, Watched};
+use crate::jetstream::presence::{self, NodeState, Office, Presence};
 use crate::jetstream::record::{Claimant, Kind, PART_BYTES, Scribe};
+use crate::jetstream::tenure::{Watched, silence};
 use crate::jetstream::walk::{Step, Walk, WalkedFrame, damaged};
 
 /// Frames that may wait in the engine.
@@ -176,18 +177,10 @@ impl JetStreamEngine {
         }
         let seen = claim::look(&self.link).await.map_err(Look::from)?;
         let now = (self.config.clock)();
-        let mut watched = self.watched();
-        if watched.last != info.last || watched.since.is_none() {
-            *watched = Watched { last: info.last, since: Some(now) };
-        }
-        let silent = watched.since.map_or(Duration::ZERO, |since| now.since(since));
-        let is_free = seen.epoch.0 == 0 || seen.released == Some(info.last) || silent >= self.silence();
+        let silent = self.watched().look(now, info.last);
+        let is_free =
+            seen.epoch.0 == 0 || seen.released == Some(info.last) || silent >= silence(self.config.tenure);
         Ok((Ownership { epoch: seen.epoch.0, owner: seen.owner }, is_free))
-    }
-
-    /// After so much silence the owner does not serve any more, whatever its clock does.
-    fn silence(&self) -> Duration {
-        self.config.tenure + self.config.tenure / 4
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
@@ -306,9 +299,7 @@ impl JetStreamEngine {
             return;
         }
         let now = (self.config.clock)();
-        let watched = *self.watched();
-        let since = watched.since.filter(|_| claimed.last_of_others <= watched.last).unwrap_or(now);
-        let rest = self.silence().saturating_sub(now.since(since));
+        let rest = self.watched().rest(now, claimed.last_of_others, self.config.tenure);
         if !rest.is_zero() {
             tracing::info!(
                 seconds = rest.as_secs_f64(),

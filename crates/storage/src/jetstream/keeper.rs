@@ -14,6 +14,7 @@ use crate::jetstream::index::{IndexBuilder, Known};
 use crate::jetstream::link::{CallError, Link, acknowledged};
 use crate::jetstream::pipeline::{Counted, Pipeline, State, Token};
 use crate::jetstream::record::{Claimant, Ending, Header, Kind, Place, Scribe, Term, put_frame};
+use crate::jetstream::tenure::SentTimes;
 
 /// An answer that takes longer is not waited for: a proposal that is lost with its leader is never answered.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(800);
@@ -111,8 +112,7 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 pub(crate) struct KeeperState {
     pending: VecDeque<Pending>,
-    /// When each message of this attempt was sent.
-    sent: VecDeque<(u64, Timestamp)>,
+    sent: SentTimes,
     last_sent: Timestamp,
     until: Timestamp,
     behind_since: Option<Timestamp>,
@@ -229,7 +229,7 @@ impl Keeper {
             let reply = format!("{}.{attempt}.{nth}", self.inbox);
             let message = sending.message;
             let now = (self.clock)();
-            self.state.sent.push_back((nth, now));
+            self.state.sent.sent(nth, now);
             self.state.last_sent = now;
             if let Err(error) = self.link.send(message.kind, sending.after, reply, message.bytes).await {
                 tracing::debug!(%error, "a message for the log was not sent");
@@ -266,12 +266,7 @@ impl Keeper {
         }
         if !counted.is_empty() {
             // The acknowledgement shows that there was no newer claim when its message was sent.
-            let mut sent_at = None;
-            while let Some((_, at)) = self.state.sent.front().filter(|(sent, _)| *sent <= nth) {
-                sent_at = Some(*at);
-                self.state.sent.pop_front();
-            }
-            if let Some(at) = sent_at {
+            if let Some(at) = self.state.sent.counted(nth) {
                 self.state.until = self.state.until.max(at + self.tenure_length);
                 self.tenure.extend(at + self.tenure_length);
             }
@@ -328,7 +323,7 @@ impl Keeper {
 
     fn on_time(&mut self) {
         let now = (self.clock)();
-        let is_late = self.state.sent.front().is_some_and(|(_, at)| now.since(*at) > ANSWER_DEADLINE);
+        let is_late = self.state.sent.oldest().is_some_and(|at| now.since(at) > ANSWER_DEADLINE);
         if is_late && self.pipeline.is_waiting() {
             self.interrupt();
         }

@@ -20,13 +20,13 @@ use forebay_core::types::Epoch;
 use crate::jetstream::record::{Header, Kind, Message};
 
 /// How much may be on its way at once. A message that is larger goes alone.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Window {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Pipeline {
     epoch: Epoch,
     window: Window,
@@ -47,14 +47,14 @@ pub(crate) struct Pipeline {
     pub(crate) believes_every_answer: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Waiting {
     message: Message,
     /// The sequence that its acknowledgement named.
     stored: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum State {
     Flowing,
     /// Nothing is sent until the stream was read from `known` on.
@@ -64,13 +64,13 @@ pub(crate) enum State {
 }
 
 /// Names one message of one attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Token {
     pub(crate) attempt: u32,
     pub(crate) nth: u64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Sending {
     pub(crate) token: Token,
     /// The stream should end with this sequence.

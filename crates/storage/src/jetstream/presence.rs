@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use forebay_core::types::{Epoch, Timestamp};
+use forebay_core::types::Epoch;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use crate::engine::Tenure;
 use crate::jetstream::keeper::Shared;
 use crate::jetstream::link::Link;
 use crate::jetstream::record::Claimant;
+use crate::jetstream::tenure::Watched;
 
 /// How long answers are collected.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(400);
@@ -19,13 +20,6 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(400);
 const NODES_MAX: usize = 64;
 /// Before a question is listened for again, after that was not possible.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// The end of the log as a standby saw it, and since when.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Watched {
-    pub(crate) last: u64,
-    pub(crate) since: Option<Timestamp>,
-}
 
 /// What a node knows about itself.
 #[derive(Debug)]

@@ -157,7 +157,7 @@ impl Header {
 }
 
 /// A message for the stream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Message {
     pub(crate) kind: Kind,
     pub(crate) identity: Identity,
@@ -189,7 +189,7 @@ pub(crate) struct Place {
 }
 
 /// Numbers the records of one owner and links them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Scribe {
     pub(crate) epoch: Epoch,
     /// Of the last record.

@@ -160,6 +160,12 @@ pub struct Message {
     /// A key that is not UTF-8, instead of `key`.
     #[prost(bytes = "bytes", tag = "16")]
     pub key_bytes: ::prost::bytes::Bytes,
+    /// Delivery and reading: the stream that the message was published to and its position there, if it was copied from
+    /// there because of the setting `source` of the stream that it is in. Empty otherwise.
+    #[prost(string, tag = "17")]
+    pub source_stream: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "18")]
+    pub source_seq: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Header {
@@ -348,7 +354,7 @@ pub struct CreateStreamRequest {
     pub settings: ::core::option::Option<StreamSettings>,
 }
 /// An absent field has its default in a create, and keeps its value in an update.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StreamSettings {
     /// How long a message id is remembered.
     #[prost(uint64, optional, tag = "1")]
@@ -363,6 +369,23 @@ pub struct StreamSettings {
     /// Limit on all producers together.
     #[prost(message, optional, tag = "5")]
     pub ingress_rate: ::core::option::Option<Rate>,
+    /// The messages of other streams that are copied to this one, as they are published.
+    #[prost(message, optional, tag = "6")]
+    pub source: ::core::option::Option<Source>,
+}
+/// Messages of other streams. All conditions hold.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Source {
+    /// Messages of streams whose names begin with this. Empty: of all streams but those of the system, whose names begin
+    /// with `$`.
+    #[prost(string, tag = "1")]
+    pub prefix: ::prost::alloc::string::String,
+    /// Only messages of this type.
+    #[prost(string, optional, tag = "2")]
+    pub r#type: ::core::option::Option<::prost::alloc::string::String>,
+    /// Only messages with this header, as `name=value`.
+    #[prost(string, optional, tag = "3")]
+    pub header: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// How long messages are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Headers, Span, Time, some};
+use super::{Headers, SourceMessage, Span, Time, some};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -72,6 +72,9 @@ pub struct Delivery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     pub priority: u8,
+    /// The message of another stream that this one is a copy of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceMessage>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -111,6 +111,14 @@ pub struct PublishResult {
     pub log_position: Option<u64>,
 }
 
+/// A message of another stream that was copied because of the setting `source` of the stream that the copy is in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SourceMessage {
+    pub stream: String,
+    pub seq: u64,
+}
+
 /// A message as it lies in its stream. It has one of `body`, `body_text`, `body_base64` and `no_body`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -155,6 +163,9 @@ pub struct StoredMessage {
     pub priority: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
+    /// The message of another stream that this one is a copy of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceMessage>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

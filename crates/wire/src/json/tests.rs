@@ -35,7 +35,7 @@ fn settings_survive_the_round_trip() {
     same::<StreamSettings>(concat!(
         r#"{"retention":{"max_age":"7d","max_bytes":null,"max_messages":5},"dedupe_window":"10m","dedupe_max":7,"#,
         r#""limits":{"max_messages":null,"max_bytes":9,"max_age":"1h","on_full":"drop_oldest"},"#,
-        r#""ingress_rate":null}"#,
+        r#""ingress_rate":null,"source":{"prefix":"orders-","type":"Placed","header":"region=eu"}}"#,
     ));
     for start in [r#""beginning""#, r#""end""#, r#"{"seq":100}"#] {
         same::<Start>(start);

@@ -96,7 +96,8 @@ fn settings_of_a_stream_survive_the_round_trip() {
         .dedupe_max(2)
         .retention(Retention::Log { max_age: Some(second), max_bytes: None, max_messages: Some(3) })
         .limits(limits)
-        .ingress_rate(Rate::per_second(0.5));
+        .ingress_rate(Rate::per_second(0.5))
+        .source(Source::prefix("orders-").kind("Placed").header("region", "eu"));
     assert_eq!(requested::<StreamPatch>(&v1::StreamSettings::from(&patch)), Ok(patch));
     assert_eq!(v1::StreamSettings::from(&StreamPatch::new()), v1::StreamSettings::default());
     let patch = StreamPatch::from(&StreamSettings::default());

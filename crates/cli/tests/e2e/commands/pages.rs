@@ -191,6 +191,12 @@ fn the_commands_of_the_guide_to_exactly_once_answer_as_it_shows() {
 }
 
 #[test]
+fn the_commands_of_the_guide_to_many_streams_answer_as_it_shows() {
+    let page = include_str!("../../../../../docs/guide/many-streams.md");
+    follow("many-streams.md", page, 6, &["curl"]);
+}
+
+#[test]
 fn the_commands_of_the_guide_to_sqs_answer_as_it_shows() {
     let page = include_str!("../../../../../docs/guide/sqs.md");
     follow("sqs.md", page, 4, &["curl"]);

@@ -1,12 +1,15 @@
 //! No turn is long and no table grows without bound, whatever there is to do.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
 use super::rig::Rig;
 use super::*;
 use crate::group::Verb;
+use crate::image::{STREAM, Taking};
 use crate::notes::Expected;
 use crate::pace::Rate;
 use crate::settings::{Fairness, OnFull, Retention, StreamLimits};
-use crate::types::IdHash;
+use crate::types::{IdHash, PartKey};
 
 #[test]
 fn an_image_may_be_taken_in_the_middle_of_a_reset() {
@@ -359,6 +362,60 @@ fn ids_of_a_stream_that_has_become_quiet_are_forgotten() {
     rig.shard.open(rig.now, Epoch(2));
     rig.turn();
     assert_eq!(rig.shard.wake_at(), Some(rig.now + window));
+}
+
+#[test]
+fn an_image_without_forgotten_ids_knows_that_their_window_is_over() {
+    let window = Duration::from_secs(60);
+    // They are forgotten before an image, or after the stream's own part was taken.
+    for in_the_middle in [false, true] {
+        let mut rig = Rig::new(StreamSettings { dedupe_window: window, ..StreamSettings::default() });
+        let meta = MessageMeta { id: Some(IdHash(7)), ..MessageMeta::plain(1) };
+        rig.publish(&[meta]).expect("a good batch");
+        rig.turn();
+        let late = rig.now + window;
+        let mut image = BTreeMap::new();
+        take_image(&mut rig, &mut image, |_| {});
+        match in_the_middle {
+            false => {
+                rig.now = late;
+                rig.turn();
+                take_image(&mut rig, &mut image, |_| {});
+            }
+            true => take_image(&mut rig, &mut image, |rig| {
+                rig.now = late;
+                rig.turn();
+            }),
+        }
+        assert_eq!(rig.shard.streams[&rig.stream].dedupe.generations().count(), 0);
+        let mut again = Shard::new(Limits::DEFAULT);
+        again.load(image.iter().map(|(key, bytes)| (*key, Position(1), &bytes[..]))).expect("good parts");
+        assert_eq!(again.latest(), late, "in the middle: {in_the_middle}");
+    }
+}
+
+/// Takes all parts, in their order, and does something after the part of the stream. A part that has not changed
+/// stays as it was.
+fn take_image(rig: &mut Rig, image: &mut BTreeMap<PartKey, Vec<u8>>, after_stream: impl Fn(&mut Rig)) {
+    let (mut left, mut listed) = (VecDeque::from(rig.shard.parts()), BTreeSet::new());
+    let stream = PartKey { kind: STREAM, id: rig.stream.0, sub: 0 };
+    while let Some(key) = left.pop_front() {
+        let mut bytes = Vec::new();
+        let taken = rig.shard.take_part(key, &mut bytes);
+        for part in rig.shard.parts_of(key).into_iter().rev() {
+            left.push_front(part);
+        }
+        if key == stream {
+            after_stream(rig);
+        }
+        if taken == Taking::Taken {
+            image.insert(key, bytes);
+        }
+        if taken != Taking::Gone {
+            listed.insert(key);
+        }
+    }
+    image.retain(|key, _| listed.contains(key));
 }
 
 #[test]

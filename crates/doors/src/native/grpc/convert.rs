@@ -235,7 +235,11 @@ fn message(content: &Bytes, priority: u8, published: Timestamp) -> Answer<v1::Me
         let (value, value_bytes) = text_or_bytes(content, value);
         v1::Header { name: name.to_owned(), value, value_bytes }
     };
+    let (source_stream, source_seq) =
+        parsed.copied_from.map(|from| (from.stream.to_owned(), from.seq.0)).unwrap_or_default();
     Ok(v1::Message {
+        source_stream,
+        source_seq,
         body: content.slice_ref(parsed.body),
         id: text(parsed.id),
         key,

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use forebay_broker::api::{Broker, Stage};
+use forebay_broker::api::{Entrance, Stage};
 use forebay_wire::v1::forebay_server;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -14,12 +14,12 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::status;
 
-pub(super) fn service(broker: Broker) -> HealthServer<HealthDoor> {
+pub(super) fn service(broker: Entrance) -> HealthServer<HealthDoor> {
     HealthServer::new(HealthDoor { broker })
 }
 
 pub(super) struct HealthDoor {
-    broker: Broker,
+    broker: Entrance,
 }
 
 /// An empty name asks for the server as a whole.

@@ -63,6 +63,7 @@ pub(super) struct Dashboard {
     history: Mutex<History>,
     is_started: AtomicBool,
     keeps_history: bool,
+    rooms: live::Rooms,
 }
 
 impl Dashboard {
@@ -72,11 +73,17 @@ impl Dashboard {
             history: Mutex::new(History::default()),
             is_started: AtomicBool::new(false),
             keeps_history,
+            rooms: live::Rooms::default(),
         }
     }
 
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time of the last snapshot, in microseconds since 1970.
+    fn newest(&self) -> u64 {
+        self.latest.borrow().as_ref().map_or(0, |snapshot| snapshot.at.0)
     }
 
     /// Begins to take snapshots, if that has not begun. A server that keeps no history waits for the first page.
@@ -172,6 +179,7 @@ pub(super) async fn page(State(door): State<Door>, request: Request) -> Response
             door: door.clone(),
             service,
             path: path.clone(),
+            address: parts.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string),
             route,
             is_update: false,
         }),
@@ -195,6 +203,8 @@ struct Visit {
     door: Door,
     service: Service,
     path: String,
+    /// The path with its query.
+    address: String,
     route: Route,
     /// Only the live parts are wanted. Lists of messages are not among them, and are not read again.
     is_update: bool,

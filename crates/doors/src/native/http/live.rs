@@ -84,11 +84,7 @@ pub(super) async fn cluster(
     _: NoQuery,
 ) -> Result<Reply<json::ClusterReport>, Failure> {
     let server = service.server().await?;
-    let report = match &door.0.cluster {
-        Some(cluster) => cluster.report().await,
-        None => json::ClusterReport { term: server.epoch, ..json::ClusterReport::default() },
-    };
-    Ok(Reply(StatusCode::OK, report))
+    Ok(Reply(StatusCode::OK, door.cluster_report(server.epoch).await))
 }
 
 /// What a kind of problem means, for people that follow its `type`.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use forebay_broker::api::{
-    Batch, BatchBuilder, ContentType, Delivered, Found, LogMessage, Message, Moment, Published, parse_content,
+    Batch, BatchBuilder, ContentType, CopiedFrom, Delivered, Found, LogMessage, Message, Moment, Published,
+    parse_content,
 };
 use forebay_core::types::Timestamp;
 use forebay_wire::json::body::{BadField, Body, from_base64, text_or_base64};
@@ -151,6 +152,7 @@ struct Parts {
     headers: Headers,
     headers_base64: Headers,
     body: Body,
+    source: Option<json::SourceMessage>,
 }
 
 impl Parts {
@@ -179,12 +181,16 @@ impl Parts {
             headers,
             headers_base64,
             body: Body::of(bytes, message.content_type.name().unwrap_or_default()),
+            source: message.copied_from.map(|CopiedFrom { stream, seq }| json::SourceMessage {
+                stream: stream.to_owned(),
+                seq: seq.0,
+            }),
         }
     }
 }
 
 pub(super) fn delivery(lease: String, delivered: &Delivered) -> json::Delivery {
-    let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body } =
+    let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body, source } =
         Parts::of(&delivered.content);
     let Body { body, body_text, body_base64, no_body, content_type } = body;
     json::Delivery {
@@ -206,6 +212,7 @@ pub(super) fn delivery(lease: String, delivered: &Delivered) -> json::Delivery {
         no_body,
         content_type,
         priority: delivered.priority,
+        source,
     }
 }
 
@@ -214,7 +221,7 @@ pub(super) fn logged(logged: &LogMessage) -> json::StoredMessage {
 }
 
 pub(super) fn stored(found: &Found) -> json::StoredMessage {
-    let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body } =
+    let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body, source } =
         Parts::of(&found.content);
     let Body { body, body_text, body_base64, no_body, content_type } = body;
     json::StoredMessage {
@@ -236,6 +243,7 @@ pub(super) fn stored(found: &Found) -> json::StoredMessage {
         content_type,
         priority: found.extra.priority,
         expires_at: found.extra.expires.map(|at| Time(at.0)),
+        source,
     }
 }
 
@@ -247,8 +255,9 @@ mod tests {
         let message: json::Message = serde_json::from_str(text).expect("a message");
         let batch = batch(Moment::plain(Timestamp(1_000_000)), &[message], &Trace::default())
             .expect("it can be stored");
-        let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body } =
+        let Parts { id, kind, schema, key, key_base64, headers, headers_base64, body, source } =
             Parts::of(batch.contents());
+        assert_eq!(source, None, "only the server copies messages");
         let Body { body, body_text, body_base64, no_body, content_type } = body;
         let back = json::Message {
             id,

@@ -130,6 +130,7 @@ impl Edits {
             content_type,
             sent: was.sent,
             own: was.own,
+            copied_from: was.copied_from,
             priority: terms.priority,
             not_before: terms.not_before,
             expires: terms.expires,

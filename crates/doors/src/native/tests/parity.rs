@@ -74,8 +74,8 @@ impl Pair {
     async fn start() -> Pair {
         let clock = Clock::still();
         let brokers = [broker(clock).await, broker(clock).await];
-        let http = HttpDoor::new(brokers[0].clone(), &NativeConfig::default());
-        let grpc = ForebayClient::new(grpc::routes(brokers[1].clone(), Principal::owner()));
+        let http = HttpDoor::new(brokers[0].entrance(), &NativeConfig::default());
+        let grpc = ForebayClient::new(grpc::routes(brokers[1].entrance(), Principal::owner()));
         Pair { brokers, http, grpc, calls: http_calls(), made: BTreeSet::new() }
     }
 
@@ -505,7 +505,8 @@ async fn streams(pair: &mut Pair) {
     let limits = v1::StreamLimits { max_messages: Some(100), ..Default::default() };
     let settings = v1::StreamSettings { limits: Some(limits), ..Default::default() };
     for _ in 0..2 {
-        let request = request!(CreateStreamRequest, stream: "work", settings: Some(settings));
+        let settings = Some(settings.clone());
+        let request = request!(CreateStreamRequest, stream: "work", settings: settings);
         both!(pair, "PUT" "/streams/work", { "limits": { "max_messages": 100 } } = create_stream request);
     }
     let other = v1::StreamSettings { dedupe_window_ms: Some(5), ..Default::default() };

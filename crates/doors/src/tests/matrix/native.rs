@@ -38,7 +38,7 @@ pub(super) async fn prepare(of: &Stage) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let config = NativeConfig { anonymous: Anonymous::Refused, ..NativeConfig::default() };
-    tokio::spawn(serve_with(of.broker.clone(), listener, of.broker.stopping(), config));
+    tokio::spawn(serve_with(of.broker.entrance(), listener, of.broker.stopping(), config));
     address
 }
 

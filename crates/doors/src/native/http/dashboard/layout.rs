@@ -27,7 +27,9 @@ pub(super) fn whole(view: &View, page: &Page, door: &Door, who: Option<&str>) ->
                     }
                     nav aria-label="Sections" {
                         ul {
-                            @for (section, name, path) in Section::ALL {
+                            @let of_cluster = door.is_in_cluster();
+                            @let is_shown = |section| of_cluster || section != Section::Cluster;
+                            @for (section, name, path) in Section::ALL.into_iter().filter(|(one, ..)| is_shown(*one)) {
                                 li {
                                     a href=(view.to(path))
                                         aria-current=[(section == page.section).then_some("page")] {
@@ -167,6 +169,7 @@ fn icon(section: Section) -> Markup {
         Section::Parked => "M5 4h14v16H5zM10 16V8h3a2.5 2.5 0 0 1 0 5h-3",
         Section::Delayed => "M12 4a8 8 0 1 0 .01 0M12 8v4l3 2",
         Section::Clients => "M4 5h16v10H4zM9 19h6M12 15v4",
+        Section::Cluster => "M12 4v5M12 9 6 15M12 9l6 6M9.5 2h5v4h-5zM3.5 15h5v5h-5zM15.5 15h5v5h-5z",
         Section::Node | Section::Nowhere => "M4 5h16v6H4zM4 13h16v6H4zM7.5 8h.01M7.5 16h.01",
     })
 }

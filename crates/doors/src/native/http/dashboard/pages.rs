@@ -3,6 +3,7 @@
 mod action;
 mod alerts;
 mod clients;
+mod cluster;
 mod delayed;
 mod group;
 mod groups;
@@ -42,6 +43,7 @@ pub(super) enum Route {
     ParkedOne(StreamName, GroupName, u64),
     Delayed(List),
     Clients(List),
+    Cluster,
     Node,
 }
 
@@ -54,7 +56,7 @@ pub(super) struct List {
 }
 
 /// Rows on one page of a list.
-const ROWS: usize = 100;
+const ROWS: usize = 50;
 
 impl List {
     fn parse(query: &mut Query) -> Result<List, Failure> {
@@ -153,6 +155,7 @@ impl Route {
             }
             ["ui", "delayed"] => Route::Delayed(List::parse(&mut query)?),
             ["ui", "clients"] => Route::Clients(List::parse(&mut query)?),
+            ["ui", "cluster"] => Route::Cluster,
             ["ui", "node"] => Route::Node,
             _ => return Err(nowhere()),
         };
@@ -224,6 +227,11 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
             let snapshot = visit.snapshot().await?;
             let facts = clients::Facts::of(visit.door.broker(), service.caller());
             written(visit, |view| clients::write(view, &snapshot, &facts, list))
+        }
+        Route::Cluster => {
+            let epoch = service.server().await?.epoch;
+            let report = visit.door.cluster_report(epoch).await;
+            written(visit, |view| cluster::write(view, &report))
         }
         Route::Node => {
             visit.sees_server().await?;

@@ -9,13 +9,14 @@ use axum::http::{Request, Response, StatusCode, header};
 use forebay_broker::api::{Broker, BrokerConfig, Clock, Principal};
 use forebay_core::types::Timestamp;
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
+use forebay_wire::json::{ClusterLog, ClusterNode, ClusterReport, NatsServer, NodeRole};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use crate::native::NativeConfig;
 use crate::native::alerts::Alerts;
 use crate::native::http::HttpDoor;
 use crate::native::node::{LogLine, NodeFacts, SettingRow};
+use crate::native::{ClusterReporter, NativeConfig};
 
 const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 const FRAME_BYTES_MAX: usize = 32 << 20;
@@ -35,7 +36,7 @@ impl Rig {
         let engine = MemoryEngine::new(MemoryLog::new(config.driver.shard, FRAME_BYTES_MAX));
         let (broker, _) =
             Broker::open(Arc::new(engine), Clock::start(), config).await.expect("a new log opens");
-        Rig(HttpDoor::new(broker, native))
+        Rig(HttpDoor::new(broker.entrance(), native))
     }
 
     async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Response<Body> {
@@ -104,6 +105,7 @@ fn pages() -> Vec<String> {
         format!("{group}/parked/1"),
         "/ui/delayed".to_owned(),
         "/ui/clients".to_owned(),
+        "/ui/cluster".to_owned(),
         "/ui/node".to_owned(),
     ]
 }
@@ -120,6 +122,79 @@ async fn hostile_text_is_text_on_every_page() {
     }
     let (_, page) = rig.page(&format!("/ui/streams/{}/messages/1", super::view::encoded(SCRIPT))).await;
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot;"), "the text is shown");
+}
+
+#[tokio::test]
+async fn the_page_of_a_cluster_shows_what_the_api_reports() {
+    let rig = Rig::start().await;
+    let (_, page) = rig.page("/ui/cluster").await;
+    assert!(page.contains("This server is one machine"), "{page}");
+    assert!(!page.contains("href=\"../ui/cluster\""), "one machine has no entry for a cluster: {page}");
+    let node = |name: &str, role, tenure_left, records_behind| ClusterNode {
+        node: name.to_owned(),
+        address: "10.0.0.1:7070".to_owned(),
+        version: "0.1.0".to_owned(),
+        role,
+        term: if role == NodeRole::Owner { 1_234 } else { 0 },
+        tenure_left,
+        records_behind,
+    };
+    let server = |name: &str, leader, online, current| NatsServer {
+        name: name.to_owned(),
+        leader,
+        online,
+        current,
+        records_behind: if current { 0 } else { 512 },
+        silent_for: (!online).then_some(90.0),
+    };
+    let report = ClusterReport {
+        cluster: Some("main".to_owned()),
+        node: Some("a".to_owned()),
+        role: NodeRole::Owner,
+        owner: Some("a".to_owned()),
+        owner_address: Some("10.0.0.1:7070".to_owned()),
+        term: 1_234,
+        nodes: vec![node("a", NodeRole::Owner, Some(7.5), 0), node(SCRIPT, NodeRole::Standby, None, 77_000)],
+        log: Some(ClusterLog {
+            stream: "FOREBAY".to_owned(),
+            last_record: 5_000_000,
+            bytes: 3 << 30,
+            max_bytes: None,
+            servers: vec![
+                server("n1", true, true, true),
+                server("n2", false, true, false),
+                server("n3", false, false, false),
+            ],
+        }),
+        problem: None,
+    };
+    let asked = Arc::new(std::sync::Mutex::new(report));
+    let answers = asked.clone();
+    let cluster = ClusterReporter::new(move || {
+        let report = answers.lock().expect("no test panics with it").clone();
+        async move { report }
+    });
+    let config = NativeConfig { cluster: Some(cluster), ..NativeConfig::default() };
+    let rig = Rig::start_with(&config).await;
+    let (status, page) = rig.page("/ui/cluster").await;
+    assert_eq!(status, StatusCode::OK, "{page}");
+    for text in [
+        "href=\"../ui/cluster\"",
+        "1,234",
+        "7.5s",
+        "77.0k",
+        "GiB",
+        "leader",
+        "offline",
+        "behind",
+        "1m 30s ago",
+    ] {
+        assert!(page.contains(text), "{text} is missing in {page}");
+    }
+    assert!(!page.contains("<script>alert") && !page.contains("does not answer"), "{page}");
+    asked.lock().expect("no test panics with it").nodes.remove(0);
+    let (_, page) = rig.page("/ui/cluster").await;
+    assert!(page.contains("does not answer"), "{page}");
 }
 
 #[tokio::test]

@@ -101,19 +101,22 @@ pub(super) enum Section {
     Parked,
     Delayed,
     Clients,
+    /// Only where the server is a node of a cluster.
+    Cluster,
     Node,
     /// None of them, for a page that does not exist.
     Nowhere,
 }
 
 impl Section {
-    pub(super) const ALL: [(Section, &'static str, &'static str); 7] = [
+    pub(super) const ALL: [(Section, &'static str, &'static str); 8] = [
         (Section::Overview, "Overview", ""),
         (Section::Streams, "Streams", "ui/streams"),
         (Section::Groups, "Groups", "ui/groups"),
         (Section::Parked, "Parked", "ui/parked"),
         (Section::Delayed, "Delayed", "ui/delayed"),
         (Section::Clients, "Clients", "ui/clients"),
+        (Section::Cluster, "Cluster", "ui/cluster"),
         (Section::Node, "Node", "ui/node"),
     ];
 }

@@ -208,6 +208,8 @@ fn content(message: v1::Message) -> Value {
         content_type,
         no_body,
         key_bytes,
+        source_stream,
+        source_seq,
     } = message
     else {
         panic!("a stored message has no terms of a publish: {message:?}")
@@ -224,6 +226,9 @@ fn content(message: v1::Message) -> Value {
         "headers": headers,
         "priority": priority,
     });
+    if !source_stream.is_empty() {
+        value["source"] = json!({ "stream": source_stream, "seq": source_seq });
+    }
     let shown = Body::of((!no_body).then_some(&body[..]), &content_type);
     for (field, shown) in [
         ("body", shown.body.map(|body| serde_json::from_str(body.get()).expect("JSON"))),

@@ -580,6 +580,7 @@ $("form", palette).addEventListener("submit", (event) => {
 });
 
 const GO = { o: "", s: "ui/streams", g: "ui/groups", p: "ui/parked", d: "ui/delayed", c: "ui/clients", n: "ui/node" };
+if ($('.side a[href$="ui/cluster"]')) GO.l = "ui/cluster";
 let going = false;
 document.addEventListener("keydown", (event) => {
   if (event.key === "k" && (event.ctrlKey || event.metaKey)) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_broker::api::{Broker, Caller, ConnectionReport, DoorStats};
+use forebay_broker::api::{Caller, ConnectionReport, DoorStats, Entrance};
 use maud::{Markup, html};
 
 use super::super::format;
@@ -26,7 +26,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn of(broker: &Broker, caller: &Caller) -> Facts {
+    pub(super) fn of(broker: &Entrance, caller: &Caller) -> Facts {
         match caller.connections(0, CONNECTIONS_MAX) {
             Ok(page) => Facts {
                 doors: broker.doors().all(),

@@ -101,6 +101,7 @@ fn commits(snapshot: &Snapshot) -> Markup {
 
 fn journal(snapshot: &Snapshot) -> Markup {
     let (engine, driver) = (&snapshot.server.engine, &snapshot.server.driver);
+    let reads = format!("{} in {}", format::bytes(engine.read_bytes), format::count_of(engine.reads, "read"));
     let per_sync = engine.synced_frames as f64 / engine.syncs.max(1) as f64;
     html! {
         dl.facts {
@@ -109,7 +110,7 @@ fn journal(snapshot: &Snapshot) -> Markup {
             (row("Frames that wait", format::count(engine.frames_waiting)))
             (row("Images of the state", format::count(engine.images)))
             (row("Size of the images", format::bytes(engine.image_bytes)))
-            (row("Read back", format!("{} in {} reads", format::bytes(engine.read_bytes), format::count(engine.reads))))
+            (row("Read back", reads))
             (row("Deliveries from memory", format::count(driver.cache_hits)))
             (row("Deliveries that were read", format::count(driver.cache_misses)))
             (row("Damaged places", format::count(engine.damaged_places)))

@@ -345,7 +345,7 @@ fn selection(view: &View, facts: &Facts, filter: &Filter) -> Markup {
                     thead {
                         tr {
                             th scope="col" { span.hidden { "Selected" } } th.number scope="col" { "Position" }
-                            th scope="col" { "Parked" } th.number scope="col" { "Attempts" }
+                            th.roomy scope="col" { "Parked" } th.number.roomy scope="col" { "Attempts" }
                             th scope="col" { "Reason" } th scope="col" { "Key" } th scope="col" { "Body" }
                         }
                     }
@@ -361,8 +361,8 @@ fn selection(view: &View, facts: &Facts, filter: &Filter) -> Markup {
                                         (format::count(parked.seq))
                                     }
                                 }
-                                td.nowrap { (ago(view, parked.parked_at.0)) }
-                                td.number { (parked.attempts) }
+                                td.nowrap.roomy { (ago(view, parked.parked_at.0)) }
+                                td.number.roomy { (parked.attempts) }
                                 td.reason { bdi { (preview(&parked.reason)) } }
                                 td.key-cell { bdi { (key_of(parked)) } }
                                 td.payload {

@@ -115,7 +115,7 @@ pub(super) fn stream_link(view: &View, stream: &str) -> Markup {
 }
 
 pub(super) fn group_link(view: &View, stream: &str, group: &str) -> Markup {
-    html! { a.name href=(view.group(stream, group)) { span.of { (stream) "/" } (group) } }
+    html! { a.name href=(view.group(stream, group)) { span.of { (stream) "/" } wbr; (group) } }
 }
 
 /// A moment, with how long ago it was.

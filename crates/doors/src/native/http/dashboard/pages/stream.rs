@@ -21,7 +21,7 @@ use crate::native::service::{Service, filter};
 /// Messages on the page.
 const MESSAGES: u64 = 25;
 /// Groups on the axis.
-const GROUPS: u64 = 200;
+const GROUPS: u64 = 25;
 
 /// Which messages are shown.
 #[derive(Debug, Clone, Default)]
