@@ -20,5 +20,7 @@ pub mod scram;
 #[cfg(feature = "dashboard")]
 pub(crate) mod sessions;
 pub(crate) mod tenants;
+#[cfg(test)]
+pub(crate) mod tests;
 pub mod tls;
 pub(crate) mod watched;
